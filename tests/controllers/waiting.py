@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def until(check: Callable[[], Any], seconds: float = 60.0) -> Any:
+def until(check: Callable[[], Any], seconds: float = 120.0) -> Any:
     """The first true value of ``check()``; fails when there is none in time."""
     end = time.monotonic() + seconds
     while True:

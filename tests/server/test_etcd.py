@@ -24,6 +24,7 @@ from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
 from tests import pki
 from tests.conftest import Client
+from tests.controllers.waiting import until
 from tests.etcd import Etcd
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -31,14 +32,6 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 def flags(etcd: Etcd) -> tuple[str, ...]:
     return ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1")
-
-
-def eventually(condition, seconds: float = 120.0):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +95,13 @@ def test_definitions_and_roles_of_one_count_at_the_other(pair) -> None:
     }  # fmt: skip
     assert one("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)[0] == 201
     widgets = "/apis/acme.io/v1/namespaces/default/widgets"
-    eventually(lambda: two("GET", widgets)[0] == 200)
+    until(lambda: two("GET", widgets)[0] == 200)
     widget = {"apiVersion": "acme.io/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"color": "red"}}
-    eventually(lambda: two("POST", widgets, widget)[0] in (201, 409))
+    until(lambda: two("POST", widgets, widget)[0] in (201, 409))
     for color, n in (("red", 1), ("blue", 0)):
         assert len(one("GET", f"{widgets}?fieldSelector=spec.color%3D{color}")[1]["items"]) == n
     assert one("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.acme.io")[0] == 200
-    eventually(lambda: two("GET", widgets)[0] == 404)
+    until(lambda: two("GET", widgets)[0] == 404)
 
 
 def test_objects_stand_in_etcd_as_upstream_stores_them(pair, etcd: Etcd) -> None:
@@ -157,7 +150,7 @@ def test_a_killed_replicator_is_replaced_and_nothing_is_missed(pair) -> None:
     (replicator,) = [pid for pid in _children(pair[0]) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
     os.kill(replicator, signal.SIGKILL)
     made = two("POST", CONFIG_MAPS, config_map("meanwhile"))[1]
-    eventually(lambda: one("GET", f"{CONFIG_MAPS}/meanwhile")[0] == 200)
+    until(lambda: one("GET", f"{CONFIG_MAPS}/meanwhile")[0] == 200)
     assert one("GET", f"{CONFIG_MAPS}/meanwhile")[1] == made
     assert one("DELETE", f"{CONFIG_MAPS}/meanwhile")[0] == 200
 
@@ -232,7 +225,7 @@ def test_reads_go_to_etcd_when_the_replica_does_not_follow(pair, etcd: Etcd) -> 
     finally:
         os.kill(replicator, signal.SIGCONT)
     assert not list(pair[1].data_dir.rglob("beside-*"))
-    eventually(lambda: two("GET", f"{maps}?resourceVersion={newest}")[0] == 200)
+    until(lambda: two("GET", f"{maps}?resourceVersion={newest}")[0] == 200)
     assert one("DELETE", space)[0] == 200
 
 
@@ -245,12 +238,12 @@ def test_etcd_gone_and_back(pair, etcd: Etcd) -> None:
     assert one("GET", f"{CONFIG_MAPS}/before?resourceVersion=0")[0] == 200  # what may be old is served
     assert one("GET", f"{CONFIG_MAPS}/before")[0] in (503, 504)
     for path in ("/healthz", "/livez", "/readyz"):
-        eventually(lambda path=path: one.raw("GET", path).status_code == 500)
+        until(lambda path=path: one.raw("GET", path).status_code == 500)
         assert "[-]etcd failed" in one.raw("GET", f"{path}?verbose").text
     etcd.start()
-    eventually(lambda: one("GET", f"{CONFIG_MAPS}/before")[0] == 200)
-    eventually(lambda: one.raw("GET", "/readyz").status_code == 200)
-    eventually(lambda: two("POST", CONFIG_MAPS, config_map("after"))[0] in (201, 409))
+    until(lambda: one("GET", f"{CONFIG_MAPS}/before")[0] == 200)
+    until(lambda: one.raw("GET", "/readyz").status_code == 200)
+    until(lambda: two("POST", CONFIG_MAPS, config_map("after"))[0] in (201, 409))
     assert one("GET", f"{CONFIG_MAPS}/after")[0] == 200
     for name in ("before", "after", "lost"):
         one("DELETE", f"{CONFIG_MAPS}/{name}")
@@ -263,8 +256,8 @@ def test_a_cluster_that_is_restored_while_it_is_served_is_followed_anew(tmp_path
         etcd.kill()
         shutil.copytree(etcd.data, tmp_path / "backup")
         etcd.start()
-        eventually(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] == 201)
-        changed = eventually(lambda: client("PATCH", f"{CONFIG_MAPS}/kept", {"data": {"x": "2"}}, "application/merge-patch+json"))
+        until(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] == 201)
+        changed = until(lambda: client("PATCH", f"{CONFIG_MAPS}/kept", {"data": {"x": "2"}}, "application/merge-patch+json"))
         assert changed[0] == 200
         newest = changed[1]["metadata"]["resourceVersion"]
         query = f"watch=1&resourceVersion={newest}&timeoutSeconds=300"
@@ -289,13 +282,13 @@ def test_a_cluster_that_is_restored_while_it_is_served_is_followed_anew(tmp_path
                 return client("GET", f"{CONFIG_MAPS}/lost")[0] == 404
             return False
 
-        eventually(settled)
+        until(settled)
         found = client("GET", f"{CONFIG_MAPS}/kept")[1]
         assert (found["data"], int(found["metadata"]["resourceVersion"]) < int(newest)) == ({"x": "1"}, True)
         # Who goes on where it was, is not told that nothing has happened since.
         status, refused = client("GET", f"{CONFIG_MAPS}?resourceVersion={int(newest) + 1_000_000}")
         assert (status, refused["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
-        eventually(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] == 201)
+        until(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] == 201)
 
 
 def test_a_restart_uses_the_replica_it_has(tmp_path: Path) -> None:
@@ -325,18 +318,18 @@ def test_one_server_runs_the_controllers_and_another_takes_over(tmp_path: Path) 
         first = KasServer(tmp_path / "one", *one_at).start()
         try:
             one = Client(first)
-            before = eventually(lambda: leader(one))
+            before = until(lambda: leader(one))
             with KasServer(tmp_path / "two", *two_at) as second:
                 two = Client(second)
-                eventually(lambda: addresses(two) == ["192.0.2.1", "192.0.2.2"])
+                until(lambda: addresses(two) == ["192.0.2.1", "192.0.2.2"])
                 assert leader(two) == before
                 first.stop()
-                eventually(lambda: leader(two) not in ("", before))
-                eventually(lambda: addresses(two) == ["192.0.2.2"])
+                until(lambda: leader(two) not in ("", before))
+                until(lambda: addresses(two) == ["192.0.2.2"])
                 # The namespace controller works there now.
                 assert two("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})[0] == 201
                 assert two("DELETE", "/api/v1/namespaces/gone")[0] == 200
-                eventually(lambda: two("GET", "/api/v1/namespaces/gone")[0] == 404)
+                until(lambda: two("GET", "/api/v1/namespaces/gone")[0] == 404)
         finally:
             first.stop()
 
@@ -353,15 +346,15 @@ def test_the_replicator_ends_last(tmp_path: Path) -> None:
     # Else what workers write when they end would wait for a replica that nobody fills any more.
     with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
         # A first start has one more, which makes the key of tokens.
-        eventually((server.data_dir / "pki" / "sa.key").exists)
-        eventually(lambda: [time.sleep(0.2), len(_children(server))][1] == 2)
+        until((server.data_dir / "pki" / "sa.key").exists)
+        until(lambda: [time.sleep(0.2), len(_children(server))][1] == 2)
         (replicator,) = [pid for pid in _children(server) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
         (worker,) = (pid for pid in _children(server) if pid != replicator)
         os.kill(worker, signal.SIGSTOP)
         pending = Path(f"/proc/{worker}/status")
-        eventually(lambda: "(stopped)" in pending.read_text())  # of two signals that wait SIGTERM would be taken first
+        until(lambda: "(stopped)" in pending.read_text())  # of two signals that wait SIGTERM would be taken first
         os.kill(server.pid, signal.SIGTERM)
-        eventually(lambda: int(pending.read_text().split("ShdPnd:")[1].split()[0], 16) & 1 << (signal.SIGTERM - 1))
+        until(lambda: int(pending.read_text().split("ShdPnd:")[1].split()[0], 16) & 1 << (signal.SIGTERM - 1))
         assert Path(f"/proc/{replicator}/comm").exists()
         assert not int(Path(f"/proc/{replicator}/status").read_text().split("ShdPnd:")[1].split()[0], 16)
         os.kill(worker, signal.SIGCONT)
@@ -379,7 +372,7 @@ def test_an_etcd_that_wants_a_certificate_is_compacted(tmp_path: Path) -> None:
             client = Client(server)
             assert client("POST", CONFIG_MAPS, config_map("a"))[0] == 201
             assert client("GET", f"{CONFIG_MAPS}/a")[0] == 200
-            eventually(lambda: int(etcd.value("compact_rev_key") or 0) > 0)
+            until(lambda: int(etcd.value("compact_rev_key") or 0) > 0)
 
 
 def test_what_fails_after_an_object_was_made_makes_it_once(pair) -> None:
@@ -446,7 +439,7 @@ def test_what_is_too_large_for_etcd_is_told_in_its_words(pair, size: int, says: 
     }  # fmt: skip
     assert one("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)[0] in (201, 409)
     blobs = "/apis/acme.io/v1/blobs"
-    eventually(lambda: one("GET", blobs)[0] == 200)
+    until(lambda: one("GET", blobs)[0] == 200)
     blob = {"apiVersion": "acme.io/v1", "kind": "Blob", "metadata": {"name": "b"}, "x": "y" * size}
     status, refused = one("POST", blobs, blob)
     assert (status, refused.get("reason")) == (500, None)

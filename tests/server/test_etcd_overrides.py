@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from kas.store.etcd.client import COMPACT, PUT, RANGE
 from kas.store.etcd.client import Client as Calls
 from kas.testing.server import KasServer
 from tests.conftest import Client
+from tests.controllers.waiting import until
 from tests.etcd import Etcd
 
 EVENTS, CONFIG_MAPS = "/api/v1/namespaces/default/events", "/api/v1/namespaces/default/configmaps"
@@ -56,14 +56,6 @@ def revision_of(etcd: Etcd) -> int:
         return int(client.call(RANGE, pb.RangeRequest(key=b"/x")).header.revision)
     finally:
         client.close()
-
-
-def eventually(condition, seconds: float = 60.0):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.05)
-    return found
 
 
 def test_each_cluster_holds_its_own_and_counts_for_itself(pair, etcds):
@@ -167,7 +159,7 @@ def test_health_names_the_other_cluster_and_what_it_keeps_fails_alone(pair, etcd
     assert "[+]etcd-override-0 excluded with etcd: ok" in one.raw("GET", "/livez?verbose&exclude=etcd").text
     events.kill()
     try:
-        eventually(lambda: "[-]etcd-override-0 failed" in one.raw("GET", "/livez?verbose").text)
+        until(lambda: "[-]etcd-override-0 failed" in one.raw("GET", "/livez?verbose").text)
         assert "[+]etcd ok" in one.raw("GET", "/livez?verbose").text
         assert one("POST", EVENTS, event("x"))[0] == 503
         assert one("GET", EVENTS)[0] == 503
@@ -176,7 +168,7 @@ def test_health_names_the_other_cluster_and_what_it_keeps_fails_alone(pair, etcd
         assert one("POST", CONFIG_MAPS, {"metadata": {"name": "while-away"}})[0] == 201
     finally:
         events.start()
-    eventually(lambda: one.raw("GET", "/readyz").status_code == 200)
+    until(lambda: one.raw("GET", "/readyz").status_code == 200)
     assert one("POST", EVENTS, event("y"))[0] == 201
 
 
@@ -186,8 +178,8 @@ def test_a_replicator_that_dies_goes_on_with_both(pair, etcds):
     os.kill(pid, signal.SIGKILL)
     assert two("POST", EVENTS, event("after"))[0] == 201
     assert two("POST", CONFIG_MAPS, {"metadata": {"name": "after"}})[0] == 201
-    eventually(lambda: one("GET", f"{EVENTS}/after")[0] == 200)
-    eventually(lambda: one("GET", f"{CONFIG_MAPS}/after")[0] == 200)
+    until(lambda: one("GET", f"{EVENTS}/after")[0] == 200)
+    until(lambda: one("GET", f"{CONFIG_MAPS}/after")[0] == 200)
 
 
 def _children(server: KasServer) -> list[int]:
@@ -215,8 +207,8 @@ def test_an_events_cluster_that_went_back_is_noticed(pair, etcds, tmp_path):
         except OSError:  # the workers begin anew
             return False
 
-    eventually(gone)
-    eventually(lambda: one.raw("GET", "/readyz").status_code == 200)
+    until(gone)
+    until(lambda: one.raw("GET", "/readyz").status_code == 200)
 
 
 def test_migrate_writes_to_both(pair, etcds):

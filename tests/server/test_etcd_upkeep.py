@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +15,7 @@ from kas.store.etcd.client import ALARM, COMPACT, RANGE
 from kas.store.etcd.client import Client as Calls
 from kas.testing.server import KasServer
 from tests.conftest import Client
+from tests.controllers.waiting import until
 from tests.etcd import Etcd, _free_port
 
 EVENTS, CONFIG_MAPS = "/api/v1/namespaces/default/events", "/api/v1/namespaces/default/configmaps"
@@ -35,14 +35,6 @@ def server(etcd: Etcd, tmp_path_factory) -> Iterator[KasServer]:
     flags = ("--storage-backend=etcd3", f"--etcd-servers={servers}", "--advertise-address=127.0.0.1", "--event-ttl=2s")
     with KasServer(tmp_path_factory.mktemp("kas"), *flags, "--max-requests-inflight=0", workers=2) as server:
         yield server
-
-
-def eventually(condition, seconds: float = 60.0):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.05)
-    return found
 
 
 def event(name: str) -> dict:
@@ -133,7 +125,7 @@ def test_an_alarm_that_is_cleared_is_over(etcd: Etcd, server: KasServer) -> None
             status, body = call("POST", CONFIG_MAPS, {"metadata": {"name": f"full-{works}".lower()}})
             assert (status == 201) is works, body
             assert works or "space exceeded" in body["message"]
-            eventually(lambda works=works: ("[+]etcd-space ok" in call.raw("GET", "/readyz?verbose").text) is works)
+            until(lambda works=works: ("[+]etcd-space ok" in call.raw("GET", "/readyz?verbose").text) is works)
             assert call("GET", f"{CONFIG_MAPS}?limit=1")[0] == 200
     finally:
         client.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from kas.testing.server import KasServer
 from tests.aggregator.certificates import Authority
 from tests.conftest import Client
+from tests.controllers.waiting import until
 from tests.etcd import Etcd
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -52,14 +52,6 @@ def setup(tmp_path_factory) -> Iterator[Setup]:
         yield Setup(tmp_path_factory.mktemp("peers"), etcd)
 
 
-def eventually(condition, seconds: float = 120.0):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.05)
-    return found
-
-
 def resources(client: Client, accept: str = AGGREGATED) -> set[str]:
     status, found = client("GET", "/apis", Accept=accept)
     assert status == 200
@@ -75,7 +67,7 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
         assert mine("GET", JOBS)[0] == 404  # nobody serves it
         with setup.server("new") as new:
             theirs = setup.client(new)
-            eventually(lambda: mine("GET", JOBS)[0] == 200)
+            until(lambda: mine("GET", JOBS)[0] == 200)
             status, made = mine("POST", JOBS, {"metadata": {"name": "j"}, "spec": SPEC})
             assert (status, made["kind"]) == (201, "Job")
             assert theirs("GET", f"{JOBS}/j")[1]["metadata"]["uid"] == made["metadata"]["uid"]
@@ -91,14 +83,14 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
             assert (status, refused["reason"]) == (403, "Forbidden")
             assert mine("GET", "/apis/batch/v1/namespaces/default/nothings")[0] == 404
             assert mine("GET", JOBS, **{"X-Kubernetes-Peer-Proxied": "true"})[0] == 404
-            assert "batch/v1/jobs" in eventually(lambda: (found := resources(mine)) & {"batch/v1/jobs"} and found)
+            assert "batch/v1/jobs" in until(lambda: (found := resources(mine)) & {"batch/v1/jobs"} and found)
             assert "batch/v1/jobs" not in resources(mine, AGGREGATED + ";profile=nopeer")
             assert resources(theirs) >= resources(mine)
             new.kill()
             # Nobody is to take what it kept for gone.
-            eventually(lambda: (found := mine("GET", JOBS))[0] == 503 and "of the remote server" in str(found[1]))
+            until(lambda: (found := mine("GET", JOBS))[0] == 503 and "of the remote server" in str(found[1]))
         with setup.server("new"):
-            assert eventually(lambda: mine("GET", f"{JOBS}/j")[0] == 200)
+            assert until(lambda: mine("GET", f"{JOBS}/j")[0] == 200)
 
 
 def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
@@ -106,7 +98,7 @@ def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
     alpha, ended, seen = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", threading.Event(), []
     with setup.server("first", WITHOUT) as first, setup.server("second") as second:
         mine = setup.client(first)
-        eventually(lambda: mine("GET", JOBS)[0] == 200)
+        until(lambda: mine("GET", JOBS)[0] == 200)
 
         def ask() -> None:
             asking = setup.client(first)
@@ -117,7 +109,7 @@ def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
         thread.start()
         try:
             with setup.server("third", "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"):
-                eventually(lambda: mine("GET", alpha)[0] == 200)  # the first knows it
+                until(lambda: mine("GET", alpha)[0] == 200)  # the first knows it
                 second.stop()
                 for _ in range(20):
                     assert mine("GET", JOBS)[0] == 200

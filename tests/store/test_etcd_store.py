@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
 from tests import need
 from tests.contract.store_suite import draft, keys, seen
+from tests.controllers.waiting import until
 from tests.etcd import Cluster, Etcd
 
 A, B = "/registry/pods/ns/a", "/registry/pods/ns/b"
@@ -92,14 +92,6 @@ class Server:
     def stop(self) -> None:
         self.pause()
         self.client.close()
-
-
-def eventually(condition, seconds: float = 60.0):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.01)
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +159,7 @@ def test_two_servers_see_one_anothers_writes(server: Server, etcd: Etcd, tmp_pat
         for i in range(20):
             (server, other)[i % 2].store.commit_now(Op(f"/registry/x/{i}", draft(), 0))
         for one in (server, other):
-            eventually(lambda one=one: one.store.revision >= 21)
+            until(lambda one=one: one.store.revision >= 21)
             assert [e.revision for e in one.store.events("/registry/", 1, 100)[0]] == list(range(2, 22))
         assert [r.json for r in server.store.range("/registry/x/").records] == [r.json for r in other.store.range("/registry/x/").records]
     finally:
@@ -232,7 +224,7 @@ def test_a_stopped_etcd_is_told_and_survived(server: Server, etcd: Etcd) -> None
     etcd.start()
     outside = Client(etcd.config)
     outside.call(PUT, pb.PutRequest(key=B.encode(), value=draft().json))
-    eventually(lambda: store.get(B) is not None)
+    until(lambda: store.get(B) is not None)
     assert seen(store.events("/registry/", 1, 10)[0]) == [(2, 1, A), (3, 1, B)]
     outside.close()
 
@@ -262,7 +254,7 @@ def test_the_replica_is_used_again(server: Server, etcd: Etcd, tmp_path: Path) -
     outside.call(PUT, pb.PutRequest(key=B.encode(), value=draft().json))
     outside.close()
     again = Server(etcd, server.path)
-    eventually(lambda: again.store.get(B) is not None)
+    until(lambda: again.store.get(B) is not None)
     # The history before it was closed is there still.
     assert seen(again.store.events("/registry/", 1, 10)[0]) == [(2, 1, A), (3, 1, B)]
     server.store, server.replicator, server.thread = again.store, again.replicator, again.thread
@@ -291,7 +283,7 @@ def test_a_cluster_that_went_back_is_noticed(server: Server, etcd: Etcd) -> None
     etcd.kill()
     shutil.rmtree(etcd.data)
     etcd.start()
-    eventually(lambda: server.failed)
+    until(lambda: server.failed)
     assert isinstance(server.failed[0], Lost)
 
 
@@ -305,7 +297,7 @@ def test_values_nobody_understands_are_left_out(server: Server, etcd: Etcd) -> N
     everything = pb.DeleteRangeRequest(key=b"/registry/", range_end=prefix_end(b"/registry/"))
     outside.call(TXN, pb.TxnRequest(success=[pb.RequestOp(request_delete_range=everything)]))
     outside.close()
-    eventually(lambda: server.store.revision >= 7)
+    until(lambda: server.store.revision >= 7)
     assert seen(server.store.events("/registry/", 1, 10)[0]) == [(2, 1, A), (5, 3, A), (6, 1, "/registry/z"), (7, 3, "/registry/z")]
 
 
@@ -314,7 +306,7 @@ def test_a_value_nobody_understands_is_an_error_of_who_reads_it_till_it_is_mende
     unread = "/registry/x/" + "n" * 4080  # a note on it would be too long
     server.store.commit_now(Op(A, draft(), 0))
     outside(etcd, garbage, put_of(B), (PUT, pb.PutRequest(key=unread.encode(), value=b"{")))
-    eventually(lambda: server.store.revision >= 5)
+    until(lambda: server.store.revision >= 5)
 
     def reads() -> None:
         with pytest.raises(TransformError, match="unexpected end of data") as e:
@@ -334,10 +326,10 @@ def test_a_value_nobody_understands_is_an_error_of_who_reads_it_till_it_is_mende
     with pytest.raises(TransformError):
         server.store.commit_now(Op(A, draft(), 0))
     outside(etcd, put_of(A))
-    eventually(lambda: server.store.revision >= 6)
+    until(lambda: server.store.revision >= 6)
     assert server.store.get(A).revision == 6
     outside(etcd, garbage)
-    eventually(lambda: server.store.revision >= 7)
+    until(lambda: server.store.revision >= 7)
     with pytest.raises(TransformError):
         server.store.commit_now(Op(A, None, 3))
     server.store.commit_now(Op(A, None, 7))
@@ -378,7 +370,7 @@ def test_leases_end_keys(server: Server) -> None:
         assert len(done) == 5
 
     asyncio.run(write())
-    eventually(lambda: not server.store.range("/registry/events/").records)
+    until(lambda: not server.store.range("/registry/events/").records)
 
 
 def test_servers_take_turns_in_compacting(etcd: Etcd) -> None:
@@ -441,7 +433,7 @@ def test_a_restored_cluster_that_has_overtaken_the_replica_is_noticed(server: Se
     etcd.kill()
     shutil.copytree(etcd.data, tmp_path / "backup")
     etcd.start()
-    eventually(lambda: _written(server, Op(B if alike else A, draft(data="2"))))
+    until(lambda: _written(server, Op(B if alike else A, draft(data="2"))))
     server.pause()
     etcd.kill()
     shutil.rmtree(etcd.data)
@@ -477,7 +469,7 @@ def test_answers_in_fragments_are_whole_revisions(server: Server, etcd: Etcd) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LMDBStore, "apply_many", counted)
         server.again()
-        eventually(lambda: server.store.revision >= 9)
+        until(lambda: server.store.revision >= 9)
     assert [n for revisions in applied for n in revisions] == [1] * 6 + [3, 1]
     assert len(applied) > 1  # nothing is gathered but the revision that goes on
     assert [r.version for r in server.store.range("/registry/x/").records] == [1, 1, 1]
@@ -486,7 +478,7 @@ def test_answers_in_fragments_are_whole_revisions(server: Server, etcd: Etcd) ->
 def test_keys_that_nobody_here_can_hold_do_not_stop_it(server: Server, etcd: Etcd) -> None:
     long = "/registry/x/" + "n" * 5000
     outside(etcd, put_of(long), delete_of(long), put_of(A))
-    eventually(lambda: server.store.get(A) is not None)
+    until(lambda: server.store.get(A) is not None)
     assert seen(server.store.events("/registry/", 1, 10)[0]) == [(4, 1, A)]
 
 
@@ -534,7 +526,7 @@ def test_a_lease_that_is_gone_is_replaced(server: Server, etcd: Etcd) -> None:
         assert store.get(B) is not None
 
     asyncio.run(check())
-    eventually(lambda: server.store.get(A) is None)
+    until(lambda: server.store.get(A) is None)
 
 
 def test_no_key_ends_before_its_time() -> None:
@@ -626,8 +618,8 @@ def test_a_watch_on_a_server_that_hangs_goes_on_at_another(tmp_path: Path) -> No
             followed.signal(signal.SIGSTOP)
             try:
                 others = [m for m in cluster.members if m is not followed]
-                eventually(lambda: _put_through(others, "/registry/x/1"))
-                eventually(lambda: server.store.get("/registry/x/1") is not None, 30.0)
+                until(lambda: _put_through(others, "/registry/x/1"))
+                until(lambda: server.store.get("/registry/x/1") is not None, 30.0)
             finally:
                 followed.signal(signal.SIGCONT)
         finally:
