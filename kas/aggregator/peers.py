@@ -119,6 +119,7 @@ class Peers:
 
     def replace(self, records: Sequence[Record]) -> None:
         """See ``Target``."""
+        self._forget()
         for name in self._peers.keys() - {record.key[len(self._root) :] for record in records}:
             self._left(name)
         for record in records:
@@ -126,11 +127,21 @@ class Peers:
 
     def apply(self, events: Sequence[Event]) -> None:
         """See ``Target``."""
+        self._forget()
         for event in events:
             if event.record is None:
                 self._left(event.key[len(self._root) :])
             else:
                 self._met(event.record)
+
+    def _forget(self) -> None:
+        """Drops who went away so long ago that nobody is told any more: hosts may come under ever new names."""
+        now = self._clock()
+        long_gone = [name for name, peer in self._peers.items() if peer.address is None and now - peer.gone_at > REMEMBERED_S]
+        for name in long_gone:
+            del self._peers[name]
+        if long_gone:
+            self._index()
 
     def _left(self, name: str) -> None:
         peer = self._peers.get(name)

@@ -89,12 +89,12 @@ def _times(often: int | None, most: int | None) -> int | None:
 def _rules_of(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]:
     began = perf_counter()
     try:
-        return _judged(place, budget, shapes)
+        return _checked(place, budget, shapes)
     finally:
         celmetrics.compiled(perf_counter() - began)
 
 
-def _judged(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]:
+def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]:
     found = shapes.of(place.schema, place.is_root)
     if found is None:
         why = "unable to convert structural schema to CEL declarations"

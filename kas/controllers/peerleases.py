@@ -18,11 +18,12 @@ TTL_S, RENEW_EVERY_S = 15, 10.0
 
 
 def address_of(endpoints: dict[str, Any]) -> tuple[str, int] | None:
-    """Host and port that a key's object names; None when it names none."""
+    """Host and port that a key's object names; None when it names none, as others may write there."""
     for subset in endpoints.get("subsets") or ():
         for found in subset.get("addresses") or ():
             for port in subset.get("ports") or ():
-                return found["ip"], port["port"]
+                if found.get("ip") and port.get("port"):
+                    return found["ip"], port["port"]
     return None
 
 

@@ -7,13 +7,13 @@ comes before, is JSON.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import orjson
 
 from kas.endpoints import respond
+from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError, bad_request, request_entity_too_large
 from kas.request.http import MAX_BODY_BYTES, Incoming, Request, Response, Result, Stream, Write
 from kas.request.negotiation import APPLY_PATCH, BUILT_IN, JSON, Clause, Restrictions, negotiate, parse_accept
@@ -22,7 +22,6 @@ from kas.types import cbor
 CBOR, CBOR_SEQUENCE = "application/cbor", "application/cbor-seq"
 _BODIES = {CBOR: JSON, "application/apply-patch+cbor": APPLY_PATCH}
 _OTHERS = frozenset({"attach", "exec", "log", "portforward", "proxy"})
-LARGE_BYTES = 128 << 10  # more is encoded beside the loop
 
 Handler = Callable[[Request], Result | None]
 
@@ -85,7 +84,7 @@ class _FromCBOR:
         if not body:
             return body
         try:
-            text = orjson.dumps(cbor.decode(body))
+            text = await step(len(body) >= LARGE, _decode, body)
         except cbor.CBORError as e:
             raise bad_request(f"error decoding CBOR: {e}") from None
         if len(text) > MAX_BODY_BYTES:
@@ -115,9 +114,11 @@ async def _answered(req: Request, found: Response | Awaitable[Response]) -> Resp
 
 
 async def _encoded(body: bytes) -> bytes:
-    if len(body) >= LARGE_BYTES:
-        return await asyncio.to_thread(_encode, body)
-    return _encode(body)
+    return await step(len(body) >= LARGE, _encode, body)
+
+
+def _decode(body: bytes) -> bytes:
+    return orjson.dumps(cbor.decode(body))
 
 
 def _encode(text: bytes) -> bytes:
@@ -133,7 +134,7 @@ def _events(stream: Stream) -> Stream:
         async def take(data: bytes) -> None:
             nonlocal rest
             *lines, rest = (rest + data).split(b"\n")
-            await write(b"".join(map(_encode, lines)))
+            await write(await step(len(data) >= LARGE, b"".join, map(_encode, lines)))
 
         await stream(take)
 

@@ -105,9 +105,8 @@ class WatchStream:
     """
 
     __slots__ = (
-        "_begun", "_bookmark_due", "_encoder", "_ended", "_initialized", "_matcher", "_namespace", "_opened", "_options", "_rv", "_served",
-        "_sieve",
-        "_take", "_target", "_wake", "_watcher", "_watches", "place",
+        "_begun", "_bookmark_due", "_encoder", "_ended", "_initialized", "_matcher", "_namespace", "_opened", "_options", "_rv",
+        "_served", "_sieve", "_take", "_target", "_wake", "_watcher", "_watches", "place",
     )  # fmt: skip
 
     def __init__(

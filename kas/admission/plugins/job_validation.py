@@ -26,7 +26,7 @@ class Plugin:
         self._groups = informers.lister("scheduling.k8s.io", "podgroups", whole)
 
     def handles(self, a: Attributes) -> bool:
-        """Updates of Jobs that change ``spec.parallelism``."""
+        """Updates of Jobs."""
         if a.operation != UPDATE or (a.group, a.resource, a.subresource) != ("batch", "jobs", ""):
             return False
         return features.DEFAULT.enabled("GenericWorkload")

@@ -33,10 +33,10 @@ class Role:
 
     def prepare(self) -> _Found:
         """Reads the rules; any thread may, and what a second one makes is the same."""
-        found, load = self._found, self._load
+        load, found = self._load, self._found  # in this order: what another thread has made is there before its way is gone
         if found is not None:
             return found
-        assert load is not None  # it goes after there is what it gives
+        assert load is not None
         rules = list(load())
         found = _Found(rules, {}, {}, {})
         for rule in rules:

@@ -1,0 +1,58 @@
+"""Who the other API servers are, as their keys say."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from kas.aggregator import peers as module
+from kas.aggregator.peers import Peers
+from kas.controllers.peerleases import PREFIX, address_of
+from tests import pki
+
+
+def lease(name: str, **address: Any) -> Any:
+    subsets = [{"addresses": [{k: v for k, v in address.items() if k != "port"}], "ports": [{"port": address["port"]}]}] if address else []
+    return SimpleNamespace(key=PREFIX + name, json=orjson.dumps({"metadata": {"name": name, "uid": f"uid-{name}"}, "subsets": subsets}))
+
+
+@pytest.mark.parametrize(
+    ("subsets", "address"),
+    [
+        ([], None), (None, None), ([{"addresses": [{}], "ports": [{"port": 1}]}], None), ([{"addresses": [{"ip": "192.0.2.1"}]}], None),
+        ([{"addresses": [{"ip": "192.0.2.1"}], "ports": [{}, {"port": 6443}]}], ("192.0.2.1", 6443)),
+    ],
+)  # fmt: skip
+def test_an_address_is_named_or_not(subsets, address):
+    assert address_of({"subsets": subsets}) == address
+
+
+def test_who_is_gone_for_long_is_forgotten(tmp_path):
+    ca = pki.authority("ca")
+    ca_file, _ = ca.write(tmp_path, "ca")
+    certificate = pki.issue([("CN", "proxy")], ca).write(tmp_path, "proxy")
+    now = 100.0
+
+    async def story() -> None:
+        nonlocal now
+        peers = Peers(
+            SimpleNamespace(listen=lambda *_: lambda: None), PREFIX, address_of, ("192.0.2.9", 1), ca_file,  # type: ignore[arg-type]
+            certificate, lambda *_: False, lambda: None, 1, False, lambda: now,
+        )  # fmt: skip
+        there = [lease(name, ip="127.0.0.1", port=1) for name in ("a", "b")]
+        peers.replace([*there, lease("own", ip="192.0.2.9", port=1), lease("nowhere")])
+        assert set(peers._peers) == {"a", "b"}
+        peers.apply([SimpleNamespace(key=there[0].key, record=None)])  # type: ignore[list-item]
+        now += module.REMEMBERED_S
+        peers.replace(there[1:])
+        assert set(peers._peers) == {"a", "b"}
+        now += 1
+        peers.replace(there[1:])
+        assert set(peers._peers) == {"b"}
+        await peers.close()
+
+    asyncio.run(story())
