@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,8 @@ from kas.types.configfile import ConfigurationError
 from tests.admission.policy_backend import PolicyBackend, certificate, kubeconfig
 from tests.auth.test_configuration import text, webhook
 from tests.auth.test_webhook import answer
+from tests.controllers.waiting import until
 
-LIMIT_S = 60
 RBAC, ALLOWING = {"type": "RBAC", "name": "rbac"}, {"type": "AlwaysAllow", "name": "alwaysallow"}
 BOB = Attributes(UserInfo("bob"), "get", "default", "", "v1", "pods")
 
@@ -128,13 +127,6 @@ def of(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps/x"
 
 
-def eventually(done: Callable[[], bool]) -> None:
-    until = time.monotonic() + LIMIT_S
-    while not done():
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
 @pytest.mark.timeout(240)
 def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
     path = tmp_path / "z.yaml"
@@ -162,14 +154,14 @@ def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
     # A broken file changes nothing; the next good one counts without a restart.
     reloads = "apiserver_authorization_config_controller_automatic_reloads_total"
     path.write_bytes(b"{")
-    eventually(lambda: 'status="failure"} 1' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
+    until(lambda: 'status="failure"} 1' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
     assert client("GET", of("no"), **jane)[0] == 403
     config["webhook"] |= {"failurePolicy": "Deny", "matchConditionSubjectAccessReviewVersion": "v1", "matchConditions": [
         {"expression": "has(request.resourceAttributes) && request.resourceAttributes.namespace != 'no'"},
     ]}  # fmt: skip
     path.write_bytes(text(config, RBAC))
-    eventually(lambda: not client("GET", of("no"), **jane)[1]["message"].endswith("says no"))
-    eventually(lambda: 'status="success"} 1' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
+    until(lambda: not client("GET", of("no"), **jane)[1]["message"].endswith("says no"))
+    until(lambda: 'status="success"} 1' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
     assert 'apiserver_authorization_webhook_evaluations_total{name="hook",result="timeout"} 1' in client.raw("GET", "/metrics").text
 
 

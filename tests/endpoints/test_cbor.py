@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from kas.endpoints.cbor import _FromCBOR
+from kas.meta import aside
+from kas.meta.aside import LARGE
 from kas.testing.server import KasServer
 from kas.types import cbor
 from tests.clients.conversation import Connection
@@ -123,3 +127,19 @@ def test_nobody_speaks_it_while_the_gate_is_off(kas):
     call = Caller(kas)
     assert call("GET", MAPS)[0] == 406
     assert call("POST", MAPS, of("v1", "ConfigMap", "a"), accept=JSON)[0] == 415
+
+
+@pytest.mark.parametrize(("size", "jobs"), [(100, 0), (LARGE, 1)])
+def test_a_large_body_is_read_beside_the_loop(size, jobs):
+    class Whole:
+        length = -1
+
+        async def read(self, user):
+            return cbor.encode({"x": "x" * size})
+
+    async def story() -> None:
+        before = aside.POOL.done
+        assert json.loads(await _FromCBOR(Whole()).read(None)) == {"x": "x" * size}
+        assert aside.POOL.done - before == jobs
+
+    asyncio.run(story())

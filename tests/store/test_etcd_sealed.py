@@ -9,8 +9,9 @@ import pytest
 
 from kas.store import Op, TransformError
 from tests.contract.store_suite import draft
+from tests.controllers.waiting import until
 from tests.etcd import Etcd
-from tests.store.test_etcd_store import A, Server, eventually
+from tests.store.test_etcd_store import A, Server
 
 B = "/registry/pods/ns/b"
 
@@ -96,4 +97,4 @@ def test_what_was_sealed_otherwise_is_stale_till_it_is_written(server: Server, p
     server.store.commit_now(Op(A, draft(data="1"), server.store.get(A).revision))
     assert not server.store.get(A).stale
     assert etcd.value(A).startswith(b"k8s:enc:y")
-    eventually(lambda: server.store.range("/registry/pods/", count=True).count == 1)
+    until(lambda: server.store.range("/registry/pods/", count=True).count == 1)
