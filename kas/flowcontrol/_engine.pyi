@@ -79,6 +79,8 @@ class Level:
     nominal: int
     max_seats: int
     limit: int
+    @property
+    def share(self) -> int: ...
     def __init__(
         self, board: Board, row: int, name: str, exempt: bool, queuing: tuple[int, int, int] | None, hooks: Hooks
     ) -> None: ...

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import collections
 import random
+import time
 
 import pytest
 
 from kas._fastpath import Request
 from kas.flowcontrol._engine import LENGTH_BUCKETS, Board
+from tests.controllers.waiting import until
 from tests.flowcontrol.levels import Worker, workers
 
 QUEUES = (64, 6, 50)
+LONG_S = 0.005  # that a turn takes, at least
 
 
 def test_as_many_run_as_there_are_seats_and_the_rest_waits():
@@ -119,8 +122,31 @@ def test_a_turn_of_the_loop_begins_so_many():
     began = outcomes.count(None)
     assert 0 < began < 20 and outcomes == [None] * began + ["waits"] * (20 - began)
     for turn in range(2, 20 // began + 2):
+        time.sleep(LONG_S)
         w.turn()
         assert w.level.totals()[1] == min(20, turn * began)
+
+
+def one_turn(w: Worker, wanted: int, seconds: float) -> int:
+    """How many of so many requests are begun in one turn of the loop; all have ended then. That turn and those after it take so long."""
+    asked = [w.ask("u")[0] for _ in range(wanted)]
+    began = w.level.totals()[1]
+    while w.level.totals()[1]:
+        time.sleep(seconds)
+        for req in asked:
+            if req.ticket is not None and req.ticket.state == 2:
+                w.end(req)
+        w.turn()
+    return began
+
+
+def test_turns_that_are_short_begin_more():
+    """As long as they are; what takes long is begun by few again."""
+    (w,) = workers(1, 100, QUEUES)
+    few = one_turn(w, 80, LONG_S)
+    until(lambda: one_turn(w, 80, 0) > 4 * few)
+    one_turn(w, 80, LONG_S)
+    assert w.level.share == few == one_turn(w, 80, 0)
 
 
 def several(count: int, seats: int) -> list[Worker]:

@@ -49,7 +49,7 @@ cdef class Level:
     def __init__(self, Board board not None, int row, str name not None, bint exempt, tuple queuing, hooks):
         self.board, self.row, self.name, self.exempt, self.hooks = board, row, name, exempt, hooks
         self.active, self.demand, self.given = {}, Demand(), []
-        self.service = SERVICE_S
+        self.service, self.share = SERVICE_S, TURN
         if row < 0:
             self.own = <Share *>calloc(1, sizeof(Share))
             self.common = <Common *>calloc(1, sizeof(Common))
@@ -153,7 +153,7 @@ cdef class Level:
     cdef bint fits(self, int64_t seats) noexcept:
         """Takes the seats when they are free. What is wider than the level runs when nothing else does."""
         cdef int64_t total
-        if self.queued and self.turn > 0 and self.turn + seats > TURN:
+        if self.queued and self.turn > 0 and self.turn + seats > self.share:
             return False
         total = self.in_use()
         if total > 0 and total + seats > self.limit_now():
@@ -284,12 +284,12 @@ cdef class Level:
             q.next_r += t.charged
             self.bound(q)
             if not self.scheduled:
-                self.schedule()
+                self.schedule(now)
         self.changed(now)
         return RUNS
 
-    cdef int schedule(self) except -1:
-        self.scheduled = True
+    cdef int schedule(self, double now) except -1:
+        self.scheduled, self.turned = True, now
         self.hooks.soon(self.turn_over)
         return 0
 
@@ -320,7 +320,7 @@ cdef class Level:
         elif q is not None:
             self.given.append((q, width))
             if not self.scheduled:
-                self.schedule()
+                self.schedule(now)
         else:
             self.released(q, width, now)
         return 0
@@ -349,11 +349,15 @@ cdef class Level:
 
     def turn_over(self):
         """The loop has come around: what was given back in this turn is free."""
-        cdef double now
+        cdef double now = now_s(), took = now - self.turned
         cdef list given = self.given
+        if took > TURN_S:
+            self.share = max(TURN, self.share // 2) if took < 4 * TURN_S else TURN
+        elif self.turn >= self.share:
+            self.share = min(MOST, self.share * 2)
         self.turn, self.scheduled = 0, False
         if given:
-            now, self.given = now_s(), []
+            self.given = []
             for q, seats in given:
                 self.released(q, seats, now)
         self.dispatch()
