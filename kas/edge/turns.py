@@ -2,8 +2,8 @@
 
 Finding out who asks, and that there is no seat, costs about as much as a small answer. A flood that comes at once would have that done for
 all of it before anybody else is looked at. So while somebody waits for seats, what granian hands over is only put down here, by
-credential, and begun a few a turn of the loop, one of each credential in turn; more, when turns are short all the same. What a credential is worth, and who waits how long
-then, is for the filters; nothing is refused here. While nobody waits this costs the one question.
+credential, and begun a few a turn of the loop (more while turns are short all the same), one of each credential in turn. What a credential
+is worth, and who waits how long then, is for the filters; nothing is refused here. While nobody waits this costs the one question.
 
 The same goes for a turn of the loop that has taken long already: a thousand requests that came at once and take some milliseconds each,
 without waiting for anything, would be answered before whoever comes next. Of them one of each credential is begun, then others are heard.
