@@ -71,6 +71,43 @@ cdef dict undo_since(Env env, void *txn, uint64_t revision, bytes prefix):
     return out
 
 
+cdef int64_t keys_now(Env env, void *txn, uint64_t since, int64_t keys, uint64_t revision, uint64_t compacted, Gather *g) except -2:
+    """How many keys of the range there are at `revision`, of which there were `keys` at the revision `since`; -1 where the log does not
+    reach back, or is as much to read as a quarter of the keys are to count."""
+    cdef void *cursor
+    cdef kas_val k, v
+    cdef LogKey first
+    cdef const LogHead *e
+    cdef const char *key
+    cdef uint64_t at
+    cdef int64_t left = 64 + keys // 4
+    cdef int rc
+    if since == revision:
+        return keys
+    if since > revision or since < compacted:
+        return -1
+    rc = L.cursor_open(txn, env.log, &cursor)
+    if rc == 0:
+        k = log_after(since, &first)
+        rc = L.cursor_get(cursor, &k, &v, OP_SET_RANGE)
+        while rc == 0:
+            if not log_ok(<char *>v.data, v.size) or not log_key(&k, &at):
+                rc = ERR_CORRUPTED
+                break
+            if at > revision or left == 0:
+                break
+            left -= 1
+            e = <LogHead *>v.data
+            key = <char *>v.data + LOG_SIZE
+            if e.key_len >= g.prefix_len and memcmp(key, g.prefix, g.prefix_len) == 0 and compare(key, e.key_len, g.start, g.start_len) >= 0:
+                keys += (e.op != 3) - (e.head_len != 0)
+            rc = L.cursor_get(cursor, &k, &v, OP_NEXT)
+        L.cursor_close(cursor)
+    if rc and rc != ERR_NOTFOUND:
+        raise engine_error(rc, "reading the log")
+    return keys if left else -1
+
+
 cdef class Event:
     """One write. ``frames`` is for the reader: bytes built once per event, under any key the reader likes. ``error``: a sealed state
     could not be opened; ``record`` and ``previous`` are None then.

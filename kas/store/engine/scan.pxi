@@ -115,13 +115,14 @@ cdef list found_records(Gather *g, list opened):
 
 
 def scan(Env env not None, str prefix not None, str start="", size_t limit=0, uint64_t revision=0, Matcher matcher=None,
-         bint count=False, int mode=MODE_RECORDS, bytes lead=b"{", wrap=None, size_t max_bytes=0) -> RangeResult:
+         bint count=False, int mode=MODE_RECORDS, bytes lead=b"{", wrap=None, size_t max_bytes=0, known=None) -> RangeResult:
     """Reads a range in one transaction; see the store contract for the arguments.
 
     Modes: 0 records, 1 JSON items, 2 JSON items cut after the metadata, 3 count only, 4 protobuf items (field 2 of a list).
     ``lead`` replaces the type prefix of each JSON item. ``wrap(result) -> (before, after)`` is called once everything but
     ``body`` is known; ``body`` is then before + items + after, or None when an item lacks what the mode needs or
-    ``wrap`` gives None: then only their size was of interest.
+    ``wrap`` gives None: then only their size was of interest. ``known`` is ``(revision, keys)``: how many keys of the prefix stood from
+    ``start`` on at a revision, so that those that follow need not be counted when little was written since.
     Raises LookupError("compacted" | "future", requested, known) for the store to translate, and its TransformError when a sealed
     record cannot be opened.
     """
@@ -133,7 +134,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
     cdef uint64_t newest, compacted
     cdef int rc
     cdef size_t i
-    cdef int64_t size
+    cdef int64_t size, total = -1
     cdef RangeResult out = RangeResult.__new__(RangeResult)
     cdef dict undo = None
     cdef list opened = []
@@ -184,6 +185,9 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
                 raise engine_error(rc, f"counting {prefix}")
             out.count, out.revision = g.remaining, newest
             return out
+        if count and known is not None and matcher is None:
+            total = keys_now(env, txn, known[0], known[1], newest, compacted, &g)
+            g.count = total < 0
         if undo:
             rc = gather_old(env, txn, matcher, &g, undo)
         elif 0 < limit <= 512:
@@ -199,6 +203,8 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
         if rc:
             raise engine_error(rc, f"reading {prefix}")
         out.count, out.revision, out.more, out.remaining = g.n, newest, g.more, g.remaining
+        if total >= 0:
+            out.remaining = total - g.n
         if g.more:
             out.next_key = g.next_key[:g.next_len].decode()
         if mode == MODE_COUNT:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NoReturn, TypeVar
 
+from kas.observe.caches import Cache
 from kas.store import _engine
 from kas.store._engine import Event, Matcher, Op, RangeResult, Record
 from kas.store.contract import EVENTS_BYTES, Store, Wrap
@@ -30,6 +31,9 @@ _engine.bind_errors(Full, Corrupt, StoreError, KeyTooLong, TransformError)
 _RECORDS, _JSON, _METADATA, _COUNT, _PROTOBUF = range(5)
 T = TypeVar("T")
 OUT_OF_SPACE = "database space exceeded"
+# Fewer are counted about as fast as what was written since is looked through.
+MANY_KEYS = 256
+COUNTED_BYTES, COUNTED_KEY_BYTES = 256 << 10, 1024
 
 
 def _translate(error: LookupError) -> NoReturn:
@@ -70,6 +74,9 @@ class LMDBStore(Store):
             self._committed.note(newest)
         self._env.check_readers()
         self.shared.memory.publish(newest)
+        self._counted: Cache[tuple[str, str], tuple[int, int]] = Cache(
+            "counted_keys", "how many keys lists have counted, and when", COUNTED_BYTES, COUNTED_KEY_BYTES
+        )
         self.hub = Hub(self.events, self._newest, self.shared.revision)
         self._committer = Committer(self._env, self.shared, self._deliver, self._committed.note, lambda: trim(self))
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -185,12 +192,22 @@ class LMDBStore(Store):
         wrap: Wrap | None,
         max_bytes: int,
     ) -> RangeResult:
+        counted = count and matcher is None
+        known = self._counted.entries.get((prefix, start)) if counted else None
         try:
-            result = _engine.scan(self._env, prefix, start, limit, revision, matcher, count, mode, lead, wrap, max_bytes)
+            result = _engine.scan(self._env, prefix, start, limit, revision, matcher, count, mode, lead, wrap, max_bytes, known)
         except LookupError as e:
             _translate(e)
         self.shared.memory.publish(result.revision)
+        if counted and result.remaining >= MANY_KEYS:
+            self._note(prefix, start, known, result)
         return result
+
+    def _note(self, prefix: str, start: str, known: tuple[int, int] | None, result: RangeResult) -> None:
+        """Remembers how many keys there are from this page on and from the next one on: for lists of the same and for those that go on."""
+        if known is None or known[0] < result.revision:
+            self._counted.put((prefix, start), (result.revision, result.count + result.remaining), len(prefix) + len(start))
+        self._counted.put((prefix, result.next_key), (result.revision, result.remaining), len(prefix) + len(result.next_key))
 
     # -- writes -------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,110 @@
+"""How many keys follow a page: counted once, and then known from what was written since."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from kas.store import Op, _engine, build_record, open_store
+from kas.store.lmdb import LMDBStore
+from kas.store.lmdb import store as lmdb
+
+PODS = "/registry/pods/"
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    store = open_store(str(tmp_path / "data"), sync=False)
+    yield store
+    store.close()
+
+
+def put(key: str) -> Op:
+    return Op(key, build_record(b"{", b'"a":1}'))
+
+
+def filled(store: LMDBStore, count: int) -> None:
+    for at in range(0, count, 500):
+        store.commit_now(*(put(f"{PODS}ns/{i:06d}") for i in range(at, min(at + 500, count))), one_revision=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pages_say_what_follows_whatever_was_written_in_between(store: LMDBStore, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(lmdb, "MANY_KEYS", 1)
+    chance = random.Random(seed)
+    # Some share all of what the engine keeps of a long key as it is.
+    names = [f"{ns}/{i:02d}" for ns in ("a", "b") for i in range(20)] + [f"a/{'n' * 470}{i}" for i in range(6)]
+    keys = [PODS + name for name in names] + ["/registry/podz/x"]
+    there: set[str] = set()
+    history: list[set[str]] = [set()]
+    pages: list[tuple[str, str, int]] = []  # where lists go on, and at which revision
+    for _ in range(600):
+        step = chance.random()
+        if step < 0.4:
+            key = chance.choice(keys)
+            gone = key in there and chance.random() < 0.5
+            store.commit_now(Op(key, None) if gone else put(key))
+            there = there - {key} if gone else there | {key}
+            history.append(there)
+            continue
+        prefix, start, revision = chance.choice([PODS, PODS + "a/", PODS + "b/"]), "", 0
+        if pages and step < 0.7:
+            prefix, start, revision = chance.choice(pages[-20:])
+        elif step < 0.8:
+            revision = chance.randrange(max(1, len(history) - 10), len(history) + 1) - 1
+        page = store.range(prefix, start, chance.randrange(1, 6), revision, count=True)
+        range_ = sorted(k for k in history[revision or -1] if k.startswith(prefix) and k >= start)
+        assert [r.key for r in page.records] == range_[: page.count]
+        assert page.remaining == len(range_) - page.count
+        if page.more:
+            pages.append((prefix, page.next_key, page.revision))
+
+
+def test_nothing_is_counted_twice(store: LMDBStore) -> None:
+    filled(store, 2000)
+    first = store.range_json(PODS, "", 1, count=True)
+    assert first.remaining == 1999
+    # A wrong number is believed: nobody looked.
+    known = store._counted.entries
+    assert known[PODS, ""] == (first.revision, 2000) and known[PODS, first.next_key] == (first.revision, 1999)
+    known[PODS, ""], known[PODS, first.next_key] = (first.revision, 5000), (first.revision, 4000)
+    assert store.range_json(PODS, "", 3, count=True).remaining == 4997
+    assert store.range_json(PODS, first.next_key, 1, first.revision, count=True).remaining == 3999
+    # Some writes are looked through, also for the page after them.
+    store.commit_now(put(PODS + "ns/new"))
+    store.commit_now(Op(PODS + "ns/000000", None))
+    store.commit_now(put(PODS + "ns/000001"))
+    assert store.range_json(PODS, "", 1, count=True).remaining == 4999
+    assert store.range_json(PODS, first.next_key, 1, count=True).remaining == 4000
+
+
+def test_after_many_writes_it_is_counted_again(store: LMDBStore) -> None:
+    filled(store, 1000)
+    assert store.range(PODS, "", 1, count=True).remaining == 999
+    store._counted.entries[PODS, ""] = (store.revision, 7000)
+    for _ in range(2000):
+        store.commit_now(put(PODS + "ns/000000"))
+    assert store.range(PODS, "", 1, count=True).remaining == 999
+
+
+def test_what_the_log_has_forgotten_is_counted_again(store: LMDBStore) -> None:
+    filled(store, 1000)
+    before = store.revision
+    store.commit_now(put(PODS + "ns/x"))
+    store.commit_now(put(PODS + "ns/y"))
+    while not store.compact(store.revision - 1):
+        pass
+    page = _engine.scan(store._env, PODS, "", 1, count=True, known=(before, 7000))
+    assert page.remaining == 1001
+    assert _engine.scan(store._env, PODS, "", 1, count=True, known=(store.revision - 1, 7000)).remaining == 7000
+    assert _engine.scan(store._env, PODS, "", 1, count=True, known=(store.revision + 1, 7000)).remaining == 1001
+
+
+def test_where_the_list_ends_nothing_is_said(store: LMDBStore) -> None:
+    """And few keys are not remembered."""
+    filled(store, 300)
+    assert store.range(PODS, "", 300, count=True).remaining == 0
+    assert store.range(PODS, "", 200, count=True).remaining == 100
+    assert not store._counted.entries
