@@ -135,6 +135,12 @@ class Proxy:
                 await connection.begin(req.method, target, headers, req.incoming.length, host)
                 sending = asyncio.ensure_future(_send(connection, req.incoming.pieces()))
             await _head(connection, sending)
+            if sending is not None and not sending.done() and _is_short_refusal(connection):
+                # In one piece: behind the end of one that is streamed, nothing more is received from the client (granian), and a
+                # connection that ends while its client is still sending may take the answer along.
+                body = await connection.read(MAX_REFUSAL)
+                await _abandon(connection, sending)
+                return Response(connection.status, [h for h in _answered(connection) if h[0] != b"content-length"], body)
         except BaseException:
             await _abandon(connection, sending)
             raise
@@ -281,6 +287,11 @@ async def _head(connection: Connection, sending: asyncio.Task[None] | None) -> N
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
+
+
+def _is_short_refusal(connection: Connection) -> bool:
+    length = connection.header(b"content-length")
+    return connection.status >= 400 and length.isdigit() and len(length) < 6 and int(length) <= MAX_REFUSAL
 
 
 async def _abandon(connection: Connection, sending: asyncio.Task[None] | None) -> None:

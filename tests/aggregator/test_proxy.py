@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import http.client
 import json
+import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -100,6 +101,25 @@ def test_a_backend_that_answers_before_the_body_is_heard(register):
     answer = found.call.session.post(url, data=b"x" * (1 << 20), headers={"Content-Type": "text/plain"}, timeout=PATIENCE_S)
     assert (answer.status_code, answer.json()["code"]) == (413, 413)
     assert found("GET", "/things")[0] == 200
+
+
+def test_behind_a_refusal_the_client_may_send_the_rest_of_its_body(register):
+    """And its connection carries on."""
+    found = register("rest")
+    server = found.call.server
+    token, size = f"Host: kas\r\nAuthorization: {found.call.session.headers['Authorization']}\r\n", 1 << 20
+    head = f"POST {found.backend.base}/early HTTP/1.1\r\n{token}Content-Type: text/plain\r\nContent-Length: {size}\r\n\r\n"
+    context = ssl.create_default_context(cafile=server.ca)
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), PATIENCE_S), server_hostname="127.0.0.1") as s:
+        s.sendall(head.encode() + b"x" * 1000)
+        answer = http.client.HTTPResponse(s)
+        answer.begin()
+        assert (answer.status, json.loads(answer.read())["code"]) == (413, 413)
+        s.sendall(b"x" * (size - 1000))
+        s.sendall(f"GET /version HTTP/1.1\r\n{token}\r\n".encode())
+        answer = http.client.HTTPResponse(s)
+        answer.begin()
+        assert answer.status == 200
 
 
 def test_answers_pass_as_they_are(register):
