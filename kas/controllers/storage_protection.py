@@ -11,7 +11,7 @@ from typing import Any
 
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
-from kas.informers.reflector import Reflector
+from kas.informers.reflector import Reflectors
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 from kas.store import Event, Record
@@ -35,7 +35,7 @@ class _Protection:
     async def run(self) -> None:
         await follow(self.queue, [self.client.each(self.registry.root, self._look), *self._more()], 2)
 
-    def _more(self) -> list[Reflector]:
+    def _more(self) -> list[Reflectors]:
         """Of those whose coming and going decides."""
         return []
 
@@ -82,7 +82,7 @@ class ClaimProtection(_Protection):
     name = "persistentvolumeclaim-protection-controller"
     resource, finalizer, user = "persistentvolumeclaims", PVC, "pvc-protection-controller"
 
-    def _more(self) -> list[Reflector]:
+    def _more(self) -> list[Reflectors]:
         self.pods = self.client.registries.of("", "pods")
         return [self.client.reflector(self.pods.root, self._pod_events)]
 
@@ -120,7 +120,7 @@ class ClassProtection(_Protection):
     group, resource, finalizer = "storage.k8s.io", "volumeattributesclasses", VAC
     user = "volumeattributesclass-protection-controller"
 
-    def _more(self) -> list[Reflector]:
+    def _more(self) -> list[Reflectors]:
         self.users = [self.client.registries.of("", r) for r in ("persistentvolumeclaims", "persistentvolumes")]
         return [self.client.reflector(reg.root, self._user_events) for reg in self.users]
 
