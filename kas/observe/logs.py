@@ -7,7 +7,6 @@ import json
 import logging
 import time
 
-
 # What would end a line, or tell a terminal to do something.
 _CONTROLS = {c: chr(c).encode("unicode_escape").decode() for c in (*range(32), *range(127, 160), 0x2028, 0x2029) if c != ord("\t")}
 
