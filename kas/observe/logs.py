@@ -18,7 +18,7 @@ class TextFormatter(logging.Formatter):
         """One line as klog writes it, in UTC with microseconds, and the traceback on lines of its own, which are indented."""
         stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(record.created))
         said = record.getMessage().translate(_CONTROLS)
-        lines = [f"{record.levelname[0]}{stamp}.{int(record.msecs * 1000):06d} {record.process} {record.name}] {said}"]
+        lines = [f"{record.levelname[0]}{stamp}.{int(record.created % 1 * 1e6):06d} {record.process} {record.name}] {said}"]
         if record.exc_info:
             lines += (f"  {line.translate(_CONTROLS)}" for line in self.formatException(record.exc_info).split("\n"))
         return "\n".join(lines)
