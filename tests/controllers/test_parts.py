@@ -14,6 +14,8 @@ from kas import kinds
 from kas.controllers.client import Client
 from kas.controllers.garbage import GarbageCollector
 from kas.controllers.namespace import NamespaceController
+from kas.controllers.service_repair import ServiceRepair
+from kas.kinds.core.service.allocation import ServiceAllocator, port_op, ports
 from kas.meta import clock
 from kas.registry.registries import Registries
 from kas.store import Op, Unavailable, build_record, open_store
@@ -143,5 +145,24 @@ def test_a_namespace_is_not_empty_before_all_is_known(play):
             await until(finalized)
         services.late = False
         assert there(client, "services", "left") is None
+
+    play(story)
+
+
+def test_a_port_whose_service_is_kept_elsewhere_may_still_get_it(play):
+    async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
+        of = client.registries.of
+        families = of("networking.k8s.io", "ipaddresses"), of("networking.k8s.io", "servicecidrs")
+        of("", "services").allocator = ServiceAllocator(["IPv4"], (30000, 32767), *families)
+        repair, key = ServiceRepair(client.registries), ports.key(30001)
+        await client.store.commit(port_op(30001, {"metadata": {"namespace": NAMESPACE, "name": "coming"}}))
+        services.late = True
+        with pytest.raises(Unavailable):
+            await repair.repair()
+        assert client.store.get(key) is not None
+        await repair.repair()
+        assert client.store.get(key) is not None and not services.late
+        await repair.repair()
+        assert client.store.get(key) is None
 
     play(story)
