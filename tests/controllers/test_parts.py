@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from kas import kinds
+from kas.auth.credentials import ServiceAccountKeys
 from kas.controllers.client import Client
 from kas.controllers.garbage import GarbageCollector
 from kas.controllers.namespace import NamespaceController
 from kas.controllers.service_repair import ServiceRepair
+from kas.controllers.serviceaccounttokens import TYPE, Tokens
+from kas.controllers.storage_protection import PVC, ClaimProtection
 from kas.kinds.core.service.allocation import ServiceAllocator, port_op, ports
 from kas.meta import clock
 from kas.registry.registries import Registries
@@ -24,7 +27,7 @@ from kas.store.lmdb import LMDBStore
 from kas.types.scheme import BUILTIN
 from tests.controllers.test_garbage_start import NAMESPACE, running, there, until
 
-SERVICES = "/registry/services/specs/"
+LATE = ("/registry/services/specs/", "/registry/pods/", "/registry/serviceaccounts/")
 ALONE: Any = SimpleNamespace(services=SimpleNamespace(remote={}), active=False)  # an aggregator without backends
 
 
@@ -58,7 +61,7 @@ def play(tmp_path: Path) -> Callable[[Story], None]:
             kinds.install()
             main, services = open_store(str(tmp_path / "main"), sync=False), Late(str(tmp_path / "other"), max_size=1 << 30, sync=False)
             services.commit_now(*(Op(f"/registry/x/{n}", build_record(b"{", b'"n":1}')) for n in range(50)))  # its revisions are its own
-            store: Any = Parted(main, {SERVICES: services})  # type: ignore[arg-type, dict-item]
+            store: Any = Parted(main, dict.fromkeys(LATE, services))  # type: ignore[arg-type, dict-item]
             store.start(asyncio.get_running_loop())
             registries = Registries(store, clock.now)
             registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
@@ -73,8 +76,12 @@ def play(tmp_path: Path) -> Callable[[Story], None]:
     return play
 
 
-async def make(client: Client, kind: str, name: str, owner: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+async def make(
+    client: Client, kind: str, name: str, owner: dict[str, Any] | None = None, spec: dict[str, Any] | None = None, type: str = "",
+    **meta: Any,
+) -> dict[str, Any]:  # fmt: skip
     obj: dict[str, Any] = {"kind": kind, "apiVersion": "v1", "metadata": {"name": name, "namespace": NAMESPACE, **meta}}
+    obj |= {key: value for key, value in (("spec", spec), ("type", type)) if value}
     if owner is not None:
         at = owner["metadata"]
         obj["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": owner["kind"], "name": at["name"], "uid": at["uid"]}]
@@ -164,5 +171,41 @@ def test_a_port_whose_service_is_kept_elsewhere_may_still_get_it(play):
         assert client.store.get(key) is not None and not services.late
         await repair.repair()
         assert client.store.get(key) is None
+
+    play(story)
+
+
+def test_a_claim_waits_for_pods_that_are_not_known_yet(play):
+    async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        await make(client, "PersistentVolumeClaim", "claim", spec=claim, finalizers=[PVC])
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]
+        pod = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "volumes": volumes}
+        await make(client, "Pod", "user", spec=pod)
+        claims = client.registries.of("", "persistentvolumeclaims")
+        await client.delete(claims, NAMESPACE, "claim")
+        services.late = True
+        async with running(ClaimProtection(client.registries)):
+            await until(lambda: services.asked > services.refusals)
+            await client.delete(client.registries.of("", "pods"), NAMESPACE, "user", gracePeriodSeconds=0)
+            await until(lambda: there(client, "persistentvolumeclaims", "claim") is None)
+        assert there(client, "pods", "user") is None
+
+    play(story)
+
+
+def test_a_token_waits_for_an_account_that_is_not_known_yet(play, tmp_path):
+    async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
+        (tmp_path / "ca.crt").write_text("ca")
+        tokens = Tokens(client.registries, ServiceAccountKeys(["i"], tmp_path / "sa.key", own=True), tmp_path / "ca.crt")
+        await make(client, "ServiceAccount", "account")
+        annotations = {"kubernetes.io/service-account.name": "account"}
+        await make(client, "Secret", "token", type=TYPE, annotations=annotations)
+        services.late = True
+        async with running(tokens):
+            await until(lambda: client.get("", "secrets", NAMESPACE, "token") is None or services.asked > services.refusals)
+            await until(lambda: (client.get("", "secrets", NAMESPACE, "token") or {"data": {"token": "gone"}}).get("data"))
+        found = client.get("", "secrets", NAMESPACE, "token")
+        assert found is not None and found["data"]["token"]
 
     play(story)
