@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ from kas.endpoints.rest import method_not_allowed
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
+
+log = logging.getLogger("kas.metrics")
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
@@ -52,7 +55,12 @@ class MetricsEndpoint:
     def _answer(self, req: Request, name: str, registry: Registry) -> Response:
         if req.method != "GET":
             raise method_not_allowed()
-        self.dump()  # what is shown outlives this worker
+        told = True
+        try:
+            self.dump()  # what is shown outlives this worker
+        except OSError as e:  # a full disk, of which the numbers tell
+            told = False
+            log.warning("the numbers for other workers were not written: %s", e)
         own = self._path(name)
         others = [p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own]
-        return Response(200, [(b"content-type", CONTENT_TYPE)], registry.expose(others, collected=True))
+        return Response(200, [(b"content-type", CONTENT_TYPE)], registry.expose(others, collected=told))

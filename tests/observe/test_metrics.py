@@ -6,6 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.observe.metrics import Registry
 
@@ -74,3 +76,13 @@ def test_what_is_shown_outlives_who_shows_it(tmp_path: Path) -> None:
     one.serve(1)
     shown = one.scrape()["cpu_seconds_total"]
     assert Worker(tmp_path, 1).scrape()["cpu_seconds_total"] == shown + 1
+
+
+def test_a_full_disk_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    one = Worker(tmp_path, 0)
+    one.serve(1)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert one.scrape()['requests_total{verb="get"}'] == 1
