@@ -112,6 +112,10 @@ class Server:
                 os.close(tell)
 
             code = supervisor.run(self.options, self._extensions, ready)
+        except BaseException:  # of what it is nobody else hears
+            import traceback
+
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -6,11 +6,11 @@ In a child of the supervisor, which neither keeps what this needs nor waits for 
 from __future__ import annotations
 
 import base64
-import os
 import socket
 from pathlib import Path
 
 from kas.config.options import Completed
+from kas.meta.files import write_whole
 
 
 def prepare(o: Completed) -> None:
@@ -34,11 +34,11 @@ def prepare(o: Completed) -> None:
     if not token_file.exists():
         import secrets  # at the first start only
 
-        _write_private(token_file, secrets.token_urlsafe(32))
+        write_whole(token_file, secrets.token_urlsafe(32).encode())
     shown = None
     if o.raw.client_ca_file:
         shown = certs.ensure_client(o.data_dir / "pki", "admin", "system:masters")
-    _write_private(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes(), shown))
+    write_whole(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes(), shown).encode())
 
 
 def prepare_later(o: Completed) -> None:
@@ -74,11 +74,3 @@ def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] |
         f"users:\n- name: kas-admin\n  user:\n    {user}\n"
         "contexts:\n- name: kas\n  context:\n    cluster: kas\n    user: kas-admin\n"
     )
-
-
-def _write_private(path: Path, text: str) -> None:
-    tmp = path.with_name(path.name + ".new")
-    fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as f:
-        f.write(text)
-    os.replace(tmp, path)

@@ -289,6 +289,10 @@ class Server:
         self.catch_up()
         return max(0, newest - self.store.hub.revision)
 
+    def _failing(self) -> int:
+        """How many followers of the store could not read what they missed, whatever part of it they follow."""
+        return sum(hub.failing for hub in (self.store.hub, *self._other_hubs))
+
     # --- the API
 
     def _build_api(self) -> None:
@@ -344,7 +348,7 @@ class Server:
         local = self.registries.of(bootstrap.REGISTRATION, "apiservices").root
         groups = {(group, version) for group, version in self._group_versions() if group != bootstrap.REGISTRATION}
         self.checks = HealthChecks(
-            self.store, self.hooks, self.heartbeat, self._behind, lambda: self.store.hub.failing,
+            self.store, self.hooks, self.heartbeat, self._behind, self._failing,
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
             [part.unreachable for part in self.store.parts()] if self.options.etcd else (),  # type: ignore[attr-defined]
             (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),

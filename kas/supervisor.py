@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kas.config.options import Completed
+from kas.meta.files import write_whole
 from kas.observe.process import adopt, age_s, await_adoption, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
 
@@ -92,6 +93,27 @@ def _load(o: Completed) -> None:
     worker.load(o)
     gc.freeze()  # workers do not write to it by looking for cycles
     gc.enable()
+
+
+def check_data_dir(path: Path) -> bool:
+    """Whether a directory is a data directory; False for one that may become one. Raises StartError for any other."""
+    try:
+        have = (path / "format").read_text().strip()
+    except FileNotFoundError:
+        if any(p.name not in ("lock", "format.new") for p in path.iterdir()):
+            raise StartError(f"--data-dir: {path} is not empty and not a kas data directory") from None
+        return False
+    if have != FORMAT:
+        raise StartError(f"--data-dir: {path} has format {have}; this kas knows format {FORMAT}")
+    return True
+
+
+def claim_data_dir(path: Path) -> bool:
+    """Makes a directory whose lock is held a data directory; whether it was none. Raises StartError."""
+    if check_data_dir(path):
+        return False
+    write_whole(path / "format", f"{FORMAT}\n".encode(), 0o644)
+    return True
 
 
 def _remove(path: Path) -> None:
@@ -170,20 +192,12 @@ class _Supervisor:
     def _lock_data_dir(self, path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            check_data_dir(path)  # before anything is put into a directory of somebody else's
             self.lock = open(path / "lock", "a+")  # noqa: SIM115 — held as long as the process lives
+            self._take_lock(path)
+            self.first_start = claim_data_dir(path)
         except OSError as e:
             raise StartError(f"--data-dir: {path}: {e.strerror}") from None
-        self._take_lock(path)
-        fmt = path / "format"
-        if fmt.exists():
-            have = fmt.read_text().strip()
-            if have != FORMAT:
-                raise StartError(f"--data-dir: {path} has format {have}; this kas knows format {FORMAT}")
-        elif any(p.name not in ("lock",) for p in path.iterdir()):
-            raise StartError(f"--data-dir: {path} is not empty and not a kas data directory")
-        else:
-            fmt.write_text(FORMAT + "\n")
-            self.first_start = True
 
     def _take_lock(self, path: Path) -> None:
         """Workers hold the lock too. It names the process that started them: once that is gone they are about to be, and are waited for."""

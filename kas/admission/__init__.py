@@ -144,10 +144,6 @@ class Chain:
             if hasattr(p, what)
         )
 
-    def mutates(self, a: Attributes) -> bool:
-        """Whether any mutating plug-in wants to see this request."""
-        return bool(self._plan(a)[0])
-
     async def mutate(self, a: Attributes) -> None:
         """``start_mutate`` to its end; ApiError of the plug-in that refuses."""
         pending = self.start_mutate(a)

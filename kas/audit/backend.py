@@ -13,7 +13,11 @@ log = logging.getLogger("kas.audit")
 
 
 class AuditError(Exception):
-    """Entries could not be stored."""
+    """Entries could not be stored: ``lost`` of those that were given, None for all of them."""
+
+    def __init__(self, message: str, lost: int | None = None) -> None:
+        super().__init__(message)
+        self.lost = lost
 
 
 class Backend(Protocol):
@@ -36,7 +40,7 @@ class Truncate:
         self.name, self._backend, self._max_event, self._max_batch = backend.name, backend, max_event, max_batch
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
-        """Hand on what fits; AuditError when something does not."""
+        """Hand on what fits. Raises AuditError, or its awaitable does, when something does not, or could not be stored."""
         batches: list[list[Entry]] = [[]]
         size, lost = 0, 0
         for given in entries:
@@ -49,19 +53,41 @@ class Truncate:
                 size = 0
             batches[-1].append(entry)
             size += len(entry.text)
-        if lost:
-            log.error("audit: %d events are too large even without their bodies, and are dropped", lost)
-        waiting = [done for batch in batches if batch and (done := self._backend.process(batch)) is not None]
-        return _all(waiting) if waiting else None
+        failed = AuditError(f"{lost} events are too large even without their bodies", lost) if lost else None
+        waiting: list[tuple[Awaitable[None], int]] = []
+        for batch in filter(None, batches):
+            try:
+                pending = self._backend.process(batch)
+            except AuditError as e:
+                failed = _and(failed, e, len(batch))
+                continue
+            if pending is not None:
+                waiting.append((pending, len(batch)))
+        if waiting:
+            return _all(waiting, failed)
+        if failed is not None:
+            raise failed
+        return None
 
     async def close(self) -> None:
         """End what is behind it."""
         await self._backend.close()
 
 
-async def _all(waiting: list[Awaitable[None]]) -> None:
-    for one in waiting:
-        await one
+async def _all(waiting: list[tuple[Awaitable[None], int]], failed: AuditError | None) -> None:
+    for pending, given in waiting:
+        try:
+            await pending
+        except AuditError as e:
+            failed = _and(failed, e, given)
+    if failed is not None:
+        raise failed
+
+
+def _and(failed: AuditError | None, e: AuditError, given: int) -> AuditError:
+    """What failed first, with all that is lost by now."""
+    lost = given if e.lost is None else e.lost
+    return AuditError(str(e), lost) if failed is None else AuditError(str(failed), (failed.lost or 0) + lost)
 
 
 class Union:
@@ -79,30 +105,30 @@ class Union:
             try:
                 pending = backend.process(entries)
             except AuditError as e:
-                self.failed(backend, e)
+                self.failed(backend, e, len(entries))
                 failed = e if strict else failed
                 continue
             if pending is not None:
                 waiting.append((backend, strict, pending))
         if waiting:
-            return self._wait(waiting, failed)
+            return self._wait(waiting, failed, len(entries))
         if failed is not None:
             raise failed
         return None
 
-    async def _wait(self, waiting: list[tuple[Backend, bool, Awaitable[None]]], failed: AuditError | None) -> None:
+    async def _wait(self, waiting: list[tuple[Backend, bool, Awaitable[None]]], failed: AuditError | None, given: int) -> None:
         for backend, strict, pending in waiting:
             try:
                 await pending
             except AuditError as e:
-                self.failed(backend, e)
+                self.failed(backend, e, given)
                 failed = e if strict else failed
         if failed is not None:
             raise failed
 
-    def failed(self, backend: Backend, e: AuditError) -> None:
-        """Count and log what a backend could not store."""
-        self._errors.inc((backend.name,))
+    def failed(self, backend: Backend, e: AuditError, given: int) -> None:
+        """Count and log what a backend could not store, of so many events that it was ``given``."""
+        self._errors.inc((backend.name,), given if e.lost is None else e.lost)
         log.error("Error in audit plugin '%s' affecting audit events: %s", backend.name, e)
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from kas.audit.backend import AuditError, Backend
+from kas.audit.backend import AuditError, Backend, log
 from kas.audit.event import Entry
 
 MAX_UNDER_WAY = 16  # batches a slow backend may have at once
@@ -16,12 +16,12 @@ MAX_UNDER_WAY = 16  # batches a slow backend may have at once
 
 class Batch:
     """``size`` entries go at once, or fewer after ``wait_s``; ``qps`` batches a second once ``burst`` of them went, 0 for no limit.
-    ``failed`` is told of each batch that was lost. ``joins`` is for a backend to which it is all one how many entries come at once: what
-    is due goes together, unless there is a limit."""
+    ``failed`` is told of each batch of which something was lost, and how many entries it had. ``joins`` is for a backend to which it is
+    all one how many come at once: what is due goes together, unless there is a limit."""
 
     def __init__(
         self, backend: Backend, buffer: int, size: int, wait_s: float, qps: float, burst: int,
-        failed: Callable[[Backend, AuditError], None], joins: bool = False, clock: Callable[[], float] = time.monotonic,
+        failed: Callable[[Backend, AuditError, int], None], joins: bool = False, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.name, self._backend, self._failed, self._clock = backend.name, backend, failed, clock
         self._limit, self._size, self._wait_s = buffer, size, wait_s
@@ -37,12 +37,12 @@ class Batch:
         if self._loop_task is None:
             self._loop_task = asyncio.get_running_loop().create_task(self._run())
         waiting = self._waiting
-        lost = len(waiting) + len(entries) > self._limit
-        waiting.extend(entries[: max(0, self._limit - len(waiting))] if lost else entries)
+        lost = min(len(entries), max(0, len(waiting) + len(entries) - self._limit))
+        waiting.extend(entries[: len(entries) - lost] if lost else entries)
         if len(waiting) >= self._size:
             self._full.set()
         if lost:
-            raise AuditError("audit buffer queue blocked")
+            raise AuditError("audit buffer queue blocked", lost)
 
     async def _run(self) -> None:
         while True:
@@ -71,19 +71,26 @@ class Batch:
             await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
         try:
             pending = self._backend.process(batch)
-        except AuditError as e:
-            self._failed(self._backend, e)
+        except Exception as e:
+            self._lost(e, batch)
             return
         if pending is not None:
-            task = asyncio.get_running_loop().create_task(self._deliver(pending))
+            task = asyncio.get_running_loop().create_task(self._deliver(pending, batch))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
-    async def _deliver(self, pending: Awaitable[None]) -> None:
+    async def _deliver(self, pending: Awaitable[None], batch: Sequence[Entry]) -> None:
         try:
             await pending
-        except AuditError as e:
-            self._failed(self._backend, e)
+        except Exception as e:
+            self._lost(e, batch)
+
+    def _lost(self, e: Exception, batch: Sequence[Entry]) -> None:
+        """Whatever it was: nobody waits for a batch who would hear of it, and those that follow must go."""
+        if not isinstance(e, AuditError):
+            log.exception("a batch of audit events failed")
+            e = AuditError(f"{type(e).__name__}: {e}")
+        self._failed(self._backend, e, len(batch))
 
     async def _throttle(self) -> None:
         if not self._qps:

@@ -173,11 +173,21 @@ def _stamp(seconds: float) -> str:
 
 
 def _gzip(path: Path) -> None:
+    """Compresses a file, unless another worker has done so meanwhile. Nobody may read more of it in between than before."""
     target = path.with_name(path.name + ".gz")
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(path, "rb") as source, gzip.open(partial, "wb") as out:
-        shutil.copyfileobj(source, out)
-    os.chmod(partial, path.stat().st_mode & 0o777)
-    shutil.copystat(path, partial)
-    os.replace(partial, target)
-    path.unlink(missing_ok=True)
+    try:
+        with open(path, "rb") as source, open(partial, "wb", opener=_private) as raw, gzip.open(raw, "wb") as out:
+            shutil.copyfileobj(source, out)
+        shutil.copystat(path, partial)  # with the mode
+        os.replace(partial, target)
+        path.unlink()
+    except FileNotFoundError:
+        if path.exists():
+            raise
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

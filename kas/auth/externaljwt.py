@@ -206,7 +206,7 @@ class FreshKeys:
             return
         try:
             header = json.loads(jws.b64decoded(token.partition(".")[0]))
-        except ValueError:
+        except (ValueError, RecursionError):
             return  # told by who verifies it
         kid = header.get("kid") if isinstance(header, dict) else None
         if isinstance(kid, str) and kid:

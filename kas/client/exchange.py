@@ -211,7 +211,7 @@ class Exchange(asyncio.Protocol):
         self.head = head
         self._chunked = b"chunked" in head.joined.get(b"transfer-encoding", b"").lower()
         length = head.joined.get(b"content-length", b"")
-        self._length = int(length) if length and len(length) < 16 and not self._chunked else None
+        self._length = int(length) if length and not self._chunked else None
         return True
 
     def _whole(self) -> bool:

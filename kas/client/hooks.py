@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from kas.client.http import DIRECT, BackendError, Egress, Headers, Target, request_head
+from kas.client.http import DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, client_tls
 from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool
 from kas.client.services import OWN, Resolve
@@ -136,9 +136,10 @@ class HookClient:
     async def _again(self, answer: Answer, target: Target, head: bytes, body: bytes) -> Answer:
         """The answer in place of one that says when to ask again."""
         for _ in range(RETRIES):
-            if not (answer.status == 429 or answer.status >= 500) or not answer.retry_after.isdigit():
+            pause = retry_after_s(answer.retry_after)
+            if not (answer.status == 429 or answer.status >= 500) or pause is None:
                 break
-            await self._sleep(float(answer.retry_after[:9]))
+            await self._sleep(pause)
             answer = await self._pool.post(target, head, body, MAX_ANSWER)
         return answer
 

@@ -30,6 +30,7 @@ _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n?")
 CHUNK = 64 << 10
 MAX_HEAD = 64 << 10
+LENGTH_DIGITS = 18  # of a Content-Length: more than there is of anything
 MOST_INFORMATIONAL = 5  # answers before the answer, as in Go
 TOO_MANY_1XX = "net/http: too many 1xx informational responses"
 CONNECT_TIMEOUT_S = 30.0
@@ -193,7 +194,7 @@ class Connection:
                     yield piece
                 return
             length = self.header(b"content-length")
-            left = int(length) if length.isdigit() else None
+            left = int(length) if length else None
             while left != 0:
                 piece = await self.reader.read(CHUNK if left is None else min(CHUNK, left))
                 if not piece:
@@ -230,7 +231,7 @@ class Connection:
     async def read(self, limit: int) -> bytes:
         """The first ``limit`` bytes of the body."""
         length = self._joined.get(b"content-length", b"")
-        if length and self._method != "HEAD" and self.status not in (204, 304) and len(length) < 16 and int(length) <= limit:
+        if length and self._method != "HEAD" and self.status not in (204, 304) and int(length) <= limit:
             try:
                 return await self.reader.readexactly(int(length))
             except asyncio.IncompleteReadError:
@@ -278,6 +279,11 @@ class Head(NamedTuple):
     joined: dict[bytes, bytes]
 
 
+def retry_after_s(text: str) -> int | None:
+    """The seconds that a Retry-After asks for; None for a date, and for what is none of the two."""
+    return int(text[:9]) if text.isascii() and text.isdigit() else None
+
+
 def chunk_size(line: bytes) -> int:
     """What the line before a chunk says. Raises ValueError for one that others might read otherwise."""
     found = _CHUNK.fullmatch(line)
@@ -305,7 +311,7 @@ def parse_head(raw: bytes) -> Head:
         joined[name] = joined[name] + b", " + value if name in joined else value
         if name == b"content-length":
             lengths.add(value)
-    if len(lengths) > 1 or not all(v.isdigit() for v in lengths):
+    if len(lengths) > 1 or not all(v.isdigit() and len(v) <= LENGTH_DIGITS for v in lengths):
         raise BackendError("bad Content-Length")
     if lengths:
         joined[b"content-length"] = lengths.pop()

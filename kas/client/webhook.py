@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from kas import __version__
-from kas.client.http import BackendError, Via, request_head
+from kas.client.http import BackendError, Via, request_head, retry_after_s
 from kas.client.kubeconfig import Backend
 from kas.client.pool import Pool
 from kas.meta.scalars import format_duration
@@ -120,9 +120,9 @@ class Webhook:
             reset = isinstance(e.__cause__, OSError) and e.__cause__.errno == errno.ECONNRESET
             raise WebhookError(f'Post "{target.url}": {e}', retry=reset) from None
         if not 200 <= status < 300:
-            pause = float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else 0.0
+            pause = retry_after_s(retry_after) or 0
             asked = bool(pause) and (status == 429 or status >= 500)
-            raise WebhookError(refusal(status, answer), status in (429, 500, 504) or asked, pause if asked else 0.0, status == 504)
+            raise WebhookError(refusal(status, answer), status in (429, 500, 504) or asked, pause if asked else 0, status == 504)
         if len(answer) > MAX_ANSWER:
             raise WebhookError(f"the answer of {target.url} is larger than {MAX_ANSWER} bytes")
         return answer

@@ -6,13 +6,13 @@ Admission does not see these writes: they come from the server itself. Objects a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
 
 from kas.informers import reflector as informers
-from kas.informers.reflector import Handlers, Reflector
+from kas.informers.reflector import Handlers, Reflectors
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import apply, builtin, create, deduced_schema, field_set, update
@@ -60,12 +60,20 @@ class Client:
     def reflector(
         self, prefix: str, apply: Callable[[Sequence[Event]], None], replace: Callable[[Sequence[Record]], None] | None = None,
         lists: bool = True,
-    ) -> Reflector:  # fmt: skip
-        """A reflector of what is under ``prefix``; without ``replace`` one that has nothing to make up for after a gap. With ``lists`` off
-        ``replace`` is given nothing and reads for itself."""
-        return Reflector(self.store, prefix, Handlers(replace or _nothing, apply), lists and replace is not None)
+    ) -> Reflectors:  # fmt: skip
+        """A reflector of what is under ``prefix``, wherever that is kept; without ``replace`` one that has nothing to make up for after a
+        gap. With ``lists`` off ``replace`` is given nothing and reads for itself."""
+        return Reflectors(self.store.parts_below(prefix), prefix, Handlers(replace or _nothing, apply), lists and replace is not None)
 
-    def each(self, prefix: str, look: Callable[[Record], None]) -> Reflector:
+    async def rest_fresh(self, key: str, rest: Iterable[str]) -> None:
+        """Waits until those of the prefixes ``rest`` that are kept elsewhere than ``key`` are as new as any acknowledged write: who sees an
+        object sees all that was there before it in the same place, but not in another. Raises ``StoreError``."""
+        own = self.store.part(key)
+        for part in dict.fromkeys(map(self.store.part, rest)):
+            if part is not own:
+                await part.fresh()
+
+    def each(self, prefix: str, look: Callable[[Record], None]) -> Reflectors:
         """A reflector that shows ``look`` every record under ``prefix`` that is there, at first and whenever it changes; deletions are
         not told."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kas.aggregator.aggregator import Aggregator
@@ -75,9 +75,7 @@ class GarbageCollector:
 
     async def _scan(self) -> None:
         """Takes in everything there is, in pages; events that come meanwhile are newer and win."""
-        for reg in self.client.registries:
-            if (reg.resource.group, reg.resource.resource) in IGNORED:
-                continue
+        for reg in self._collected():
             start = ""
             while True:
                 page = self.store.range(reg.root, start, PAGE, max_bytes=PAGE_BYTES)
@@ -106,6 +104,10 @@ class GarbageCollector:
                     _remember(self._absent, uid, "")
                 for key in graph.remove(e.key, uid):
                     add(key)
+
+    def _collected(self) -> Iterator[Registry]:
+        """Of all that may own, or be owned."""
+        return (reg for reg in self.client.registries if (reg.resource.group, reg.resource.resource) not in IGNORED)
 
     def _registry(self, key: str) -> Registry | None:
         """The registry a key belongs to."""
@@ -161,6 +163,9 @@ class GarbageCollector:
                 if owners is None:
                     return ASK_AGAIN_S
                 state: str | None = self._owner_state(owners, namespace, ref)
+                if state == "dangling":
+                    await self.client.rest_fresh(node.key, (owners.root,))
+                    state = self._owner_state(owners, namespace, ref)
             elif remote is None:
                 self.asking.add(node.key)
                 return None
@@ -242,6 +247,8 @@ class GarbageCollector:
                 self.queue.add(d.key)
 
     async def _orphan(self, reg: Registry, node: Node) -> None:
+        # Who is not known yet would be collected instead.
+        await self.client.rest_fresh(node.key, (reg.root for reg in self._collected()))
         for d in list(self.graph.dependents_of(node.uid)):
             owner_of = self._registry(d.key)
             if owner_of is not None:

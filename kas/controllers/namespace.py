@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -100,6 +100,8 @@ class NamespaceController:
 
         uid = namespace["metadata"]["uid"]
         await self.client.update(self.registry, "", name, note, "status", uid)
+        if found.empty:
+            await self.client.rest_fresh(self.registry.root, (reg.root for reg in self._contents()))
         if found.empty and not self._anything(name):
             await self.client.update(self.registry, "", name, _finalize, "finalize", uid)
             return None
@@ -109,16 +111,19 @@ class NamespaceController:
 
     def _anything(self, namespace: str) -> bool:
         """A last look: what was already under way when the deletion began is in the store by now, as the status is."""
-        regs = (r for r in self.client.registries if r.resource.namespaced and "delete" in r.resource.verbs)
-        return any(self.client.store.range(reg.prefix(namespace), limit=1).records for reg in regs)
+        return any(self.client.store.range(reg.prefix(namespace), limit=1).records for reg in self._contents())
+
+    def _contents(self) -> Iterator[Registry]:
+        """Of all that a namespace holds."""
+        return (reg for reg in self.client.registries if reg.resource.namespaced and "delete" in reg.resource.verbs)
 
     async def _delete_content(self, namespace: str, since: str) -> Findings:
         found = Findings()
         pods = self.client.registries.of("", "pods")
         await self._empty(pods, namespace, found, self._still_ending(pods, namespace, since))
         if found.empty:
-            for reg in self.client.registries:
-                if reg.resource.namespaced and reg is not pods and "delete" in reg.resource.verbs:
+            for reg in self._contents():
+                if reg is not pods:
                     await self._empty(reg, namespace, found)
             await self._remote.empty(namespace, found)
         return found

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from time import monotonic
 from typing import Any
 
-from kas.informers.reflector import Reflector
+from kas.informers.reflector import Reflectors
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry
 from kas.store import StoreError
@@ -64,7 +64,7 @@ def collector(metrics: Registry) -> Callable[[], None]:
     return collect
 
 
-async def follow(queue: WorkQueue, reflectors: Sequence[Reflector], workers: int = 1) -> None:
+async def follow(queue: WorkQueue, reflectors: Sequence[Reflectors], workers: int = 1) -> None:
     """Works, for good, on what the ``reflectors`` put into ``queue``; they run as long as this does."""
     try:
         for reflector in reflectors:

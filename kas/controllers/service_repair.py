@@ -12,6 +12,7 @@ import contextlib
 import logging
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any, cast
 
 from kas.controllers.client import Client, split_key
@@ -32,7 +33,7 @@ from kas.meta.scalars import format_micro_time, parse_time
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
-from kas.store import Conflict, Op, StoreError
+from kas.store import Conflict, Op, Record, StoreError
 
 log = logging.getLogger("kas.controllers")
 
@@ -59,6 +60,7 @@ class ServiceRepair:
         self.addresses = registries.of("networking.k8s.io", "ipaddresses")
         self.cidrs = registries.of("networking.k8s.io", "servicecidrs")
         self._told: dict[tuple[str, str], float] = {}
+        self._stray: set[tuple[str, int]] = set()  # ports that nobody held in the last pass: key and revision
 
     @property
     def _allocator(self) -> ServiceAllocator:
@@ -77,6 +79,7 @@ class ServiceRepair:
         held = {rec.key[len(self.addresses.root) :]: object_of(rec) for rec in store.range(self.addresses.root).records}
         port_records = {int(rec.key[len(ports.ROOT) :]): rec for rec in store.range(ports.ROOT).records}
         known = addresses.ranges([object_of(rec) for rec in store.range(self.cidrs.root).records])
+        await self.client.rest_fresh(ports.ROOT, (self.services.root,))
         records = store.range(self.services.root).records
         services = {split_key(self.services, rec.key): object_of(rec) for rec in records}
         owner: dict[int, Obj] = {}
@@ -93,12 +96,20 @@ class ServiceRepair:
                 await asyncio.sleep(0)
             if address_fault(address, services.get(_named(address)), int(time.time())) is not None:
                 await self._address(ip, address)
-        for port, rec in port_records.items():
-            if port not in owner:
-                await self._commit(Op(rec.key, None, rec.revision))
+        await self._free([rec for port, rec in port_records.items() if port not in owner])
         portmap = self._allocator.portmap
         if portmap is not None and (op := portmap.repaired(owner)) is not None:
             await self._commit(op)
+
+    async def _free(self, records: Sequence[Record]) -> None:
+        """Lets ports go that nobody holds. Where Services are kept elsewhere theirs is another transaction, which comes after the port's:
+        then not before another pass has found so."""
+        store, stray = self.client.store, {(rec.key, rec.revision) for rec in records}
+        together = store.part(ports.ROOT) is store.part(self.services.root)
+        for rec in records:
+            if together or (rec.key, rec.revision) in self._stray:
+                await self._commit(Op(rec.key, None, rec.revision))
+        self._stray = stray
 
     async def _service_address(
         self, rec: Any, service: Obj, ip: str, services: dict[tuple[str, str], Obj], known: list[addresses.Range]

@@ -85,6 +85,9 @@ class Tokens:
         if secret is None or not account_of(secret):
             return
         account = self._account(secret)
+        if account is None:  # as far as is known here
+            await self.client.rest_fresh(self.secrets.root, (self.accounts.root,))
+            account = self._account(secret)
         if account is None:
             await self.client.delete(self.secrets, namespace, name, secret["metadata"]["uid"])
         elif self._lacks(secret):

@@ -67,6 +67,8 @@ class ServiceCIDRs:
             if name not in self.going:
                 self.going.add(name)
                 return DELETION_GRACE_S
+            if not self._needed(cidr):  # as far as is known here
+                await self.client.rest_fresh(self.registry.root, (self.client.registries.of(GROUP, "ipaddresses").root,))
             if self._needed(cidr):
                 await self._condition(cidr, "False", "Terminating", IN_USE)
                 return RECHECK_S

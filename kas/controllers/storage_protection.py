@@ -11,8 +11,9 @@ from typing import Any
 
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
-from kas.informers.reflector import Reflector
+from kas.informers.reflector import Reflectors
 from kas.meta.stored import object_of
+from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Event, Record
 
@@ -31,11 +32,12 @@ class _Protection:
         self.client = Client(registries, "kube-controller-manager", f"system:serviceaccount:kube-system:{self.user}")
         self.registry = registries.of(self.group, self.resource)
         self.queue = WorkQueue(self._sync, self.name)
+        self.users: list[Registry] = []  # of what is looked for
 
     async def run(self) -> None:
         await follow(self.queue, [self.client.each(self.registry.root, self._look), *self._more()], 2)
 
-    def _more(self) -> list[Reflector]:
+    def _more(self) -> list[Reflectors]:
         """Of those whose coming and going decides."""
         return []
 
@@ -56,6 +58,8 @@ class _Protection:
             return None
         if not has:
             return None
+        if not self._used(obj):  # as far as is known here
+            await self.client.rest_fresh(key, (reg.root for reg in self.users))
         if self._used(obj):
             return RECHECK_S
         await self.client.update(self.registry, namespace, name, self._let_go, uid=meta["uid"])
@@ -82,9 +86,10 @@ class ClaimProtection(_Protection):
     name = "persistentvolumeclaim-protection-controller"
     resource, finalizer, user = "persistentvolumeclaims", PVC, "pvc-protection-controller"
 
-    def _more(self) -> list[Reflector]:
-        self.pods = self.client.registries.of("", "pods")
-        return [self.client.reflector(self.pods.root, self._pod_events)]
+    def _more(self) -> list[Reflectors]:
+        pods = self.client.registries.of("", "pods")
+        self.users = [pods]
+        return [self.client.reflector(pods.root, self._pod_events)]
 
     def _pod_events(self, events: Sequence[Event]) -> None:
         """A pod that went, or that the kubelet is done with, may have been the last user of a claim."""
@@ -99,8 +104,8 @@ class ClaimProtection(_Protection):
                     self.queue.add_after(f"{self.registry.root}{pod['metadata']['namespace']}/{name}", 0.01)
 
     def _used(self, obj: dict[str, Any]) -> bool:
-        records = self.client.store.range(self.pods.prefix(obj["metadata"]["namespace"])).records
-        return any(_uses(object_of(rec), obj) for rec in records)
+        (pods,) = self.users
+        return any(_uses(object_of(rec), obj) for rec in self.client.store.range(pods.prefix(obj["metadata"]["namespace"])).records)
 
 
 class VolumeProtection(_Protection):
@@ -120,7 +125,7 @@ class ClassProtection(_Protection):
     group, resource, finalizer = "storage.k8s.io", "volumeattributesclasses", VAC
     user = "volumeattributesclass-protection-controller"
 
-    def _more(self) -> list[Reflector]:
+    def _more(self) -> list[Reflectors]:
         self.users = [self.client.registries.of("", r) for r in ("persistentvolumeclaims", "persistentvolumes")]
         return [self.client.reflector(reg.root, self._user_events) for reg in self.users]
 

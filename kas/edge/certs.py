@@ -1,7 +1,8 @@
 """The self-made CA and serving certificate, kept in the data directory.
 
-``ensure`` is idempotent: it makes what is missing, renews a serving certificate that is about to expire or lacks a name
-asked for, and never replaces a CA that is still good, because clients hold it in their kubeconfigs.
+``ensure`` is idempotent: it makes what is missing, renews a serving certificate that is about to expire, lacks a name asked for or is of
+another CA, and never replaces a CA that is still good, because clients hold it in their kubeconfigs. A certificate whose key is another's
+is as good as none: that is what is left when a process is killed between writing the two.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import datetime
 import ipaddress
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kas.meta.files import write_whole
 
 RENEW_BEFORE = datetime.timedelta(days=30)
 CA_LIFE = datetime.timedelta(days=3650)
@@ -47,14 +50,14 @@ def ensure(directory: Path, names: list[str], ips: list[str]) -> CertPaths:
     ca = _load(paths.ca_cert, paths.ca_key)
     if ca is None or ca[0].not_valid_after_utc < now + RENEW_BEFORE:
         ca = _make_ca(now)
-        _write(paths.ca_key, _key_pem(ca[1]), 0o600)
-        _write(paths.ca_cert, ca[0].public_bytes(serialization.Encoding.PEM), 0o644)
+        write_whole(paths.ca_key, _key_pem(ca[1]), 0o600)
+        write_whole(paths.ca_cert, ca[0].public_bytes(serialization.Encoding.PEM), 0o644)
         _forget(paths)
     have = _load(paths.cert, paths.key)
-    if have is None or not _covers(have[0], names, ips) or have[0].not_valid_after_utc < now + RENEW_BEFORE:
+    if have is None or not _covers(have[0], names, ips) or not _lasts(have[0], ca[0], now):
         cert, key = _make_cert(ca, names, ips, now)
-        _write(paths.key, _key_pem(key), 0o600)
-        _write(paths.cert, cert.public_bytes(serialization.Encoding.PEM), 0o644)
+        write_whole(paths.key, _key_pem(key), 0o600)
+        write_whole(paths.cert, cert.public_bytes(serialization.Encoding.PEM), 0o644)
     return paths
 
 
@@ -66,13 +69,13 @@ def ensure_client(directory: Path, name: str, group: str) -> tuple[bytes, bytes]
     ca = _load(directory / "ca.crt", directory / "ca.key")
     assert ca is not None  # ensure() was called
     have = _load(cert_path, key_path)
-    if have is None or have[0].issuer != ca[0].subject or have[0].not_valid_after_utc < now + RENEW_BEFORE:
+    if have is None or not _lasts(have[0], ca[0], now):
         key = ec.generate_private_key(ec.SECP256R1())
         organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, group)
         subject = x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, name)])
         cert = _sign(ca, subject, key, now, ExtendedKeyUsageOID.CLIENT_AUTH, [])
-        _write(key_path, _key_pem(key), 0o600)
-        _write(cert_path, cert.public_bytes(serialization.Encoding.PEM), 0o644)
+        write_whole(key_path, _key_pem(key), 0o600)
+        write_whole(cert_path, cert.public_bytes(serialization.Encoding.PEM), 0o644)
     return cert_path.read_bytes(), key_path.read_bytes()
 
 
@@ -83,12 +86,21 @@ def _forget(paths: CertPaths) -> None:
 
 
 def _load(cert: Path, key: Path):
+    """Certificate and key, None unless both are there and belong together."""
     if not (cert.exists() and key.exists()):
         return None
-    return (
-        x509.load_pem_x509_certificate(cert.read_bytes()),
-        serialization.load_pem_private_key(key.read_bytes(), None),
-    )
+    found = x509.load_pem_x509_certificate(cert.read_bytes())
+    private = serialization.load_pem_private_key(key.read_bytes(), None)
+    return (found, private) if found.public_key() == private.public_key() else None
+
+
+def _lasts(cert: x509.Certificate, ca: x509.Certificate, now: datetime.datetime) -> bool:
+    """Whether this CA has issued it, and for a while to come."""
+    try:
+        cert.verify_directly_issued_by(ca)
+    except (ValueError, TypeError, InvalidSignature):  # another name, another kind of key, another key
+        return False
+    return cert.not_valid_after_utc >= now + RENEW_BEFORE
 
 
 def _covers(cert: x509.Certificate, names: list[str], ips: list[str]) -> bool:
@@ -138,14 +150,3 @@ def _builder(subject: x509.Name, issuer: x509.Name, public_key, now: datetime.da
 
 def _key_pem(key) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Writes a file whole or not at all: a reader never sees half a key."""
-    tmp = path.with_name(path.name + ".new")
-    fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(fd, "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(tmp, path)

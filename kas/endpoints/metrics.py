@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,8 @@ from kas.endpoints.rest import method_not_allowed
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
+
+log = logging.getLogger("kas.metrics")
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
@@ -21,6 +25,15 @@ class MetricsEndpoint:
         self.registry, self.slis, self.run_dir, self.index = registry, slis, run_dir, index
         registry.collectors.append(collect)
         self._written: dict[str, bytes] = {}
+        for name, each in self._registries():
+            with contextlib.suppress(FileNotFoundError):  # of the worker that was in this one's place and died
+                each.resume(self._path(name).read_bytes())
+
+    def _registries(self) -> tuple[tuple[str, Registry], ...]:
+        return ("metrics", self.registry), ("slis", self.slis)
+
+    def _path(self, name: str) -> Path:
+        return self.run_dir / f"{name}-{self.index}.json"
 
     def install(self, mux: Mux) -> None:
         """Serve /metrics and /metrics/slis."""
@@ -29,11 +42,11 @@ class MetricsEndpoint:
 
     def dump(self) -> None:
         """Writes this worker's numbers where the others find them."""
-        for name, registry in (("metrics", self.registry), ("slis", self.slis)):
+        for name, registry in self._registries():
             data = registry.dump()
             if data == self._written.get(name):  # health is seldom asked for
                 continue
-            path = self.run_dir / f"{name}-{self.index}.json"
+            path = self._path(name)
             tmp = path.with_suffix(".new")
             tmp.write_bytes(data)
             os.replace(tmp, path)
@@ -42,6 +55,12 @@ class MetricsEndpoint:
     def _answer(self, req: Request, name: str, registry: Registry) -> Response:
         if req.method != "GET":
             raise method_not_allowed()
-        own = f"{name}-{self.index}.json"
-        others = [p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p.name != own]
-        return Response(200, [(b"content-type", CONTENT_TYPE)], registry.expose(others))
+        told = True
+        try:
+            self.dump()  # what is shown outlives this worker
+        except OSError as e:  # a full disk, of which the numbers tell
+            told = False
+            log.warning("the numbers for other workers were not written: %s", e)
+        own = self._path(name)
+        others = [p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own]
+        return Response(200, [(b"content-type", CONTENT_TYPE)], registry.expose(others, collected=told))

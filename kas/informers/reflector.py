@@ -67,6 +67,30 @@ class Reflector:
         self._target.apply(events)
 
 
+class Reflectors:
+    """Several as one: of what is kept in several places, whose revisions say nothing of one another. ``target`` is told of each place where
+    it may have missed something."""
+
+    def __init__(self, sources: Sequence[Source], prefix: str, target: Target, lists: bool) -> None:
+        if lists and len(sources) > 1:
+            raise ValueError(f"{prefix}: what is kept in several places is not listed at once")
+        self._all = [Reflector(source, prefix, target, lists) for source in sources]
+
+    def start(self) -> None:
+        """Follows all. Raises what the first raises that cannot list."""
+        try:
+            for reflector in self._all:
+                reflector.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Follows none of them any longer. Idempotent."""
+        for reflector in self._all:
+            reflector.stop()
+
+
 class Handlers:
     """A target made of two functions."""
 

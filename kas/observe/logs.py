@@ -7,15 +7,21 @@ import json
 import logging
 import time
 
+# What would end a line, or tell a terminal to do something.
+_CONTROLS = {c: chr(c).encode("unicode_escape").decode() for c in (*range(32), *range(127, 160), 0x2028, 0x2029) if c != ord("\t")}
+
 
 class TextFormatter(logging.Formatter):
-    """klog's text."""
+    """klog's text. Whatever a client, or a backend, got into a message, or into that of an exception: no line of it looks like a record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line as klog writes it, in UTC with microseconds, and the traceback on lines of its own."""
+        """One line as klog writes it, in UTC with microseconds, and the traceback on lines of its own, which are indented."""
         stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(record.created))
-        line = f"{record.levelname[0]}{stamp}.{int(record.msecs * 1000):06d} {record.process} {record.name}] {record.getMessage()}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        said = record.getMessage().translate(_CONTROLS)
+        lines = [f"{record.levelname[0]}{stamp}.{int(record.created % 1 * 1e6):06d} {record.process} {record.name}] {said}"]
+        if record.exc_info:
+            lines += (f"  {line.translate(_CONTROLS)}" for line in self.formatException(record.exc_info).split("\n"))
+        return "\n".join(lines)
 
 
 class JSONFormatter(logging.Formatter):

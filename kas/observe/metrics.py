@@ -2,7 +2,8 @@
 
 The hot path adds to a dictionary and never formats. Every worker keeps its own; ``Registry.dump`` is written to the run
 directory now and then and merged by whichever worker is asked for /metrics, so an answer covers all of them (the other
-workers' numbers are at most a second old). Names, labels and buckets are upstream's.
+workers' numbers are at most a second old). A worker in the place of one that died goes on with what that one had counted: a sum that
+fell would be a counter that began anew, and all of it counted twice (Prometheus' ``rate``). Names, labels and buckets are upstream's.
 """
 
 from __future__ import annotations
@@ -107,6 +108,21 @@ class Registry:
         self.metrics: dict[str, Metric] = {}
         self.collectors: list[Callable[[], None]] = []
         self.own_collectors: list[Callable[[], None]] = []
+        self._before: dict[str, dict[Labels, Any]] = {}  # what the worker before this one had counted
+
+    def resume(self, dumped: bytes) -> None:
+        """Counters and histograms go on from what another worker, which is no more, gave as its ``dump``."""
+        self._before = {name: {tuple(k): v for k, v in rows} for name, rows in json.loads(dumped).items()}
+
+    def _counted(self, m: Metric) -> dict[Labels, Any]:
+        """The values of a metric with those of the worker before this one; a gauge is about now."""
+        before = self._before.get(m.name) if m.kind != "gauge" else None
+        if before is None:
+            return dict(m.values)
+        out = dict(before)
+        for key, value in m.values.items():
+            _merge(out, key, value, False)
+        return out
 
     def add(self, metric: Any) -> Any:
         """``metric``, or the one that has its name already: parts made twice count together."""
@@ -134,16 +150,15 @@ class Registry:
         """This worker's numbers, for another worker to merge."""
         for collect in self.collectors:
             collect()
-        out = {n: [[list(k), v] for k, v in m.values.items()] for n, m in self.metrics.items() if m.values and m.shared}
-        return json.dumps(out).encode()
+        counted = ((n, self._counted(m)) for n, m in self.metrics.items() if m.shared)
+        return json.dumps({n: [[list(k), v] for k, v in values.items()] for n, values in counted if values}).encode()
 
-    def expose(self, others: Iterable[bytes] = ()) -> bytes:
-        """Prometheus' text format of this worker's numbers plus ``others`` (what their ``dump`` gave)."""
-        for collect in (*self.collectors, *self.own_collectors):
+    def expose(self, others: Iterable[bytes] = (), collected: bool = False) -> bytes:
+        """Prometheus' text format of this worker's numbers plus ``others`` (what their ``dump`` gave). ``collected``: as ``dump`` has just
+        told them, so that nothing is shown that would be lost with this worker."""
+        for collect in (*(() if collected else self.collectors), *self.own_collectors):
             collect()
-        merged: dict[str, dict[Labels, Any]] = {}
-        for n, m in self.metrics.items():
-            merged[n] = {k: list(v) if isinstance(v, list) else v for k, v in m.values.items()}
+        merged = {n: self._counted(m) for n, m in self.metrics.items()}
         for raw in others:
             for n, rows in json.loads(raw).items():
                 into = merged.get(n)

@@ -19,7 +19,7 @@ from kas.store.etcd.layout import Undecodable
 from kas.store.lmdb import LMDBStore
 from kas.store.rewrite import redraft
 from kas.store.transform import Transformers
-from kas.supervisor import FORMAT
+from kas.supervisor import StartError, check_data_dir, claim_data_dir
 
 NOTE = "copied.json"
 COMPARED = 470  # bytes of a key that its place in the order follows (see the engine's key_bytes)
@@ -29,13 +29,16 @@ REMOVED = 1000
 def claim(data_dir: Path) -> IO[str]:
     """Makes a directory a data directory, or finds that it is one, and holds it as a server does. Raises ``Refused``."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    held = lock(data_dir)
-    mark = data_dir / "format"
-    if not mark.exists():
-        if any(p.name != "lock" for p in data_dir.iterdir()):
+    try:
+        check_data_dir(data_dir)
+        held = lock(data_dir)
+        try:
+            claim_data_dir(data_dir)
+        except StartError:
             held.close()
-            raise Refused(f"{data_dir} is not empty and not a kas data directory")
-        mark.write_text(FORMAT + "\n")
+            raise
+    except StartError as e:
+        raise Refused(str(e).removeprefix("--data-dir: ")) from None
     return held
 
 

@@ -43,7 +43,16 @@ class Store(Protocol):
         """All of them, the one that keeps most first."""
         return (self,)
 
+    def parts_below(self, prefix: str) -> tuple[Store, ...]:
+        """Those that keep something below a prefix: one, unless it spans several resources."""
+        return (self.part(prefix),)
+
     # -- reads
+
+    async def fresh(self) -> None:
+        """Waits until reads see everything that any server had been acknowledged before this call. Raises ``Unavailable``. On a store of
+        one machine they do."""
+        return
 
     @property
     def revision(self) -> int:

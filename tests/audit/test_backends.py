@@ -52,7 +52,7 @@ class Sink:
         self.closed = True
 
 
-def test_large_entries_lose_their_bodies_and_batches_are_cut(caplog):
+def test_large_entries_lose_their_bodies_and_batches_are_cut():
     sink = Sink()
     size = len(entry(1).text)
     truncate = Truncate(sink, size + 200, 2 * size + 100)
@@ -61,14 +61,63 @@ def test_large_entries_lose_their_bodies_and_batches_are_cut(caplog):
     truncate.process([entry(6, requestObject={"a": "x" * 500})])
     kept = orjson.loads(sink.last[0].text)
     assert "requestObject" not in kept and kept["annotations"] == {"audit.k8s.io/truncated": "true"}
-    truncate.process([entry(7, userAgent="x" * 500), entry(8)])
-    assert sink.batches[-1] == ["id-8"] and "1 events are too large" in caplog.text
+    with pytest.raises(AuditError, match="1 events are too large") as e:
+        truncate.process([entry(7, userAgent="x" * 500), entry(8)])
+    assert sink.batches[-1] == ["id-8"] and e.value.lost == 1
+
+
+def test_a_part_that_cannot_be_stored_keeps_no_other_from_it():
+    class Broken(Sink):
+        def _take(self, entries) -> None:
+            self.fails = len(self.batches) == 1 and not self.fails  # the second one
+            super()._take(entries)
+
+    async def later(truncate: Truncate, entries) -> None:
+        pending = truncate.process(entries)
+        assert pending is not None
+        await pending
+
+    size, large = len(entry(1).text), entry(7, userAgent="x" * 500)
+    for waits in (False, True):
+        gate = asyncio.Event()
+        gate.set()
+        sink = Broken(gate=gate if waits else None)
+        truncate = Truncate(sink, size + 200, 2 * size + 100)
+        with pytest.raises(AuditError, match="too large") as e:
+            entries = [*(entry(n) for n in range(5)), large]
+            asyncio.run(later(truncate, entries)) if waits else truncate.process(entries)
+        assert sink.batches == [["id-0", "id-1"], ["id-4"]] and e.value.lost == 3
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_whatever_becomes_of_a_batch_the_next_one_goes(waits, caplog):
+    class Odd(Sink):
+        def _take(self, entries) -> None:
+            if len(entries) == 3:
+                raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+            super()._take(entries)
+
+    async def main() -> None:
+        told: asyncio.Queue[str] = asyncio.Queue()
+        gate = asyncio.Event()
+        gate.set()
+        sink = Odd(gate=gate if waits else None)
+        batch = Batch(sink, 10, 3, 0.01, 0, 0, lambda b, e, n: told.put_nowait(f"{type(e).__name__} {str(e)[:18]} {n}"))
+        batch.process([entry(n) for n in range(3)])
+        assert await told.get() == "AuditError UnicodeEncodeError 3"
+        batch.process([entry(3)])
+        await sink.has(1)
+        await batch.close()
+        assert told.empty() and sink.batches == [["id-3"]]
+        assert "a batch of audit events failed" in caplog.text
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_batch_goes_when_it_is_full_and_when_its_time_has_come():
     async def main() -> None:
         sink = Sink()
-        batch = Batch(sink, 100, 3, 0.05, 0, 0, lambda b, e: None)
+        batch = Batch(sink, 100, 3, 0.05, 0, 0, lambda b, e, n: None)
         batch.process([entry(n) for n in range(4)])
         await sink.has(2)
         assert sink.batches == [["id-0", "id-1", "id-2"], ["id-3"]]
@@ -82,12 +131,12 @@ def test_a_batch_goes_when_it_is_full_and_when_its_time_has_come():
 def test_what_is_due_goes_together_where_it_is_all_one():
     async def main() -> None:
         sink = Sink()
-        batch = Batch(sink, 100, 2, 0.05, 0, 0, lambda b, e: None, joins=True)
+        batch = Batch(sink, 100, 2, 0.05, 0, 0, lambda b, e, n: None, joins=True)
         batch.process([entry(n) for n in range(5)])
         await sink.has(2)
         assert sink.batches == [["id-0", "id-1", "id-2", "id-3"], ["id-4"]]
         await batch.close()
-        limited = Batch(sink, 100, 2, 0.05, 1000.0, 9, lambda b, e: None, joins=True)
+        limited = Batch(sink, 100, 2, 0.05, 1000.0, 9, lambda b, e, n: None, joins=True)
         limited.process([entry(n) for n in range(4)])
         await sink.has(4)
         assert sink.batches[2:] == [["id-0", "id-1"], ["id-2", "id-3"]]
@@ -100,9 +149,10 @@ def test_a_full_buffer_loses_what_comes_and_says_so():
     async def main() -> None:
         gate = asyncio.Event()
         sink = Sink(gate=gate)
-        batch = Batch(sink, 2, 1, 0, 0, 0, lambda b, e: None)
-        with pytest.raises(AuditError, match="queue blocked"):
+        batch = Batch(sink, 2, 1, 0, 0, 0, lambda b, e, n: None)
+        with pytest.raises(AuditError, match="queue blocked") as e:
             batch.process([entry(n) for n in range(3)])
+        assert e.value.lost == 1
         gate.set()
         await batch.close()
         assert sink.batches == [["id-0"], ["id-1"]]
@@ -113,7 +163,7 @@ def test_a_full_buffer_loses_what_comes_and_says_so():
 def test_batches_wait_for_their_turn():
     async def main() -> None:
         sink, now = Sink(), [0.0]
-        batch = Batch(sink, 100, 1, 0, 1000.0, 2, lambda b, e: None, clock=lambda: now[0])
+        batch = Batch(sink, 100, 1, 0, 1000.0, 2, lambda b, e, n: None, clock=lambda: now[0])
         batch.process([entry(n) for n in range(5)])
         await sink.has(5)
         # Two were saved up; the clock stands still, so that the others are owed.
@@ -126,10 +176,10 @@ def test_batches_wait_for_their_turn():
 def test_a_failing_batch_is_told():
     async def main() -> None:
         told: list[str] = []
-        batch = Batch(Sink(fails=True), 10, 1, 0, 0, 0, lambda b, e: told.append(f"{b.name}: {e}"))
+        batch = Batch(Sink(fails=True), 10, 1, 0, 0, 0, lambda b, e, n: told.append(f"{b.name}: {e} ({n})"))
         batch.process([entry()])
         await batch.close()
-        assert told == ["sink: broken"]
+        assert told == ["sink: broken (1)"]
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
@@ -145,6 +195,10 @@ def test_every_backend_gets_every_entry_and_a_strict_one_is_heard():
         union.process([entry(2)])
     assert good.batches[-1] == ["id-2"]
     assert b'apiserver_audit_error_total{plugin="sink"} 2' in metrics.expose()
+    # Events are counted, not batches; of some that were given some may be lost.
+    union.failed(bad, AuditError("broken"), 400)
+    union.failed(bad, AuditError("buffer queue blocked", 7), 400)
+    assert b'apiserver_audit_error_total{plugin="sink"} 409' in metrics.expose()
 
 
 def test_waiting_backends_are_heard_too():

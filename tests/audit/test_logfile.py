@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
+import shutil
+import stat
 import threading
 from pathlib import Path
 
 import orjson
 import pytest
 
+from kas.audit import logfile
 from kas.audit.backend import AuditError
 from kas.audit.logfile import LogFile, json_line, legacy_line
 from tests.audit.entries import entry
@@ -80,6 +83,60 @@ def test_old_files_are_counted_aged_and_compressed(tmp_path):
     packed = [n for n in names if n.endswith(".gz")]
     assert len(packed) == 2 and len(names) == 4
     assert [e["auditID"] for name in packed for e in lines(tmp_path / "logs" / name)]
+
+
+def test_what_is_compressed_is_private_all_the_time(tmp_path, monkeypatch):
+    (old := tmp_path / "audit-2026.log").write_bytes(b"x" * 1000)
+    old.chmod(0o600)
+    modes: list[int] = []
+    copy = shutil.copyfileobj
+
+    def look(source, out) -> None:
+        modes.extend(stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir())
+        copy(source, out)
+
+    monkeypatch.setattr(shutil, "copyfileobj", look)
+    before = os.umask(0)
+    try:
+        logfile._gzip(old)
+    finally:
+        os.umask(before)
+    assert modes == [0o600, 0o600]
+    (packed,) = tmp_path.iterdir()
+    assert gzip.decompress(packed.read_bytes()) == b"x" * 1000 and stat.S_IMODE(packed.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_what_another_worker_has_compressed_leaves_nothing_behind(tmp_path, monkeypatch, when):
+    old, packed = tmp_path / "audit-2026.log", tmp_path / "audit-2026.log.gz"
+    old.write_bytes(b"x")
+    copy = shutil.copyfileobj
+
+    def other() -> None:
+        old.unlink()
+        packed.write_bytes(b"theirs")
+
+    def meanwhile(source, out) -> None:
+        copy(source, out)
+        other()
+
+    if when == "before":
+        other()
+    else:
+        monkeypatch.setattr(shutil, "copyfileobj", meanwhile)
+    logfile._gzip(old)
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [(packed.name, b"theirs")]
+
+
+def test_a_disk_that_is_full_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    def full(source, out) -> None:
+        raise OSError(28, "No space left on device")
+
+    (old := tmp_path / "audit-2026.log").write_bytes(b"x")
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(OSError, match="No space"):
+        logfile._gzip(old)
+    assert list(tmp_path.iterdir()) == [old]
 
 
 def test_two_writers_lose_nothing_and_mix_nothing(tmp_path):

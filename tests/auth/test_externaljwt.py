@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,12 @@ class Asked:
         return self.signer.verifier.claims(token)
 
 
+def _endless(claims: dict[str, Any]) -> str:
+    """A token that anybody may send: of a known issuer, with a header deeper than can be read."""
+    head, payload = b'{"kid":' + b"[" * 3000 + b"]" * 3000 + b"}", json.dumps(claims).encode()
+    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (head, payload, b"x"))
+
+
 def test_keys_are_rotated_without_a_restart(outside, monkeypatch):
     signer = ExternalSigner(str(outside.socket), [ISSUER])
     signer.begin()
@@ -150,6 +157,8 @@ def test_keys_are_rotated_without_a_restart(outside, monkeypatch):
             await fresh.authenticate_token(old)
         assert outside.asked.count("FetchKeys") == fetched + 1  # a flood of unknown keys asks once a second
         assert await fresh.authenticate_token("not.a.token") is None
+        with pytest.raises(AuthenticationError):
+            await fresh.authenticate_token(_endless({"iss": ISSUER}))
 
     asyncio.run(run())
 

@@ -106,6 +106,7 @@ def test_all_of_an_answer_arrives_whose_sender_hangs_up(pair, framing, tls, loop
     ([CHUNKED + b"5\r\nab", b""], "unexpected EOF"), ([CHUNKED + b"-5\r\nab"], "invalid byte in chunk length"),
     ([CHUNKED + b"zz\r\n"], "invalid byte in chunk length"), ([b"SSH-2.0\r\n\r\n"], "malformed HTTP response"),
     ([b"HTTP/1.1 200 OK\r\nno header\r\n\r\n"], "malformed MIME header line"), ([HEAD + b"x: " + b"y" * MAX_HEAD], "exceeded the limit"),
+    ([HEAD + b"Content-Length: " + b"9" * 19 + b"\r\n\r\nx", b""], "bad Content-Length"),
     ([CHUNKED + b"1" * (MAX_HEAD + 1)], "unexpected EOF"), ([CHUNKED + b"2\r\nabc\r\n0\r\n\r\n"], "malformed chunked encoding"),
     *(([CHUNKED + size + b"\r\n" + b"a" * 16 + b"\r\n0\r\n\r\n"], "invalid byte") for size in (b"0x10", b"1_0", b"+10", b"1 0", b"")),
     ([b"HTTP/1.1 100 Continue\r\n\r\n" * 6], "too many 1xx"), ([CHUNKED + (b"1;" + b"x" * 4000 + b"\r\na\r\n") * 5], "too much non-data"),

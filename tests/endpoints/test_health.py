@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -149,6 +150,13 @@ def test_a_follower_that_has_missed_something_is_a_reason_to_be_unready(world):
     missed.clear()
     w.store.commit_now(Op("/registry/b", build_record(b"{}", b"")))
     assert w.ask("/readyz") == (200, "ok")
+
+
+def test_a_follower_of_another_cluster_counts_as_well(world):
+    w = world()
+    assert w.failing("readyz") == set()
+    w.server._other_hubs.append(SimpleNamespace(failing=1, catch_up=lambda: None))
+    assert w.failing("readyz") == {"informer-sync"}
 
 
 def test_a_loop_that_waits_for_the_store_is_well(world, caplog):

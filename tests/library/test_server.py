@@ -199,6 +199,16 @@ def test_what_does_not_start(tmp_path, more):
     assert made.url == "" and made.stop() == 0
 
 
+def test_what_nobody_expected_stands_on_standard_error(tmp_path, monkeypatch, capfd):
+    def broken(*_: object) -> int:
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(kas.supervisor, "run", broken)
+    with pytest.raises(kas.StartError, match="stands on its standard error"):
+        kas.Server(options(tmp_path)).start()
+    assert capfd.readouterr().err.rstrip().endswith("RuntimeError: no such thing")
+
+
 def test_a_server_ends_with_its_program(tmp_path):
     code = f"""
 import os, kas

@@ -54,3 +54,22 @@ def test_files_have_their_own(written, verbosity, vmodule, heard):
             say(path, level)
     lines = written.getvalue().splitlines()
     assert {tuple(line.rpartition("] ")[2].split()) for line in lines} == {(path, str(n)) for path, n in heard}
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_record_can_be_forged(written: io.StringIO, form: str) -> None:
+    setup_logging(0, form)
+    handler = logging.getLogger().handlers[0]
+    assert isinstance(handler, Handler)
+    handler.setStream(written)
+    forged = "x\nE1123 00:00:00.000000 1 kas] all is lost\r\x1b[2J\u2028\x85"
+    logging.getLogger("kas.t").warning("path=%s", forged)
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        logging.getLogger("kas.t").exception("it failed")
+    lines = written.getvalue().split("\n")
+    records = [line for line in lines if line and not line.startswith("  ")]
+    assert len(records) == 2 and not set("\r\x1b\u2028\x85") & set(written.getvalue())
+    said = records[0].replace("\\u00", "\\x")  # JSON's way of saying it
+    assert "path=x\\nE1123 00:00:00.000000 1 kas] all is lost\\r\\x1b[2J\\u2028\\x85" in said

@@ -182,6 +182,16 @@ def test_kubectl_moves_from_client_side_apply_without_conflict() -> None:
     assert refused(CONFIG_MAP, live, config_map({"a": "2"}), "other").code == 409
 
 
+@pytest.mark.parametrize("last", [
+    "[" * 5000 + "]" * 5000, '{"a":' * 5000 + "1" + "}" * 5000, "{", "9" * 5000, "1e999", '"\\ud800"',
+    '{"apiVersion":"v1","kind":"ConfigMap","data":' + '{"a":' * 900 + "1" + "}" * 901,
+])  # fmt: skip
+def test_what_kubectl_applied_before_may_be_any_text(last: str) -> None:
+    live = config_map({"a": "1"}, uid="u", annotations={"kubectl.kubernetes.io/last-applied-configuration": last})
+    live["metadata"]["managedFields"] = update(CONFIG_MAP, None, live, "kubectl-client-side-apply", now=T1)
+    assert [c["field"] for c in refused(CONFIG_MAP, live, config_map({"a": "2"}), "kubectl").details["causes"]] == [".data.a"]
+
+
 def test_what_pruning_empties_stays() -> None:
     live = apply(WIDGET, None, widget({"labels": {"a": "1"}, "parts": [{"name": "p", "n": 1}], "tags": ["x"]}), "m", now=T1)
     live = apply(WIDGET, live, widget({"labels": {"b": "1"}}), "n", now=T1)

@@ -29,7 +29,7 @@ def test_transformations():
     assert n.negotiate(TABLE).convert == n.Convert("meta.k8s.io", "v1", "Table")
     assert n.negotiate("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json").convert is None
     with pytest.raises(ApiError):
-        n.negotiate(TABLE, n.PLAIN)
+        n.negotiate(TABLE, n.NO_TABLE)
 
 
 def test_custom_resources_have_no_protobuf_but_their_metadata_does():

@@ -132,6 +132,39 @@ def test_a_service_and_what_it_is_given_in_two_clusters(pair, etcds):
     assert two("DELETE", f"{SERVICES}/s2")[0] == 200
 
 
+def test_what_is_owned_goes_with_its_owner_in_another_cluster(pair):
+    call = Client(pair[1])
+
+    def make(path: str, name: str, kind: str = "", owner: dict | None = None, **more: object) -> dict:
+        meta: dict = {"name": name}
+        if owner is not None:
+            at = owner["metadata"]
+            reference = {"apiVersion": "v1", "kind": kind, "name": at["name"], "uid": at["uid"], "blockOwnerDeletion": True}
+            meta["ownerReferences"] = [reference]
+        status, made = call("POST", path, {"metadata": meta, **more})
+        assert status == 201, made
+        return made
+
+    def gone(path: str) -> None:
+        until(lambda: call("GET", path)[0] == 404)
+
+    ports = {"spec": {"ports": [{"port": 80}]}}
+    # Up and down, in the background and in the foreground; all of it is younger than the collector.
+    service = make(SERVICES, "owner", **ports)
+    make(CONFIG_MAPS, "owned", "Service", service)
+    above = make(CONFIG_MAPS, "above")
+    make(SERVICES, "below", "ConfigMap", above, **ports)
+    for path in (f"{SERVICES}/owner", f"{CONFIG_MAPS}/above"):
+        assert call("DELETE", path)[0] == 200
+    gone(f"{CONFIG_MAPS}/owned")
+    gone(f"{SERVICES}/below")
+    service = make(SERVICES, "patient", **ports)
+    make(CONFIG_MAPS, "first", "Service", service)
+    assert call("DELETE", f"{SERVICES}/patient", {"propagationPolicy": "Foreground"})[0] == 200
+    gone(f"{SERVICES}/patient")
+    assert call("GET", f"{CONFIG_MAPS}/first")[0] == 404
+
+
 def test_a_compaction_of_one_cluster_is_none_of_the_other(pair, etcds):
     _, events = etcds
     one, _ = map(Client, pair)

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from kas.supervisor import check_data_dir, claim_data_dir
+
 
 def serve(*flags: str, timeout: float = 60) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-m", "kas.cli", "serve", *flags], capture_output=True, text=True, timeout=timeout, check=False)
@@ -184,7 +186,15 @@ def test_data_directory_that_is_none(tmp_path: Path):
     done = serve("--data-dir", str(tmp_path), "--secure-port", "auto")
     assert done.returncode == 2
     assert "not a kas data directory" in done.stderr
-    assert (tmp_path / "thesis.txt").read_text() == "precious"
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("thesis.txt", "precious")]
+
+
+def test_a_data_directory_that_was_begun_is_one(tmp_path: Path):
+    for name in ("lock", "format.new"):  # what a kill, or a power cut, leaves of the first moments
+        (tmp_path / name).write_text("")
+    assert not check_data_dir(tmp_path)
+    assert [claim_data_dir(tmp_path), claim_data_dir(tmp_path), check_data_dir(tmp_path)] == [True, False, True]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["format", "lock"]
 
 
 def test_secrets_are_private(kas):

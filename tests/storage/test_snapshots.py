@@ -192,3 +192,16 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
     assert kas("snapshot", "status", tmp_path / "s").returncode == 1
     assert main(["--help"]) == 0 and capsys.readouterr().out.startswith("usage: kas snapshot")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "text", "why"), [
+    ("thesis.txt", "precious", "is not empty and not a kas data directory"), ("format", "99\n", "has format 99; this kas knows format 1"),
+])  # fmt: skip
+def test_a_directory_of_others_is_left_as_it_is(tmp_path: Path, capsys, name: str, text: str, why: str) -> None:
+    place, file = make_lmdb(tmp_path / "a"), tmp_path / "s"
+    assert main(["save", str(file), "--from", place]) == 0
+    (to := tmp_path / "to").mkdir()
+    (to / name).write_text(text)
+    assert main(["restore", str(file), "--to", f"lmdb:{to}"]) != 0
+    assert why in capsys.readouterr().err
+    assert [(p.name, p.read_text()) for p in to.iterdir()] == [(name, text)]

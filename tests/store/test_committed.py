@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from kas.store import Corrupt, Op, build_record, open_store
+from kas.store.lmdb.committed import Committed
 
 LIMIT = 64 << 20
 
@@ -91,3 +93,20 @@ def test_a_record_that_is_no_record_says_nothing(written: Path) -> None:
     # It was made anew.
     (written / "data.mdb").write_bytes(b"")
     assert "revision 40 was committed" in refused(written)
+
+
+def test_nobody_ever_meets_half_a_number(tmp_path: Path) -> None:
+    record, below, above = Committed(str(tmp_path)), (1 << 32) - 1, 1 << 32
+    record.open()
+    record.note(below)
+    child = os.fork()
+    if not child:  # another worker
+        while True:
+            record.note(below)
+            record.note(above)
+    try:
+        assert {record.read() for _ in range(100_000)} <= {below, above}
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        record.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kas.store import Busy, Closed, Compacted, Op, StoreError, build_record, open_store
+from kas.store import Busy, Closed, Compacted, Op, StoreError, Unknown, build_record, open_store
 from kas.store.lmdb import HistoryPolicy, LMDBStore, committer
 from kas.store.shared import Shared
 
@@ -73,6 +73,18 @@ def test_cancelled_future_does_not_undo_the_write(store: LMDBStore) -> None:
 
     asyncio.run(main())
     assert store.get("/registry/a/1").revision == 1
+
+
+def test_a_batch_that_nobody_expected_to_fail_does_not_stop_the_writes(store: LMDBStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_memory(*_: object) -> None:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as m:
+        m.setattr(committer, "apply_batch", without_memory)
+        with pytest.raises(Unknown, match="may have been made: MemoryError: no room"):
+            store.commit_now(put("/registry/a/1"))
+    store.commit_now(put("/registry/a/1"))
+    assert store.revision == 1
 
 
 def test_queue_has_a_bound(store: LMDBStore) -> None:

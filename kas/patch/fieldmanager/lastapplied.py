@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kas.meta import gojson
 from kas.patch._fieldsets import Mismatch, compare, difference, has, to_set, validate
 from kas.patch.fieldmanager.conflicts import Conflict
 from kas.patch.fieldmanager.schema import Schema
@@ -32,8 +33,8 @@ def _allowed(schema: Schema, live: Obj) -> dict | None:
     if not text:
         return None
     try:
-        last = json.loads(text)
-    except ValueError:
+        last = gojson.loads(text)  # whose depth and numbers are a client's choice
+    except gojson.JSONError:
         return None
     if not isinstance(last, dict) or last.get("apiVersion") != schema.api_version or validate(schema.root, last):
         return None

@@ -38,6 +38,10 @@ class Parted(Store):
         """See the contract."""
         return self._parts
 
+    def parts_below(self, prefix: str) -> tuple[EtcdStore, ...]:
+        """See the contract."""
+        return tuple(dict.fromkeys((self.part(prefix), *(store for kept, store in self._others.items() if kept.startswith(prefix)))))
+
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """See the contract."""
         for store in self._parts:
@@ -49,6 +53,10 @@ class Parted(Store):
             store.close()
 
     # -- reads
+
+    async def fresh(self) -> None:
+        """See the contract; of all parts."""
+        await asyncio.gather(*(store.fresh() for store in self._parts))
 
     @property
     def revision(self) -> int:

@@ -1,20 +1,22 @@
 """What was last committed, beside the data file: how an emptied or exchanged data file is told from a new one.
 
-``committed`` holds 16 bytes: a mark and a revision that had been committed when it was written (little endian). It is written after each
-commit and never synced, so it may be behind what is durable, never ahead of it while commits are synced.
+``committed`` holds 16 bytes: a mark and a revision that had been committed when it was written, in the machine's own order of bytes. It is
+written after each commit and never synced, so it may be behind what is durable, never ahead of it while commits are synced. Each half is
+one store of the processor: a worker that is killed, or another one that writes, leaves no half of a number.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import struct
+import sys
 
 from kas.store.errors import Corrupt
 
 NAME = "committed"
 MARK = b"kascommi"
 SIZE = 16
+_MARK = int.from_bytes(MARK, sys.byteorder)
 
 
 class Committed:
@@ -24,6 +26,7 @@ class Committed:
     def __init__(self, path: str) -> None:
         self._path, self._data = os.path.join(path, NAME), os.path.join(path, "data.mdb")
         self._map: mmap.mmap | None = None
+        self._words = memoryview(b"")
 
     def read(self) -> int:
         """The revision in the record; 0 where there is none that can be read."""
@@ -32,7 +35,7 @@ class Committed:
                 raw = f.read(SIZE)
         except FileNotFoundError:
             return 0
-        return int(struct.unpack("<Q", raw[8:])[0]) if len(raw) == SIZE and raw[:8] == MARK else 0
+        return int.from_bytes(raw[8:], sys.byteorder) if len(raw) == SIZE and raw[:8] == MARK else 0
 
     def check_present(self) -> int:
         """Before the data file is opened, which would make a new one: raises ``Corrupt`` when it is gone or empty though something was
@@ -60,16 +63,18 @@ class Committed:
             if os.fstat(fd).st_size != SIZE:
                 os.ftruncate(fd, SIZE)
             self._map = mmap.mmap(fd, SIZE)
+            self._words = memoryview(self._map).cast("Q")
         finally:
             os.close(fd)
 
     def note(self, revision: int) -> None:
         """``revision`` is committed. Some hundred nanoseconds; any thread."""
         if self._map is not None:
-            struct.pack_into("<8sQ", self._map, 0, MARK, revision)
+            self._words[0], self._words[1] = _MARK, revision
 
     def close(self) -> None:
         """Lets go of the record."""
         if self._map is not None:
+            self._words.release()
             self._map.close()
             self._map = None

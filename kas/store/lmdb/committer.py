@@ -8,14 +8,17 @@ never inside.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from kas.store._engine import Env, Event, Op, apply_batch
-from kas.store.errors import Busy, Closed, Conflict, Full, StoreError
+from kas.store.errors import Busy, Closed, Conflict, Full, StoreError, Unknown
 from kas.store.shared import Shared
+
+log = logging.getLogger("kas.store")
 
 # A transaction holds at most 131,072 dirty pages (512 MiB); a batch stays far below, and its latency bounded.
 BATCH_OPS = 1024
@@ -158,8 +161,8 @@ class Committer:
         try:
             while isinstance(batch.error, Full) and self._trim():
                 batch = self._apply(units, only_deletes)
-        except StoreError as e:  # no room to make room: the disk is full
-            batch.error = e
+        except Exception as e:  # no room to make room, say: the disk is full
+            batch.error = _as_told(e)
         if isinstance(batch.error, Full):
             self._refused_at = time.monotonic()
         elif not only_deletes:
@@ -169,11 +172,20 @@ class Committer:
     def _apply(self, units: list[Unit], only_deletes: bool) -> Batch:
         try:
             after, reached = apply_batch(self._env, [u.ops for u in units], [u.at for u in units], int(self._clock()), only_deletes)
-        except StoreError as e:
-            return Batch(units, error=e)
+        except Exception as e:
+            return Batch(units, error=_as_told(e))
         self._note(reached)
         self._shared.publish(reached)
         return Batch(units, [op.event for u in units for op in u.ops if op.event is not None], after, reached)
+
+
+def _as_told(e: Exception) -> StoreError:
+    """What those who wait are told: what the store refused, or that nobody knows. Without memory, say, the thread has to go on: with it
+    every later write of the worker would wait for ever."""
+    if isinstance(e, StoreError):
+        return e
+    log.exception("a batch of writes failed")
+    return Unknown(f"the write may have been made: {type(e).__name__}: {e}")
 
 
 class Batch:

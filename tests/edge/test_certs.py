@@ -1,0 +1,106 @@
+"""The server's own certificates: what is kept, what is made anew, and what a kill in the middle leaves."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from kas.edge import certs
+from kas.edge.certs import CertPaths, ensure, ensure_client
+
+NAMES, IPS = ["localhost", "kubernetes"], ["127.0.0.1", "::1"]
+
+
+def made(path: Path) -> CertPaths:
+    """The certificates of a directory, which a server could serve: key and certificate belong together, and to the CA."""
+    paths = ensure(path, NAMES, IPS)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(paths.cert, paths.key)
+    ca, cert = (x509.load_pem_x509_certificate(p.read_bytes()) for p in (paths.ca_cert, paths.cert))
+    cert.verify_directly_issued_by(ca)
+    return paths
+
+
+def contents(*paths: Path) -> list[bytes]:
+    return [p.read_bytes() for p in paths]
+
+
+def test_what_is_good_is_kept(tmp_path: Path) -> None:
+    paths = made(tmp_path / "pki")
+    before = contents(*vars(paths).values())
+    assert contents(*vars(made(tmp_path / "pki")).values()) == before
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (paths.ca_key, paths.key)] == [0o600, 0o600]
+
+
+def test_another_name_wants_another_certificate_of_the_same_authority(tmp_path: Path) -> None:
+    paths = made(tmp_path)
+    ca, cert = contents(paths.ca_cert, paths.cert)
+    ensure(tmp_path, [*NAMES, "api.example.com"], IPS)
+    assert paths.ca_cert.read_bytes() == ca and paths.cert.read_bytes() != cert
+
+
+def test_what_is_about_to_expire_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as m:
+        m.setattr(certs, "CERT_LIFE", datetime.timedelta(days=29))
+        paths = made(tmp_path)
+    ca, cert = contents(paths.ca_cert, paths.cert)
+    made(tmp_path)
+    assert paths.ca_cert.read_bytes() == ca and paths.cert.read_bytes() != cert
+
+
+def _killed_after(writes: int, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    class KilledError(Exception):
+        pass
+
+    write, left = certs.write_whole, [writes]
+
+    def count(*args: object) -> None:
+        if not left[0]:
+            raise KilledError
+        left[0] -= 1
+        write(*args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as m:
+        m.setattr(certs, "write_whole", count)
+        with pytest.raises(KilledError):
+            work()
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_killed_while_all_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    _killed_after(writes, monkeypatch, lambda: made(tmp_path))
+    made(tmp_path)
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_killed_while_the_authority_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    with monkeypatch.context() as m:
+        m.setattr(certs, "CA_LIFE", datetime.timedelta(days=29))
+        made(tmp_path)
+    monkeypatch.setattr(certs, "_forget", lambda paths: None)  # as if killed before it, too
+    _killed_after(writes, monkeypatch, lambda: made(tmp_path))
+    made(tmp_path)
+
+
+def test_killed_while_a_name_is_added_which_nobody_wants_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path)
+    _killed_after(1, monkeypatch, lambda: ensure(tmp_path, [*NAMES, "api.example.com"], IPS))
+    made(tmp_path)
+
+
+def test_the_administrators_certificate_follows_the_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path)
+    first = ensure_client(tmp_path, "admin", "system:masters")
+    assert ensure_client(tmp_path, "admin", "system:masters") == first
+    (tmp_path / "ca.key").unlink()
+    made(tmp_path)
+    second = ensure_client(tmp_path, "admin", "system:masters")
+    assert second != first
+    (tmp_path / "admin.key").write_bytes(first[1])  # as if killed in between
+    third = ensure_client(tmp_path, "admin", "system:masters")
+    assert third[0] != second[0] and third[1] != first[1]

@@ -1,0 +1,42 @@
+"""A file that is written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kas.meta.files import write_whole
+
+
+def test_it_takes_the_place_of_what_was_there_with_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    write_whole(path, b"one")
+    before = path.open("rb")
+    write_whole(path, b"another")
+    assert (path.read_bytes(), before.read()) == (b"another", b"one")
+    before.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and os.listdir(tmp_path) == ["key"]
+
+
+def test_what_is_on_disk_is_written_before_it_has_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (steps.append(f"sync {os.fstat(fd).st_size}"), sync(fd)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (steps.append("replace"), replace(a, b)))
+    write_whole(tmp_path / "key", b"seven b")
+    assert steps == ["sync 7", "replace"]
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "key"
+    write_whole(path, b"one")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, b"another")
+    assert path.read_bytes() == b"one"

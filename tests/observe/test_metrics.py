@@ -1,0 +1,88 @@
+"""Numbers of several workers, one of which dies: a counter never falls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kas.endpoints.metrics import MetricsEndpoint
+from kas.observe.metrics import Registry
+
+
+class Worker:
+    """What a worker counts, and its part in /metrics."""
+
+    def __init__(self, run_dir: Path, index: int) -> None:
+        metrics, slis = Registry(), Registry()
+        self.requests = metrics.counter("requests_total", "Requests.", ("verb",))
+        self.took = metrics.histogram("took_seconds", "How long.", ("verb",), (1, 2))
+        self.open = metrics.gauge("open", "What is open.")
+        self.checks = slis.counter("checks_total", "Checks.")
+        self.cpu = metrics.counter("cpu_seconds_total", "Set when somebody looks.")
+        self.spent, self.routes = 0.0, dict[str, Any]()
+        metrics.collectors.append(self._look)
+        MetricsEndpoint(metrics, slis, run_dir, index, lambda: None).install(SimpleNamespace(exact=self.routes.__setitem__))  # type: ignore[arg-type]
+
+    def _look(self) -> None:
+        self.spent += 1
+        self.cpu.values[()] = self.spent
+
+    def serve(self, seconds: float) -> None:
+        self.requests.inc(("get",))
+        self.took.observe(("get",), seconds)
+        self.checks.inc()
+        self.open.inc()
+
+    def scrape(self, path: str = "/metrics") -> dict[str, float]:
+        lines = self.routes[path](SimpleNamespace(method="GET")).body.decode().splitlines()
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+
+
+def test_a_worker_that_is_replaced_takes_nothing_away(tmp_path: Path) -> None:
+    first, second = Worker(tmp_path, 0), Worker(tmp_path, 1)
+    first.serve(0.5)
+    second.serve(1.5)
+    second.serve(5)
+    shown = second.scrape()  # and then it is killed
+    first.scrape()
+    assert shown['requests_total{verb="get"}'] == 2
+    assert second.scrape("/metrics/slis")["checks_total"] == 3
+
+    second = Worker(tmp_path, 1)
+    for worker in (second, first):
+        after = worker.scrape()
+        assert after['requests_total{verb="get"}'] == 3
+        buckets = [after[f'took_seconds_bucket{{verb="get",le="{le}"}}'] for le in ("1", "2", "+Inf")]
+        assert buckets == [1, 2, 3] and after['took_seconds_sum{verb="get"}'] == 7
+        assert after["cpu_seconds_total"] > shown["cpu_seconds_total"]
+        assert after["open"] == 1  # nothing is open in the new one
+    second.serve(0.5)
+    assert second.scrape()['requests_total{verb="get"}'] == 4
+    assert second.scrape("/metrics/slis")["checks_total"] == 4
+
+    # The one after that goes on from there, too.
+    third = Worker(tmp_path, 1)
+    assert third.scrape()['requests_total{verb="get"}'] == 4
+    third.serve(0.5)
+    assert first.scrape()['requests_total{verb="get"}'] == 4  # what it has counted since is told within a second
+    assert third.scrape()['requests_total{verb="get"}'] == 5
+
+
+def test_what_is_shown_outlives_who_shows_it(tmp_path: Path) -> None:
+    one = Worker(tmp_path, 0)
+    one.serve(1)
+    shown = one.scrape()["cpu_seconds_total"]
+    assert Worker(tmp_path, 1).scrape()["cpu_seconds_total"] == shown + 1
+
+
+def test_a_full_disk_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    one = Worker(tmp_path, 0)
+    one.serve(1)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert one.scrape()['requests_total{verb="get"}'] == 1
