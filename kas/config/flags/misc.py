@@ -7,7 +7,7 @@ from kas.config.flags.row import Flag, no_effect
 _NO_COORDINATION = no_effect("coordinated leader election is not there yet")
 
 API_ENABLEMENT = (
-    Flag("runtime-config", "mapStringString", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
+    Flag("runtime-config", "configurationMap", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
 )
 EGRESS_SELECTOR = (
     Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration: direct connections and HTTPConnect proxies, for "
