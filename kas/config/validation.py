@@ -55,7 +55,7 @@ FILES = (
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (
-        _network, _limits, _headers, _versions, _storage, _ports, _serving, _files, _clients, _identity, authentication.problems,
+        _network, _limits, _headers, _versions, _storage, _ports, _serving, _files, authentication.problems, _identity, _clients,
         _authorization, auditing.problems, _api, _metrics,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
