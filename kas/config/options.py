@@ -87,6 +87,9 @@ class Options:
     bind_address: str
     client_ca_file: str
     controllers: list[str]
+    coordinated_leadership_lease_duration: float
+    coordinated_leadership_renew_deadline: float
+    coordinated_leadership_retry_period: float
     cors_allowed_origins: list[str]
     data_dir: str
     default_not_ready_toleration_seconds: int

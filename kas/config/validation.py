@@ -386,10 +386,21 @@ def _network(o: Options) -> Iterator[str]:
 def _api(o: Options) -> Iterator[str]:
     wrong = features.problems(o.feature_gates)
     yield from wrong
+    if not wrong and "CoordinatedLeaderElection" in features.enabled(o.feature_gates):
+        yield from _coordination(o)
     if not wrong and PEERS not in features.enabled(o.feature_gates):
         for name in ("peer-ca-file", "peer-advertise-ip", "peer-advertise-port"):
             if getattr(o, name.replace("-", "_")):
                 yield f"--{name} requires {PEERS} feature to be turned on"
+
+
+def _coordination(o: Options) -> Iterator[str]:
+    """What client-go's ``leaderelection`` wants of its times, which upstream only logs."""
+    before, flag = o.coordinated_leadership_renew_deadline, "--coordinated-leadership-"
+    if o.coordinated_leadership_lease_duration <= before:
+        yield f"{flag}lease-duration must be greater than {flag}renew-deadline"
+    if o.coordinated_leadership_retry_period <= 0 or before <= 1.2 * o.coordinated_leadership_retry_period:
+        yield f"{flag}renew-deadline must be greater than 1.2 times {flag}retry-period, which must be greater than zero"
 
 
 def _metrics(o: Options) -> Iterator[str]:

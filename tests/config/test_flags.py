@@ -145,6 +145,12 @@ def test_nothing_given_nothing_said():
         (["--goaway-chance=1", "--cors-allowed-origins=", "--tls-min-version=x", "--livez-grace-period=-1s", "--etcd-servers="],
          ["--livez-grace-period can not be a negative value", "--goaway-chance can not be less than 0 or greater than 0.02",
           'unknown tls version "x"']),
+        (["--coordinated-leadership-lease-duration=10s"], []),
+        (["--coordinated-leadership-lease-duration=10s", "--feature-gates=CoordinatedLeaderElection=true"],
+         ["--coordinated-leadership-lease-duration must be greater than --coordinated-leadership-renew-deadline"]),
+        (["--coordinated-leadership-retry-period=9s", "--feature-gates=CoordinatedLeaderElection=true"],
+         ["--coordinated-leadership-renew-deadline must be greater than 1.2 times --coordinated-leadership-retry-period, which must be "
+          "greater than zero"]),
         (["--storage-initialization-timeout=-1s"], ["--storage-initialization-timeout can not be negative value"]),
         (["--logging-format=x"], ['format: Invalid value: "x": Unsupported log format']),
         (["--emulated-version=kube=1.33", "--min-compatibility-version=v1.32"], []),
