@@ -18,7 +18,7 @@ def preflight(o: Options) -> list[str]:
         or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
         or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
-        or o.egress_selector_config_file
+        or o.egress_selector_config_file or o.audit_log_path or o.audit_webhook_config_file
     )  # fmt: skip
     plugins = o.admission_control or o.enable_admission_plugins or o.disable_admission_plugins
     if not (chosen or o.runtime_config or plugins or files):
@@ -70,7 +70,28 @@ def unusable(o: Options) -> list[str]:
             load_file(o.audit_policy_file)
         except PolicyError as e:
             out.append(f"loading audit policy file: {e}")
+        else:
+            out += _audit_backends(o)
     return out
+
+
+def _audit_backends(o: Options) -> list[str]:
+    """Where events are to go; of no concern without a policy."""
+    from kas.audit.logfile import unusable
+    from kas.client.kubeconfig import load
+
+    out = []
+    why = unusable(o.audit_log_path) if o.audit_log_path else ""
+    if why:
+        out.append(f"ensureLogFile: {why}")
+    if o.audit_webhook_config_file:
+        try:
+            load(o.audit_webhook_config_file)
+        except ValueError as e:
+            out.append(f"initializing audit webhook: {e}")
+    return out
+
+
 
 
 def _serving(o: Options) -> None:
@@ -122,8 +143,12 @@ def _credentials(o: Options) -> None:
 def _authentication(o: Options) -> None:
     from kas.auth.authn.oidc.configuration import load
     from kas.client.kubeconfig import load as load_kubeconfig
+    from kas.config import features
 
-    load(o)
+    if not features.problems(o.feature_gates):
+        on = features.enabled(o.feature_gates)
+        with features.DEFAULT.overridden(**{name: name in on for name in features.GOVERNED}):
+            load(o)
     path = o.authentication_token_webhook_config_file
     if path:
         load_kubeconfig(path)

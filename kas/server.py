@@ -41,7 +41,7 @@ from kas.client.services import ServiceResolver
 from kas.config import capabilities, features
 from kas.config.options import Completed
 from kas.config.runtime import chosen, enabled_versions
-from kas.controllers import queue
+from kas.controllers import Controller, queue
 from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
@@ -52,7 +52,17 @@ from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health
-from kas.endpoints.healthchecks import DEFINITIONS, DISCOVERED, INFORMERS, LOOPS, REGISTERED, STEPS, WRITTEN, HealthChecks
+from kas.endpoints.healthchecks import (
+    DEFINITIONS,
+    DISCOVERED,
+    ELECTION_LOOPS,
+    INFORMERS,
+    LOOPS,
+    REGISTERED,
+    STEPS,
+    WRITTEN,
+    HealthChecks,
+)
 from kas.endpoints.inventory import Inventory
 from kas.endpoints.kubelet import KubeletAccess
 from kas.endpoints.metrics import MetricsEndpoint
@@ -141,6 +151,8 @@ class Server:
         if raw.service_account_signing_endpoint:  # it signs no tokens without end
             self.chosen = [name for name in self.chosen if name != "serviceaccount-token-controller"]
         loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
+        if "CoordinatedLeaderElection" in self.features:
+            loops |= ELECTION_LOOPS
         steps = (*STEPS, *map(hook_name, extensions.post_start))
         self.hooks, self.heartbeat = Hooks(steps, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
         self.waiting, self.deadlines = WaitGroup(), Deadlines()
@@ -514,7 +526,7 @@ class Server:
         pki = self.options.data_dir / "pki"
         return Authority(pki / "ca.crt", pki / "ca.key")
 
-    def controllers(self) -> Iterator[controllers.Controller]:
+    def controllers(self) -> Iterator[Controller]:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is loaded when it is
         taken."""
         o, raw = self.options, self.options.raw
@@ -525,6 +537,8 @@ class Server:
             self.authorizer, authority,
         )  # fmt: skip
         yield from map(initializer.make, self.own)
+        if "CoordinatedLeaderElection" in self.features:
+            yield self._elections()
         if not o.etcd:
             yield from map(initializer.make, self.chosen)
             return
@@ -539,6 +553,18 @@ class Server:
             yield PeerLease(self.registries, bootstrap.server_name(socket.gethostname().lower()), *self._peer_address())
         if self.chosen:
             yield LeaderElection(self.registries, lambda: [initializer.make(name) for name in self.chosen], self.hooks)
+
+    def _elections(self) -> Controller:
+        """Elects leaders among LeaseCandidates, on one server of the cluster."""
+        from kas.controllers.coordinated import CandidateCollector, CoordinatedElection
+        from kas.controllers.election import LeaderElection, Times
+
+        raw, registries = self.options.raw, self.registries
+        times = Times(
+            raw.coordinated_leadership_lease_duration, raw.coordinated_leadership_renew_deadline, raw.coordinated_leadership_retry_period
+        )
+        loops = lambda: (CoordinatedElection(registries), CandidateCollector(registries))  # noqa: E731
+        return LeaderElection(registries, loops, self.hooks, CoordinatedElection.name, times)
 
     def runner(self, more: Sequence[Periodic] = ()) -> Runner:
         """The tasks of this worker beside its requests, and ``more``."""

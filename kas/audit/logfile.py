@@ -114,8 +114,7 @@ class LogFile:
                 return now.st_size
             os.close(self._fd)
             self._fd = -1
-        os.makedirs(os.path.dirname(self._path) or ".", mode=0o755, exist_ok=True)
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = _opened(self._path)
         opened = os.fstat(self._fd)
         self._file = (opened.st_dev, opened.st_ino)
         return opened.st_size
@@ -191,3 +190,19 @@ def _gzip(path: Path) -> None:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def unusable(path: str) -> str:
+    """Why a log cannot be at this path, in Go's words; "" when it is there now."""
+    try:
+        os.close(_opened(path))
+    except FileExistsError as e:
+        return f"mkdir {e.filename}: not a directory"
+    except OSError as e:
+        return f"{'open' if e.filename == path else 'mkdir'} {e.filename}: {(e.strerror or str(e)).lower()}"
+    return ""
+
+
+def _opened(path: str) -> int:
+    os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

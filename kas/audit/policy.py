@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kas.auth.attributes import Attributes, aggregate
-from kas.meta import field, gojson
+from kas.meta import field
 from kas.meta.field import FieldError
 from kas.meta.names import is_dns1123_subdomain
-from kas.types.configfile import BOOL, STRING, ConfigurationError, Named, Struct, decode
+from kas.types.configfile import BOOL, STRING, ConfigurationError, Named, Struct, decode, kind_of, parse
 
 Obj = dict[str, Any]
 
@@ -133,14 +133,12 @@ def load(policy: Obj) -> AuditPolicy:
 def load_file(path: str) -> AuditPolicy:
     """The policy of --audit-policy-file (``LoadPolicyFromFile``). Raises ``PolicyError`` that names the file. A field the policy does not
     have is passed over: upstream only logs it."""
-    from kas.types import yaml_codec  # PyYAML is large
-
     try:
         with open(path, "rb") as f:
-            document, _ = yaml_codec.decode(f.read())
+            document = parse(f.read()).value
     except OSError as e:
         raise PolicyError(f'failed to read file path "{path}": open {path}: {(e.strerror or str(e)).lower()}') from None
-    except yaml_codec.YAMLError as e:
+    except ConfigurationError as e:
         raise PolicyError(f"failed decoding: {e}: from file {path}") from None
     try:
         return load(_typed({} if document is None else document))
@@ -151,10 +149,11 @@ def load_file(path: str) -> AuditPolicy:
 def _typed(document: Any) -> Obj:
     """The document, if it is a Policy whose fields have the types they should. A kind it does not say is the one looked for; without an
     apiVersion that is upstream's internal one, which no file may be of."""
-    if not isinstance(document, dict):
-        why = gojson.cannot_unmarshal(document, gojson.TYPE_META)
-        raise PolicyError(f"failed decoding: couldn't get version/kind; json parse error: {why}")
-    version, kind = document.get("apiVersion") or "", document.get("kind") or "Policy"
+    try:
+        version, kind = kind_of(document)
+    except ConfigurationError as e:
+        raise PolicyError(f"failed decoding: {e}") from None
+    kind = kind or "Policy"
     if not version and kind == "Policy":
         raise PolicyError("unknown group version field audit.k8s.io/__internal, Kind=Policy in policy")
     if (version, kind) != (API_VERSION, "Policy"):

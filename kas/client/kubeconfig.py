@@ -13,17 +13,19 @@ import os
 import posixpath
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kas.client.http import Headers, Target
 from kas.meta import gojson
+from kas.meta.field import go_quote
 from kas.meta.tls import trust_as_go
 
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
 NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
+NO_CLUSTER = "cluster has no server defined"
 REFUSED = {"exec": "exec plug-ins", "auth-provider": "auth providers", "as": "impersonation"}
 # What is read, and is text.
 STRINGS = frozenset((
@@ -98,16 +100,16 @@ def load(path: str) -> Backend:
         raise KubeconfigError(f"context was not found for specified context: {name}")
     cluster_name, user_name = context.get("cluster") or "", context.get("user") or ""
     cluster = _named(document, "clusters", "cluster", cluster_name) or {}
-    if not any(cluster.values()):
-        raise KubeconfigError(NOTHING)
     user = _named(document, "users", "user", user_name) or {}  # who does not exist shows nothing, upstream too
-    _readable(user, "client-certificate", "client-cert", user_name, os.path.dirname(path))
-    _readable(user, "client-key", "client-key", user_name, os.path.dirname(path))
-    _readable(cluster, "certificate-authority", "certificate-authority", cluster_name, os.path.dirname(path))
+    base = os.path.dirname(path)
+    found = [*_user_problems(user, user_name, base), *_cluster_problems(cluster, cluster_name, base)]
+    if found == [NO_CLUSTER]:
+        raise KubeconfigError(NOTHING)
+    _check(found)
     credentials = _credentials(user, user_name, path)
     if cluster.get("proxy-url"):
         raise KubeconfigError(f'{path}: cluster "{cluster_name}": proxy-url is not supported')
-    return Backend(_target(cluster, credentials, cluster_name, os.path.dirname(path)), credentials)
+    return Backend(_target(cluster, credentials, base), credentials)
 
 
 class Users:
@@ -182,15 +184,48 @@ def _bytes_of(path: str) -> bytes:
         raise KubeconfigError(f"open {path}: {(e.strerror or str(e)).lower()}") from None
 
 
-def _readable(part: dict[str, Any], key: str, what: str, name: str, base: str) -> None:
-    """Raises KubeconfigError when the file that ``key`` is about cannot be opened."""
-    path = part.get(key)
-    if path and not part.get(f"{key}-data"):
-        path = os.path.join(base, path)
+def _user_problems(user: dict[str, Any], name: str, base: str) -> Iterator[str]:
+    """``validateAuthInfo``: one way to prove who we are, with all that it takes."""
+    methods = [what for what, keys in (("token", ("token",)), ("basicAuth", ("username", "password"))) if any(map(user.get, keys))]
+    if user.get("client-certificate") or user.get("client-certificate-data"):
+        if user.get("client-certificate") and user.get("client-certificate-data"):
+            yield f"client-cert-data and client-cert are both specified for {name}. client-cert-data will override."
+        if user.get("client-key") and user.get("client-key-data"):
+            yield f"client-key-data and client-key are both specified for {name}; client-key-data will override"
+        if not user.get("client-key") and not user.get("client-key-data"):
+            yield f"client-key-data or client-key must be specified for {name} to use the clientCert authentication method."
+        yield from _unreadable(user, "client-certificate", "client-cert", name, base)
+        yield from _unreadable(user, "client-key", "client-key", name, base)
+    if len(methods) > 1:
+        yield f"more than one authentication method found for {name}; found [{' '.join(methods)}], only one is allowed"
+
+
+def _cluster_problems(cluster: dict[str, Any], name: str, base: str) -> Iterator[str]:
+    """``validateClusterInfo``."""
+    if not any(cluster.values()):
+        yield NO_CLUSTER
+        return
+    if not cluster.get("server"):
+        yield f'no server found for cluster "{name}"' if name else "default cluster has no server defined"
+    if cluster.get("certificate-authority") and cluster.get("certificate-authority-data"):
+        what = "certificate-authority-data and certificate-authority are both specified"
+        yield f"{what} for {name}. certificate-authority-data will override."
+    yield from _unreadable(cluster, "certificate-authority", "certificate-authority", name, base)
+
+
+def _check(found: list[str]) -> None:
+    if found:
+        raise KubeconfigError("invalid configuration: " + (found[0] if len(found) == 1 else f"[{', '.join(found)}]"))
+
+
+def _unreadable(part: dict[str, Any], key: str, what: str, name: str, base: str) -> Iterator[str]:
+    """Why the file that ``key`` is about cannot be opened."""
+    if part.get(key):
+        path = os.path.join(base, part[key])
         try:
             _bytes_of(path)
         except KubeconfigError as e:
-            raise KubeconfigError(f"invalid configuration: unable to read {what} {path} for {name} due to {e}") from None
+            yield f"unable to read {what} {path} for {name} due to {e}"
 
 
 def _named(document: dict[str, Any], kind: str, part: str, name: str) -> dict[str, Any] | None:
@@ -209,18 +244,16 @@ def _named(document: dict[str, Any], kind: str, part: str, name: str) -> dict[st
     return None
 
 
-def _target(cluster: dict[str, Any], credentials: Credentials, name: str, base: str) -> Target:
+def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> Target:
     server = cluster.get("server") or ""
-    if not server:
-        raise KubeconfigError(f'invalid configuration: no server found for cluster "{name}"')
     ca = _pem(cluster, "certificate-authority", base)
     if "://" not in server:
         server = f"{'https' if ca or credentials.cert else 'http'}://{server}"
     try:
         url = urlsplit(server)
         port = url.port
-    except ValueError as e:
-        raise KubeconfigError(f"invalid configuration: server {server}: {e}") from None
+    except ValueError:
+        raise KubeconfigError(f"host must be a URL or a host:port pair: {go_quote(cluster['server'])}") from None
     if url.scheme not in ("http", "https") or not url.hostname:
         raise KubeconfigError(f"invalid configuration: server {server} is not an http or https URL")
     tls = None
@@ -240,7 +273,8 @@ def _pem(part: dict[str, Any], name: str, base: str) -> bytes:
         try:
             return base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
-            raise KubeconfigError(f"invalid configuration: {name}-data is not base64") from None
+            at = next((i for i, c in enumerate(data) if not c.isascii() or not (c.isalnum() or c in "+/=")), len(data))
+            raise KubeconfigError(f"illegal base64 data at input byte {at}") from None
     return _bytes_of(os.path.join(base, part[name])) if part.get(name) else b""
 
 
@@ -251,6 +285,12 @@ def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool =
     """
     try:
         context = trust_as_go(ssl.create_default_context(cadata=ca.decode("ascii") if ca else None))
+    except (ssl.SSLError, UnicodeDecodeError):
+        raise KubeconfigError("unable to load root certificates: unable to parse bytes as PEM block") from None
+    for what, data in (("certificate", credentials.cert), ("key", credentials.key)):
+        if data and b"-----BEGIN" not in data:
+            raise KubeconfigError(f"tls: failed to find any PEM data in {what} input")
+    try:
         if insecure:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if credentials.cert:
@@ -262,6 +302,6 @@ def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool =
                     with open(os.path.join(folder, part), "wb", opener=lambda p, flags: os.open(p, flags, 0o600)) as f:
                         f.write(data)
                 context.load_cert_chain(os.path.join(folder, "cert"), os.path.join(folder, "key"), password=lambda: b"")
-    except (ssl.SSLError, UnicodeDecodeError) as e:
+    except ssl.SSLError as e:
         raise KubeconfigError(f"invalid configuration: certificates: {getattr(e, 'reason', None) or e}") from None
     return context

@@ -18,7 +18,8 @@ from kas.config.flagtypes import parse_bool
 TABLE = Path(__file__).parent / "tables" / "gates.json"
 FIELDS = Path(__file__).parent / "tables" / "gated.json"
 CLASSES = {"AllAlpha": "Alpha", "AllBeta": "Beta"}
-COMPONENTS = ("", "kube")
+KUBE = "kube"
+COMPONENTS = ("", KUBE)
 
 
 # What gates govern here besides the fields of ``gated_fields``. Where a gate is on for good there is nothing to govern.
@@ -30,6 +31,7 @@ GOVERNED = {
     "ClusterTrustBundle": "clustertrustbundles are served, once their version is on; rules of bootstrap roles",
     "ComponentFlagz": "/flagz",
     "ComponentStatusz": "/statusz",
+    "CoordinatedLeaderElection": "leaders are elected among leasecandidates, once their version is on",
     "CrossNamespaceVolumeDataSource": "claims name a source in another namespace",
     "DRADeviceTaintRules": "rules of bootstrap roles",
     "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three admission plug-ins",
@@ -44,6 +46,7 @@ GOVERNED = {
     "StorageVersionHash": "storageVersionHash in discovery",
     "StorageVersionMigrator": "storageversionmigrations are served, once their version is on",
     "StrictIPCIDRValidation": "addresses with leading zeros and sloppy ranges are refused in old fields, too",
+    "StructuredAuthenticationConfigurationEgressSelector": "egressSelectorType of an issuer of an AuthenticationConfiguration",
     "UnknownVersionInteroperabilityProxy": "requests for what only another API server of the cluster serves are passed on to it",
     "WatchList": "sendInitialEvents, and initial events of watches that ask for them the old way",
 }
@@ -116,7 +119,9 @@ DEFAULT = FeatureGate()
 
 def problems(given: Mapping[str, list[str]]) -> list[str]:
     """What is wrong with the values of the flag, with upstream's texts."""
-    gates, out = known(), []
+    gates, out = known(), list[str]()
+    if {"", KUBE} <= given.keys():
+        out.append(f"set {KUBE} feature gates with default empty prefix or {KUBE}: prefix consistently, do not mix use")
     for component, entries in given.items():
         if component not in COMPONENTS:
             out.append(f"component not registered: {component}")

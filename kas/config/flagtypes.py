@@ -93,12 +93,18 @@ def _string_array(text: str, before: Any) -> list[str]:
 
 
 def _string_map(text: str, before: Any) -> dict[str, str]:
-    """component-base's MapStringString: ``a=b,c=d``; a later occurrence of a key wins."""
+    """component-base's MapStringString without splitting: one pair an occurrence, whose value may have commas."""
+    key, sep, value = text.partition("=")
+    if not sep:
+        raise ValueError("malformed pair, expect string=string")
+    return {**(before or {}), key.strip(): value.strip()}
+
+
+def _configuration_map(text: str, before: Any) -> dict[str, str]:
+    """component-base's ConfigurationMap: ``a=b,c``; a later occurrence of a key wins, and a key alone has the empty value."""
     out = dict(before or {})
-    for pair in text.split(",") if text else ():
-        key, sep, value = pair.partition("=")
-        if not sep:
-            raise ValueError("malformed pair, expect string=string")
+    for pair in filter(None, text.split(",")):
+        key, _, value = pair.partition("=")
         out[key.strip()] = value.strip()
     return out
 
@@ -244,3 +250,4 @@ TYPES = {t.name: t for t in (
     FlagType("pattern=N,...", _vmodule),
     FlagType("version[=true]", lambda text, _: text, str, "true"),
 )}  # fmt: skip
+TYPES["configurationMap"] = FlagType("mapStringString", _configuration_map, _show_map)

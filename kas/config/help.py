@@ -32,7 +32,7 @@ def _lines() -> Iterator[str]:
 
 def _flag(flag: Flag) -> Iterator[str]:
     name = f"  -{flag.short}, --{flag.name}" if flag.short else f"      --{flag.name}"
-    kind = "" if flag.type == "bool" else f" {flag.type}"
+    kind = "" if flag.type == "bool" else f" {flag.kind.name}"
     yield name + kind
     text = flag.text
     if flag.shown_default:

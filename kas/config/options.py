@@ -87,6 +87,9 @@ class Options:
     bind_address: str
     client_ca_file: str
     controllers: list[str]
+    coordinated_leadership_lease_duration: float
+    coordinated_leadership_renew_deadline: float
+    coordinated_leadership_retry_period: float
     cors_allowed_origins: list[str]
     data_dir: str
     default_not_ready_toleration_seconds: int
@@ -194,6 +197,7 @@ class Options:
             if value is flag.default and flag.type in ("strings", "stringArray", "namedCertKey"):
                 value = list(value)
             setattr(self, flag.attribute, value)
+        self.service_cluster_ip_range = self.service_cluster_ip_range or BY_NAME["service-cluster-ip-range"].default
 
     def shown(self) -> dict[str, str]:
         """Every flag's value as text, by name, for ``/flagz``."""
@@ -293,7 +297,7 @@ def complete(o: Options) -> Completed:
         read_only_port=o.read_only_port,
         store_max_size=o.store_max_size,
         history_max_size=o.history_max_size,
-        service_ranges=[ipaddress.ip_network(part.strip()) for part in o.service_cluster_ip_range.split(",")],
+        service_ranges=[ipaddress.ip_network(part.strip(), strict=False) for part in o.service_cluster_ip_range.split(",")],
         node_ports=o.service_node_port_range,
         advertise_address=advertise,
         endpoint_address=address.reachable(advertise),

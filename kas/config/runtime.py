@@ -104,22 +104,25 @@ def _parts(key: str) -> tuple[tuple[str, str], str]:
 
 def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
     """What is wrong with keys and values of the flag, with upstream's texts."""
+    if config == {"api/all": "false"}:  # nothing would be served
+        return ["invalid runtime-config with only api/all=false"]
+    keys = [key for key in config if key not in _CLASSES]
+    for key in keys:
+        if key.count("/") not in (1, 2) and _parts(key)[0] != ("", "v1"):
+            return [f"runtime-config invalid key {key}"]
+    known = {(r.group, r.version) for r in scheme.resources}
+    groups = {group for group, _ in known}
+    strange = sorted(key for key in keys if _parts(key)[0][0] not in groups)
+    if strange:
+        return ["unknown api groups " + ",".join(strange)]
     out = []
     for key, value in config.items():
         try:
             parse_bool(value or "true")
         except ValueError as e:
             out.append(f"invalid value of {key}: {value}, err: {e}")
-    if config == {"api/all": "false"}:  # nothing would be served
-        return ["invalid key with only api/all=false"]
-    known = {(r.group, r.version) for r in scheme.resources}
-    keys, groups = [key for key in config if key not in _CLASSES], {group for group, _ in known}
-    strange = sorted(key for key in keys if _parts(key)[0][0] not in groups)
-    if strange:
-        out.append("unknown api groups " + ",".join(strange))
-    return out + [
-        f"group version {key} that has not been registered" for key in keys if key not in strange and _parts(key)[0] not in known
-    ]
+    versions = [_parts(key)[0] for key in keys]
+    return out + [f"group version {'/'.join(filter(None, gv))} that has not been registered" for gv in versions if gv not in known]
 
 
 def _class_of(version: str) -> str:

@@ -7,7 +7,7 @@ import importlib.util
 import ipaddress
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -27,6 +27,14 @@ MAX_STREAMS = (1 << 32) - 1  # what the setting of HTTP/2 can say
 LEAST_WORKER_TIMEOUT_S = 3.0  # workers give a sign once a second
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
 _METRIC_AND_LABEL = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*")
+_VERSION = re.compile(r"v?([0-9]+)\.([0-9]+)(?:\.([0-9]+))?", re.ASCII)
+# What else may not be negative, in upstream or here alone.
+OWN_LIMITS = (
+    "workers", "http2-max-streams-per-connection", "api-burst", "api-rate", "default-not-ready-toleration-seconds",
+    "default-unreachable-toleration-seconds", "worker-timeout",
+)  # fmt: skip
+PEERS = "UnknownVersionInteroperabilityProxy"
+OLDEST_EMULATED = 3  # minor releases back
 _MAX_AGE = re.compile(r"max-age=[0-9]+")
 # Upstream's help of the flag, which its error repeats.
 CORS_HELP = (
@@ -47,8 +55,8 @@ FILES = (
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (
-        _serving, _limits, _ports, _storage, _files, _clients, _identity, authentication.problems, _authorization, auditing.problems,
-        _network, _api, _metrics,
+        _network, _limits, _headers, _versions, _storage, _ports, _serving, _files, authentication.problems, _identity, _clients,
+        _authorization, auditing.problems, _api, _metrics,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
@@ -59,29 +67,35 @@ def _serving(o: Options) -> Iterator[str]:
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
     yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream tells the first
-    for pattern in o.cors_allowed_origins:
-        yield from _origin(pattern)
-    if any(d not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(d) for d in o.strict_transport_security_directives):
-        yield (
-            "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see "
-            "https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
-        )
     if o.logging_format not in ("text", "json"):
-        yield f"--logging-format: unsupported log format {quote(o.logging_format)}"
+        yield f"format: Invalid value: {quote(o.logging_format)}: Unsupported log format"
     if o.egress_selector_config_file and not os.path.exists(o.egress_selector_config_file):
         yield f"egress-selector-config-file {o.egress_selector_config_file} does not exist"
     if o.tracing_config_file and not os.path.exists(o.tracing_config_file):
         yield f"tracing-config-file {o.tracing_config_file} does not exist"
 
 
+def _headers(o: Options) -> Iterator[str]:
+    if any(d not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(d) for d in o.strict_transport_security_directives):
+        yield (
+            "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see "
+            "https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
+        )
+    for pattern in o.cors_allowed_origins:
+        yield from _origin(pattern)
+
+
 def _origin(pattern: str) -> Iterator[str]:
     """Upstream's ``validateCORSAllowedOriginList``: what is not tied to both ends of the host also matches somebody else's."""
     from kas.meta import regex  # only where the flag is given
 
+    if not pattern:
+        yield f"empty value in --cors-allowed-origins, help: {CORS_HELP}"
+        return
     try:
         regex.compiled(pattern)
     except regex.RegexError as e:
-        yield f"--cors-allowed-origins has an invalid regular expression: {quote(pattern)}: {e}"
+        yield f"--cors-allowed-origins has an invalid regular expression: {e}, help: {CORS_HELP}"
         return
     if not ("^" in pattern or "//" in pattern) or not ("$" in pattern or ":" in pattern):
         yield (
@@ -91,17 +105,21 @@ def _origin(pattern: str) -> Iterator[str]:
 
 
 def _limits(o: Options) -> Iterator[str]:
-    for name in ("max-requests-inflight", "max-mutating-requests-inflight", "min-request-timeout", "request-timeout",
-                 "shutdown-delay-duration", "workers", "http2-max-streams-per-connection", "api-burst", "api-rate",
-                 "default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds", "worker-timeout"):  # fmt: skip
-        if getattr(o, name.replace("-", "_")) < 0:
-            yield f"--{name} can not be negative value"
+    negative = "--{} can not be {}negative value"
     for name, text in (
-        ("livez_grace_period", "--livez-grace-period can not be a negative value"),
-        ("shutdown_watch_termination_grace_period", "shutdown-watch-termination-grace-period, if provided, can not be a negative value"),
-    ):
-        if getattr(o, name) < 0:  # of flags without effect
-            yield text
+        ("livez-grace-period", negative.format("livez-grace-period", "a ")), ("max-requests-inflight", ""),
+        ("max-mutating-requests-inflight", ""), ("request-timeout", ""), ("goaway-chance", ""), ("min-request-timeout", ""),
+        ("storage-initialization-timeout", ""), ("shutdown-delay-duration", ""),
+        ("shutdown-watch-termination-grace-period",
+         "shutdown-watch-termination-grace-period, if provided, can not be a negative value"),
+        *((name, "") for name in OWN_LIMITS),
+    ):  # fmt: skip
+        value = getattr(o, name.replace("-", "_"))
+        if name == "goaway-chance":
+            if not 0 <= value <= 0.02:
+                yield "--goaway-chance can not be less than 0 or greater than 0.02"
+        elif value < 0:
+            yield text or negative.format(name, "")
     for name in ("request-timeout", "history-window", "event-ttl", "shutdown-grace", "store-max-size", "history-max-size"):
         value = getattr(o, name.replace("-", "_"))
         if value == 0 or (value < 0 and name != "request-timeout"):
@@ -123,8 +141,46 @@ def _limits(o: Options) -> Iterator[str]:
                 yield f"--runtime-config={key}=false conflicts with --enable-priority-and-fairness=true"
             if key in o.runtime_config:
                 break
-    if not 0 <= o.goaway_chance <= 0.02:
-        yield "--goaway-chance can not be less than 0 or greater than 0.02"
+
+
+def _versions(o: Options) -> Iterator[str]:
+    """What may be emulated of other releases (component-base's ``compatibility``), though only this one is served."""
+    said = []
+    for texts in (getattr(o, "emulated_version"), getattr(o, "min_compatibility_version")):  # noqa: B009 - flags without effect
+        try:
+            said.append(_version_map(texts))
+        except ValueError as e:
+            yield str(e)
+            return
+    own = int(KUBERNETES_VERSION.split(".")[1])
+    emulated = said[0].get(features.KUBE, (1, own))
+    for name, version, low, high in (
+        ("emulation", emulated, (1, own - OLDEST_EMULATED), (1, own)),
+        ("minCompatibilityVersion", said[1].get(features.KUBE), (1, own - OLDEST_EMULATED - 1), emulated),
+    ):
+        if version is not None and not low <= version <= high:
+            shown, lowest, highest = (".".join(map(str, v)) for v in (version, low, high))
+            yield f"{name} version {shown} is not between [{lowest}, {highest}]"
+
+
+def _version_map(texts: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Component -> (major, minor) of ``1.34`` and ``kube=1.34``. ValueError with upstream's text."""
+    out = dict[str, tuple[int, int]]()
+    for text in texts:
+        left, sep, right = (part.strip() for part in text.partition("="))
+        name, version = (left, right) if sep else (features.KUBE, left)
+        m = _VERSION.fullmatch(version)
+        if m is None:
+            raise ValueError(f"could not parse {quote(version)} as version")
+        if m[3] and int(m[3]):
+            raise ValueError(f"patch version not allowed, got: {name}={m[1]}.{m[2]}.{m[3]}")
+        if name in out:
+            shown = ".".join(map(str, out[name]))
+            raise ValueError(f"duplicate version flag, {name}={shown} and {name}={m[1]}.{m[2]}")
+        if name != features.KUBE:
+            raise ValueError(f"component not registered: {name}")
+        out[name] = int(m[1]), int(m[2])
+    return out
 
 
 def _ports(o: Options) -> Iterator[str]:
@@ -221,12 +277,12 @@ def _identity(o: Options) -> Iterator[str]:
         if not issuer:
             yield "service-account-issuer should not be an empty string"
         elif ":" in issuer:
-            from kas.meta.gourl import parse_request_uri
+            from kas.meta.gourl import parse
 
             try:
-                parse_request_uri(issuer)
+                parse(issuer)
             except ValueError as e:
-                yield f"service-account-issuer {quote(issuer)} contained a ':' but was not a valid URL: parse {quote(issuer)}: {e}"
+                yield f"service-account-issuer {quote(issuer)} contained a ':' but was not a valid URL: {e}"
                 continue
         if issuer and issuer in seen:
             yield f"service-account-issuer {quote(issuer)} is already specified"
@@ -253,17 +309,16 @@ def _identity(o: Options) -> Iterator[str]:
 
 
 def _jwks_uri(uri: str) -> Iterator[str]:
-    from kas.meta.gourl import parse_request_uri
+    from kas.meta.gourl import parse
 
     if not uri:
         return
     try:
-        parse_request_uri(uri)
+        scheme = parse(uri).scheme
     except ValueError as e:
-        if str(e) != "invalid URI for request":  # of a relative one, which may be parsed
-            yield f"service-account-jwks-uri must be a valid URL: parse {quote(uri)}: {e}"
-            return
-    if urlsplit(uri).scheme != "https":
+        yield f"service-account-jwks-uri must be a valid URL: {e}"
+        return
+    if scheme != "https":
         yield f"service-account-jwks-uri requires https scheme, parsed as: {uri}"
 
 
@@ -293,12 +348,14 @@ def _authorization(o: Options) -> Iterator[str]:
 
 def _network(o: Options) -> Iterator[str]:
     networks = []
-    for i, part in enumerate(o.service_cluster_ip_range.split(",")):
+    parts = o.service_cluster_ip_range.split(",")
+    for i, part in enumerate(parts[:2]):
         try:
-            networks.append(ipaddress.ip_network(part.strip()))
+            networks.append(ipaddress.ip_network(part.strip(), strict=False))
         except ValueError:
             yield f"service-cluster-ip-range[{i}] is not {'an ip net' if i else 'a valid cidr'}"
-    if len(networks) > 2:
+            break
+    if len(parts) > 2 and len(networks) == 2:
         yield "--service-cluster-ip-range must not contain more than two entries"
     elif len(networks) == 2 and networks[0].version == networks[1].version:
         yield "--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family"
@@ -306,6 +363,11 @@ def _network(o: Options) -> Iterator[str]:
         if net.num_addresses < 8:
             why = "the service cluster IP range must be at least 8 IP addresses"
             yield f"error determining service IP ranges for {which} service cidr: {why}"
+    # The kubernetes Service is of the first family, and what stands in its endpoints is the advertised address.
+    if networks and o.advertise_address and o.endpoint_reconciler_type != "none":
+        address = ipaddress.ip_address(o.advertise_address)
+        if address.version != networks[0].version:
+            yield f"service IP family {quote(str(networks[0]))} must match public address family {quote(str(address))}"
     low, high = o.service_node_port_range
     own: int = getattr(o, "kubernetes_service_node_port")  # noqa: B009 - a flag without effect
     if not 0 <= own <= 65535:
@@ -313,6 +375,8 @@ def _network(o: Options) -> Iterator[str]:
             f"--kubernetes-service-node-port {own} must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
             "type ClusterIP"
         )
+    elif own and not low <= own <= high:  # a struct of Go, with the size of the range
+        yield f"kubernetes service port range {{{low} {high - low + 1}}} doesn't contain {own}"
     if low < 1:
         yield f"--service-node-port-range: {low}-{high} starts below 1"
     if o.endpoint_reconciler_type not in RECONCILERS:
@@ -320,7 +384,23 @@ def _network(o: Options) -> Iterator[str]:
 
 
 def _api(o: Options) -> Iterator[str]:
-    yield from features.problems(o.feature_gates)
+    wrong = features.problems(o.feature_gates)
+    yield from wrong
+    if not wrong and "CoordinatedLeaderElection" in features.enabled(o.feature_gates):
+        yield from _coordination(o)
+    if not wrong and PEERS not in features.enabled(o.feature_gates):
+        for name in ("peer-ca-file", "peer-advertise-ip", "peer-advertise-port"):
+            if getattr(o, name.replace("-", "_")):
+                yield f"--{name} requires {PEERS} feature to be turned on"
+
+
+def _coordination(o: Options) -> Iterator[str]:
+    """What client-go's ``leaderelection`` wants of its times, which upstream only logs."""
+    before, flag = o.coordinated_leadership_renew_deadline, "--coordinated-leadership-"
+    if o.coordinated_leadership_lease_duration <= before:
+        yield f"{flag}lease-duration must be greater than {flag}renew-deadline"
+    if o.coordinated_leadership_retry_period <= 0 or before <= 1.2 * o.coordinated_leadership_retry_period:
+        yield f"{flag}renew-deadline must be greater than 1.2 times {flag}retry-period, which must be greater than zero"
 
 
 def _metrics(o: Options) -> Iterator[str]:

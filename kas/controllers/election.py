@@ -1,6 +1,6 @@
 """One server of a cluster runs the controllers of ``--controllers``: the one that holds the Lease (client-go's ``leaderelection``).
 
-Who holds it renews it; who cannot for ``RENEW_DEADLINE_S`` ends its controllers before others may believe the Lease free.
+Who holds it renews it; who cannot in time ends its controllers before others may believe the Lease free.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.controllers import Controller
 from kas.controllers.client import Client
@@ -31,13 +31,28 @@ MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 log = logging.getLogger("kas.controllers")
 
 
+class Times(NamedTuple):
+    """How long a Lease counts after its renewal, how long its holder tries to renew it, and how often, in seconds."""
+
+    lease_s: float = LEASE_DURATION_S
+    deadline_s: float = RENEW_DEADLINE_S
+    retry_s: float = RETRY_PERIOD_S
+
+
+TIMES = Times()
+
+
 class LeaderElection:
-    """Runs ``controllers()``, made anew each time, while this server leads."""
+    """Runs ``controllers()``, made anew each time, while this server leads: while it holds ``lease``, in kube-system."""
 
     name = "leader-election"
 
-    def __init__(self, registries: Registries, controllers: Callable[[], Sequence[Controller]], hooks: Hooks) -> None:
-        self._client = Client(registries, "kas-controllers", "system:apiserver")
+    def __init__(
+        self, registries: Registries, controllers: Callable[[], Sequence[Controller]], hooks: Hooks, lease: str = NAME,
+        times: Times = TIMES,
+    ) -> None:  # fmt: skip
+        self._client = Client(registries, lease, "system:apiserver")
+        self._lease, self._times = lease, times
         self._registry = registries.of(GROUP, "leases")
         self._controllers, self._hooks = controllers, hooks
         self.identity = f"{socket.gethostname().lower()}_{new_uid()}"
@@ -49,20 +64,20 @@ class LeaderElection:
         while True:
             began = time.monotonic()
             if await self._acquire():
-                log.info("this server runs the controllers of the cluster")
+                log.info("this server holds %s and runs what belongs to it", self._lease)
                 await self._lead(began)
-                log.warning("this server does not lead any more")
-            await asyncio.sleep(RETRY_PERIOD_S)
+                log.warning("this server does not hold %s any more", self._lease)
+            await asyncio.sleep(self._times.retry_s)
 
     async def _lead(self, since: float) -> None:
         tasks = [asyncio.create_task(keep(c, self._hooks), name=c.name) for c in self._controllers()]
-        until = since + RENEW_DEADLINE_S
+        until = since + self._times.deadline_s
         try:
             while (left := until - time.monotonic()) > 0:
-                await asyncio.sleep(min(RETRY_PERIOD_S, left))
+                await asyncio.sleep(min(self._times.retry_s, left))
                 began = time.monotonic()  # what is written says this time, whenever it is answered
                 if await self._acquire(until - began):
-                    until = began + RENEW_DEADLINE_S
+                    until = began + self._times.deadline_s
         finally:
             for task in tasks:
                 task.cancel()
@@ -70,10 +85,10 @@ class LeaderElection:
             with contextlib.suppress(ApiError, StoreError):
                 await self._release()
 
-    async def _acquire(self, within_s: float = RENEW_DEADLINE_S) -> bool:
+    async def _acquire(self, within_s: float | None = None) -> bool:
         """Takes or renews the Lease; whether this server holds it now. A store that does not answer may take ``within_s``."""
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(self._times.deadline_s if within_s is None else within_s):
                 return await self._try()
         except (ApiError, StoreError, TimeoutError) as e:
             log.info("leader election: %s", e)
@@ -81,7 +96,7 @@ class LeaderElection:
 
     async def _try(self) -> bool:
         now = datetime.datetime.now(datetime.UTC).strftime(MICRO_TIME)
-        mine = {"holderIdentity": self.identity, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now}
+        mine = {"holderIdentity": self.identity, "leaseDurationSeconds": max(1, round(self._times.lease_s)), "renewTime": now}
         taken = False
 
         def take(lease: dict[str, Any]) -> bool:
@@ -97,12 +112,12 @@ class LeaderElection:
             spec.update(mine)
             return True
 
-        if await self._client.update(self._registry, NAMESPACE, NAME, take) is not None:
+        if await self._client.update(self._registry, NAMESPACE, self._lease, take) is not None:
             return taken
-        if self._client.get(GROUP, "leases", NAMESPACE, NAME) is not None:
+        if self._client.get(GROUP, "leases", NAMESPACE, self._lease) is not None:
             return False
         lease = {
-            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": self._lease, "namespace": NAMESPACE},
             "spec": {**mine, "acquireTime": now, "leaseTransitions": 0},
         }  # fmt: skip
         return await self._client.create(GROUP, "leases", lease) is not None
@@ -112,7 +127,7 @@ class LeaderElection:
         state = (spec.get("holderIdentity"), spec.get("renewTime"))
         if state != self._seen[0]:
             self._seen = (state, time.monotonic())
-        return time.monotonic() - self._seen[1] < (spec.get("leaseDurationSeconds") or LEASE_DURATION_S)
+        return time.monotonic() - self._seen[1] < (spec.get("leaseDurationSeconds") or self._times.lease_s)
 
     async def _release(self) -> None:
         def give_back(lease: dict[str, Any]) -> bool:
@@ -122,4 +137,4 @@ class LeaderElection:
             spec.update(holderIdentity="", leaseDurationSeconds=1)
             return True
 
-        await self._client.update(self._registry, NAMESPACE, NAME, give_back)
+        await self._client.update(self._registry, NAMESPACE, self._lease, give_back)

@@ -41,6 +41,8 @@ LOOPS = {
     "crd-conditions-controller": "poststarthook/start-apiextensions-controllers",
     "crd-finalizer": "poststarthook/start-apiextensions-controllers",
 }
+# And that of the gate CoordinatedLeaderElection.
+ELECTION_LOOPS = {"leader-election-controller": "poststarthook/start-kube-apiserver-coordinated-leader-election-controller"}
 
 
 class Getter(Protocol):

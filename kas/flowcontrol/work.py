@@ -112,9 +112,7 @@ class Work:
 
 def _sends_current(req: Request) -> bool:
     """Whether a watch begins with what is there."""
-    if "sendInitialEvents" in req.params:
-        return req.params.flag("sendInitialEvents")
-    return req.params.get("resourceVersion") in ("", "0")
+    return req.params.flag("sendInitialEvents") or req.params.get("resourceVersion") in ("", "0")
 
 
 def _reads_storage(req: Request, limit: int) -> bool:

@@ -161,6 +161,9 @@ def parse(data: bytes) -> Document:
     """YAML or JSON. Raises ConfigurationError."""
     from kas.types import yaml_codec  # PyYAML is large and few servers have such a file
 
+    why = gojson.syntax_error(data) if data.lstrip()[:1] == b"{" else None  # what looks like JSON is not read as YAML
+    if why is not None:
+        raise ConfigurationError(f"{UNREADABLE}: {why}")
     try:
         value, repeated = yaml_codec.decode(data)
     except yaml_codec.YAMLError as e:
@@ -189,8 +192,23 @@ APISERVER_KINDS = {
 }
 
 
+UNREADABLE = "couldn't get version/kind; json parse error"
+
+
 class KindError(ConfigurationError):
     """The document says no kind, or one that is not known here."""
+
+
+def kind_of(value: Any) -> tuple[str, str]:
+    """apiVersion and kind of a JSON value, each "" where it says none. Raises ConfigurationError."""
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{UNREADABLE}: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
+    for name, said in value.items():
+        if name in ("apiVersion", "kind") and said is not None and not isinstance(said, str):
+            # The struct that it is read into has no name.
+            where = f"Go struct field .{name} of type string"
+            raise ConfigurationError(f"{UNREADABLE}: json: cannot unmarshal {gojson.go_type(said)} into {where}")
+    return value.get("apiVersion") or "", value.get("kind") or ""
 
 
 def of_kind(document: Document, kinds: Kinds, scheme: str = "", unexpected: Callable[[str, str], str] | None = None) -> dict[str, Any]:
@@ -199,13 +217,8 @@ def of_kind(document: Document, kinds: Kinds, scheme: str = "", unexpected: Call
     the document says no kind, or another one, ConfigurationError for what strict decoding objects to.
     """
     value = {} if document.value is None else document.value
-    unfit = "couldn't get version/kind; json parse error: json: cannot unmarshal"
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
-    api_version, kind = value.get("apiVersion") or "", value.get("kind") or ""
+    api_version, kind = kind_of(value)
     for name, said in (("Kind", kind), ("apiVersion", api_version)):
-        if not isinstance(said, str):
-            raise ConfigurationError(f"{unfit} {_json_type(said)} into a string")
         if not said:
             shown = document.text or (orjson.dumps(value).decode() if value else "")
             raise KindError(f"Object '{name}' is missing in '{shown}'")

@@ -67,7 +67,8 @@ def test_json_is_read_too(tmp_path):
         ("", "Object 'Kind' is missing in ''"),
         ("a: 1", "Object 'Kind' is missing in 'a: 1'"),
         ("kind: AdmissionConfiguration", "Object 'apiVersion' is missing in 'kind: AdmissionConfiguration'"),
-        ("kind: [a]\napiVersion: v1", "couldn't get version/kind; json parse error: json: cannot unmarshal array into a string"),
+        ("kind: [a]\napiVersion: v1", "couldn't get version/kind; json parse error: json: cannot unmarshal array into "
+         "Go struct field .kind of type string"),
         ("[1, 2]", f"couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type {TYPE_META}"),
         ("kind: Pod\napiVersion: v1", 'no kind "Pod" is registered for version "v1"'),
         (

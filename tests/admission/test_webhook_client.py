@@ -132,7 +132,7 @@ def test_where_the_backend_is(tmp_path):
 
 def test_data_in_the_file_itself(tmp_path):
     cert, key = (base64.b64encode(Path(file).read_bytes()).decode() for file in certificate(tmp_path, "me"))
-    user = {"client-certificate-data": cert, "client-key-data": key, "client-certificate": "/no/such/file"}
+    user = {"client-certificate-data": cert, "client-key-data": key}
     target = load(kubeconfig(tmp_path / "k", "h:1", {"certificate-authority-data": cert}, user)).target
     assert target.scheme == "https" and target.tls is not None
 
@@ -144,15 +144,26 @@ def test_data_in_the_file_itself(tmp_path):
         ("", {"tls-server-name": "s"}, {}, 'invalid configuration: no server found for cluster "x"'),
         ("https://h", {"certificate-authority": "/gone"}, {},
          "invalid configuration: unable to read certificate-authority /gone for x due to open /gone: no such file or directory"),
-        ("https://h", {}, {"client-key": "/gone"}, "unable to read client-key /gone for u due to open /gone: no such file or directory"),
+        ("https://h", {}, {"client-key": "/gone"}, "open /gone: no such file or directory"),
+        ("https://h", {"certificate-authority": "/gone", "certificate-authority-data": "YQ=="}, {"token": "t", "username": "n"},
+         "invalid configuration: [more than one authentication method found for u; found [token basicAuth], only one is allowed, "
+         "certificate-authority-data and certificate-authority are both specified for x. certificate-authority-data will override., "
+         "unable to read certificate-authority /gone for x due to open /gone: no such file or directory]"),
+        ("https://h", {}, {"client-certificate-data": "YQ==", "client-certificate": "/gone", "client-key": "/gone"},
+         "invalid configuration: [client-cert-data and client-cert are both specified for u. client-cert-data will override., "
+         "unable to read client-cert /gone for u due to open /gone: no such file or directory, "
+         "unable to read client-key /gone for u due to open /gone: no such file or directory]"),
         ("ftp://h", {}, {}, "invalid configuration: server ftp://h is not an http or https URL"),
-        ("https://h:x", {}, {}, "invalid configuration: server https://h:x: "),
+        ("https://h:x", {}, {}, 'host must be a URL or a host:port pair: "https://h:x"'),
         ("https://h", {"proxy-url": "http://p"}, {}, "proxy-url is not supported"),
         ("https://h", {}, {"exec": {"command": "x"}}, "exec plug-ins are not supported"),
         ("https://h", {}, {"client-certificate": "gone.crt"}, "gone.crt: no such file or directory"),
-        ("https://h", {}, {"client-certificate-data": "!"}, "client-certificate-data is not base64"),
-        ("https://h", {}, {"client-certificate-data": "YQ=="}, "client-certificate and client-key go together"),
-        ("https://h", {"certificate-authority-data": "YQ=="}, {}, "invalid configuration: certificates: "),
+        ("https://h", {}, {"client-certificate-data": "YQ=!", "client-key-data": "YQ=="}, "illegal base64 data at input byte 3"),
+        ("https://h", {}, {"client-certificate-data": "YQ=="},
+         "client-key-data or client-key must be specified for u to use the clientCert authentication method."),
+        ("https://h", {}, {"client-certificate-data": "YQ==", "client-key-data": "YQ=="},
+         "tls: failed to find any PEM data in certificate input"),
+        ("https://h", {"certificate-authority-data": "YQ=="}, {}, "unable to load root certificates: unable to parse bytes as PEM block"),
         ("https://h", {"certificate-authority-data": "YQ==", "insecure-skip-tls-verify": True}, {},
          "specifying a root certificates file with the insecure flag is not allowed"),
         ("https://h", {}, {"tokenFile": "gone"}, "gone: no such file or directory"),

@@ -29,3 +29,29 @@ def test_abac(tmp_path):
     assert abac.authorize(Attributes(UserInfo("x"), "get", "ns", "", "v1", "pods")) == (NO_OPINION, "No policy matched.", "")
     with pytest.raises(PolicyError, match=r"policy file, line 2: .*: expected a Policy"):
         parse_policies('\n{"apiVersion": "v1", "kind": "Pod"}')
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"user":', "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+        ('{"user": "a"]', "couldn't get version/kind; json parse error: invalid character ']' after object key:value pair"),
+        ("[]", "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct {"),
+        ('{"kind": 5}',
+         "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string"),
+        ('{"user": 5}', "json: cannot unmarshal number into Go struct field Policy.user of type string"),
+        ('{"readonly": "yes"}', "json: cannot unmarshal string into Go struct field Policy.readonly of type bool"),
+        ('{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":[]}}',
+         "json: cannot unmarshal array into Go struct field PolicySpec.spec.group of type string"),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_policy_is_refused(line, why):
+    with pytest.raises(PolicyError) as e:
+        parse_policies(f"# comment\n {line}\n", "p")
+    assert str(e.value).startswith(f"error reading policy file p, line 2:  {line}: {why}")
+
+
+def test_lines_may_be_yaml():
+    assert parse_policies("user: alice")[0] == {"user": "alice", "apiGroup": "*", "namespace": "*", "resource": "*", "nonResourcePath": "*"}
+    (nobody,) = parse_policies('{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy"}')
+    assert nobody == {}

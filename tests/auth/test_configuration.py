@@ -113,7 +113,8 @@ def test_webhooks_that_are_refused(file, more, says):
         (b"<html>", LOADING + "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct"),
         (b"a: [", LOADING + "yaml: "),
         (b"kind: AuthorizationConfiguration\nkind: X\napiVersion: apiserver.config.k8s.io/v1\n", LOADING + "no kind"),
-        (b"{apiVersion: v1, kind: Pod}", LOADING + 'no kind "Pod" is registered for version "v1" in scheme'),
+        (b"{apiVersion: v1}", LOADING + "couldn't get version/kind; json parse error: invalid character 'a' looking for"),
+        (b"apiVersion: v1\nkind: Pod", LOADING + 'no kind "Pod" is registered for version "v1" in scheme'),
     ],
 )
 def test_files_that_are_none(data, says):

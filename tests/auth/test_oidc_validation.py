@@ -10,6 +10,7 @@ from kas.auth.authn import AuthenticationError
 from kas.auth.authn.oidc.configuration import AuthenticationConfigurationError, load
 from kas.auth.authn.oidc.mapping import user_of
 from kas.auth.authn.oidc.validation import MAX_AUTHENTICATORS, compiled_authenticator, validate
+from kas.config.features import DEFAULT
 from kas.config.options import Options, read
 
 SUB = {"claim": "sub", "prefix": ""}
@@ -32,6 +33,9 @@ def errors(*authenticators, **more):
         (jwt(issuer={"url": "https://u:p@x/#f"}),
          ['issuer.url: Invalid value: "https://u:p@x/#f": URL must not contain a username or password',
           'issuer.url: Invalid value: "https://u:p@x/#f": URL must not contain a fragment']),
+        (jwt(issuer={"url": "https://x?a=@b"}), ['issuer.url: Invalid value: "https://x?a=@b": URL must not contain a query']),
+        (jwt(issuer={"url": "1:b"}),
+         ['issuer.url: Invalid value: "1:b": parse "1:b": first path segment in URL cannot contain colon']),
         (jwt(issuer={"url": "x"}), ['issuer.url: Invalid value: "x": URL scheme must be https']),
         (jwt(issuer={"audiences": []}), ["issuer.audiences: Required value: at least one jwt[0].issuer.audiences is required"]),
         (jwt(issuer={"audienceMatchPolicy": "All"}),
@@ -89,7 +93,7 @@ def test_many_authenticators():
 def test_anonymous():
     assert errors(anonymous={"enabled": True, "conditions": [{"path": "/livez"}]}) == []
     assert errors(anonymous={"conditions": [{"path": "/livez"}]}) == [
-        'anonymous.conditions: Invalid value: [{"path":"/livez"}]: enabled should be set to true when conditions are defined'
+        'anonymous.conditions: Invalid value: [{"Path":"/livez"}]: enabled should be set to true when conditions are defined'
     ]
 
 
@@ -158,3 +162,11 @@ def test_an_expression_that_never_ends_costs_too_much():
 def test_an_empty_list_of_algorithms_is_the_usual_one():
     options, errors = read(["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-signing-algs="])
     assert errors == [] and [issuer.algorithms for issuer in load(options).issuers] == [("RS256",)]
+
+
+def test_the_way_to_an_issuer_has_a_gate():
+    gate = "StructuredAuthenticationConfigurationEgressSelector"
+    with DEFAULT.overridden(**{gate: False}):
+        (why,) = errors(jwt(issuer={"egressSelectorType": "cluster"}))
+    at = 'jwt[0].issuer.egressSelectorType: Invalid value: "cluster": '
+    assert why == f"{at}egress selector is not supported when {gate} feature gate is disabled"

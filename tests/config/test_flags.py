@@ -29,7 +29,7 @@ def test_every_flag_of_kube_apiserver_is_known_and_no_other_is_called_so():
 def test_section_type_short_name_and_default_are_upstreams(fact):
     flag = BY_NAME[fact["name"]]
     assert flag in SECTIONS[fact["section"]]
-    assert WIDER.get(flag.type, flag.type) == fact["type"]
+    assert WIDER.get(flag.kind.name, flag.kind.name) == fact["type"]
     assert flag.short == fact.get("short", "")
     shown = flag.kind.show(flag.default) if flag.default else ""
     default = fact["default"] if fact["default"] not in (None, "[]") else ""
@@ -66,14 +66,15 @@ GIVEN = {
     "bool": "", "int": "7", "float": "0.01", "float32": "0.5", "string": "x", "path": __file__, "strings": "a,b", "stringArray": "a,b",
     "duration": "1h1m", "ip": "192.0.2.1", "port": "7", "quantity": "1Gi", "mapStringString": "a=b", "stringToString": "a=b",
     "colonSeparatedMultimapStringString": "a:b", "int32Slice": "1,2", "namedCertKey": "a,b", "portRange": "1-2", "Level": "3",
-    "pattern=N,...": "a=1", "show-hidden-metrics-for-version": "1.35",
+    "pattern=N,...": "a=1", "show-hidden-metrics-for-version": "1.35", "emulated-version": "1.35", "min-compatibility-version": "1.35",
+    "kubernetes-service-node-port": "30000",
 }  # fmt: skip
 
 
 def _asked(flag) -> str:
     if flag.type == "bool":
         return f"--{flag.name}={'false' if flag.default else 'true'}"
-    return f"--{flag.name}={GIVEN.get(flag.name) or GIVEN[flag.type]}"
+    return f"--{flag.name}={GIVEN.get(flag.name) or GIVEN[flag.kind.name]}"
 
 
 @pytest.mark.parametrize("flag", [f for f in FLAGS if f.effect.kind == "no effect"], ids=lambda f: f.name)
@@ -135,6 +136,38 @@ def test_nothing_given_nothing_said():
         (["--kubernetes-service-node-port=70000"],
          ["--kubernetes-service-node-port 70000 must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
           "type ClusterIP"]),
+        (["--service-cluster-ip-range=a,b,c"], ["service-cluster-ip-range[0] is not a valid cidr"]),
+        (["--service-cluster-ip-range=10.0.0.5/24"], []),
+        (["--service-cluster-ip-range="], []),
+        (["--kubernetes-service-node-port=100"], ["kubernetes service port range {30000 2768} doesn't contain 100"]),
+        (["--advertise-address=::1"], ['service IP family "10.0.0.0/24" must match public address family "::1"']),
+        (["--advertise-address=::1", "--endpoint-reconciler-type=none"], []),
+        (["--goaway-chance=1", "--cors-allowed-origins=", "--tls-min-version=x", "--livez-grace-period=-1s", "--etcd-servers="],
+         ["--livez-grace-period can not be a negative value", "--goaway-chance can not be less than 0 or greater than 0.02",
+          'unknown tls version "x"']),
+        (["--coordinated-leadership-lease-duration=10s"], []),
+        (["--coordinated-leadership-lease-duration=10s", "--feature-gates=CoordinatedLeaderElection=true"],
+         ["--coordinated-leadership-lease-duration must be greater than --coordinated-leadership-renew-deadline"]),
+        (["--coordinated-leadership-retry-period=9s", "--feature-gates=CoordinatedLeaderElection=true"],
+         ["--coordinated-leadership-renew-deadline must be greater than 1.2 times --coordinated-leadership-retry-period, which must be "
+          "greater than zero"]),
+        (["--storage-initialization-timeout=-1s"], ["--storage-initialization-timeout can not be negative value"]),
+        (["--logging-format=x"], ['format: Invalid value: "x": Unsupported log format']),
+        (["--emulated-version=kube=1.33", "--min-compatibility-version=v1.32"], []),
+        (["--emulated-version=1.32"], ["emulation version 1.32 is not between [1.33, 1.36]"]),
+        (["--min-compatibility-version=1.36", "--emulated-version=1.35"],
+         ["minCompatibilityVersion version 1.36 is not between [1.32, 1.35]"]),
+        (["--emulated-version=1.34.2"], ["patch version not allowed, got: kube=1.34.2"]),
+        (["--emulated-version=1.34,kube=1.35"], ["duplicate version flag, kube=1.34 and kube=1.35"]),
+        (["--emulated-version=x=1.34"], ["component not registered: x"]),
+        (["--emulated-version=x"], ['could not parse "x" as version']),
+        (["--feature-gates=kube:KMSv1=true,KMSv1=true"],
+         ["set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use"]),
+        (["--peer-advertise-ip=::1", "--feature-gates=UnknownVersionInteroperabilityProxy=false"],
+         ["--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on"]),
+        (["--oidc-required-claim=a"],
+         ['invalid argument "a" for "--oidc-required-claim" flag: malformed pair, expect string=string',
+          "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"][:1]),
         (["--tls-cipher-suites=A,B"], ["Cipher suite A not supported or doesn't exist"]),
     ],
 )  # fmt: skip
@@ -187,4 +220,15 @@ def test_origins_are_tied_to_the_ends_of_the_host(pattern, tied):
 
 
 def test_an_origin_that_is_no_pattern():
-    assert any("has an invalid regular expression" in text for text in validate(Options({"cors-allowed-origins": ["^(https$"]})))
+    (found,) = validate(Options({"cors-allowed-origins": ["^(https$"]}))
+    why = "--cors-allowed-origins has an invalid regular expression: error parsing regexp: missing closing ): `^(https$`, help: List of"
+    assert found.startswith(why)
+    (found,) = validate(Options({"cors-allowed-origins": [""]}))
+    assert found.startswith("empty value in --cors-allowed-origins, help: List of")
+
+
+def test_maps():
+    options, errors = read(["--runtime-config=batch/v1,apps/v1=false", "--runtime-config=api/beta=true"])
+    assert errors == [] and options.runtime_config == {"batch/v1": "", "apps/v1": "false", "api/beta": "true"}
+    options, _ = read(["--oidc-required-claim=a=b,c=d", "--oidc-required-claim=e=f=g"])
+    assert options.oidc_required_claim == {"a": "b,c=d", "e": "f=g"}

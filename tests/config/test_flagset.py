@@ -71,8 +71,6 @@ def test_two_dashes_end_the_flags():
          'invalid argument "yes" for "--profiling" flag: strconv.ParseBool: parsing "yes": invalid syntax'),
         (["--api-rate=x"], 'invalid argument "x" for "--api-rate" flag: strconv.ParseFloat: parsing "x": invalid syntax'),
         (["--bind-address=x"], 'invalid argument "x" for "--bind-address" flag: failed to parse IP: "x"'),
-        (["--runtime-config=x"],
-         'invalid argument "x" for "--runtime-config" flag: malformed pair, expect string=string'),
         (["--service-node-port-range=3-2"],
          'invalid argument "3-2" for "--service-node-port-range" flag: end port cannot be less than start port: 3-2'),
         (["--service-node-port-range=x"],

@@ -28,10 +28,12 @@ def test_single_resources():
     ("config", "says"),
     [
         ({"foo/v9": "true", "api/nope": "true"}, ["unknown api groups api/nope,foo/v9"]),
-        ({"api/all": "false"}, ["invalid key with only api/all=false"]),
+        ({"api/all": "false"}, ["invalid runtime-config with only api/all=false"]),
         ({"apps/v9": "true"}, ["group version apps/v9 that has not been registered"]),
-        ({"apps/v1": "maybe", "foo/v1": "true"},
-         ['invalid value of apps/v1: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax', "unknown api groups foo/v1"]),
+        ({"apps/v9/deployments": "true"}, ["group version apps/v9 that has not been registered"]),
+        ({"apps/v1": "maybe", "foo/v1": "true"}, ["unknown api groups foo/v1"]),
+        ({"apps": "true", "foo/v1": "true"}, ["runtime-config invalid key apps"]),
+        ({"apps/v1": "maybe"}, ['invalid value of apps/v1: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax']),
     ],
 )  # fmt: skip
 def test_what_names_nothing_is_told(config, says):

@@ -31,7 +31,8 @@ PODS = "/api/v1/namespaces/a/pods"
     ("", 10), ("?resourceVersion=0", 10), ("?limit=20", 1), ("?limit=100", 2), ("?limit=20&continue=x", 1), ("?limit=x", 100),
     ("?resourceVersion=5&resourceVersionMatch=Exact", 100), ("?continue=x&limit=1000", 20), ("?continue=x&limit=10&labelSelector=a", 50),
     ("?fieldSelector=metadata.name%3Dx", 1), ("?watch=1&resourceVersion=7", 1), ("?watch=1", 10), ("?watch=1&resourceVersion=0", 10),
-    ("?watch=1&resourceVersion=7&sendInitialEvents=true", 10), ("?watch=1&resourceVersion=0&sendInitialEvents=false", 1),
+    ("?watch=1&resourceVersion=7&sendInitialEvents=true", 10), ("?watch=1&resourceVersion=0&sendInitialEvents=false", 10),
+    ("?watch=1&resourceVersion=7&sendInitialEvents=false", 1),
 ])  # fmt: skip
 def test_lists_by_size(query, seats):
     assert estimate(PODS + query) == (seats, 0, 0.0)

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from kas.kinds.certificates.pem import request_problem
 from kas.registry.strategy import Context, strategy_of
 from tests.kinds.written import FORBIDDEN, INVALID, NOW, REQUIRED, UNSUPPORTED, Kind, changed
 
@@ -132,3 +133,31 @@ def test_a_bundle_is_of_bounded_size():
 def test_a_bundle_keeps_its_signer():
     old = BUNDLES.create({"metadata": {"name": "one"}, "spec": {"trustBundle": PEM}})
     assert ("spec.signerName", INVALID) in BUNDLES.refusals(changed(old, "spec.signerName", SIGNER), old)
+
+
+TAGS = (
+    "{optional:false explicit:false application:false private:false defaultValue:<nil> tag:<nil> stringType:0 timeType:0 set:false "
+    "omitEmpty:false}"
+)
+
+
+@pytest.mark.parametrize(
+    ("der", "why"),
+    [
+        (b"a", "syntax error: truncated tag or length"),
+        (b"hello", f"structure error: tags don't match (16 vs {{class:1 tag:8 length:101 isCompound:true}}) {TAGS} certificateRequest @2"),
+        (b"0\x05\x02\x01", "syntax error: data truncated"),
+        (b"0\x80", "syntax error: indefinite length found (not DER)"),
+        (b"0\x82\x00\x01", "structure error: superfluous leading zeros in length"),
+        (b"0\x81\x05", "structure error: non-minimal length"),
+        (b"0\x82\x01", "syntax error: truncated tag or length"),
+        (b"0\x00", "syntax error: sequence truncated"),
+        (b"0\x03\x02\x01\x05",
+         f"structure error: tags don't match (16 vs {{class:0 tag:2 length:1 isCompound:false}}) {TAGS} tbsCertificateRequest @2"),
+        (b"0\x0b0\x030\x01\x020\x010\x03\x01\x00", "structure error: malformed certificate request"),
+    ],
+)  # fmt: skip
+def test_a_request_that_is_no_der(der, why):
+    body = base64.b64encode(der).decode()
+    pem = f"-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n"
+    assert request_problem(pem.encode()) == f"asn1: {why}"

@@ -6,18 +6,19 @@ one without apiVersion, which is converted as upstream converts it.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
 from kas.auth.user import AUTHENTICATED, UserInfo
+from kas.meta import gojson
+from kas.types.configfile import BOOL, STRING, UNREADABLE, ConfigurationError, Struct, decode, kind_of, parse
 
 Spec = dict[str, Any]
 
-_GO_TYPE = (
-    r'Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
-)
 API_VERSION = "abac.authorization.kubernetes.io/v1beta1"
+_SPEC = {"user": STRING, "group": STRING, "readonly": BOOL, "namespace": STRING, "resource": STRING}
+_V0 = Struct("Policy", _SPEC)
+_V1BETA1 = Struct("Policy", {"spec": Struct("PolicySpec", {**_SPEC, "apiGroup": STRING, "nonResourcePath": STRING})})
 
 
 class PolicyError(ValueError):
@@ -61,28 +62,29 @@ def load_policy_file(path: str) -> Abac:
 def parse_policies(text: str, path: str = "policy file") -> list[Spec]:
     """The specs of the policies, one a line; PolicyError, with the line's number, for a line that is neither policy nor comment."""
     out = []
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        where = f"error reading policy file {path}, line {number}: {line}"
-        try:
-            obj = json.loads(line)
-        except ValueError as e:
-            # What is not JSON is read as YAML, and there a bare text is a string.
-            if line[0] in "{[":
-                raise PolicyError(f"{where}: couldn't get version/kind; json parse error: {e}") from e
-            obj = line
-        if not isinstance(obj, dict):
-            shown = "array" if isinstance(obj, list) else "string" if isinstance(obj, str) else "number"
-            raise PolicyError(f"{where}: couldn't get version/kind; json parse error: json: cannot unmarshal {shown} into {_GO_TYPE}")
-        if not obj.get("apiVersion") and not obj.get("kind"):
-            out.append(_from_v0(obj))
-        elif obj.get("apiVersion") == API_VERSION and obj.get("kind") == "Policy" and isinstance(obj.get("spec"), dict):
-            out.append(_checked_group(obj["spec"]))
-        else:
-            raise PolicyError(f"{where}: expected a Policy of {API_VERSION}")
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.removesuffix("\r")
+        if line.strip() and not line.strip().startswith("#"):
+            try:
+                out.append(_policy(line))
+            except ConfigurationError as e:
+                raise PolicyError(f"error reading policy file {path}, line {number}: {line}: {e}") from None
     return out
+
+
+def _policy(line: str) -> Spec:
+    """A line as upstream's codec reads it: JSON, or YAML where it does not look like that; unknown fields are passed over."""
+    data = line.encode()
+    try:
+        value = gojson.loads(data) if line.lstrip().startswith("{") else parse(data).value
+    except gojson.JSONError as e:
+        raise ConfigurationError(f"{UNREADABLE}: {e}") from None
+    version, kind = kind_of({} if value is None else value)
+    if not version and not kind:
+        return _from_v0(decode(value or {}, _V0, package="v0", strict=False))
+    if (version, kind) != (API_VERSION, "Policy"):
+        raise ConfigurationError(f"expected a Policy of {API_VERSION}")
+    return _checked_group(decode(value, _V1BETA1, package="v1beta1", strict=False).get("spec") or {})
 
 
 def _checked_group(spec: Spec) -> Spec:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from kas.config.flags.row import Flag, no_effect
 
-_NO_COORDINATION = no_effect("coordinated leader election is not there yet")
-
 API_ENABLEMENT = (
-    Flag("runtime-config", "mapStringString", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
+    Flag("runtime-config", "configurationMap", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
 )
 EGRESS_SELECTOR = (
     Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration: direct connections and HTTPConnect proxies, for "
@@ -17,9 +15,10 @@ EGRESS_SELECTOR = (
 MISC = (
     Flag("aggregator-reject-forwarding-redirect", "bool", True, "Answer an error when an aggregated server redirects."),
     Flag("allow-privileged", "bool", True, "Whether containers may be privileged.", upstream=""),
-    Flag("coordinated-leadership-lease-duration", "duration", 15.0, "Life of a Lease of coordinated leader election.", _NO_COORDINATION),
-    Flag("coordinated-leadership-renew-deadline", "duration", 10.0, "How long its holder tries to renew it.", _NO_COORDINATION),
-    Flag("coordinated-leadership-retry-period", "duration", 2.0, "Pause between tries.", _NO_COORDINATION),
+    Flag("coordinated-leadership-lease-duration", "duration", 15.0,
+         "Life of the Lease of the server that elects leaders among LeaseCandidates, with the gate CoordinatedLeaderElection."),
+    Flag("coordinated-leadership-renew-deadline", "duration", 10.0, "How long that server tries to renew it."),
+    Flag("coordinated-leadership-retry-period", "duration", 2.0, "Pause between its tries."),
     Flag("enable-aggregator-routing", "bool", False,
          "Reach aggregated servers and webhooks at one of their Service's endpoints, not at its address."),
     Flag("enable-logs-handler", "bool", False, "Serve the files of --log-dir under /logs/."),

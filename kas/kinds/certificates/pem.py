@@ -53,9 +53,61 @@ def request_problem(request: bytes) -> str:
         csr = x509.load_der_x509_csr(block.der)
         return _signature_problem(csr)
     except ValueError:
-        return "asn1: structure error: malformed certificate request"
+        return _shape_problem(block.der) or "asn1: structure error: malformed certificate request"
     except UnsupportedAlgorithm:
         return "x509: cannot verify signature: algorithm unimplemented"
+
+
+_PARAMETERS = (
+    "{optional:false explicit:false application:false private:false defaultValue:<nil> tag:<nil> stringType:0 timeType:0 set:false "
+    "omitEmpty:false}"
+)
+_SEQUENCE, _BIT_STRING = 16, 3
+
+
+def _shape_problem(der: bytes) -> str:
+    """What Go's ``encoding/asn1`` says of a request that is none: of its outer sequence and the three members of that; "" where the fault
+    lies deeper."""
+    try:
+        start, end = _element(der, 0, _SEQUENCE, "certificateRequest")
+        inner, at = der[start:end], 0
+        for tag, name in ((_SEQUENCE, "tbsCertificateRequest"), (_SEQUENCE, "AlgorithmIdentifier"), (_BIT_STRING, "BitString")):
+            at = _element(inner, at, tag, name)[1]
+    except ValueError as e:
+        return f"asn1: {e}"
+    return "asn1: syntax error: trailing data" if end < len(der) else ""
+
+
+def _element(data: bytes, at: int, wanted: int, name: str) -> tuple[int, int]:
+    """Where the content of the element at ``at`` begins and ends. Raises ValueError for one that is not the wanted."""
+    if at == len(data):
+        raise ValueError("syntax error: sequence truncated")
+    first, at = data[at], at + 1
+    if at >= len(data):
+        raise ValueError("syntax error: truncated tag or length")
+    length, at = data[at], at + 1
+    if length & 0x80:
+        count, length = length & 0x7F, 0
+        if not count:
+            raise ValueError("syntax error: indefinite length found (not DER)")
+        for byte in data[at : at + count]:
+            if length >= 1 << 23:
+                raise ValueError("structure error: length too large")
+            length = length << 8 | byte
+            if not length:
+                raise ValueError("structure error: superfluous leading zeros in length")
+        at += count
+        if at > len(data):
+            raise ValueError("syntax error: truncated tag or length")
+        if length < 0x80:
+            raise ValueError("structure error: non-minimal length")
+    compound = bool(first & 0x20)
+    if (first >> 6, first & 0x1F, compound) != (0, wanted, wanted == _SEQUENCE):
+        found = f"{{class:{first >> 6} tag:{first & 0x1F} length:{length} isCompound:{str(compound).lower()}}}"
+        raise ValueError(f"structure error: tags don't match ({wanted} vs {found}) {_PARAMETERS} {name} @{at}")
+    if at + length > len(data):
+        raise ValueError("syntax error: data truncated")
+    return at, at + length
 
 
 def _signature_problem(csr: Any) -> str:

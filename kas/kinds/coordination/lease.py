@@ -16,7 +16,10 @@ from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.checktables import ANY, Checked
 
-STRATEGIES = ("OldestEmulationVersion",)
+OLDEST_EMULATION = "OldestEmulationVersion"
+STRATEGIES = (OLDEST_EMULATION,)
+# Numbers, whether it is a release, what its pre-release is called: as such compared.
+Version = tuple[tuple[tuple[int, str], ...], bool, tuple[tuple[int, int, str], ...]]
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
     r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
@@ -90,7 +93,7 @@ def _strategy(strategy: str, path: str) -> list[FieldError]:
     return [] if strategy in STRATEGIES else [unsupported(at, strategy, STRATEGIES)]
 
 
-def _version(text: str) -> tuple | None:
+def semantic_version(text: str) -> Version | None:
     """A comparable semantic version; None when it is none. Build metadata does not count."""
     match = _SEMVER.fullmatch(text)
     if match is None:
@@ -105,20 +108,20 @@ def _candidate_spec(spec: dict[str, Any]) -> list[FieldError]:
     emulation, binary, strategy = (spec.get(name) or "" for name in ("emulationVersion", "binaryVersion", "strategy"))
     if not spec.get("leaseName"):
         errs.append(field.required("spec.leaseName"))
-    zero = (((1, "0"),) * 3, True, ())
-    emulated = (_version(emulation) if emulation else None) or zero
-    if emulation and _version(emulation) is None:
+    zero: Version = (((1, "0"),) * 3, True, ())
+    emulated = (semantic_version(emulation) if emulation else None) or zero
+    if emulation and semantic_version(emulation) is None:
         errs.append(field.invalid("spec.emulationVersion", emulation, "must be a valid semantic version"))
-    actual = (_version(binary) if binary else None) or zero
+    actual = (semantic_version(binary) if binary else None) or zero
     if not binary:
         errs.append(field.required("spec.binaryVersion"))
-    elif _version(binary) is None:
+    elif semantic_version(binary) is None:
         errs.append(field.invalid("spec.binaryVersion", binary, "must be a valid semantic version"))
     if binary and emulation and actual < emulated:
         errs.append(field.invalid("spec.binaryVersion", binary, "must be greater than or equal to `emulationVersion`"))
     if not strategy:
         return [*errs, field.required("spec.strategy")]
-    if strategy == "OldestEmulationVersion" and emulated == zero:
+    if strategy == OLDEST_EMULATION and emulated == zero:
         errs.append(field.required("spec.emulationVersion", "must be specified when `strategy` is 'OldestEmulationVersion'"))
     return errs + _strategy(strategy, "spec.strategy")
 

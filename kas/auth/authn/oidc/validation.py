@@ -8,9 +8,10 @@ from dataclasses import field as field_of
 from typing import Any
 
 from kas.auth.authn.oidc.expressions import CLAIMS, USERS, Expression, compiled, rule
+from kas.config.features import DEFAULT
 from kas.meta import field
 from kas.meta.field import FieldError, child, index
-from kas.meta.gourl import parse_request_uri
+from kas.meta.gourl import parse
 from kas.meta.names import domain_prefixed_path
 
 Obj = dict[str, Any]
@@ -73,7 +74,7 @@ def validate(document: Obj) -> Errors:
         discovery_urls.add(discovery)
     anonymous = document.get("anonymous") or {}
     if anonymous.get("conditions") and not anonymous.get("enabled"):
-        conditions = [{"path": c.get("path") or ""} for c in anonymous["conditions"]]
+        conditions = [{"Path": c.get("path") or ""} for c in anonymous["conditions"]]
         errs.append(field.invalid("anonymous.conditions", conditions, "enabled should be set to true when conditions are defined"))
     return errs
 
@@ -102,6 +103,9 @@ def _issuer(issuer: Obj, path: str, own: Set[str]) -> Errors:
         why = "data does not contain any valid RSA or ECDSA certificates"
         errs.append(field.invalid(child(path, "certificateAuthority"), "<omitted>", why))
     egress = issuer.get("egressSelectorType") or ""
+    if egress and not DEFAULT.enabled("StructuredAuthenticationConfigurationEgressSelector"):
+        why = "egress selector is not supported when StructuredAuthenticationConfigurationEgressSelector feature gate is disabled"
+        errs.append(field.invalid(child(path, "egressSelectorType"), egress, why))
     if egress and egress not in EGRESS:
         errs.append(field.invalid(child(path, "egressSelectorType"), egress, "egress selector must be either controlplane or cluster"))
     return errs
@@ -121,21 +125,18 @@ def _url(url: str, path: str, own: Set[str]) -> Errors:
     errs: Errors = []
     if url in own:
         errs.append(field.invalid(path, url, f"URL must not overlap with disallowed issuers: [{' '.join(sorted(own))}]"))
-    without, _, fragment = url.partition("#")
     try:
-        scheme, _, _, query = parse_request_uri(without)
+        parsed = parse(url)
     except ValueError as e:
-        if str(e) != "invalid URI for request":  # of a relative one, which may be parsed
-            errs.append(field.invalid(path, url, f"parse {field.go_quote(url)}: {e}"))
-            return errs
-        scheme, query = "", without.partition("?")[2]
-    if scheme != "https":
+        errs.append(field.invalid(path, url, str(e)))
+        return errs
+    if parsed.scheme != "https":
         errs.append(field.invalid(path, url, "URL scheme must be https"))
-    if "@" in without.partition("://")[2].partition("/")[0]:
+    if parsed.user:
         errs.append(field.invalid(path, url, "URL must not contain a username or password"))
-    if query:
+    if parsed.query:
         errs.append(field.invalid(path, url, "URL must not contain a query"))
-    if fragment:
+    if parsed.fragment:
         errs.append(field.invalid(path, url, "URL must not contain a fragment"))
     return errs
 

@@ -1,0 +1,249 @@
+"""Coordinated leader election (KEP-4355): who is to hold a Lease is decided here, among those that offer themselves with LeaseCandidates.
+
+A candidate is asked to show that it is alive (``pingTime``) and answers (``renewTime``); of those that answered the one with the oldest
+emulated version becomes the Lease's holder, or its preferred one, to which the holder gives way. All state is in the objects.
+Upstream: ``pkg/controlplane/controller/leaderelection``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from kas.controllers.client import Client
+from kas.controllers.queue import WorkQueue, follow
+from kas.kinds.coordination.lease import OLDEST_EMULATION, Version, semantic_version
+from kas.meta.stored import object_of
+from kas.registry.registries import Registries
+from kas.store import Event, Record
+
+GROUP = "coordination.k8s.io"
+MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+AGAIN_S = 5.0  # whether the holder renews is looked at so often
+LEASE_DURATION_S = 5
+ELECTION = datetime.timedelta(seconds=5)  # how long candidates may take to answer, and for how long an answer counts
+VALID = datetime.timedelta(minutes=30)  # a candidate that did not renew for so long is none
+COLLECT_EVERY_S = 3600.0
+
+CLOCK = partial(datetime.datetime.now, datetime.UTC)
+
+Key = tuple[str, str]  # namespace and name of a Lease
+
+log = logging.getLogger("kas.controllers")
+
+
+class Candidate(NamedTuple):
+    """A LeaseCandidate, as far as elections go."""
+
+    name: str
+    created: str
+    lease: str
+    strategy: str
+    binary: Version | None
+    emulation: Version | None
+    renewed: datetime.datetime | None
+    pinged: datetime.datetime | None
+
+    @classmethod
+    def of(cls, obj: dict[str, Any]) -> Candidate:
+        """That of an object of the API."""
+        meta, spec = obj["metadata"], obj.get("spec") or {}
+        return cls(
+            meta["name"], meta.get("creationTimestamp") or "", spec.get("leaseName") or "", spec.get("strategy") or "",
+            semantic_version(spec.get("binaryVersion") or ""), semantic_version(spec.get("emulationVersion") or ""),
+            _time(spec.get("renewTime")), _time(spec.get("pingTime")),
+        )  # fmt: skip
+
+    def expired(self, now: datetime.datetime) -> bool:
+        """Whether it has not renewed for so long that it does not count."""
+        return self.renewed is None or self.renewed + VALID < now
+
+    def alive(self, now: datetime.datetime) -> bool:
+        """Whether it renewed just now."""
+        return self.renewed is not None and self.renewed + ELECTION > now
+
+    @property
+    def owes_an_answer(self) -> bool:
+        """Whether it was asked and has not answered."""
+        return self.pinged is not None and (self.renewed is None or self.renewed < self.pinged)
+
+
+class Disagreement(Exception):
+    """Candidates of the newest version want different strategies."""
+
+
+def strategy_of(candidates: Sequence[Candidate]) -> str:
+    """That of the candidates with the newest binary. Raises Disagreement."""
+    zero: Version = ((), True, ())
+    best = candidates[0]
+    for c in candidates[1:]:
+        if (best.binary or zero) < (c.binary or zero):
+            best = c
+        elif (best.binary or zero) == (c.binary or zero) and best.strategy != c.strategy:
+            raise Disagreement(f"candidates {best.name}, {c.name} of one version want {best.strategy} and {c.strategy}")
+    return best.strategy
+
+
+def best_of(candidates: Sequence[Candidate]) -> str:
+    """Who is to lead: the oldest emulated version, then the oldest binary, then who came first; "" for nobody."""
+    fit = [(c.emulation, c.binary, c.created, c.name) for c in candidates if c.emulation is not None and c.binary is not None]
+    return min(fit, key=lambda c: c[:3])[3] if fit else ""
+
+
+class CoordinatedElection:
+    """Elects leaders for the Leases that there are candidates for."""
+
+    name = "leader-election-controller"
+
+    def __init__(self, registries: Registries, clock: Callable[[], datetime.datetime] = CLOCK) -> None:
+        self._clock = clock
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self.leases, self.candidates = registries.of(GROUP, "leases"), registries.of(GROUP, "leasecandidates")
+        self.queue = WorkQueue(self.step, self.name)
+        self._known: dict[str, tuple[str, Candidate]] = {}  # of a store key: namespace and candidate
+
+    async def run(self) -> None:
+        """Follows candidates and Leases until cancelled."""
+        self._known.clear()
+        candidates = self.client.reflector(self.candidates.root, self._candidates_changed, self._candidates_listed)
+        await follow(self.queue, [candidates, self.client.reflector(self.leases.root, self._leases_changed)])
+
+    def _candidates_listed(self, records: Sequence[Record]) -> None:
+        self._known.clear()
+        for record in records:
+            self._seen(record)
+
+    def _candidates_changed(self, events: Sequence[Event]) -> None:
+        for e in events:
+            gone = self._known.pop(e.key, None)
+            if e.record is not None:
+                self._seen(e.record)
+            elif gone is not None:
+                self.queue.add((gone[0], gone[1].lease))
+
+    def _seen(self, record: Record) -> None:
+        obj = object_of(record)
+        candidate, namespace = Candidate.of(obj), obj["metadata"]["namespace"]
+        self._known[record.key] = namespace, candidate
+        if not candidate.owes_an_answer:  # else an election goes on, which looks for itself
+            self.queue.add((namespace, candidate.lease))
+
+    def _leases_changed(self, events: Sequence[Event]) -> None:
+        # Most Leases, of nodes and of others that elect by themselves, are of no concern.
+        wanted = {(namespace, c.lease) for namespace, c in self._known.values()}
+        for e in events if wanted else ():
+            namespace, _, name = e.key.removeprefix(self.leases.root).lstrip("/").partition("/")
+            if (namespace, name) in wanted:
+                self.queue.add((namespace, name))
+
+    async def step(self, key: Key) -> float | None:
+        """What is to be done now for a Lease; after how many seconds it is to be looked at again."""
+        namespace, name = key
+        now = self._clock()
+        listed = map(Candidate.of, self.client.list(GROUP, "leasecandidates", namespace))
+        candidates = [c for c in listed if c.lease == name and not c.expired(now)]
+        if not candidates:
+            return None
+        try:
+            if not self._needed(candidates, self.client.get(GROUP, "leases", namespace, name), now):
+                return AGAIN_S
+            if await self._asked(namespace, candidates, now):
+                return AGAIN_S
+            alive = [c for c in candidates if c.alive(now)]
+            if not alive:
+                log.info("election for %s/%s: no candidate answers", namespace, name)
+                return None  # the next sign of one begins it anew
+            strategy = strategy_of(alive)
+        except Disagreement as e:
+            log.warning("election for %s/%s: %s", namespace, name, e)
+            return AGAIN_S
+        await self._elect(key, strategy, best_of(alive) if strategy == OLDEST_EMULATION else "", now)
+        return AGAIN_S
+
+    @staticmethod
+    def _needed(candidates: Sequence[Candidate], lease: dict[str, Any] | None, now: datetime.datetime) -> bool:
+        """Whether somebody else may have to lead. Now and then all are asked, so that those that are gone are found."""
+        spec = (lease or {}).get("spec") or {}
+        if _ended(spec, now) or not spec.get("holderIdentity"):
+            return True
+        if any(c.renewed is not None and c.renewed + VALID / 2 < now for c in candidates):
+            return True
+        best = best_of(candidates) if strategy_of(candidates) == OLDEST_EMULATION else ""
+        return bool(best) and best != spec["holderIdentity"]
+
+    async def _asked(self, namespace: str, candidates: Sequence[Candidate], now: datetime.datetime) -> bool:
+        """Asks those that have not been heard of lately; whether there is an answer to wait for."""
+        waiting = False
+        for c in candidates:
+            if c.owes_an_answer:
+                # Who did not answer in time is not asked again: the election goes on without it.
+                waiting = waiting or (c.pinged is not None and c.pinged + ELECTION > now)
+            elif not c.alive(now):
+                await self.client.update(self.candidates, namespace, c.name, partial(_ask, now.strftime(MICRO_TIME)))
+                waiting = True
+        return waiting
+
+    async def _elect(self, key: Key, strategy: str, leader: str, now: datetime.datetime) -> None:
+        """Writes who is to lead into the Lease; with no ``leader``, only that somebody else decides by ``strategy``."""
+        namespace, name = key
+        fresh = {"leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now.strftime(MICRO_TIME), "strategy": strategy}
+        if leader:
+            fresh["holderIdentity"] = leader
+
+        def change(lease: dict[str, Any]) -> bool:
+            spec = lease.setdefault("spec", {})
+            before, holder = dict(spec), spec.get("holderIdentity")
+            spec["strategy"] = strategy
+            if leader and (not holder or (_ended(spec, now) and holder != leader)):
+                for old in ("preferredHolder", "acquireTime"):
+                    spec.pop(old, None)
+                spec.update(fresh)
+            elif leader and holder != leader:
+                spec["preferredHolder"] = leader
+            return bool(spec != before)
+
+        lease = {"kind": "Lease", "apiVersion": f"{GROUP}/v1", "metadata": {"name": name, "namespace": namespace}, "spec": fresh}
+        if await self.client.create(GROUP, "leases", lease) is None:
+            await self.client.update(self.leases, namespace, name, change)
+        log.info("election for %s/%s: %s", namespace, name, leader or f"left to who knows {strategy}")
+
+
+class CandidateCollector:
+    """Removes LeaseCandidates that have not renewed for long."""
+
+    name = "leasecandidate-gc"
+
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self.registry = registries.of(GROUP, "leasecandidates")
+
+    async def run(self) -> None:
+        """Collects every ``COLLECT_EVERY_S`` seconds until cancelled."""
+        while True:
+            await self.collect(datetime.datetime.now(datetime.UTC))
+            await asyncio.sleep(COLLECT_EVERY_S)
+
+    async def collect(self, now: datetime.datetime) -> None:
+        """Deletes the candidates that do not count any more."""
+        for obj in self.client.list(GROUP, "leasecandidates"):
+            if Candidate.of(obj).expired(now):
+                meta = obj["metadata"]
+                await self.client.delete(self.registry, meta["namespace"], meta["name"], meta["uid"])
+
+
+def _ask(pinged: str, obj: dict[str, Any]) -> bool:
+    obj["spec"]["pingTime"] = pinged
+    return True
+
+
+def _time(text: str | None) -> datetime.datetime | None:
+    return datetime.datetime.fromisoformat(text) if text else None
+
+
+def _ended(spec: dict[str, Any], now: datetime.datetime) -> bool:
+    renewed, seconds = _time(spec.get("renewTime")), spec.get("leaseDurationSeconds")
+    return renewed is None or seconds is None or renewed + datetime.timedelta(seconds=seconds) < now

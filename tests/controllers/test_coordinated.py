@@ -1,0 +1,225 @@
+"""Who is to hold a Lease, of those that offer themselves, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kas import kinds
+from kas.config.features import DEFAULT
+from kas.controllers.coordinated import (
+    AGAIN_S,
+    GROUP,
+    MICRO_TIME,
+    CandidateCollector,
+    CoordinatedElection,
+    Disagreement,
+    best_of,
+    strategy_of,
+)
+from kas.controllers.coordinated import Candidate as C
+from kas.meta import clock
+from kas.registry.registries import Registries
+from kas.store import open_store
+from kas.types.scheme import BUILTIN
+from tests.filters.serving import until
+
+KEY = ("default", "app")
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+class World:
+    """A store, an election in it, and the time."""
+
+    def __init__(self, registries: Registries) -> None:
+        self.now = START
+        self.election = CoordinatedElection(registries, lambda: self.now)
+        self.client = self.election.client
+
+    async def offer(self, name: str, binary: str = "1.36.0", emulation: str = "1.36.0", strategy: str = "OldestEmulationVersion") -> None:
+        spec = {
+            "leaseName": "app", "binaryVersion": binary, "emulationVersion": emulation, "strategy": strategy,
+            "renewTime": self.now.strftime(MICRO_TIME),
+        }  # fmt: skip
+        obj = {"kind": "LeaseCandidate", "apiVersion": f"{GROUP}/v1beta1", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        assert await self.client.create(GROUP, "leasecandidates", obj) is not None
+
+    async def change(self, registry: Any, name: str, **fields: Any) -> None:
+        def change(obj: dict[str, Any]) -> bool:
+            obj["spec"].update(fields)
+            return True
+
+        assert await self.client.update(registry, "default", name, change) is not None
+
+    async def answer(self, *names: str) -> None:
+        for name in names:
+            await self.change(self.election.candidates, name, renewTime=self.now.strftime(MICRO_TIME))
+
+    async def renew(self) -> None:
+        await self.change(self.election.leases, "app", renewTime=self.now.strftime(MICRO_TIME))
+
+    def later(self, seconds: float) -> None:
+        self.now += datetime.timedelta(seconds=seconds)
+
+    def pinged(self) -> list[str]:
+        found = map(C.of, self.client.list(GROUP, "leasecandidates", "default"))
+        return [c.name for c in found if c.owes_an_answer]
+
+    @property
+    def lease(self) -> dict[str, Any]:
+        found = self.client.get(GROUP, "leases", *KEY)
+        return found["spec"] if found is not None else {}
+
+    async def step(self) -> float | None:
+        return await self.election.step(KEY)
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[[Callable[[World], Awaitable[None]]], None]:
+    def play(story: Callable[[World], Awaitable[None]]) -> None:
+        async def run() -> None:
+            kinds.install()
+            store = open_store(str(tmp_path), sync=False)
+            store.start(asyncio.get_running_loop())
+            registries = Registries(store, clock.now)
+            registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
+            try:
+                await story(World(registries))
+            finally:
+                store.close()
+
+        with DEFAULT.overridden(CoordinatedLeaderElection=True):
+            asyncio.run(run())
+
+    return play
+
+
+def test_the_oldest_emulated_version_leads_and_another_gives_way(play):
+    async def story(w: World) -> None:
+        assert await w.step() is None and w.lease == {}  # nobody wants it
+        await w.offer("new")
+        assert await w.step() == AGAIN_S
+        assert w.lease == {
+            "holderIdentity": "new", "leaseDurationSeconds": 5, "renewTime": "2026-01-01T00:00:00.000000Z",
+            "strategy": "OldestEmulationVersion",
+        }  # fmt: skip
+        w.later(3)
+        await w.renew()
+        await w.offer("old", emulation="1.35.0")
+        await w.step()
+        assert w.lease["holderIdentity"] == "new" and w.lease["preferredHolder"] == "old"
+        # The holder, asked to give way, lets the Lease go.
+        await w.change(w.election.leases, "app", holderIdentity="")
+        await w.step()
+        assert w.lease["holderIdentity"] == "old" and "preferredHolder" not in w.lease
+
+    play(story)
+
+
+def test_those_that_were_not_heard_of_are_asked_first(play):
+    async def story(w: World) -> None:
+        await w.offer("a")
+        await w.offer("b", emulation="1.35.0")
+        w.later(60)
+        assert await w.step() == AGAIN_S and w.pinged() == ["a", "b"] and w.lease == {}
+        w.later(1)
+        await w.answer("a")
+        assert await w.step() == AGAIN_S and w.lease == {}  # the other may still answer
+        w.later(4.5)
+        await w.answer("a")
+        await w.step()
+        assert w.lease["holderIdentity"] == "a" and w.pinged() == ["b"]
+        # Who is late is preferred once it is there.
+        await w.answer("b")
+        await w.step()
+        assert w.lease["preferredHolder"] == "b"
+
+    play(story)
+
+
+def test_a_holder_that_ended_is_replaced_by_who_answers(play):
+    async def story(w: World) -> None:
+        await w.offer("a", emulation="1.35.0")
+        await w.offer("b")
+        await w.step()
+        assert w.lease["holderIdentity"] == "a"
+        w.later(6)
+        await w.step()
+        assert w.pinged() == ["a", "b"]
+        w.later(5.5)
+        await w.answer("b")
+        await w.step()
+        assert w.lease["holderIdentity"] == "b" and w.lease["renewTime"] == w.now.strftime(MICRO_TIME)
+        w.later(20)
+        await w.step()
+        w.later(6)
+        assert await w.step() is None  # nobody answers; the next sign of one begins it anew
+
+    play(story)
+
+
+def test_now_and_then_all_are_asked_and_who_is_silent_for_long_is_removed(play):
+    async def story(w: World) -> None:
+        await w.offer("a")
+        await w.step()
+        w.later(16 * 60)
+        await w.renew()
+        await w.step()
+        assert w.pinged() == ["a"]
+        collector = CandidateCollector(w.client.registries)
+        await collector.collect(w.now)
+        assert len(w.client.list(GROUP, "leasecandidates")) == 1
+        w.later(15 * 60)
+        assert await w.step() is None
+        await collector.collect(w.now)
+        assert w.client.list(GROUP, "leasecandidates") == []
+
+    play(story)
+
+
+def test_a_strategy_of_others_is_left_to_them(play):
+    async def story(w: World) -> None:
+        await w.offer("a", strategy="example.com/mine")
+        await w.step()
+        assert w.lease["strategy"] == "example.com/mine" and "holderIdentity" not in w.lease
+
+    play(story)
+
+
+def test_news_lead_to_elections(play):
+    async def story(w: World) -> None:
+        task = asyncio.create_task(w.election.run())
+        try:
+            await w.offer("a")
+            await until(lambda: w.lease.get("holderIdentity") == "a")
+            await w.change(w.election.leases, "app", holderIdentity="")
+            await until(lambda: w.lease.get("holderIdentity") == "a")
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    play(story)
+
+
+def candidate(name: str, binary: str, emulation: str = "", strategy: str = "s", created: str = "1") -> C:
+    spec = {"binaryVersion": binary, "emulationVersion": emulation, "strategy": strategy}
+    return C.of({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec})
+
+
+def test_who_is_best():
+    assert best_of([candidate("a", "1.36.0", "1.35.0"), candidate("b", "1.35.0", "1.35.0")]) == "b"
+    assert best_of([candidate("a", "1.9.0", "1.9.0", created="2"), candidate("b", "1.9.0", "1.9.0")]) == "b"
+    assert best_of([candidate("a", "1.10.0", "1.10.0"), candidate("b", "1.9.0", "1.9.0")]) == "b"
+    assert best_of([candidate("a", "1.9.0", "1.9.0"), candidate("b", "1.9.0", "1.9.0-alpha.1")]) == "b"
+    assert best_of([candidate("a", "x", "1.9.0"), candidate("b", "1.9.0")]) == ""
+
+
+def test_the_newest_binary_says_the_strategy():
+    assert strategy_of([candidate("a", "1.35.0", strategy="x"), candidate("b", "1.36.0", strategy="y")]) == "y"
+    with pytest.raises(Disagreement, match="candidates a, b of one version want x and y"):
+        strategy_of([candidate("a", "1.36.0", strategy="x"), candidate("b", "1.36.0", strategy="y")])
