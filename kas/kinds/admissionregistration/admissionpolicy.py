@@ -215,9 +215,9 @@ def _validation(validation: dict[str, Any], path: str, expressions: PolicyExpres
     elif message_expression:
         errs += expressions.message(message_expression, field.child(path, "messageExpression"))
     if message and not message.strip():
-        errs.append(field.invalid(field.child(path, "message"), message, "message must be non-empty if specified"))
+        errs.append(field.invalid(field.child(path, "message"), message, "must be non-empty if specified"))
     elif re.search(r"[\n\r]", message.strip()):
-        errs.append(field.invalid(field.child(path, "message"), message, "message must not contain line breaks"))
+        errs.append(field.invalid(field.child(path, "message"), message, "must not contain line breaks"))
     reason = validation.get("reason")
     if reason is not None and reason not in REASONS:
         errs.append(unsupported(field.child(path, "reason"), reason, REASONS))
