@@ -48,7 +48,7 @@ class _Rule:
         given = (rule.get("message") or "").strip(field.GO_SPACE)
         self.shown = given or text.strip(field.GO_SPACE)
         self.words = given or f"failed rule: {self.shown}"
-        self.asked = rule.get("messageExpression") or ""
+        self.asked = go_quote(rule.get("messageExpression") or "")
         self.reason = rule.get("reason")
         self.path = ""
         with contextlib.suppress(FieldPathError):  # none, or one that a version before this accepted
@@ -262,7 +262,7 @@ class _Run:
             if cost > self.left:
                 why = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
             elif isinstance(text, cel.CostLimitError):
-                why = "no further validation rules will be run due to call cost exceeds limit for messageExpression: " + go_quote(rule.asked)
+                why = f"no further validation rules will be run due to call cost exceeds limit for messageExpression: {rule.asked}"
             if why:
                 tell(field.invalid(at, node.kind, why))
                 raise OutOfBudget
