@@ -48,8 +48,10 @@ class Run:
         if not found.policy.conditions:
             return True
         try:
+            variables = self._variables(found)
+            variables["namespaceObject"] = None  # upstream does not show it to them
             return await found.policy.conditions.match(
-                Evaluator(self._variables(found), MATCH_CONDITIONS_BUDGET),
+                Evaluator(variables, MATCH_CONDITIONS_BUDGET),
                 lambda: self._metrics.conditions.failed(found.policy.name, self._a.operation),
             )
         except Failed as e:
