@@ -13,6 +13,7 @@ from kas.cel.environment import Function
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.values import NONE, Optional, TypeValue, equal
+from kas.meta.regex import RegexError, compiled
 
 LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
 # Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
@@ -243,6 +244,11 @@ class _Planner:
             try:
                 return Constant(function.run(steps[0].value))
             except EvaluationError as e:
+                raise ProgramError(str(e)) from None
+        if name in ("find", "findAll") and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
+            try:
+                compiled(steps[1].value)
+            except RegexError as e:
                 raise ProgramError(str(e)) from None
         overload = node.overloads[0].id if len(node.overloads) == 1 else ""
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
