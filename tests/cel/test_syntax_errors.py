@@ -47,6 +47,7 @@ def errors(text: str) -> list[str]:
     ("a[0].null", ["6: no viable alternative at input '.null'"]),
     ("a.`b`", ["3: unsupported syntax: '`'"]),
     ("while", ["1: reserved identifier: while"]),
+    ("a.map(__result__, 1)", ["7: iteration variable overwrites accumulator variable"]),
     ("a.map(for, 1)", ["7: reserved identifier: for", "7: argument is not an identifier"]),
     ("'\\q' + a", ["1: token recognition error at: ''\\q'", "4: token recognition error at: '' + a'",
                    f"9: mismatched input '<EOF>' expecting {START}"]),
