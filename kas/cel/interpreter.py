@@ -12,7 +12,7 @@ from typing import Any
 from kas.cel.environment import Function
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
-from kas.cel.values import NONE, Optional, TypeValue, equal
+from kas.cel.values import NONE, Message, Optional, TypeValue, equal
 from kas.meta.regex import RegexError, compiled
 
 LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
@@ -300,10 +300,10 @@ class _Planner:
         return make
 
     def message(self, node: MapOf) -> Step:
-        entries = [(field, self.plan(value), optional) for (field, _), value, optional in node.entries]
+        entries, name = [(field, self.plan(value), optional) for (field, _), value, optional in node.entries], node.name.removeprefix(".")
 
-        def make(frame: Frame) -> dict[str, Any]:
-            out = {}
+        def make(frame: Frame) -> Message:
+            out = Message(name)
             for field, step, optional in entries:
                 value = _entry(field, step(frame)) if optional else step(frame)
                 if value is not _ABSENT:
