@@ -13,7 +13,7 @@ from typing import Any
 from kas import cel
 from kas.apiextensions import celmetrics
 from kas.apiextensions.celvalues import field_value, struct_value
-from kas.apiextensions.schema import RULES, Schema, path_steps
+from kas.apiextensions.schema import RULES, FieldPathError, Schema, find_path
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, same
 from kas.cel.literals import walk
 from kas.cel.schemas import Shapes
@@ -22,7 +22,7 @@ from kas.cel.types import BOOL, STRING, optional_of
 from kas.cel.values import NONE, Optional
 from kas.meta import field
 from kas.meta.aside import TURN, TurnOverError
-from kas.meta.field import FieldError
+from kas.meta.field import FieldError, go_quote
 from kas.types.scheme import Field, TypeDesc
 
 BUDGET = 10_000_000
@@ -37,7 +37,7 @@ class OutOfBudget(Exception):
 class _Rule:
     """One rule, compiled. ``error`` says why it is none; ``path`` is where its error stands, below the value."""
 
-    __slots__ = ("error", "fields", "message", "optional_old", "path", "program", "reason", "shown", "uses_old", "words")
+    __slots__ = ("asked", "error", "fields", "message", "optional_old", "path", "program", "reason", "shown", "uses_old", "words")
 
     def __init__(self, rule: Schema, schema: Schema, is_root: bool, shapes: Shapes) -> None:
         found = shapes.of(schema, is_root)
@@ -48,8 +48,11 @@ class _Rule:
         given = (rule.get("message") or "").strip(field.GO_SPACE)
         self.shown = given or text.strip(field.GO_SPACE)
         self.words = given or f"failed rule: {self.shown}"
+        self.asked = go_quote(rule.get("messageExpression") or "")
         self.reason = rule.get("reason")
-        self.path = _below(rule.get("fieldPath") or "", schema)
+        self.path = ""
+        with contextlib.suppress(FieldPathError):  # none, or one that a version before this accepted
+            self.path = find_path(schema, rule.get("fieldPath") or "").text
         self.uses_old = False
         self.fields: frozenset[str] | None = frozenset()  # that it looks at; None when it looks at the whole
         if found is None or not text.strip():
@@ -85,18 +88,6 @@ def _selected(program: cel.Program) -> frozenset[str] | None:
 
 def _is_self(node: Any) -> bool:
     return isinstance(node, Ident) and node.variable is not None and node.variable.name in ("self", "oldSelf")
-
-
-def _below(text: str, schema: Schema) -> str:
-    """A rule's field path as it is added to the path of its value: names of maps' entries in brackets."""
-    out = ""
-    for step in path_steps(text) or ():
-        properties = schema.get("properties") or {}
-        if step in properties:
-            out, schema = field.child(out, step), properties[step]
-        else:
-            out, schema = field.key(out, step), schema.get("additionalProperties") or {}
-    return out
 
 
 class _Change:
@@ -210,7 +201,10 @@ class _Run:
                 below, at = node.additional, field.key("" if path == NIL_PATH else path, key)
                 inner = type.additional if isinstance(type, TypeDesc) else type.element if isinstance(type, Field) else None
             if below is not None:
-                self.node(below, inner, value[key], _Change(value[key], old.get(key, ABSENT), change), at)
+                inside = _Change(value[key], old.get(key, ABSENT), change)
+                if change.parent is None and key in ("apiVersion", "kind"):  # both objects have been converted to the same ones
+                    inside.same = False
+                self.node(below, inner, value[key], inside, at)
 
     def rules(self, node: Node, f: TypeDesc | Field | None, value: Any, change: _Change, path: str) -> None:
         def seen(v: Any) -> Any:
@@ -252,7 +246,7 @@ class _Run:
     def failed(self, rule: _Rule, variables: dict[str, Any], node: Node, value: Any, change: _Change, path: str) -> None:
         at = path
         if rule.path:
-            at = rule.path if path == NIL_PATH else path + rule.path if rule.path.startswith("[") else f"{path}.{rule.path}"
+            at = rule.path if path == NIL_PATH else f"{path}.{rule.path}"  # also of an entry: "spec.[a]"
         unchanged = self.ratchet and not rule.uses_old and change.is_none()
 
         def tell(error: FieldError) -> None:
@@ -268,7 +262,7 @@ class _Run:
             if cost > self.left:
                 why = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
             elif isinstance(text, cel.CostLimitError):
-                why = "no further validation rules will be run due to call cost exceeds limit for messageExpression"
+                why = f"no further validation rules will be run due to call cost exceeds limit for messageExpression: {rule.asked}"
             if why:
                 tell(field.invalid(at, node.kind, why))
                 raise OutOfBudget

@@ -14,6 +14,7 @@ from kas.meta.stored import Stored, object_of
 from kas.types.scheme import without_member
 
 Obj = dict[str, Any]
+NO_CA_BUNDLE = "InvalidCABundle"  # why a definition is not established though its names are accepted
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 # Of a version in the stored form (v1beta1) at the top of the spec, where all versions agree.
 _SHARED = ("subresources", "additionalPrinterColumns", "selectableFields")
@@ -62,7 +63,9 @@ class Definition:
     @property
     def served(self) -> bool:
         """Whether its objects are served; names that were accepted once are good until somebody says that they are not."""
-        return self.is_true("Established") or self.is_true("NamesAccepted")
+        if self.is_true("Established"):
+            return True
+        return self.is_true("NamesAccepted") and not any(c.get("reason") == NO_CA_BUNDLE for c in self.conditions)
 
     @property
     def stored(self) -> DefinedVersion:

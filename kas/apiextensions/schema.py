@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.meta import field
 from kas.meta.checks import repeats, unsupported
@@ -351,7 +351,7 @@ def _expressions(schema: Schema, path: str) -> list[FieldError]:
             errs.append(field.invalid(f"{at}.fieldPath", target, "must be non-empty if specified"))
         if _has_newline(target):
             errs.append(field.invalid(f"{at}.fieldPath", target, "must not contain line breaks"))
-        if target and find_path(schema, target) is None:
+        if target and not is_path(schema, target):
             errs.append(field.invalid(f"{at}.fieldPath", target, "must be a valid path"))
     return errs
 
@@ -360,30 +360,71 @@ def _has_newline(text: str) -> bool:
     return "\n" in text or "\r" in text
 
 
-_STEP = re.compile(r"\.([^.\[\]']+)|\['((?:[^'\\]|\\.)*)'\]")
+class FieldPathError(ValueError):
+    """A path that leads to no field of its schema; the text says why."""
 
 
-def path_steps(text: str) -> list[str] | None:
-    """``.spec.a['b.c']`` as its names; None when it is no such path."""
-    steps, at = [], 0
-    while at < len(text):
-        match = _STEP.match(text, at)
-        if match is None:
-            return None
-        steps.append(match.group(1) if match.group(1) is not None else re.sub(r"\\(.)", r"\1", match.group(2)))
-        at = match.end()
-    return steps or None
+class FieldPath(NamedTuple):
+    """Where a path leads. ``text`` is the path as errors print it, entries of maps in brackets; ``schema`` is None where the values
+    of a map have none."""
+
+    text: str
+    schema: Schema | None
 
 
-def find_path(schema: Schema, text: str) -> Schema | None:
-    """The schema of the field at a path; None when the path is malformed or leads nowhere."""
-    steps = path_steps(text)
-    for step in steps or ():
-        properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
-        if step in properties:
-            schema = properties[step]
-        elif isinstance(additional, dict):
-            schema = additional
+_TOKEN = re.compile(r"'(?s:.)*?(?<!\\)'|[.\[\]]|'(?s:.)*|[^.\[\]]+")
+_ESCAPED = re.compile(r"\\(.)")
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    found = _ESCAPES.get(match.group(1))
+    if found is None:
+        raise FieldPathError(f"invalid string literal: invalid escape char {match.group(0)}")
+    return found
+
+
+def find_path(schema: Schema, text: str, brackets: bool = True) -> FieldPath:
+    """Follow ``.spec.a['b.c']`` through a schema (``ValidFieldPath``). ``brackets`` says whether names may stand in them.
+    Raises FieldPathError."""
+    tokens = iter(_TOKEN.findall(text))
+
+    def more() -> str:
+        token = next(tokens, None)
+        if token is None:
+            raise FieldPathError("unexpected end of JSON path")
+        return token
+
+    at, found = "", schema
+    for token in tokens:
+        if token not in ("[", "."):
+            raise FieldPathError(f"expected [ or . but got: {token}")
+        if token == "[" and not brackets:
+            raise FieldPathError("array notation is not allowed")
+        name = more()
+        if token == "[":
+            if len(name) < 2 or name[0] != "'" or name[-1] != "'":
+                raise FieldPathError(f"expected single quoted string but got {name}")
+            name = _ESCAPED.sub(_unescaped, name[1:-1])
+        properties, additional = found.get("properties"), found.get("additionalProperties")
+        if not properties and additional is None:
+            raise FieldPathError("does not refer to a valid field")
+        if not properties:
+            at, below = field.key(at, name), additional if isinstance(additional, dict) else None
+        elif name in properties:
+            at, below = field.child(at, name), properties[name]
         else:
-            return None
-    return schema if steps else None
+            raise FieldPathError("does not refer to a valid field")
+        if token == "[" and (end := more()) != "]":
+            raise FieldPathError(f"expected ] but got {end}")
+        found = below or {}
+    return FieldPath(at, found or None)
+
+
+def is_path(schema: Schema, text: str) -> bool:
+    """Whether a path leads to a field of the schema."""
+    try:
+        find_path(schema, text)
+    except FieldPathError:
+        return False
+    return True

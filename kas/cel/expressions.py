@@ -89,7 +89,7 @@ class PolicyExpressions:
 
     def message(self, text: str, path: str) -> list[FieldError]:
         """Compiles a ``messageExpression``, which must be a string and may not ask the authorizer."""
-        return compile_expression(text, self._environment(True, authorizer=False), path, STRING)[1]
+        return compile_expression(text, self._environment(self._params, authorizer=False), path, STRING)[1]
 
     def annotation(self, text: str, path: str) -> list[FieldError]:
         """Compiles an audit annotation's ``valueExpression``: a string or null."""

@@ -12,7 +12,8 @@ from typing import Any
 from kas.cel.environment import Function
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
-from kas.cel.values import NONE, Optional, TypeValue, equal
+from kas.cel.values import NONE, Message, Optional, TypeValue, equal
+from kas.meta.regex import RegexError, compiled
 
 LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
 # Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
@@ -244,6 +245,11 @@ class _Planner:
                 return Constant(function.run(steps[0].value))
             except EvaluationError as e:
                 raise ProgramError(str(e)) from None
+        if name in ("find", "findAll") and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
+            try:
+                compiled(steps[1].value)
+            except RegexError as e:
+                raise ProgramError(str(e)) from None
         overload = node.overloads[0].id if len(node.overloads) == 1 else ""
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
             return _membership(steps[0], steps[1].value)
@@ -294,10 +300,10 @@ class _Planner:
         return make
 
     def message(self, node: MapOf) -> Step:
-        entries = [(field, self.plan(value), optional) for (field, _), value, optional in node.entries]
+        entries, name = [(field, self.plan(value), optional) for (field, _), value, optional in node.entries], node.name.removeprefix(".")
 
-        def make(frame: Frame) -> dict[str, Any]:
-            out = {}
+        def make(frame: Frame) -> Message:
+            out = Message(name)
             for field, step, optional in entries:
                 value = _entry(field, step(frame)) if optional else step(frame)
                 if value is not _ABSENT:

@@ -23,7 +23,7 @@ Macro = Callable[[int, Node | None, list[Node]], Node]
 def _name(node: Node, message: str = "argument must be a simple name") -> str:
     if not isinstance(node, Ident) or node.name.startswith("."):
         raise MacroError(node.at, message)
-    if node.name == ACCUMULATOR:
+    if node.name in (ACCUMULATOR, "__result__"):  # as it was called once
         raise MacroError(node.at, "iteration variable overwrites accumulator variable")
     return node.name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -15,26 +16,41 @@ from kas.meta.scalars import decimal
 MAX_CODE_POINTS = 100_000
 MAX_DEPTH = 250
 
+_ESC = r"\\(?:[abfnrtv\"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"
 _TOKEN = re.compile(
     r"""(?P<space>[\t \r\n\f]+|//[^\n]*)
     |(?P<float>(?:[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?))
     |(?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
     |(?P<int>0x[0-9a-fA-F]+|[0-9]+)
     |(?P<text>(?P<prefix>[bB]?[rR]?|[rR][bB])(?:
-        '{3}(?:[^\\]|\\.)*?'{3} | "{3}(?:[^\\]|\\.)*?"{3} | '(?:[^'\\\n\r]|\\[^\n])*' | "(?:[^"\\\n\r]|\\[^\n])*"))
+        '{3}(?:[^\\]|ESC)*?'{3} | "{3}(?:[^\\]|ESC)*?"{3} | '(?:[^'\\\n\r]|ESC)*' | "(?:[^"\\\n\r]|ESC)*"))
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
-    |(?P<mark>==|!=|<=|>=|&&|\|\||[<>\[\]{}()!.,:?+\-*/%])""",
+    |(?P<escaped>`[A-Za-z0-9_.\-/ ]+`)
+    |(?P<mark>==|!=|<=|>=|&&|\|\||[<>\[\]{}()!.,:?+\-*/%])""".replace("ESC", _ESC),
     re.X | re.S,
+)
+# As much as may begin a token, where none is whole.
+_BEGUN = re.compile(
+    r"""'(?:[^'\\\n\r]|ESC)*PART?|"(?:[^"\\\n\r]|ESC)*PART?|`[A-Za-z0-9_.\-/ ]*|[&|=]|""".replace("ESC", _ESC).replace(
+        "PART", r"(?:\\(?:[xX][0-9a-fA-F]?|u[0-9a-fA-F]{0,3}|U[0-9a-fA-F]{0,7}|[0-3][0-7]?)?)"
+    ),
+    re.S,
 )
 _RAW = re.compile(
     r"""(?P<prefix>[rR][bB]?|[bB][rR])(?P<body>'{3}.*?'{3}|"{3}.*?"{3}|'[^'\n\r]*'|"[^"\n\r]*")""", re.S
 )
 _LITERALS = {"true": True, "false": False, "null": None}
-_START = (
-    "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
-)
+# What an expression may begin with, and the ways ANTLR lists that.
+_BEGINS = frozenset("[{(.-!")
+_VALUES = "'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
+_START = "{'[', '{', '(', '.', '-', '!', " + _VALUES
+_ARGUMENT = "{'[', '{', '(', ')', '.', '-', '!', " + _VALUES
+_ITEM = "{'[', ']', '{', '(', '.', ',', '-', '!', '?', " + _VALUES
+_ENTRY = "{'[', '{', '}', '(', '.', ',', '-', '!', '?', " + _VALUES
+_FIELD = "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}"
 _RELATIONS = ("<", "<=", ">=", ">", "==", "!=", "in")
 _BINARY = {op: f"_{op}_" for op in ("+", "-", "*", "/", "%", "<", "<=", ">=", ">", "==", "!=")} | {"in": "@in"}
+_GOES_ON = frozenset(_BINARY) | {"&&", "||", "?", ".", "["}
 _SHORT = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"} | {c: c for c in "\\?\"'`"}
 _HEX = {"x": 2, "X": 2, "u": 4, "U": 8}
 
@@ -42,7 +58,7 @@ _HEX = {"x": 2, "X": 2, "u": 4, "U": 8}
 class Token(NamedTuple):
     """A piece of the text; ``at`` is where it begins."""
 
-    kind: str  # float, uint, int, text, raw, name, mark, end
+    kind: str  # float, uint, int, text, raw, name, escaped, mark, end
     text: str
     at: int
 
@@ -61,6 +77,8 @@ def parse(text: str, bindings: bool = False) -> Node:
 class _Parser:
     def __init__(self, text: str, bindings: bool) -> None:
         self.text, self.bindings, self.problems, self.depth = text, bindings, list[Problem](), 0
+        self.closers: list[str] = []  # what ends each of the brackets that are open here
+        self.recovering = False  # from an error: until a token fits again, others are not told
         self.tokens = self._tokens()
         self.i = 0
 
@@ -86,12 +104,9 @@ class _Parser:
         return out
 
     def _unreadable(self, at: int) -> int:
-        """Where the lexer goes on: behind a string that does not end, or behind what is no token."""
-        if self.text[at] in "'\"":
-            end = self.text.find("\n", at)
-            return len(self.text) if end < 0 else end
-        # Half an operator takes along what is not its other half.
-        return min(at + 2, len(self.text)) if self.text[at] in "&|=" else at + 1
+        """Where the lexer goes on: behind what might have become a token, and the character that kept it from that."""
+        begun = _BEGUN.match(self.text, at)
+        return min((begun.end() if begun is not None else at) + 1, len(self.text))
 
     # --- tokens
 
@@ -101,23 +116,67 @@ class _Parser:
 
     def take(self, *texts: str) -> Token | None:
         t = self.token
-        if t.text in texts and t.kind in ("mark", "name"):
-            self.i += 1
-            return t
-        return None
+        return self.next() if t.text in texts and t.kind in ("mark", "name") else None
+
+    def next(self) -> Token:
+        """Take the token, which fits."""
+        t, self.recovering = self.token, False
+        self.i += 1
+        return t
+
+    def told(self, at: int, message: str) -> None:
+        """Note an error, unless it may come from the one before."""
+        if not self.recovering:
+            self.problems.append(Problem(at, f"Syntax error: {message}"))
+        self.recovering = True
 
     def fail(self, at: int, message: str) -> _SyntaxError:
-        self.problems.append(Problem(at, f"Syntax error: {message}"))
+        """Note an error after which nothing is looked at."""
+        self.told(at, message)
         return _SyntaxError()
 
-    def need(self, mark: str) -> Token:
-        t = self.take(mark)
-        if t is None:
-            shown = _shown(self.token.text)
-            if self.token.kind == "end":
-                raise self.fail(self.token.at, f"missing '{mark}' at '{shown}'")
-            raise self.fail(self.token.at, f"mismatched input '{shown}' expecting '{mark}'")
-        return t
+    def begins(self, i: int) -> bool:
+        """Whether an expression may begin with that token."""
+        t = self.tokens[min(i, len(self.tokens) - 1)]
+        return t.text in _BEGINS if t.kind == "mark" else t.kind not in ("end", "escaped") and t.text != "in"
+
+    def follows(self, t: Token) -> bool:
+        """Whether what is open here may go on with the token."""
+        return t.kind == "end" or (t.kind in ("mark", "name") and (t.text in _GOES_ON or any(t.text in c for c in self.closers)))
+
+    def skip(self) -> None:
+        """Pass over what cannot follow, as ANTLR's recovery does."""
+        while not self.follows(self.token):
+            self.i += 1
+
+    def unexpected(self, expected: str, more: str = "") -> bool:
+        """Note that the token is none of those ``expected``. One that is too much is passed over: then it is tried again (True)."""
+        t, after = self.token, self.tokens[min(self.i + 1, len(self.tokens) - 1)]
+        shown = _shown(t.text)
+        if t.kind != "end" and (self.begins(self.i + 1) or (after.kind == "mark" and after.text in more)):
+            self.told(t.at, f"extraneous input '{shown}' expecting {expected}")
+            self.i += 1
+            return True
+        self.told(t.at, f"mismatched input '{shown}' expecting {expected}")
+        return False
+
+    def need(self, mark: str, others: str = "") -> bool:
+        """Take a mark that has to be here; False where it is not, after which the brackets around go on. ``others`` are the marks that
+        might have been, too."""
+        if self.take(mark) is not None:
+            return True
+        t, after = self.token, self.tokens[min(self.i + 1, len(self.tokens) - 1)]
+        shown, expected = _shown(t.text), "{" + f"'{mark}', '{others}'" + "}" if others else f"'{mark}'"
+        if t.kind != "end" and after.kind == "mark" and after.text in mark + others:
+            self.told(t.at, f"extraneous input '{shown}' expecting {expected}")
+            self.i += 1
+            return self.take(mark) is not None
+        if not others and (self.begins(self.i) if mark == ":" else self.follows(t)):
+            self.told(t.at, f"missing '{mark}' at '{shown}'")
+            return True
+        self.told(t.at, f"mismatched input '{shown}' expecting {expected}")
+        self.skip()
+        return False
 
     # --- grammar
 
@@ -143,9 +202,11 @@ class _Parser:
         node = self.either()
         mark = self.take("?")
         if mark is not None:
+            self.closers.append(":")
             yes = self.either()
-            self.need(":")
-            node = Call(mark.at, "_?_:_", [node, yes, self.expression()])
+            self.closers.pop()
+            if self.need(":"):
+                node = Call(mark.at, "_?_:_", [node, yes, self.expression()])
         self.depth -= 1
         return node
 
@@ -186,9 +247,15 @@ class _Parser:
         if mark.text == "-" and self.token.kind in ("int", "float"):
             self.i -= 1
             return self.member()
-        count = 1
-        while self.take(mark.text) is not None:
-            count += 1
+        count, last = 1, mark
+        while (again := self.take(mark.text)) is not None:
+            count, last = count + 1, again
+        if mark.text == "-" and not self.begins(self.i):  # it might have been the sign of a number
+            t = self.token
+            text = self.text[last.at : t.at + len(t.text)] if t.kind != "end" else last.text
+            self.told(t.at, f"no viable alternative at input '{_shown(text)}'")
+            self.i -= 1  # it is taken for that of a difference
+            return Const(last.at, None)
         node = self.member()
         if count % 2 == 0:
             return node
@@ -197,12 +264,14 @@ class _Parser:
     def member(self) -> Node:
         node = self.primary()
         while True:
+            if self.token.text == "{" and not (self.token.kind == "mark" and qualified_name(node)):
+                return node
             mark = self.take(".", "[", "{")
             if mark is None:
                 return node
             if mark.text == ".":
                 optional = self.take("?") is not None
-                name = self.name()
+                name = self.name(node)
                 opened = None if optional else self.take("(")
                 if opened is not None:
                     node = self.call(opened.at, name, self.arguments(), node)
@@ -212,43 +281,70 @@ class _Parser:
                     node = Select(mark.at, node, name)
             elif mark.text == "[":
                 optional = self.take("?") is not None
+                self.closers.append("]")
                 index = self.expression()
+                self.closers.pop()
                 self.need("]")
                 node = Call(mark.at, "_[?_]" if optional else "_[_]", [node, index])
             else:
                 node = self.message(mark.at, node)
 
     def message(self, at: int, node: Node) -> Node:
-        name = qualified_name(node)
-        if not name:
-            raise self.fail(at, "extraneous input '{' expecting <EOF>")
         entries: list[tuple[Any, Node, bool]] = []
+        self.closers.append("},")
         while self.take("}") is None:
             optional = self.take("?") is not None
-            field = self.name()
-            colon = self.need(":")
-            entries.append(((field, colon.at), self.expression(), optional))
+            if self.token.kind not in ("name", "escaped"):
+                after = self.tokens[min(self.i + 1, len(self.tokens) - 1)]
+                if after.kind not in ("name", "escaped"):
+                    raise self.fail(self.token.at, f"mismatched input '{_shown(self.token.text)}' expecting {_FIELD}")
+                self.told(self.token.at, f"extraneous input '{_shown(self.token.text)}' expecting {_FIELD}")
+                self.i += 1
+            field, colon = self.name(node), self.token.at
+            if self.need(":"):
+                entries.append(((field, colon), self.expression(), optional))
             if self.take(",") is None:
-                self.need("}")
+                self.need("}", ",")
                 break
-        return MapOf(at, entries, name)
+        self.closers.pop()
+        return MapOf(at, entries, qualified_name(node))
 
-    def name(self) -> str:
+    def name(self, of: Node) -> str:
         t = self.token
+        if t.kind == "escaped":  # not everybody may write so
+            self.problems.append(Problem(t.at, "unsupported syntax: '`'"))
+            return self.next().text
         if t.kind != "name" or t.text in _LITERALS or t.text == "in":
+            if qualified_name(of):  # which might have become that of a message
+                raise self.fail(t.at, f"mismatched input '{_shown(t.text)}' expecting IDENTIFIER")
             raise self.fail(t.at, f"no viable alternative at input '.{_shown(t.text) if t.kind != 'end' else ''}'")
-        self.i += 1
-        return t.text
+        return self.next().text
 
     def arguments(self) -> list[Node]:
         out: list[Node] = []
-        if self.take(")") is not None:
-            return out
-        while True:
-            out.append(self.expression())
-            if self.take(",") is None:
-                self.need(")")
-                return out
+        self.closers.append("),")
+        if self.first(")", _ARGUMENT):
+            while True:
+                out.append(self.expression())
+                if self.take(",") is None:
+                    self.closers.pop()
+                    self.need(")")
+                    return out
+        self.closers.pop()
+        return out
+
+    def first(self, closer: str, expected: str, more: str = "") -> bool:
+        """Whether there is anything between brackets, of which the first is open; an empty pair is taken."""
+        if self.take(closer) is not None:
+            return False
+        while not self.begins(self.i) and not (self.token.kind == "mark" and self.token.text in more):
+            if not self.unexpected(expected, closer + more):
+                self.skip()
+                self.take(closer)
+                return False
+            if self.take(closer) is not None:
+                return False
+        return True
 
     def call(self, at: int, name: str, args: list[Node], target: Node | None) -> Node:
         macro = MACROS.get((name, len(args), target is not None))
@@ -265,85 +361,106 @@ class _Parser:
     def primary(self) -> Node:
         t = self.token
         if t.text == "-" and self.tokens[self.i + 1].kind in ("int", "float"):  # the sign of a number
-            number = self.tokens[self.i + 1]
-            self.i += 2
+            self.next()
+            number = self.next()
             return self.number(Token(number.kind, "-" + number.text, t.at))
         if t.kind in ("int", "uint", "float"):
-            self.i += 1
-            return self.number(t)
+            return self.number(self.next())
         if t.kind in ("text", "raw"):
-            self.i += 1
-            return Const(t.at, self.literal(t))
+            return Const(t.at, self.literal(self.next()))
         if t.kind == "name" and t.text in _LITERALS:
-            self.i += 1
+            self.next()
             return Const(t.at, _LITERALS[t.text])
         if self.take("("):
-            node = self.expression()
-            self.need(")")
-            return node
+            return self.group()
         if self.take("["):
             return self.list_of(t.at)
         if self.take("{"):
             return self.map_of(t.at)
         dotted = self.take(".")
         if self.token.kind == "name" and self.token.text != "in":
-            at, name = self.token.at, self.token.text
+            at, name = self.token.at, self.next().text
             if name in RESERVED:
-                self.problems.append(Problem(at, f"Syntax error: reserved identifier: {name}"))
-            self.i += 1
+                self.problems.append(Problem(at, f"reserved identifier: {name}"))
             full = f".{name}" if dotted else name
             opened = self.take("(")
-            return self.call(opened.at, full, self.arguments(), None) if opened is not None else Ident(at, full)
-        unexpected = self.token
-        shown = _shown(unexpected.text)
+            if opened is not None:
+                return self.call(opened.at, full, self.arguments(), None)
+            return Const(at, None) if name in RESERVED else Ident(at, full)
         if dotted:
-            raise self.fail(unexpected.at, f"mismatched input '{shown}' expecting IDENTIFIER")
-        following = self.tokens[self.i + 1] if unexpected.kind != "end" else unexpected
-        if following.kind in ("int", "uint", "float", "text", "raw") or (following.kind == "name" and following.text != "in"):
-            self.fail(unexpected.at, f"extraneous input '{shown}' expecting {_START}")
-            self.i += 1
-            return self.primary()
-        raise self.fail(unexpected.at, f"mismatched input '{shown}' expecting {_START}")
+            raise self.fail(self.token.at, f"mismatched input '{_shown(self.token.text)}' expecting IDENTIFIER")
+        if self.unexpected(_START):
+            return self.unary()
+        self.skip()
+        return Const(t.at, None)
+
+    def group(self) -> Node:
+        self.closers.append(")")
+        if not self.begins(self.i) and not self.unexpected(_START):
+            self.skip()
+            node: Node = Const(self.token.at, None)
+        else:
+            node = self.expression()
+        self.closers.pop()
+        self.need(")")
+        return node
 
     def list_of(self, at: int) -> Node:
         items: list[Node] = []
         optional = set()
-        while self.take("]") is None:
-            if self.take("?") is not None:
-                optional.add(len(items))
-            items.append(self.expression())
-            if self.take(",") is None:
-                self.need("]")
-                break
+        self.closers.append("],")
+        if self.first("]", _ITEM, ",?"):
+            while True:
+                if self.take("?") is not None:
+                    optional.add(len(items))
+                if self.token.text != "," or items:
+                    items.append(self.expression())
+                if self.take(",") is None:
+                    self.need("]", ",")
+                    break
+                if self.take("]") is not None:
+                    break
+        self.closers.pop()
         return ListOf(at, items, frozenset(optional))
 
     def map_of(self, at: int) -> Node:
         entries: list[tuple[Any, Node, bool]] = []
-        while self.take("}") is None:
-            optional = self.take("?") is not None
-            key = self.expression()
-            self.need(":")
-            entries.append((key, self.expression(), optional))
-            if self.take(",") is None:
-                self.need("}")
-                break
+        self.closers.append("},")
+        if self.first("}", _ENTRY, ",?"):
+            while True:
+                optional = self.take("?") is not None
+                if self.token.text != "," or entries:
+                    self.closers.append(":")
+                    key = self.expression()
+                    self.closers.pop()
+                    if self.need(":"):
+                        entries.append((key, self.expression(), optional))
+                if self.take(",") is None:
+                    self.need("}", ",")
+                    break
+                if self.take("}") is not None:
+                    break
+        self.closers.pop()
         return MapOf(at, entries)
 
     # --- literals
 
     def number(self, t: Token) -> Node:
         if t.kind == "float":
-            return Const(t.at, float(t.text))
+            value = float(t.text)
+            if math.isinf(value):
+                self.problems.append(Problem(t.at, "invalid double literal"))
+            return Const(t.at, value)
         unsigned = t.kind == "uint"
         digits = t.text[:-1] if unsigned else t.text
-        value = int(digits, 16) if "x" in digits else decimal(digits)
+        whole = int(digits, 16) if "x" in digits else decimal(digits)
         if unsigned:
-            if value >= 1 << 64:
+            if whole >= 1 << 64:
                 self.problems.append(Problem(t.at, "invalid uint literal"))
-            return Const(t.at, Uint(value))
-        if not -(1 << 63) <= value < 1 << 63:
+            return Const(t.at, Uint(whole))
+        if not -(1 << 63) <= whole < 1 << 63:
             self.problems.append(Problem(t.at, "invalid int literal"))
-        return Const(t.at, value)
+        return Const(t.at, whole)
 
     def literal(self, t: Token) -> str | bytes:
         text = t.text

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kas.cel.problems import EvaluationError
-from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, LIST, MAP, NULL, STRING, TIMESTAMP, TYPE, UINT, Type
+from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, LIST, MAP, NULL, STRING, TIMESTAMP, TYPE, UINT, Type, struct
 
 MIN_INT, MAX_INT, MAX_UINT = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 NS = 1_000_000_000
@@ -142,6 +142,16 @@ class MapList(list[Any]):
         return MapList((self._by_key(self) | self._by_key(other)).values(), self.keys)
 
 
+class Message(dict[str, Any]):
+    """An object that an expression made of a message type: its fields."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
 def type_of_value(v: Any) -> Type:
     """The run-time type: containers without their parameters."""
     if v is None:
@@ -153,6 +163,8 @@ def type_of_value(v: Any) -> Type:
         return LIST
     if isinstance(v, Optional):
         return Type("opaque", "optional_type")
+    if isinstance(v, Message):
+        return struct(v.name)
     return v.cel_type if isinstance(v, Opaque) else DYN
 
 
@@ -177,6 +189,8 @@ def equal(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, list):
         return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, Message) and a.name != b.name:
+        return False
     if isinstance(a, dict):
         return len(a) == len(b) and all(k in b and equal(v, b[k]) for k, v in a.items())
     if isinstance(a, (Duration, Timestamp)):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kas.apiextensions.definition import light
+from kas.apiextensions.definition import NO_CA_BUNDLE, light
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
-from kas.kinds.apiextensions.validation import approval_state, is_protected
+from kas.kinds.apiextensions.validation import approval_state, ca_bundle_errors, is_protected
 from kas.meta.conditions import with_condition
 from kas.meta.field import go_quote
 from kas.registry.registries import Registries
@@ -112,7 +112,11 @@ class DefinitionConditions:
         names, problem = self._accept(obj["metadata"]["name"], _Names(obj))
         if problem is None:
             out = [_condition("NamesAccepted", "True", "NoConflicts", "no conflicts found")]
-            if had.get("Established", {}).get("status") != "True":
+            if had.get("Established", {}).get("status") == "True":
+                pass
+            elif ca_bundle_errors(obj["spec"]):
+                out.append(_condition("Established", "False", NO_CA_BUNDLE, "The conversion webhook CABundle is invalid"))
+            else:
                 out.append(_condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"))
         else:
             out = [_condition("NamesAccepted", "False", *problem)]

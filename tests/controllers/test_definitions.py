@@ -46,3 +46,31 @@ def test_a_name_that_becomes_free_concerns_those_alone_who_lack_one(tmp_path):
         task.cancel()
 
     run(tmp_path, body)
+
+
+def test_a_webhook_without_a_usable_ca_bundle_keeps_a_definition_from_being_served(tmp_path):
+    """Until it has one."""
+    crd = definition("example.com")
+    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhookClientConfig": {"url": "https://a.example", "caBundle": "Zm9v"}}
+
+    async def body(t: Table) -> None:
+        loop = DefinitionConditions(t.registries)
+
+        async def established() -> dict:
+            await loop._sync("widgets.example.com")
+            t.store.catch_up()
+            status = t.registries.get("apiextensions.k8s.io", "customresourcedefinitions", "", "widgets.example.com")["status"]
+            return next(c for c in status["conditions"] if c["type"] == "Established")
+
+        await t.put(crd, conditions=[])
+        t.custom.start()
+        found = await established()
+        assert (found["status"], found["reason"]) == ("False", "InvalidCABundle")
+        assert found["message"] == "The conversion webhook CABundle is invalid"
+        assert t.custom.find("example.com", "v1", "widgets") is None
+        del crd["spec"]["conversion"]["webhookClientConfig"]["caBundle"]
+        await t.put(crd, generation=2, conditions=[])
+        assert (await established())["status"] == "True"
+        assert t.custom.find("example.com", "v1", "widgets") is not None
+
+    run(tmp_path, body)

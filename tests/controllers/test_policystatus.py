@@ -37,6 +37,23 @@ def test_built_in_kinds(kas, connect):
     assert call("DELETE", f"{POLICIES}/typed")[0] == 200
 
 
+def test_fields_without_a_type_are_unknown(kas, connect):
+    """Quantities have no type in OpenAPI, so that maps of them are no fields; upstream warns of them, too."""
+    call = connect(kas)
+    expression = "object.spec.containers.all(c, c.ports.all(p, p.containerPort > 0) && 'cpu' in c.resources.limits)"
+    assert call("POST", POLICIES, policy("typeless", "", "pods", expression))[0] == 201
+    (warning,) = checked(call, "typeless", 1)["status"]["typeChecking"]["expressionWarnings"]
+    caret = expression.index(".limits")
+    assert warning["warning"] == (
+        f"/v1, Kind=Pod: ERROR: <input>:1:{caret + 1}: undefined field 'limits'\n | {expression}\n | {'.' * caret}^\n"
+    )
+    fine = "object.spec.containers.all(c, c.livenessProbe.httpGet.port == 80 || c.livenessProbe.httpGet.port == 'http')"
+    mended = [{"op": "replace", "path": "/spec/validations/0/expression", "value": fine}]
+    assert call("PATCH", f"{POLICIES}/typeless", mended, "application/json-patch+json")[0] == 200
+    assert checked(call, "typeless", 2)["status"] == {"observedGeneration": 2, "typeChecking": {}}
+    assert call("DELETE", f"{POLICIES}/typeless")[0] == 200
+
+
 def test_custom_resources(kas, connect):
     call = connect(kas)
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}

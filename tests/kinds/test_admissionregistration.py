@@ -100,8 +100,8 @@ def test_a_policy_is_refused(over, want):
 @pytest.mark.parametrize(
     ("over", "want"),
     [
-        ({"message": "a\nb"}, ("message", 'Invalid value: "a\\nb": message must not contain line breaks')),
-        ({"message": " "}, ("message", 'Invalid value: " ": message must be non-empty if specified')),
+        ({"message": "a\nb"}, ("message", 'Invalid value: "a\\nb": must not contain line breaks')),
+        ({"message": " "}, ("message", 'Invalid value: " ": must be non-empty if specified')),
         ({"messageExpression": " "}, ("messageExpression", 'Invalid value: " ": must be non-empty if specified')),
     ],
 )
@@ -180,6 +180,7 @@ def test_a_mutating_binding_does_not_match_deletions():
         ({"validations": [{"expression": "object.x +"}]}, "spec.validations[0].expression"),
         ({"validations": [{"expression": "1"}]}, "spec.validations[0].expression"),
         ({"validations": [{"expression": "params.x == 1"}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": "true", "messageExpression": "params.x"}]}, "spec.validations[0].messageExpression"),
         ({"validations": [{"expression": "variables.x == 1"}]}, "spec.validations[0].expression"),
         ({"validations": [{"expression": "true", "messageExpression": "5"}]}, "spec.validations[0].messageExpression"),
         ({"matchConditions": [{"name": "a", "expression": "request.nope"}]}, "spec.matchConditions[0].expression"),

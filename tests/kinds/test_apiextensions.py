@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from kas.kinds.apiextensions import validation
+from tests import pki
 from tests.kinds.written import FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed
 
 CRDS = Kind("apiextensions.k8s.io/v1/customresourcedefinitions")
@@ -188,3 +191,68 @@ def test_items_of_a_plain_list_have_no_past():
     items = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     at = "spec.validation.openAPIV3Schema.properties[l].items.x-kubernetes-validations[0].rule"
     assert (at, INVALID) in CRDS.refusals(_crd(l={"type": "array", "maxItems": 5, "items": items}))
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (".a", None),
+        (".m.k", None),
+        ("a", "expected [ or . but got: a"),
+        (".a.b", "does not refer to a valid field"),
+        (".m.", "unexpected end of JSON path"),
+        (".a[0]", "array notation is not allowed"),
+    ],
+)
+def test_where_a_selectable_field_may_lead(path, why):
+    crd = _crd(a=TEXT, m={"type": "object", "additionalProperties": TEXT})
+    crd = changed(crd, "spec.versions.0.selectableFields", [{"jsonPath": path}])
+    want = [("spec.selectableFields[0].jsonPath", f'Invalid value: "{path}": is an invalid path: {why}')]
+    assert (CRDS.messages(crd) == want) if why else CRDS.create(crd)
+
+
+@pytest.mark.parametrize(
+    ("path", "ok"), [("['x.y']", True), (".m['it\\'s']", True), (".m.k", True), (".m['\\q']", False), ("['x.y'", False), (".x.y", False)]
+)
+def test_where_the_error_of_a_rule_may_stand(path, ok):
+    crd = _ruled({"rule": "true", "fieldPath": path}, **{"x.y": TEXT, "m": {"type": "object", "additionalProperties": TEXT}})
+    assert CRDS.create(crd) if ok else CRDS.refusals(crd) == [(f"{AT}.fieldPath", INVALID)]
+
+
+def test_rules_above_what_is_wrong_with_a_schema_are_not_looked_at():
+    """Those beside it are."""
+    wrong = {"type": "array", "items": TEXT, "uniqueItems": True}
+    broken = {"x-kubernetes-validations": [{"rule": "1 +"}]}
+    found = CRDS.refusals(_crd(spec=OBJECT | {"properties": {"l": wrong}} | broken, other=OBJECT | broken))
+    at = "spec.validation.openAPIV3Schema.properties"
+    assert found == [(f"{at}[spec].properties[l].uniqueItems", FORBIDDEN), (f"{at}[other].x-kubernetes-validations[0].rule", INVALID)]
+
+
+def test_of_dear_rules_the_four_dearest_are_named():
+    dear = {"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x == y))"}]}
+    cheap = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == 'a'"}]}
+    found = CRDS.messages(_crd(**{f"l{i}": dear for i in range(6)}, s=cheap))
+    assert sum("contributed to" in message for _, message in found) == 4
+    assert not any("[s]" in path for path, _ in found)
+
+
+CA = base64.b64encode(pki.authority("ca").pem).decode()
+
+
+@pytest.mark.parametrize(("before", "after", "ok"), [(CA, "Zm9v", False), ("Zm9v", "YmFy", True), (CA, CA, True)])
+def test_a_conversion_webhook_keeps_a_usable_ca_bundle(before, after, ok):
+    """A definition may begin with a bad one; it is not established then."""
+
+    def crd(bundle: str) -> dict:
+        webhook = {"clientConfig": {"url": "https://a.example", "caBundle": bundle}, "conversionReviewVersions": ["v1"]}
+        return changed(_crd(), "spec.conversion", {"strategy": "Webhook", "webhook": webhook})
+
+    old = _established(CRDS.create(crd(before)))
+    new = changed(old, "spec.conversion", crd(after)["spec"]["conversion"])
+    new = changed(new, "spec.names.shortNames", ["c"])
+    text = f'Invalid value: "{after}": unable to load root certificates: unable to parse bytes as PEM block'
+    if ok:
+        assert CRDS.update(new, old)
+    else:
+        assert CRDS.messages(new, old) == [("spec.conversion.webhookClientConfig.caBundle", text)]
+    assert CRDS.update(new | {"status": {}}, old | {"status": old["status"] | {"conditions": []}})

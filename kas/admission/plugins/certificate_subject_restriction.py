@@ -11,7 +11,7 @@ import binascii
 from kas.admission import CREATE, Attributes
 from kas.auth.certificates import GROUP
 from kas.auth.user import MASTERS
-from kas.kinds.certificates.pem import pem_blocks
+from kas.meta.pem import pem_blocks
 
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 

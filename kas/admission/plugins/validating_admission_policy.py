@@ -68,6 +68,8 @@ class Plugin:
             for i, decision in enumerate(outcome.decisions):
                 if decision.denied or decision.failed:
                     said.failure(found, i, decision)
+            for decision in outcome.failed:
+                said.refuse(found, decision)
             for key, value in outcome.annotations:
                 said.annotate(f"{found.policy.name}/{key}", value)
         said.end()
@@ -98,16 +100,20 @@ class _Said:
         for action in binding.actions:
             self._metrics.observe(policy, binding.name, error, action.lower(), decision.seconds)
             if action == "Deny":
-                text = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding.name}' denied request: {decision.denied}"
-                self._refuse(text, decision.reason)
+                self._refuse(_denied(found, decision), decision.reason)
             elif action == "Warn":
                 text = f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{binding.name}': {decision.denied}"
                 self._a.warn(text)
-            elif action == "Audit":
+            elif action == "Audit" and not self._failures:  # of a list, upstream notes the first
                 self._failures.append({
                     "message": decision.denied, "policy": policy, "binding": binding.name, "expressionIndex": index,
                     "validationActions": binding.actions,
                 })  # fmt: skip
+
+    def refuse(self, found: Found, decision: Decision) -> None:
+        """What the audit log was to be told came to no value, which is a refusal whatever the binding wants."""
+        self._metrics.observe(found.policy.name, found.binding.name, error_type(decision.denied), "deny", decision.seconds)
+        self._refuse(_denied(found, decision), decision.reason)
 
     def annotate(self, key: str, value: str) -> None:
         """A value for the audit log; several of one key are put together."""
@@ -132,3 +138,7 @@ class _Said:
             self._a.annotate(FAILURES, orjson.dumps(self._failures).decode())
         if self._refusal is not None:
             raise self._refusal
+
+
+def _denied(found: Found, decision: Decision) -> str:
+    return f"ValidatingAdmissionPolicy '{found.policy.name}' with binding '{found.binding.name}' denied request: {decision.denied}"

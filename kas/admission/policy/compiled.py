@@ -87,7 +87,7 @@ class Policy:
         return with_variables(environment(self.param_kind is not None), self._typed(count))
 
     def _message_environment(self) -> Environment:
-        return with_variables(environment(True, authorizer=False), self._typed(None))
+        return with_variables(environment(self.param_kind is not None, authorizer=False), self._typed(None))
 
     def _patch_environment(self) -> Environment:
         return with_variables(environment(self.param_kind is not None, patches=True), self._typed(None))

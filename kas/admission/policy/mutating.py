@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
@@ -14,8 +15,9 @@ from kas.admission.policy.policies import ConfigurationFault, Found
 from kas.admission.versioned import Versioned
 from kas.apiextensions.mergeschema import crd_schema
 from kas.auth.attributes import Authorizer, Outcome
-from kas.cel.values import Duration, Optional, Timestamp
+from kas.cel.values import Duration, Message, Optional, Timestamp
 from kas.meta import errors
+from kas.meta.field import go_quote
 from kas.meta.scalars import format_duration
 from kas.patch import jsonpatch
 from kas.patch.fieldmanager import Schema, UnfitError, apply_unowned, builtin
@@ -48,8 +50,10 @@ class Run:
         if not found.policy.conditions:
             return True
         try:
+            variables = self._variables(found)
+            variables["namespaceObject"] = None  # upstream does not show it to them
             return await found.policy.conditions.match(
-                Evaluator(self._variables(found), MATCH_CONDITIONS_BUDGET),
+                Evaluator(variables, MATCH_CONDITIONS_BUDGET),
                 lambda: self._metrics.conditions.failed(found.policy.name, self._a.operation),
             )
         except Failed as e:
@@ -66,6 +70,8 @@ class Run:
             began, error = monotonic(), INVALID_ERROR
             try:
                 wanted = await evaluator_of(found.policy, self._variables(found), BUDGET).value(mutation.expression)
+                if not mutation.json_patch:
+                    _check_names(wanted)
                 made = _made(mutation, to_json(wanted), self._objects)
                 changed |= self._objects.replace(made)
                 error = NO_ERROR
@@ -80,6 +86,28 @@ class Run:
 
     def _failed(self, found: Found, e: Exception) -> None:
         self.faults.append(ConfigurationFault(found.policy, found.binding, str(e), "Invalid"))
+
+
+def _check_names(wanted: Any) -> None:
+    """Objects of an apply configuration are of types that are called as the way to them: ``Object.spec`` below ``spec``."""
+    wrong = list(_misnamed(wanted, "Object"))
+    if wrong:
+        raise MutationError("type mismatch: " + "\n".join(wrong))
+
+
+def _misnamed(value: Any, name: str) -> Iterator[str]:
+    if isinstance(value, Message):
+        if value.name != name:
+            names = f"unexpected type name {go_quote(value.name)}, expected {go_quote(name)}"
+            yield f"{names}, which matches field name path from root Object type"
+        for key, inner in value.items():
+            yield from _misnamed(inner, f"{name}.{key}")
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _misnamed(inner, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _misnamed(inner, name)
 
 
 def _made(mutation: Mutation, wanted: Any, objects: Versioned) -> Any:

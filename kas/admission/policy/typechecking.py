@@ -6,6 +6,7 @@ What does not fit is a warning: the policy stays as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -24,9 +25,10 @@ Obj = dict[str, Any]
 MAX_TYPES = 10  # of one rule
 _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PLAIN = {"string": STRING, "bool": BOOL, "int32": INT, "int64": INT, "double": DOUBLE, "bytes": BYTES}
-# Of messages that are no objects in JSON; those of which a schema says nothing may be anything.
-_FORMATS = {"date-time": TIMESTAMP, "date-time-micro": TIMESTAMP, "quantity": STRING, "duration": STRING}
-_ANYTHING = frozenset(("raw-json", "int-or-string", "custom"))
+# Of messages that are no objects in JSON. Of some OpenAPI names no type: what holds such values, quantities above all, is unknown to
+# upstream's expressions, too ("undefined field 'limits'").
+_FORMATS = {"date-time": TIMESTAMP, "date-time-micro": TIMESTAMP, "duration": STRING, "int-or-string": DYN}
+_TYPELESS = re.compile(r"\.(Quantity|JSON|JSONSchemaPropsOr\w+)\Z")
 
 
 class Shape(NamedTuple):
@@ -64,9 +66,11 @@ def _add(type_: TypeDesc, structs: Structs) -> None:
         fields = structs[now.name] = {}
         for f in now.json_fields:
             name = escape(f.name)
+            if f.message is not None and _TYPELESS.search(f.message.name):
+                continue
             if name:
                 fields[name] = _of_field(f)
-            if f.message is not None and f.format not in _FORMATS and f.format not in _ANYTHING:
+            if f.message is not None and f.format not in _FORMATS:
                 waiting.append(f.message)
 
 
@@ -74,7 +78,7 @@ def _of_field(f: Field) -> Type:
     item = _PLAIN.get(f.type)
     if item is None:
         message = f.message
-        if message is None or f.format in _ANYTHING:
+        if message is None:
             item = DYN
         elif f.format in _FORMATS:
             item = _FORMATS[f.format]

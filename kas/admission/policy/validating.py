@@ -32,10 +32,12 @@ _HOLDS = Decision("")
 
 
 class Outcome(NamedTuple):
-    """What a policy says of a request: of each validation, and values for the audit log. ``refused`` is why it cannot be evaluated."""
+    """What a policy says of a request: of each validation, and values for the audit log. Those that came to no value are ``failed``, which
+    the request is refused for, whatever the binding's actions are."""
 
     decisions: list[Decision]
     annotations: list[tuple[str, str]]
+    failed: list[Decision]
 
 
 async def evaluate(
@@ -48,29 +50,32 @@ async def evaluate(
     evaluator = evaluator_of(policy, variables, BUDGET)
     decisions: list[Decision] = []
     try:
+        seen = variables.copy()
+        seen["namespaceObject"] = None  # upstream does not show it to them
         if policy.conditions and not await policy.conditions.match(
-            Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: conditions.failed(policy.name, a.operation)
+            Evaluator(seen, MATCH_CONDITIONS_BUDGET), lambda: conditions.failed(policy.name, a.operation)
         ):
-            return Outcome([], [])
+            return Outcome([], [], [])
         for validation in policy.validations:
             decisions.append(await _decided(validation, evaluator, policy))
     except Failed as e:
         # Of the conditions, or because all together cost too much.
-        return Outcome(_failed(policy, e), [])
-    annotations = []
+        return Outcome(_failed(policy, e), [], [])
+    annotations: list[tuple[str, str]] = []
+    failed: list[Decision] = []
     evaluator.left = BUDGET
     for key, value in policy.annotations:
         try:
             text = await evaluator.value(value)
         except OutOfBudgetError as e:
-            return Outcome(_failed(policy, e), [])
+            return Outcome(_failed(policy, e), [], [])
         except Failed as e:
-            decisions += _failed(policy, e)
+            failed += _failed(policy, e)
         else:
             text = text.strip() if isinstance(text, str) else ""
             if text:
                 annotations.append((key, text.encode()[:MAX_ANNOTATION_B].decode("utf-8", "ignore")))
-    return Outcome(decisions, annotations)
+    return Outcome(decisions, annotations, failed)
 
 
 def _failed(policy: Policy, e: Failed) -> list[Decision]:

@@ -116,6 +116,8 @@ def _whole(symbol: str, a: int, b: int) -> int:
     if symbol == "*":
         return a * b
     quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    if a == -(1 << 63) and b == -1:
+        return quotient  # too large an int, for the remainder too
     return quotient if symbol == "/" else a - quotient * b
 
 

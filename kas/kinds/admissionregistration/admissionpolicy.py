@@ -215,9 +215,9 @@ def _validation(validation: dict[str, Any], path: str, expressions: PolicyExpres
     elif message_expression:
         errs += expressions.message(message_expression, field.child(path, "messageExpression"))
     if message and not message.strip():
-        errs.append(field.invalid(field.child(path, "message"), message, "message must be non-empty if specified"))
+        errs.append(field.invalid(field.child(path, "message"), message, "must be non-empty if specified"))
     elif re.search(r"[\n\r]", message.strip()):
-        errs.append(field.invalid(field.child(path, "message"), message, "message must not contain line breaks"))
+        errs.append(field.invalid(field.child(path, "message"), message, "must not contain line breaks"))
     reason = validation.get("reason")
     if reason is not None and reason not in REASONS:
         errs.append(unsupported(field.child(path, "reason"), reason, REASONS))
@@ -233,13 +233,14 @@ def _audit_annotation(
         errs += qualified_name(f"{policy_name}/{key}", at)
     else:
         errs.append(field.invalid(at, key, "requires metadata.name be non-empty"))
-    expression, at = (annotation.get("valueExpression") or "").strip(), field.child(path, "valueExpression")
-    if not expression:
+    expression, at = annotation.get("valueExpression") or "", field.child(path, "valueExpression")
+    trimmed = expression.strip()
+    if not trimmed:
         errs.append(field.required(at, "valueExpression is not specified"))
-    elif len(expression.encode()) > MAX_VALUE_EXPRESSION:
+    elif len(trimmed.encode()) > MAX_VALUE_EXPRESSION:
         errs.append(field.required(at, f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length"))
     else:
-        errs += expressions.annotation(expression, at)
+        errs += [FieldError(e.type, e.field, expression, e.detail) for e in expressions.annotation(trimmed, at)]
     return errs
 
 

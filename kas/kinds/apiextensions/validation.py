@@ -6,16 +6,15 @@ internal type, and the paths of the errors say so.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from kas.apiextensions import schema as crdschema
 from kas.apiextensions import structural
-from kas.apiextensions.schema import Rules, Schema, find_path, path_steps
+from kas.apiextensions.schema import FieldPathError, Rules, Schema, find_path
 from kas.apiextensions.schemadefaults import default_values, unpruned
-from kas.kinds.core.webhookclient import client_config
+from kas.kinds.core.webhookclient import ca_bundle, client_config
 from kas.meta import field, names
 from kas.meta.checks import immutable, invalid_each, unsupported
 from kas.meta.equality import semantic_equal
@@ -41,6 +40,7 @@ class Options:
 
     known_review_version: bool = True
     immutable_names: bool = False
+    usable_ca_bundle: bool = False
     schema_required: bool = True
     structural: bool = True
     pruned_defaults: bool = True
@@ -89,6 +89,7 @@ def update_options(old: Spec, established: bool) -> Options:
     return Options(
         known_review_version=not reviews or bool(set(reviews).intersection(REVIEW_VERSIONS)),
         immutable_names=established,
+        usable_ca_bundle=established and not ca_bundle_errors(old),
         schema_required=has_all,
         structural=not any(structural.structural(schema, "") for schema in schemas(old)),
         pruned_defaults=not any(unpruned(schema) for schema in schemas(old)),
@@ -98,6 +99,11 @@ def update_options(old: Spec, established: bool) -> Options:
             map_keys=not _any(old, lambda s: bool(crdschema.map_keys(s, ""))),
         ),
     )
+
+
+def ca_bundle_errors(spec: Spec) -> list[FieldError]:
+    """What is wrong with the CA bundle of a stored spec's conversion webhook. Such a definition may be created, but is not served."""
+    return ca_bundle("", (spec.get("conversion") or {}).get("webhookClientConfig") or {})
 
 
 # -- the spec ------------------------------------------------------------------------------------------------------------
@@ -326,11 +332,12 @@ def _validation(
     if wants_structural:
         shape = structural.structural(schema, at) or default_values(schema, at, options.pruned_defaults)
         errs += shape
-    errs += crdschema.every_level(schema, at, options.rules, is_root=True)
+    found = crdschema.every_level(schema, at, options.rules, is_root=True)
+    errs += found
     if wants_structural and not shape and any(inner.get(crdschema.RULES) for inner in crdschema.walk(schema)):
         from kas.apiextensions import rules as crdrules  # most schemas have no rules
 
-        errs += crdrules.rules(schema, at)
+        errs += crdrules.rules(schema, at, [e.field for e in found])
     return errs
 
 
@@ -387,39 +394,28 @@ def _selectable_of(fields: list[dict[str, Any]], schema: Schema | None, path: st
     if schema is None:
         return [field.invalid(path, "", f"selectableFields may only be set when {when}")]
     errs: list[FieldError] = []
-    seen: set[tuple[str, ...]] = set()
+    seen: set[str] = set()
     for i, item in enumerate(fields):
         at, text = field.index(path, i) + ".jsonPath", item.get("jsonPath") or ""
         if not text:
             errs.append(field.required(at))
             continue
-        problem = _path_problem(schema, text)
-        if problem:
-            errs.append(field.invalid(at, text, f"is an invalid path: {problem}"))
+        try:
+            target = find_path(schema, text, brackets=False)
+        except FieldPathError as e:
+            errs.append(field.invalid(at, text, f"is an invalid path: {e}"))
             continue
-        steps, target = tuple(path_steps(text) or ()), find_path(schema, text) or {}
-        if steps[0] == "metadata":
+        if target.text == "metadata" or target.text.startswith(("metadata.", "metadata[")):
             errs.append(field.invalid(at, text, "must not point to fields in metadata"))
-        if target.get("type") not in ("string", "boolean", "integer"):
+        if target.schema is None or target.schema.get("type") not in ("string", "boolean", "integer"):
             words = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."
             errs.append(field.invalid(at, text, words))
-        if steps in seen:
+        if target.text in seen:
             errs.append(field.duplicate(at, text))
-        seen.add(steps)
+        seen.add(target.text)
     if len(seen) > MAX_SELECTABLE_FIELDS:
         errs.append(field.too_many(path, len(seen), MAX_SELECTABLE_FIELDS))
     return errs
-
-
-def _path_problem(schema: Schema, text: str) -> str:
-    if not text.startswith("."):
-        return f"expected [ or . but got: {re.split(r'[.[]', text)[0]}"
-    steps = path_steps(text)
-    if steps is None:
-        return "unexpected end of JSON path" if text.endswith(".") else "array notation is not supported"
-    if find_path(schema, text) is None:
-        return "does not refer to a valid field"
-    return ""
 
 
 def _conversion(conversion: dict[str, Any], options: Options, path: str) -> list[FieldError]:
@@ -438,6 +434,7 @@ def _conversion(conversion: dict[str, Any], options: Options, path: str) -> list
         errs.append(field.required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook"))
     else:
         errs += client_config(f"{path}.webhookClientConfig", client)
+        errs += ca_bundle(f"{path}.webhookClientConfig", client) if options.usable_ca_bundle else []
     if not reviews:
         return [*errs, field.required(at)]
     seen: set[str] = set()

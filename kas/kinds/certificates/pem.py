@@ -6,39 +6,14 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.meta import field
 from kas.meta.field import FieldError, go_quote
+from kas.meta.pem import pem_blocks
 
 OMITTED = "<value omitted>"
 MAX_TRUST_BUNDLE = 1 << 20
-_BLOCK = re.compile(
-    rb"^-----BEGIN ([^\r\n]*?)-----[ \t]*\r?\n((?:[^\r\n:]+:[^\r\n]*\r?\n)*)(?:\r?\n)?(.*?)\r?\n?-----END \1-----[ \t]*(?:\r?\n|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
-
-
-class Block(NamedTuple):
-    """A PEM block: its label, whether it has headers, and what it holds."""
-
-    kind: str
-    has_headers: bool
-    der: bytes
-
-
-def pem_blocks(data: bytes) -> Iterator[Block]:
-    """The blocks Go's ``pem.Decode`` would find; malformed ones are passed over as there."""
-    for match in _BLOCK.finditer(data):
-        body = b"".join(match.group(3).split())
-        try:
-            der = base64.b64decode(body, validate=True)
-        except binascii.Error:
-            continue
-        yield Block(match.group(1).decode("utf-8", "replace"), bool(match.group(2)), der)
 
 
 def request_problem(request: bytes) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from kas.kinds.certificates.pem import decode_bytes, pem_blocks
+from kas.kinds.certificates.pem import decode_bytes
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.signers import signer_name
 from kas.meta import field, names
 from kas.meta.checks import conditions, dns_subdomain, immutable, qualified_name, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import OMIT_VALUE, FieldError
+from kas.meta.pem import pem_blocks
 from kas.registry.printing.cells import labels, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for

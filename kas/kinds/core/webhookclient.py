@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from kas.meta import field, names
 from kas.meta.field import FieldError, go_quote
+from kas.meta.pem import authorities_problem
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -100,3 +102,10 @@ def client_config(path: str, config: dict[str, Any], force_https: bool = True) -
         return webhook_url(field.child(path, "url"), url, force_https)
     assert service is not None  # exactly one is
     return webhook_service(field.child(path, "service"), service)
+
+
+def ca_bundle(path: str, config: dict[str, Any]) -> list[FieldError]:
+    """``ValidateCABundle`` of a client config at ``path``: none, or one with a certificate."""
+    bundle = config.get("caBundle") or ""
+    problem = authorities_problem(base64.b64decode(bundle)) if bundle else ""
+    return [field.invalid(field.child(path, "caBundle"), bundle, problem)] if problem else []

@@ -18,19 +18,25 @@ def apply_unowned(schema: Schema, live: Obj, config: Obj) -> Obj:
     """``live`` with ``config`` merged into it; parts are shared. Raises UnfitError for what does not fit the schema, and for what could
     only be replaced as a whole."""
     root = schema.root
+    _fit(validate(root, config), "failed to convert patch object to typed object")
+    whole = _atomic(root, config, "")
+    if whole:
+        raise UnfitError(f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {', '.join(sorted(set(whole)))}")
+    _fit(validate(root, live, allow_duplicates=True), "failed to convert original object to typed object")
     try:
-        found = [*validate(root, live, allow_duplicates=True), *validate(root, config)]
-        if found:
-            raise Mismatch(found)
-        whole = _atomic(root, config, "")
-        if whole:
-            raise UnfitError(
-                f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {', '.join(sorted(set(whole)))}"
-            )
         return merge(root, live, config)
     except Mismatch as e:
-        texts = [f"{path}: {message}" if path else message for path, message in e.errors]
-        raise UnfitError(texts[0] if len(texts) == 1 else "\n".join(["errors:", *(f"  {t}" for t in texts)])) from None
+        raise UnfitError(f"failed to merge patch: {_shown(e.errors)}") from None
+
+
+def _fit(found: list[tuple[str, str]], what: str) -> None:
+    if found:
+        raise UnfitError(f"{what}: {_shown(found)}")
+
+
+def _shown(found: list[tuple[str, str]]) -> str:
+    texts = [f"{path}: {message}" if path else message for path, message in found]
+    return texts[0] if len(texts) == 1 else "\n".join(["errors:", *(f"  {t}" for t in texts)])
 
 
 def _atomic(node: Node | None, value: Any, path: str) -> list[str]:

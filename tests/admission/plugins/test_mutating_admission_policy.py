@@ -84,10 +84,21 @@ def test_lists_merge_by_their_keys(governed):
     assert spec["containers"][0]["env"] == [{"name": "E", "value": "1"}] and spec["initContainers"][0]["terminationMessagePath"]
 
 
+def test_objects_are_equal_when_types_and_fields_are(governed):
+    pairs = [("Object{a: 1}", "Object{a: 1}"), ("Object{a: 1}", "Object{a: 2}"), ("Object.x{}", "Object.y{}")]
+    said = ", ".join(f"'k{i}': string(dyn({a}) == dyn({b}))" for i, (a, b) in enumerate(pairs))
+    governed.policy(mutations=[applies(f"Object{{data: {{{said}}}}}")])
+    governed.bind()
+    assert governed.request().run()["data"] == {"k": "v", "k0": "true", "k1": "false", "k2": "false"}
+
+
 @pytest.mark.parametrize(("mutation", "text"), [
     (applies("Object{data: {'x': object.nope}}"), "resulted in error: no such key: nope"),
     (patches("[JSONPatch{op: 'remove', path: '/nope'}]"), "JSON Patch: error in remove for path: '/nope': Unable to remove nonexistent"),
-    (applies("Object{nobody: 'x'}"), "error applying patch: .nobody: field not declared in schema"),
+    (applies("Object{nobody: 'x'}"),
+     "error applying patch: failed to convert patch object to typed object: .nobody: field not declared in schema"),
+    (applies("Object{metadata: Object.meta{labels: {'a': 'b'}}}"),
+     'type mismatch: unexpected type name "Object.meta", expected "Object.metadata", which matches field name path from root Object type'),
 ])  # fmt: skip
 def test_failures(governed, mutation, text):
     governed.policy(mutations=[mutation, applies("Object{data: {'y': 'z'}}")])

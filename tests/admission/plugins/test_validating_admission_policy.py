@@ -74,8 +74,26 @@ def test_actions(governed):
     start = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': "
     assert request.warnings == [start + "never", start + "failed expression: object.data.k == 'x'"]
     noted = json.loads(request.annotations["validation.policy.admission.k8s.io/validation_failure"])
-    assert [(n["message"], n["expressionIndex"]) for n in noted] == [("never", 0), ("failed expression: object.data.k == 'x'", 1)]
+    assert [(n["message"], n["expressionIndex"]) for n in noted] == [("never", 0)]  # the first
     assert noted[0]["validationActions"] == ["Warn", "Audit"] and (noted[0]["policy"], noted[0]["binding"]) == ("p", "b")
+
+
+def test_an_annotation_without_a_value_is_a_refusal_whatever_the_actions(governed):
+    governed.policy(auditAnnotations=[{"key": "k", "valueExpression": "string(object.nope)"}])
+    governed.bind(validationActions=["Audit"])
+    text = "expression 'string(object.nope)' resulted in error: no such key: nope"
+    assert refused(governed.request()).message.endswith(f"with binding 'b' denied request: {text}")
+    governed.policy(auditAnnotations=[{"key": "k", "valueExpression": "string(object.nope)"}], failurePolicy="Ignore")
+    governed.request().run()
+
+
+def test_conditions_do_not_see_the_namespace(governed):
+    """Validations do."""
+    governed.policy(validations=[{"expression": "namespaceObject.metadata.name != 'ns1'", "message": "seen"}])
+    governed.bind()
+    assert refused(governed.request()).message.endswith("seen")
+    governed.policy(validations=failing(), matchConditions=[{"name": "c", "expression": "namespaceObject != null"}])
+    governed.request().run()
 
 
 def test_errors_and_the_failure_policy(governed):

@@ -1,0 +1,49 @@
+"""PEM as Go's ``encoding/pem`` reads it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_BLOCK = re.compile(
+    rb"^-----BEGIN ([^\r\n]*?)-----[ \t]*\r?\n((?:[^\r\n:]+:[^\r\n]*\r?\n)*)(?:\r?\n)?(.*?)\r?\n?-----END \1-----[ \t]*(?:\r?\n|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    """A PEM block: its label, whether it has headers, and what it holds."""
+
+    kind: str
+    has_headers: bool
+    der: bytes
+
+
+def pem_blocks(data: bytes) -> Iterator[Block]:
+    """The blocks Go's ``pem.Decode`` would find; malformed ones are passed over as there."""
+    for match in _BLOCK.finditer(data):
+        body = b"".join(match.group(3).split())
+        try:
+            der = base64.b64decode(body, validate=True)
+        except binascii.Error:
+            continue
+        yield Block(match.group(1).decode("utf-8", "replace"), bool(match.group(2)), der)
+
+
+def authorities_problem(bundle: bytes) -> str:
+    """What keeps client-go from taking a CA bundle, "" when it holds a certificate or nothing at all. Takes ``cryptography`` in."""
+    from cryptography import x509
+
+    broken = ""
+    for block in pem_blocks(bundle):
+        if block.kind == "CERTIFICATE" and not block.has_headers:
+            try:
+                x509.load_der_x509_certificate(block.der)
+            except ValueError as e:
+                broken = broken or f"failed to parse certificate: {e}"
+                continue
+            return ""
+    return f"unable to load root certificates: {broken or 'unable to parse bytes as PEM block'}" if bundle else ""

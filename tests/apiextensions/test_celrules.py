@@ -1,0 +1,46 @@
+"""Rules of a schema applied to objects: where an error stands, what is let be, what a message may cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.apiextensions import celrules
+from kas.types.scheme import schema_type
+
+TEXT = {"type": "string"}
+
+
+def errors(rule: dict, obj: dict, old: object = celrules.ABSENT, budget: int = celrules.BUDGET) -> list[str]:
+    """Of a rule on ``spec``, whose ``m`` is a map and ``a`` a string."""
+    properties = {"a": TEXT, "m": {"type": "object", "additionalProperties": TEXT}}
+    spec = {"type": "object", "properties": properties, "x-kubernetes-validations": [rule]}
+    type_ = schema_type("", {"type": "object", "properties": {"spec": spec}})
+    return [str(e) for e in celrules.errors(type_, obj, old, budget)[0]]
+
+
+@pytest.mark.parametrize(("path", "shown"), [(".a", "spec.a"), (".m.k", "spec.m[k]"), ("['m']['k']", "spec.m[k]")])
+def test_an_error_stands_at_the_field_path_of_its_rule(path, shown):
+    assert errors({"rule": "false", "message": "no", "fieldPath": path}, {"spec": {}}) == [f"{shown}: Invalid value: no"]
+
+
+def test_the_path_of_an_entry_follows_a_dot():
+    rule = {"rule": "false", "message": "no", "fieldPath": ".k"}
+    labels = {"type": "object", "additionalProperties": TEXT, "x-kubernetes-validations": [rule]}
+    found, _ = celrules.errors(schema_type("", {"type": "object", "properties": {"m": labels}}), {"m": {}})
+    assert [str(e) for e in found] == ["m.[k]: Invalid value: no"]
+
+
+def test_a_message_that_costs_too_much_is_named():
+    """It has the cost of one call."""
+    text = "self.m.map(k, self.m.map(l, k + l)).size() > 0 ? 'x' : 'y'"
+    found = errors({"rule": "false", "messageExpression": text}, {"spec": {"m": {str(i): "" for i in range(900)}}})
+    why = "no further validation rules will be run due to call cost exceeds limit for messageExpression"
+    assert found == [f'spec: Invalid value: "object": {why}: "{text}"']
+
+
+def test_a_rule_on_the_version_is_not_let_be_where_nothing_changed():
+    ruled = TEXT | {"x-kubernetes-validations": [{"rule": "self == 'other'"}]}
+    schema = {"type": "object", "properties": {"apiVersion": ruled, "a": ruled}}
+    obj = {"apiVersion": "v1", "a": "v1"}
+    found, warnings = celrules.errors(schema_type("", schema), obj, obj)
+    assert [e.field for e in found] == ["apiVersion"] and len(warnings) == 1

@@ -1,0 +1,78 @@
+"""What does not fit the grammar, in ANTLR's words; and what follows from going on after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas import cel
+from kas.cel.types import DYN
+
+ENV = cel.BASE.extended(dict.fromkeys(("a", "b", "m", "self"), DYN))
+VALUES = "'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
+START = "{'[', '{', '(', '.', '-', '!', " + VALUES
+
+
+def errors(text: str) -> list[str]:
+    """``column: message`` of each; [] when it compiles."""
+    try:
+        cel.compile(text, ENV)
+    except cel.CompileError as e:
+        head = "ERROR: <input>:1:"
+        return [line.removeprefix(head).replace("Syntax error: ", "") for line in str(e).split("\n") if line.startswith(head)]
+    return []
+
+
+@pytest.mark.parametrize(("text", "want"), [
+    ("a / /", [f"5: mismatched input '/' expecting {START}", f"6: mismatched input '<EOF>' expecting {START}"]),
+    ("in", [f"1: mismatched input 'in' expecting {START}", f"3: mismatched input '<EOF>' expecting {START}"]),
+    ("/a", [f"1: extraneous input '/' expecting {START}"]),
+    ("a b", ["3: extraneous input 'b' expecting <EOF>"]),
+    ("a b c", ["3: mismatched input 'b' expecting <EOF>"]),
+    ("size(a){}", ["8: mismatched input '{' expecting <EOF>"]),
+    ("(a b)", ["4: extraneous input 'b' expecting ')'"]),
+    ("(a", ["3: missing ')' at '<EOF>'"]),
+    ("a[(b]", ["5: missing ')' at ']'"]),
+    ("[a b]", ["4: extraneous input 'b' expecting {']', ','}"]),
+    ("[a", ["3: mismatched input '<EOF>' expecting {']', ','}"]),
+    ("{a: b", ["6: mismatched input '<EOF>' expecting {'}', ','}"]),
+    ("{a}", ["3: mismatched input '}' expecting ':'"]),
+    ("{a b}", ["4: missing ':' at 'b'"]),
+    ("a ? b", ["6: mismatched input '<EOF>' expecting ':'"]),
+    ("[", ["2: mismatched input '<EOF>' expecting {'[', ']', '{', '(', '.', ',', '-', '!', '?', " + VALUES]),
+    ("{", ["2: mismatched input '<EOF>' expecting {'[', '{', '}', '(', '.', ',', '-', '!', '?', " + VALUES]),
+    ("size(", ["6: mismatched input '<EOF>' expecting {'[', '{', '(', ')', '.', '-', '!', " + VALUES]),
+    ("m{a}", ["4: mismatched input '}' expecting ':'"]),
+    ("-", ["2: no viable alternative at input '-'", f"2: mismatched input '<EOF>' expecting {START}"]),
+    ("a.b.null", ["5: mismatched input 'null' expecting IDENTIFIER"]),
+    ("a[0].null", ["6: no viable alternative at input '.null'"]),
+    ("a.`b`", ["3: unsupported syntax: '`'"]),
+    ("while", ["1: reserved identifier: while"]),
+    ("a.map(__result__, 1)", ["7: iteration variable overwrites accumulator variable"]),
+    ("a.map(for, 1)", ["7: reserved identifier: for", "7: argument is not an identifier"]),
+    ("'\\q' + a", ["1: token recognition error at: ''\\q'", "4: token recognition error at: '' + a'",
+                   f"9: mismatched input '<EOF>' expecting {START}"]),
+    ("'\\xg'", ["1: token recognition error at: ''\\xg'", "5: token recognition error at: '''",
+                f"6: mismatched input '<EOF>' expecting {START}"]),
+    ("a.`#", ["3: token recognition error at: '`#'", "5: mismatched input '<EOF>' expecting IDENTIFIER"]),
+    ("1e999", ["1: invalid double literal"]),
+])  # fmt: skip
+def test_what_does_not_fit(text, want):
+    assert errors(text) == want
+
+
+@pytest.mark.parametrize(
+    "text", ["[a,]", "{a: b,}", "[,]", "{,}", "m{}", "- 5 == a", "!-1 == a", "'\\x41\\u00e9\\101\\?' == a", "r'\\q' == a"]
+)
+def test_what_fits(text):
+    assert not any("expecting" in e or "recognition" in e or "viable" in e for e in errors(text))
+
+
+def test_the_remainder_of_the_least_int_is_an_overflow():
+    value, _ = cel.compile("(a - 1) % b", ENV).run({"a": -(1 << 63) + 1, "b": -1})
+    assert str(value) == "integer overflow"
+
+
+@pytest.mark.parametrize("text", ["'a'.find('(')", "'a'.findAll('[', 1)"])
+def test_a_pattern_that_is_constant_is_compiled_with_the_program(text):
+    with pytest.raises(cel.ProgramError, match="error parsing regexp"):
+        cel.compile(text, ENV)
