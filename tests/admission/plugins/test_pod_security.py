@@ -9,7 +9,7 @@ import pytest
 from kas.admission.configuration import Section
 from kas.admission.plugins import pod_security
 from kas.admission.plugins._podsecurity.checks import detail, evaluate
-from kas.admission.plugins._podsecurity.policy import LATEST, LevelVersion, policy_of
+from kas.admission.plugins._podsecurity.policy import LATEST, LevelVersion, Policy, policy_of
 from kas.auth.user import UserInfo
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
