@@ -24,8 +24,8 @@ ORDER = (
     "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
     "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "DenyServiceExternalIPs", "PodTopologyLabels",
     "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
-    "RBACEscalation", "DRAAdminAccess", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
+    "RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
 )  # fmt: skip
 
 DEFAULT_ON = frozenset((
@@ -40,7 +40,7 @@ DEFAULT_ON = frozenset((
 FIRST_CONFIGURED = "MutatingAdmissionPolicy"
 
 # Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
-ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess"))
+ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess", "DRAClaimStatus"))
 
 # Accepted by the flags, so that a command line of another server works, and without effect: why, for the warning at start.
 NO_EFFECT = {

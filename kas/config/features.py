@@ -32,6 +32,7 @@ GOVERNED = {
     "ComponentStatusz": "/statusz",
     "CrossNamespaceVolumeDataSource": "claims name a source in another namespace",
     "DRADeviceTaintRules": "rules of bootstrap roles",
+    "DRAResourceClaimGranularStatusAuthorization": "who writes the status of a ResourceClaim needs resourceclaims/binding or /driver",
     "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three admission plug-ins",
     "HPAScaleToZero": "minReplicas may be 0",
     "KMSv1": "KMS plug-ins of version 1",
