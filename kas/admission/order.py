@@ -23,7 +23,7 @@ ORDER = (
     "EventRateLimit", "ExtendedResourceToleration", "DefaultStorageClass", "StorageObjectInUseProtection",
     "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
     "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "DenyServiceExternalIPs", "PodTopologyLabels",
-    "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
+    "NodeDeclaredFeatureValidator", "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
     "RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook",
     "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
 )  # fmt: skip
@@ -32,7 +32,7 @@ DEFAULT_ON = frozenset((
     "NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds",
     "DefaultStorageClass", "StorageObjectInUseProtection", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval",
     "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels",
-    "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
+    "NodeDeclaredFeatureValidator", "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
     "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 ))  # fmt: skip
 
@@ -47,7 +47,6 @@ NO_EFFECT = {
     "AlwaysAdmit": "it lets everything pass",
     "PersistentVolumeLabel": "it asked cloud providers that were part of the API server until Kubernetes 1.31",
     "PodPreset": "the API group settings.k8s.io was removed in Kubernetes 1.20",
-    "NodeDeclaredFeatureValidator": "kas does not have it yet",
 }
 
 # An acronym in the plural is one word.

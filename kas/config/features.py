@@ -36,6 +36,7 @@ GOVERNED = {
     "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three admission plug-ins",
     "HPAScaleToZero": "minReplicas may be 0",
     "KMSv1": "KMS plug-ins of version 1",
+    "NodeDeclaredFeatures": "the plug-in NodeDeclaredFeatureValidator",
     "PodCertificateRequest": "podcertificaterequests are served, once their version is on; rules of bootstrap roles",
     "PodTopologyLabelsAdmission": "the plug-in PodTopologyLabels",
     "RelaxedServiceNameValidation": "names of Services may begin with a digit",
