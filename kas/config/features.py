@@ -46,6 +46,7 @@ GOVERNED = {
     "StorageVersionHash": "storageVersionHash in discovery",
     "StorageVersionMigrator": "storageversionmigrations are served, once their version is on",
     "StrictIPCIDRValidation": "addresses with leading zeros and sloppy ranges are refused in old fields, too",
+    "TokenRequestServiceAccountUIDValidation": "a token is refused where the request names another uid than the service account's",
     "UnknownVersionInteroperabilityProxy": "requests for what only another API server of the cluster serves are passed on to it",
     "WatchList": "sendInitialEvents, and initial events of watches that ask for them the old way",
 }
