@@ -47,12 +47,12 @@ class Attributes:
 
     ``options`` are the decoded options of the verb; ``reinvocation`` is there once a plug-in has asked for it. ``deadline`` is when the
     request has to be answered, by ``time.monotonic``; ``bodies_recorded`` whether the audit log shows what was sent, so that an annotation
-    may, too; ``waited(seconds)`` is told how long webhooks took.
+    may, too; ``waited(seconds)`` is told how long webhooks took; ``verb`` is the request's, which tells a patch from an update.
     """
 
     __slots__ = (
         "annotate", "bodies_recorded", "deadline", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation",
-        "options", "reinvocation", "resource", "subresource", "user", "version", "waited", "warn",
+        "options", "reinvocation", "resource", "subresource", "user", "verb", "version", "waited", "warn",
     )  # fmt: skip
     # None where the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules these operations out in
     # ``handles``, which a type checker cannot follow; the Any keeps it from asking each of them again, not from checking the dict.
@@ -68,7 +68,7 @@ class Attributes:
         self.kind, self.namespace, self.name, self.obj, self.old = kind, namespace, name, obj, old
         self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
         self.reinvocation: Reinvocation | None = None
-        self.deadline, self.bodies_recorded = inf, False
+        self.deadline, self.bodies_recorded, self.verb = inf, False, ""
         self.waited: Callable[[float], None] = _nobody
 
     def reinvoked(self) -> Reinvocation:

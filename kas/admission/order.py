@@ -23,16 +23,16 @@ ORDER = (
     "EventRateLimit", "ExtendedResourceToleration", "DefaultStorageClass", "StorageObjectInUseProtection",
     "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
     "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "DenyServiceExternalIPs", "PodTopologyLabels",
-    "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
-    "RBACEscalation", "DRAAdminAccess", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
+    "NodeDeclaredFeatureValidator", "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
+    "RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
 )  # fmt: skip
 
 DEFAULT_ON = frozenset((
     "NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds",
     "DefaultStorageClass", "StorageObjectInUseProtection", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval",
     "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels",
-    "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
+    "NodeDeclaredFeatureValidator", "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
     "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 ))  # fmt: skip
 
@@ -40,14 +40,13 @@ DEFAULT_ON = frozenset((
 FIRST_CONFIGURED = "MutatingAdmissionPolicy"
 
 # Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
-ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess"))
+ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess", "DRAClaimStatus"))
 
 # Accepted by the flags, so that a command line of another server works, and without effect: why, for the warning at start.
 NO_EFFECT = {
     "AlwaysAdmit": "it lets everything pass",
     "PersistentVolumeLabel": "it asked cloud providers that were part of the API server until Kubernetes 1.31",
     "PodPreset": "the API group settings.k8s.io was removed in Kubernetes 1.20",
-    "NodeDeclaredFeatureValidator": "kas does not have it yet",
 }
 
 # An acronym in the plural is one word.

@@ -15,6 +15,7 @@ from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
 from kas.admission.pods import Amounts
 from kas.informers import Informers, Objects
+from kas.kinds.core.columns import storage_class
 from kas.kinds.core.pod.strategy import quality_of_service
 from kas.kinds.core.resources import is_extended, is_native
 from kas.meta.quantity import Quantity
@@ -113,18 +114,17 @@ class Claims(Evaluator):
         """The claim and the bytes it asks for or holds, in all and by storage class."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         out = {"count/persistentvolumeclaims": ONE, "persistentvolumeclaims": ONE}
-        annotations = obj["metadata"].get("annotations") or {}
-        storage_class = annotations.get("volume.beta.kubernetes.io/storage-class") or spec.get("storageClassName") or ""
-        if storage_class:
-            out[storage_class + CLASS_SUFFIX + "persistentvolumeclaims"] = ONE
+        name = storage_class(obj)
+        if name:
+            out[name + CLASS_SUFFIX + "persistentvolumeclaims"] = ONE
         wanted = pod_objects.amounts((spec.get("resources") or {}).get("requests")).get("storage")
         if wanted is not None:
             # An expansion that was taken back still holds what was allocated.
             held = pod_objects.amounts(status.get("allocatedResources")).get("storage")
             need = (held if held is not None and held > wanted else wanted).round_up(0)[0]
             out["requests.storage"] = need
-            if storage_class:
-                out[storage_class + CLASS_SUFFIX + "requests.storage"] = need
+            if name:
+                out[name + CLASS_SUFFIX + "requests.storage"] = need
         return out
 
     def in_scope(self, scope: Obj, obj: Obj) -> bool:

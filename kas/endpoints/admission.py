@@ -36,6 +36,7 @@ class RequestAdmission:
         )  # fmt: skip
         # Of the request, not of this object: a circle would keep bodies until the collector comes.
         self._attributes.deadline, self._attributes.waited = req.deadline, partial(_others, req)
+        self._attributes.verb = req.info.verb
         self._attributes.bodies_recorded = req.audit is not None and req.audit.level != "Metadata"
         self.warn = req.warn
 

@@ -18,6 +18,7 @@ from kas.types.strict import duplicates, strict_errors, warning_texts
 
 # Structs of an object: three megabytes hold more only where they say next to nothing.
 MOST_PARTS = 100_000
+OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
 def decode_body(
@@ -151,8 +152,8 @@ def another_kind(given_kind: str, given_version: str, kind) -> str:
     group, _, version = given_version.rpartition("/")
     options = kind.group == "meta.k8s.io"  # read with a scheme that knows no more than options
     if options or BUILTIN.kind(group, version, given_kind) is None:
-        scheme = "apis/meta/internalversion/scheme/register.go:27" if options else "api/legacyscheme/scheme.go:30"
-        return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/{scheme}"'
+        scheme = OPTIONS_SCHEME if options else "pkg/api/legacyscheme/scheme.go:30"
+        return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "{scheme}"'
     if given_kind != kind.kind:
         return unknown_conversion(version, given_kind, (kind.group, kind.version, kind.kind))
     return ""

@@ -30,18 +30,15 @@ OPTIONS = BUILTIN.known("meta.k8s.io", "v1", "DeleteOptions")
 PAGE = 500  # objects read at once by deletecollection
 
 
-def delete_options(req: Request, custom: bool = False) -> dict[str, Any]:
-    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415, 422, and 500 for a body that is none; of a ``custom``
-    resource 400."""
+def delete_options(req: Request) -> dict[str, Any]:
+    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415 and 422."""
     q = req.params
     if req.body:
         try:
             # Clients send them under any group version they know.
             options = decode_body(req, OPTIONS, field_validation="Ignore", any_version=True) or {}
         except BodyError as e:
-            if custom:
-                raise errors.bad_request(e.why.replace('"pkg/apis/', '"k8s.io/apimachinery/pkg/apis/')) from None
-            raise errors.ApiError(500, "", e.why) from None  # upstream hands on what its decoder says as it is
+            raise errors.bad_request(e.why) from None  # what the decoder says, as it is
     else:
         options = {}
         if req.query:
@@ -72,7 +69,7 @@ class Deleter:
     @staticmethod
     async def options(req: Request, served: Served) -> dict[str, Any]:
         """The DeleteOptions of body and query; what the kind warns about is added to the answer. Raises ApiError for wrong ones."""
-        options = await step(len(req.body) >= LARGE, delete_options, req, served.type.custom)
+        options = await step(len(req.body) >= LARGE, delete_options, req)
         for text in served.registry.strategy.warnings_on_delete(options):
             req.warn(text)
         return options

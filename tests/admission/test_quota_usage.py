@@ -72,3 +72,12 @@ def test_devices_count_as_extended_resources_too(server):
     first = {"metadata": {**meta, "name": "j"}, "spec": claim["spec"]}
     server.add("resource.k8s.io", "resourceclaims", first)
     assert usage(server, "resource.k8s.io", "resourceclaims", claim) == everything
+
+
+def test_the_old_annotation_names_the_class_of_a_claim_even_when_it_is_empty(server):
+    claim: dict[str, Any] = {"metadata": {"name": "c"}, "spec": {"storageClassName": "s", "resources": {"requests": {"storage": "1Gi"}}}}
+    assert usage(server, "", "persistentvolumeclaims", claim)["s.storageclass.storage.k8s.io/requests.storage"] == "1Gi"
+    claim["metadata"]["annotations"] = {"volume.beta.kubernetes.io/storage-class": ""}
+    assert set(usage(server, "", "persistentvolumeclaims", claim)) == {
+        "count/persistentvolumeclaims", "persistentvolumeclaims", "requests.storage",
+    }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kas.admission.policy.typechecking import builtin_shape, custom_shape, warnings
+from kas.cel.types import DYN
 from kas.types.scheme import BUILTIN
 
 WIDGET = ("example.com", "v1", "Widget")
@@ -72,13 +73,20 @@ def test_message_expressions_and_variables():
 
 @pytest.mark.parametrize(("kind", "says"), [
     ({"apiVersion": "v1", "kind": "ConfigMap"}, "undefined field 'spec'"),
-    ({"apiVersion": "x.io/v1", "kind": "Odd"}, "undeclared reference to 'params'"),
     (None, "undeclared reference to 'params'"),
 ])  # fmt: skip
 def test_params(kind, says):
     (found,) = check("params.spec.x == 'y'", **({"paramKind": kind} if kind else {}))
     assert says in found["warning"]
     assert kind is None or check("has(params.data)", paramKind={"apiVersion": "v1", "kind": "ConfigMap"}) == []
+    assert check("params.spec.x == 'y'", paramKind={"apiVersion": "x.io/v1", "kind": "Odd"}) == []
+
+
+def test_a_schema_without_a_type_lets_objects_be_anything():
+    """Nothing is said of it, and nothing fails (kubernetes#136621)."""
+    assert custom_shape({"x-kubernetes-preserve-unknown-fields": True}, "a.b.C").type is DYN
+    policy = {"spec": {"matchConstraints": {"resourceRules": [WIDGETS]}, "validations": [{"expression": "object.spec.any == 1"}]}}
+    assert warnings(policy, kind_of, lambda kind: custom_shape({}, "a.b.C")) == []
 
 
 def test_custom_resources():

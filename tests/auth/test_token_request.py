@@ -11,6 +11,7 @@ from kas.auth.authn.serviceaccount import ServiceAccountTokens
 from kas.auth.credentials import ServiceAccountKeys
 from kas.auth.tokens import Signer, Verifier, generate_key
 from kas.auth.user import NODE_NAME, NODE_UID, POD_NAME, UserInfo
+from kas.config import features
 from kas.kinds.authentication.tokenrequest import Issuer, create
 from kas.meta.errors import ApiError
 from kas.registry.strategy import Context
@@ -62,6 +63,25 @@ def test_plain_token(ask):
     assert answer["status"]["expirationTimestamp"] == "2024-01-02T04:04:05Z"
     assert answer["metadata"] == {"name": "sa", "namespace": "ns", "uid": "u1", "creationTimestamp": CTX.now}
     assert ask.tokens.authenticate_token(answer["status"]["token"]).uid == "u1"
+
+
+def test_a_request_may_name_the_account_it_means(objects):
+    """One of another uid was deleted since, and made again (kubernetes#132803)."""
+    issuer = Issuer(Signer(generate_key(), ISSUER), ["api"])
+
+    def asked(uid):
+        return create(CTX, "sa", {"metadata": {"uid": uid}, "spec": {"expirationSeconds": 3600}}, issuer, lambda *k: objects.get(k))
+
+    assert asked("u1")[0]["metadata"]["uid"] == "u1"
+    said = "the UID in the token request (u0) does not match the UID of the service account (u1)"
+    with pytest.raises(ApiError) as e:
+        asked("u0")
+    assert (e.value.code, e.value.message) == (
+        409, f'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "sa": {said}',
+    )  # fmt: skip
+    with features.DEFAULT.overridden(TokenRequestServiceAccountUIDValidation=False):
+        answer, (warning,) = asked("u0")
+    assert answer["metadata"]["uid"] == "u0" and warning.startswith(f"{said} but TokenRequestServiceAccountUIDValidation is not enabled.")
 
 
 def test_pod_token_names_its_node_and_lives_longer(ask, objects):

@@ -196,14 +196,16 @@ def test_preconditions_of_a_delete(client, namespace):
         ('{"gracePeriodSeconds":"x"}', "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"),
         (
             '{"kind":"Pod","apiVersion":"v1"}',
-            'no kind "Pod" is registered for version "v1" in scheme "pkg/apis/meta/internalversion/scheme/register.go:27"',
+            'no kind "Pod" is registered for version "v1" in scheme '
+            '"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"',
         ),
     ],
 )
 def test_a_body_of_a_delete_that_is_no_options(client, namespace, body, message):
     """What the decoder says of it is handed on as it is."""
-    _, answer = client("DELETE", f"/api/v1/namespaces/{namespace}/secrets/none", body)
-    assert answer == {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "code": 500}
+    for path in ("secrets/none", "secrets"):
+        code, answer = client("DELETE", f"/api/v1/namespaces/{namespace}/{path}", body)
+        assert (code, answer["reason"], answer["message"]) == (400, "BadRequest", message)
 
 
 def test_options_of_a_delete_are_of_any_version(client, namespace):

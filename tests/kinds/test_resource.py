@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.kinds.resource.devices import share_id
 from tests.kinds.written import INVALID, REQUIRED, Kind, changed
 
 CLAIMS = Kind("resource.k8s.io/v1/resourceclaims")
@@ -171,3 +172,23 @@ def test_a_class_selects_by_expressions_of_bounded_length():
     assert ("spec.selectors[0].cel", REQUIRED) in CLASSES.refusals({"spec": {"selectors": [{}]}})
     long = {"cel": {"expression": "true || " * 2000 + "true"}}
     assert CLASSES.refusals({"spec": {"selectors": [long]}})[0][0] == "spec.selectors[0].cel.expression"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("3c9a1a0e-7a4b-4f0e-9a54-3a6f2d1f0b11", None),
+        ("3C9A1A0E-7A4B-4F0E-9A54-3A6F2D1F0B11", "uid must be in RFC 4122 normalized form"),
+        ("3c9a1a0e7a4b4f0e9a543a6f2d1f0b11", "uid must be in RFC 4122 normalized form"),
+        ("{3c9a1a0e-7a4b-4f0e-9a54-3a6f2d1f0b11}", "uid must be in RFC 4122 normalized form"),
+        ("urn:uuid:3c9a1a0e-7a4b-4f0e-9a54-3a6f2d1f0b11", "uid must be in RFC 4122 normalized form"),
+        ("urn:oid::3c9a1a0e-7a4b-4f0e-9a54-3a6f2d1f0b11", 'error validating uid: invalid urn prefix: "urn:oid::"'),
+        ("(3c9a1a0e-7a4b-4f0e-9a54-3a6f2d1f0b11)", "error validating uid: invalid bracketed UUID format"),
+        ("3c9a1a0e-7a4b-4f0e-9a54-3a6f2d1f0bxx", "error validating uid: invalid UUID format"),
+        ("short", "error validating uid: invalid UUID length: 5"),
+    ],
+)
+def test_share_ids_are_uuids_in_their_normal_form(text, problem):
+    found = share_id(text, "shareID")
+    assert [(e.field, e.value) for e in found] == ([("shareID", text)] if problem else [])
+    assert not problem or found[0].detail.startswith(problem)

@@ -10,9 +10,8 @@ from typing import Any
 from kas.admission import UPDATE, Attributes
 from kas.informers import Informers
 from kas.informers.informer import whole
+from kas.kinds.core.columns import storage_class
 from kas.meta.quantity import cached as quantity
-
-CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 def _storage(claim: dict[str, Any]) -> str:
@@ -38,8 +37,7 @@ class Plugin:
             return
         if (a.old.get("status") or {}).get("phase") != "Bound":
             raise a.forbid("Only bound persistent volume claims can be expanded")
-        annotations = a.obj["metadata"].get("annotations") or {}
-        name = annotations.get(CLASS_ANNOTATION) or a.obj["spec"].get("storageClassName") or ""
+        name = storage_class(a.obj)
         if name and (self._classes.all().get(name) or {}).get("allowVolumeExpansion"):
             return
         raise a.forbid(

@@ -38,6 +38,9 @@ class Shape(NamedTuple):
     structs: Structs
 
 
+ANYTHING = Shape(DYN, {})
+
+
 def builtin_shape(type_: TypeDesc) -> Shape:
     """The shape of a built-in kind."""
     structs: Structs = {}
@@ -45,12 +48,12 @@ def builtin_shape(type_: TypeDesc) -> Shape:
     return Shape(struct(type_.name), structs)
 
 
-def custom_shape(schema: Obj, name: str) -> Shape | None:
-    """The shape of a custom resource with this schema, whose metadata is like any object's; None where expressions see nothing of it."""
+def custom_shape(schema: Obj, name: str) -> Shape:
+    """The shape of a custom resource with this schema, whose metadata is like any object's; anything where the schema names no type."""
     structs: Structs = {}
     found = declare(schema, name, structs, is_root=True)
     if found is None:
-        return None
+        return ANYTHING
     if name in structs:
         _add(BUILTIN.types[_OBJECT_META], structs)
         structs[name]["metadata"] = struct(_OBJECT_META)
@@ -96,7 +99,8 @@ def warnings(policy: Obj, kind_of: KindOf, shape_of: ShapeOf) -> list[Obj]:
     """``status.typeChecking.expressionWarnings`` of a policy."""
     spec = policy.get("spec") or {}
     params = _kind_of_params(spec.get("paramKind"))
-    param_shape = shape_of(params) if params is not None else None
+    # Parameters of a kind that nobody knows, or not yet, may have any field.
+    param_shape = (shape_of(params) or ANYTHING) if params is not None else None
     found = [(kind, shape) for kind in _kinds(spec, kind_of) if (shape := shape_of(kind)) is not None]
     variables = [(v.get("name") or "", v.get("expression") or "") for v in spec.get("variables") or ()]
     environments = [(kind, _environment(shape, param_shape, variables)) for kind, shape in found]

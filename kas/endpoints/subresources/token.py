@@ -29,7 +29,7 @@ class Token:
 
     async def create(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         """Serve POST of /token: sign a token for the service account; its id goes to the audit log."""
-        posted = await named.read(self.writer, req, served, TOKEN_REQUEST, namespace, name, "token")
+        posted = await named.read(self.writer, req, served, TOKEN_REQUEST, namespace, name, "token", keep_system=True)
         await posted.validate()
         if self._issuer is None:
             self._issuer = self._make()

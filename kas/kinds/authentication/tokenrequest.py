@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kas.auth.authn.serviceaccount import Getter
 from kas.auth.tokens import EXTENDED_EXPIRATION_S, WARN_AFTER_S, Signer, SignerError, bound_claims
+from kas.config import features
 from kas.meta import errors, field
 from kas.meta.field import FieldError, go_quote
 from kas.meta.scalars import format_time, parse_time
@@ -54,6 +55,15 @@ async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter)
     account = get("serviceaccounts", ctx.namespace, name)
     if account is None:
         raise errors.not_found("", "serviceaccounts", name)
+    warnings = []
+    own_uid = account["metadata"]["uid"]
+    uid = meta.get("uid") or own_uid
+    if uid != own_uid:
+        why = f"the UID in the token request ({uid}) does not match the UID of the service account ({own_uid})"
+        if features.DEFAULT.enabled("TokenRequestServiceAccountUIDValidation"):
+            raise errors.conflict(GROUP, "TokenRequest", name, why)
+        gate = "TokenRequestServiceAccountUIDValidation is not enabled"
+        warnings.append(f"{why} but {gate}. In the future, this will return a conflict error")
     spec = dict(obj.get("spec") or {})
     spec["audiences"] = list(spec.get("audiences") or issuer.audiences)
     errs = _validate(spec)
@@ -61,7 +71,6 @@ async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter)
         raise errors.invalid(GROUP, "TokenRequest", "", errs)
 
     bound = _bound(ctx.namespace, name, spec.get("boundObjectRef"), get)
-    warnings = []
     expiration = spec["expirationSeconds"]
     if 0 < issuer.max_expiration_s < expiration:
         warnings.append(f"requested expiration of {expiration} seconds shortened to {issuer.max_expiration_s} seconds")
@@ -82,7 +91,7 @@ async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter)
         bound.get("node"),
         warn_after,
     )
-    head = {"name": name, "namespace": ctx.namespace, "uid": account["metadata"]["uid"], "creationTimestamp": ctx.now}
+    head = {"name": name, "namespace": ctx.namespace, "uid": uid, "creationTimestamp": ctx.now}
     try:
         token = await awaited(issuer.signer.sign(claims))
     except SignerError as e:

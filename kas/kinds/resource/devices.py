@@ -112,14 +112,31 @@ def fully_qualified_name(name: str, path: str) -> list[FieldError]:
 
 
 def share_id(value: str | None, path: str) -> list[FieldError]:
-    """A UUID in lower case (RFC 4122), or nothing."""
+    """A UUID in lower case (RFC 4122), or nothing; another way to write one is told from what is none."""
     if value is None or _UUID.fullmatch(value):
         return []
-    if re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
-        text = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters"
-        return [field.invalid(path, value, text)]
-    problem = f"invalid UUID length: {len(value)}" if len(value) not in (32, 36, 38, 45) else "invalid UUID format"
-    return [field.invalid(path, value, f"error validating uid: {problem}")]
+    problem = _not_a_uuid(value)
+    if problem:
+        return [field.invalid(path, value, f"error validating uid: {problem}")]
+    text = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters"
+    return [field.invalid(path, value, text)]
+
+
+def _not_a_uuid(text: str) -> str:
+    """What is wrong with a UUID in any of its four spellings (``uuid.Validate`` of github.com/google/uuid); "" for nothing."""
+    length, bare = len(text.encode()), text
+    if length == 45:
+        if text[:9].lower() != "urn:uuid:":
+            return f"invalid urn prefix: {field.go_quote(text[:9])}"
+        bare = text[9:]
+    elif length == 38:
+        if text[0] != "{" or text[-1] != "}":
+            return "invalid bracketed UUID format"
+        bare = text[1:-1]
+    elif length not in (32, 36):
+        return f"invalid UUID length: {length}"
+    form = r"[0-9a-fA-F]{32}" if length == 32 else r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    return "" if re.fullmatch(form, bare) else "invalid UUID format"
 
 
 def request_reference(name: str, path: str, known: Mapping[str, frozenset[str]]) -> list[FieldError]:

@@ -9,14 +9,18 @@ from tests.admission.admission_fakes import Request, refused
 def test_claims_grow_only_where_they_may(server):
     plugin = server.plugin(persistent_volume_claim_resize)
 
-    def claim(size, phase="Bound"):
+    def claim(size, phase="Bound", **annotations):
         spec = {"storageClassName": "s", "resources": {"requests": {"storage": size}}}
-        return {"metadata": {"name": "c"}, "spec": spec, "status": {"phase": phase}}
+        return {"metadata": {"name": "c", "annotations": annotations}, "spec": spec, "status": {"phase": phase}}
 
-    def grow(phase="Bound"):
-        return Request(plugin, operation="UPDATE", resource="persistentvolumeclaims", obj=claim("2Gi"), old=claim("1Gi", phase))
+    def grow(phase="Bound", **annotations):
+        new = claim("2Gi", **annotations)
+        return Request(plugin, operation="UPDATE", resource="persistentvolumeclaims", obj=new, old=claim("1Gi", phase, **annotations))
 
     assert "Only bound persistent volume claims can be expanded" in refused(grow("Pending")).message
     assert "only dynamically provisioned pvc can be resized" in refused(grow()).message
     server.add("storage.k8s.io", "storageclasses", {"metadata": {"name": "s"}, "allowVolumeExpansion": True})
     grow().run()
+    # The old annotation is what counts where there is one, be it empty.
+    empty = {"volume.beta.kubernetes.io/storage-class": ""}
+    assert "only dynamically provisioned pvc can be resized" in refused(grow(**empty)).message

@@ -9,7 +9,7 @@ import pytest
 from kas.admission.configuration import Section
 from kas.admission.plugins import pod_security
 from kas.admission.plugins._podsecurity.checks import detail, evaluate
-from kas.admission.plugins._podsecurity.policy import LATEST, LevelVersion, policy_of
+from kas.admission.plugins._podsecurity.policy import LATEST, LevelVersion, Policy, policy_of
 from kas.auth.user import UserInfo
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
@@ -186,6 +186,36 @@ def test_warn_and_audit(server):
     r.run()
     assert r.warnings == ['would violate PodSecurity "baseline:latest": host namespaces (hostPID=true)']
     assert r.annotations["pod-security.kubernetes.io/audit-violations"].startswith('would violate PodSecurity "baseline:v1.30"')
+
+
+@pytest.mark.parametrize(
+    ("labels", "warn"),
+    [
+        ({"enforce": "baseline"}, "baseline:latest"),
+        ({"enforce": "restricted", "enforce-version": "v1.30"}, "restricted:v1.30"),
+        ({"enforce": "restricted", "enforce-version": "v1.30", "warn-version": "v1.29"}, "restricted:v1.29"),
+        ({"enforce": "restricted", "warn": "privileged"}, "privileged:latest"),
+        ({"enforce": "restricted", "warn": "what"}, "privileged:latest"),
+        ({"enforce": "what"}, "restricted:latest"),
+        ({"enforce-version": "v1.30"}, "privileged:latest"),
+        ({"audit": "restricted"}, "privileged:latest"),
+    ],
+)
+def test_warn_follows_enforce(labels, warn):
+    policy, _ = policy_of({f"pod-security.kubernetes.io/{name}": value for name, value in labels.items()})
+    assert str(policy.warn) == warn
+
+
+def test_warn_follows_enforce_but_not_a_laxer_one_than_the_default():
+    defaults = Policy(warn=LevelVersion("restricted", 29))
+    assert str(policy_of({"pod-security.kubernetes.io/enforce": "baseline"}, defaults)[0].warn) == "restricted:v1.29"
+
+
+def test_workloads_are_warned_of_what_is_only_enforced(server):
+    template = {"metadata": {"name": "d"}, "spec": {"template": {"metadata": {}, "spec": {"hostPID": True, "containers": []}}}}
+    r = Request(namespace(server, enforce="baseline"), group="apps", resource="deployments", kind="Deployment", obj=template)
+    r.run()
+    assert r.warnings == ['would violate PodSecurity "baseline:latest": host namespaces (hostPID=true)']
 
 
 def test_updates_that_change_nothing_it_looks_at(server):

@@ -53,7 +53,8 @@ def parse_version(text: str) -> int | None:
 def policy_of(labels: Mapping[str, str] | None, defaults: Policy = NO_DEFAULTS) -> tuple[Policy, list[FieldError]]:
     """The policy and what is wrong with the labels; ``defaults`` are for those that are not there.
 
-    A wrong level enforces the strictest one, audits and warns none; a wrong version is the latest.
+    A wrong level enforces the strictest one, audits and warns none; a wrong version is the latest. Without a level of its own, warn
+    is as strict as enforce.
     """
     if not labels or not any(key.startswith(PREFIX) for key in labels):
         return defaults, []
@@ -73,4 +74,8 @@ def policy_of(labels: Mapping[str, str] | None, defaults: Policy = NO_DEFAULTS) 
                 found.append(field.invalid(f"metadata.labels[{key}]", labels[key], 'must be "latest" or "v1.x"'))
             version = LATEST if said is None else said
         parts.append(LevelVersion(level, version))
-    return Policy(*parts), found
+    enforce, audit, warn = parts
+    # Who says only what is enforced is warned of it, too: of a workload nothing else would tell that its pods will be refused.
+    if PREFIX + "enforce" in labels and PREFIX + "warn" not in labels and STRICTNESS[enforce.level] > STRICTNESS[warn.level]:
+        warn = LevelVersion(enforce.level, warn.version if PREFIX + "warn-version" in labels else enforce.version)
+    return Policy(enforce, audit, warn), found

@@ -192,7 +192,8 @@ def _history(change: _Change) -> list[FieldError]:
         errs.append(field.invalid("status.completionTime", end, "field is immutable"))
     resumes = condition_is(before, "Suspended") and condition_is(now, "Suspended", "False")
     if before.get("startTime") and change.any("startTime") and not resumes and not spec.get("suspend"):
-        errs.append(field.required("status.startTime", "startTime cannot be removed for unsuspended job"))
+        message = "field is immutable for unsuspended job once set"
+        errs.append(field.invalid("status.startTime", now.get("startTime"), message))
     met = condition_is(now, CRITERIA_MET)
     if condition_is(before, CRITERIA_MET) and not met:
         errs.append(_conditions("cannot disable the SuccessCriteriaMet=True condition"))

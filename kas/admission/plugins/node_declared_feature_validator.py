@@ -1,0 +1,94 @@
+"""NodeDeclaredFeatureValidator: a pod on a node is not changed to what needs a feature that the node did not declare.
+
+A kubelet declares in its node's status which features it has (KEP-5328). Three of those kube-apiserver 1.36 knows are about updates, all
+of them about resizing in place; the others are for the scheduler.
+
+Upstream: ``plugin/pkg/admission/nodedeclaredfeatures`` and ``component-helpers/nodedeclaredfeatures``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kas.admission import UPDATE, Attributes
+from kas.config import features
+from kas.informers import Objects
+from kas.kinds.core.resources import amount
+from kas.meta.equality import semantic_equal
+from kas.meta.field import go_quote
+from kas.types.scheme import BUILTIN
+
+Obj = dict[str, Any]
+
+
+def _guaranteed_cpu(new: Obj, old: Obj) -> bool:
+    """The CPU that a container of a Guaranteed pod requests changes."""
+    if (old.get("status") or {}).get("qosClass") != "Guaranteed":
+        return False
+    pairs = zip(_containers(old, "containers"), _containers(new, "containers"), strict=False)
+    return any(_cpu(had) != _cpu(wanted) for had, wanted in pairs)
+
+
+def _pod_level(new: Obj, old: Obj) -> bool:
+    """The resources of the pod as a whole change."""
+    return not _same_resources(new.get("spec") or {}, old.get("spec") or {})
+
+
+def _init_containers(new: Obj, old: Obj) -> bool:
+    """The resources of an init container that is no sidecar change."""
+    pairs = zip(_containers(old, "initContainers"), _containers(new, "initContainers"), strict=False)
+    return any(had.get("restartPolicy") != "Always" and not _same_resources(wanted, had) for had, wanted in pairs)
+
+
+# In the order of their names, which is how they are told.
+NEEDED_BY: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
+    ("GuaranteedQoSPodCPUResize", _guaranteed_cpu),
+    ("InPlacePodLevelResourcesVerticalScaling", _pod_level),
+    ("InPlacePodVerticalScalingInitContainers", _init_containers),
+)
+
+
+def _containers(pod: Obj, kind: str) -> list[Obj]:
+    found: list[Obj] = (pod.get("spec") or {}).get(kind) or []
+    return found
+
+
+def _cpu(container: Obj) -> int:
+    return amount(((container.get("resources") or {}).get("requests") or {}).get("cpu") or "0")
+
+
+def _same_resources(new: Obj, old: Obj) -> bool:
+    return semantic_equal(new.get("resources"), old.get("resources"), BUILTIN.type("core.v1.ResourceRequirements"))
+
+
+class Plugin:
+    """Sees updates and resizes of pods, and asks for their node."""
+
+    name = "NodeDeclaredFeatureValidator"
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def handles(self, a: Attributes) -> bool:
+        """Updates of pods and their resizes."""
+        return a.operation == UPDATE and a.resource == "pods" and not a.group and a.subresource in ("", "resize")
+
+    def validate(self, a: Attributes) -> None:
+        """Refuse an update that the pod's node has to be able to follow and is not."""
+        node_name = (a.obj.get("spec") or {}).get("nodeName")
+        # The generation moves with the spec, so an unchanged one asks for nothing.
+        if not node_name or a.obj["metadata"].get("generation") == a.old["metadata"].get("generation"):
+            return
+        if not features.DEFAULT.enabled("NodeDeclaredFeatures"):
+            return
+        needed = [feature for feature, needs in NEEDED_BY if needs(a.obj, a.old)]
+        if not needed:
+            return
+        node = self._objects.get("", "nodes", "", node_name)
+        if node is None:
+            raise a.forbid(f"node {go_quote(node_name)} not found")
+        declared = (node.get("status") or {}).get("declaredFeatures") or ()
+        missing = [feature for feature in needed if feature not in declared]
+        if missing:
+            raise a.forbid(f"pod update requires features {', '.join(missing)} which are not available on node {go_quote(node_name)}")
