@@ -11,6 +11,8 @@ from kas.store.etcd.rpc.status import Code, RpcError
 
 # Upstream's clientv3 settings (storage/storagebackend/factory/etcd3.go).
 KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30.0, 10.0
+# After which a ping is answered: servers wait for seconds.
+ANSWER_PING_S = 0.2
 # What a peer may leave unread of what it was sent, its own window aside.
 MOST_UNREAD = 32 << 20
 
@@ -19,12 +21,13 @@ class Looped(asyncio.Protocol):
     """Made by ``dial``. A call begins at once and leaves at the end of the loop's turn, with others."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._http2 = loop, Connection()
+        self._loop, self._http2 = loop, Connection(hold_pings=True)
         self._transport: asyncio.Transport
         self._flushing = False
         self._seen = 0
         self._pinged = False
         self._alive: asyncio.TimerHandle | None = None
+        self._answering: asyncio.TimerHandle | None = None  # of pings
         self.greeted: asyncio.Future[None] = loop.create_future()
 
     @property
@@ -103,8 +106,17 @@ class Looped(asyncio.Protocol):
         """Ends the connection and its calls. Idempotent."""
         self._http2.lost("the connection was closed")
         self._transport.close()
-        if self._alive is not None:
-            self._alive.cancel()
+        self._stop_timers()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._alive, self._answering):
+            if timer is not None:
+                timer.cancel()
+
+    def _answer(self) -> None:
+        self._answering = None
+        self._http2.answer_pings()
+        self._flush()
 
     # -- asyncio's
 
@@ -118,13 +130,14 @@ class Looped(asyncio.Protocol):
         self._http2.feed(data)
         if self._http2.ready and not self.greeted.done():
             self.greeted.set_result(None)
+        if self._http2.held and self._answering is None and not self._http2.closed:
+            self._answering = self._loop.call_later(ANSWER_PING_S, self._answer)
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
         self._http2.lost(f"the connection broke off: {exc}" if exc else "the server closed the connection")
-        if self._alive is not None:
-            self._alive.cancel()
+        self._stop_timers()
         if not self.greeted.done():
             self.greeted.set_exception(ConnectionError(self._http2.leaving))
             self.greeted.exception()
