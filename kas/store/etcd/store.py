@@ -169,17 +169,14 @@ class EtcdStore(LMDBStore):
             loop.call_soon_threadsafe(lambda: self._last.append(loop.create_task(client.close())))
         super().close()
 
-    def get(self, key: str, revision: int = 0) -> Record | None:
-        """See the contract; ``TransformError`` also for a value that nobody can decode."""
-        record = super().get(key, revision)
-        if record is None and not revision:
-            try:
-                note = super().get(note_key(key))
-            except KeyTooLong:  # of so long a key none could be made
-                return None
-            if note is not None:
-                raise error_of(key, note)
-        return record
+    def _absent(self, key: str) -> None:
+        """``TransformError`` for a value that nobody can decode."""
+        try:
+            note = self._env.get(note_key(key))
+        except KeyTooLong:  # of so long a key none could be made
+            return
+        if note is not None:
+            raise error_of(key, note)
 
     # -- writes
 

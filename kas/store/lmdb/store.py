@@ -119,7 +119,12 @@ class LMDBStore(Store):
             # Another worker's write can be read a moment before its revision is published (or for longer, when that worker
             # died in between). What has been shown to a client must not be newer than `revision`.
             self.shared.memory.publish(record.revision)
-        return record
+            return record
+        self._absent(key)
+        return None
+
+    def _absent(self, key: str) -> None:
+        """Raises for a key that stands somewhere, and not here."""
 
     def range(
         self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False,
