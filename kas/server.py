@@ -474,7 +474,7 @@ class Server:
         return raw.peer_advertise_ip or o.endpoint_address, int(raw.peer_advertise_port or o.secure_port)
 
     def _peers(self) -> Peers:
-        from kas.aggregator.peers import Peers
+        from kas.aggregator.peers import PeerMetrics, Peers
         from kas.controllers import peerleases
 
         raw = self.options.raw
@@ -482,6 +482,7 @@ class Server:
             self.store, peerleases.PREFIX, peerleases.address_of, self._peer_address(), raw.peer_ca_file,
             (raw.proxy_client_cert_file, raw.proxy_client_key_file), lambda *at: self.documents.serves(*at),
             lambda: self.documents.refresh_discovery(), self._for_one_backend(), "RemoteRequestHeaderUID" in self.features,
+            PeerMetrics(self.metrics),
         )  # fmt: skip
 
     def _custom_handler(self) -> CustomHandler:

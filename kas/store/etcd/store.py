@@ -20,7 +20,7 @@ from kas.store.contract import Store
 from kas.store.errors import Behind, Busy, Compacted, Conflict, Full, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.beside import Beside
-from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, TXN, AsyncClient, Begun, Client, Config, LeaseGone
+from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, STATUS, TXN, AsyncClient, Begun, Client, Config, LeaseGone
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
 from kas.store.etcd.sealing import Sealing
@@ -152,7 +152,8 @@ class EtcdStore(LMDBStore):
         self._fresh: asyncio.Task[int] | None = None  # the round that answers those who wait now
         self._next_fresh: asyncio.Task[int] | None = None
         self._probed_at, self._probe_failed = 0.0, ""
-        self._full = ""
+        self._full, self._size = "", -1
+        self.lease_used_up: Callable[[int], object] = lambda keys: None  # told how many keys a lease has got when the next is made
 
     def close(self) -> None:
         """See the contract; writes that wait for etcd are let go: their outcome is not known."""
@@ -209,7 +210,7 @@ class EtcdStore(LMDBStore):
         """What asks etcd on the loop's thread; made by the first call."""
         if self._called is None:
             client = AsyncClient(self._config)
-            self._called = client, Leases(client, self._config.lease_reuse_s)
+            self._called = client, Leases(client, self._config.lease_reuse_s, used_up=lambda keys: self.lease_used_up(keys))
         return self._called
 
     def _answered(self, write: Write, begun: Begun[pb.TxnResponse], _: asyncio.Future[bytes]) -> None:
@@ -467,6 +468,7 @@ class EtcdStore(LMDBStore):
         try:
             await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
             alarms = (await self._calls()[0].call(ALARM, pb.AlarmRequest(), PROBE_S)).alarms
+            self._size = int((await self._calls()[0].call(STATUS, pb.StatusRequest(), PROBE_S)).dbSize)
             self._full = "database space exceeded" if any(a.alarm == pb.AlarmMember.NOSPACE for a in alarms) else ""
             self._probe_failed = ""
         except StoreError as e:
@@ -488,6 +490,10 @@ class EtcdStore(LMDBStore):
     def full(self) -> str:
         """See the contract: etcd's NOSPACE alarm, as the last probe found it."""
         return self._full
+
+    def size(self) -> tuple[str, int]:
+        """See the contract: what a member told the last probe."""
+        return "etcd", self._size
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:

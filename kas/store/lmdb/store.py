@@ -461,6 +461,11 @@ class LMDBStore(Store):
         kept = s["file_bytes"] - s["free_bytes"] - s["log_bytes"]  # history gives way to what is written
         return OUT_OF_SPACE if kept + _engine.margin(s["limit"]) > s["limit"] else ""
 
+    def size(self) -> tuple[str, int]:
+        """See the contract."""
+        stats = self._env.statistics()
+        return "lmdb", stats["file_bytes"] - stats["free_bytes"]
+
     def statistics(self) -> dict[str, int]:
         """Numbers for metrics and tests: revisions, sizes in bytes, entries, readers, queue and batches."""
         newest, compacted = self._env.revisions()
