@@ -68,6 +68,7 @@ from kas.extensions import NONE, Extensions, Loopback, LoopbackToken, hook_name,
 from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
+from kas.filters.goaway import goaway
 from kas.filters.handler import Chain
 from kas.filters.tracing import traced
 from kas.filters.wait_group import WaitGroup
@@ -132,6 +133,7 @@ class Server:
         if encryption is not None:
             encryption.observed.attach(self.metrics, encryption.reload)
         self.started = self.shutting_down = self.not_accepting = False
+        self._chains: list[Chain] = []
         self.ending: Any = None  # what ends the worker before its time
         self.streams: Streams | None = None  # behind the TLS front, where SPDY is taken
         features.DEFAULT.set(raw.feature_gates)
@@ -503,7 +505,15 @@ class Server:
         endpoint: Handler = self.director
         if self.tracer is not None:
             filters, endpoint = traced(self.tracer, filters, endpoint)
-        return Chain(filters, endpoint, respond.status, translate, self.deadlines, lambda req: respond.late(timed_out()))
+        chain = Chain(filters, endpoint, respond.status, translate, self.deadlines, lambda req: respond.late(timed_out()))
+        self._chains.append(chain)
+        return chain
+
+    def send_away(self) -> None:
+        """From now on whoever gets an answer is asked to connect anew: this server ends, and balancers have had time to see it."""
+        leave = goaway(1.0).after
+        for chain in self._chains if leave is not None else ():
+            chain.also(leave)
 
     def _authority(self) -> Authority:
         from kas.controllers.signing import Authority  # when a certificate is to be signed
