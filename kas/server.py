@@ -68,7 +68,7 @@ from kas.extensions import NONE, Extensions, Loopback, LoopbackToken, hook_name,
 from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
-from kas.filters.goaway import goaway
+from kas.filters.goaway import send_away
 from kas.filters.handler import Chain
 from kas.filters.tracing import traced
 from kas.filters.wait_group import WaitGroup
@@ -511,9 +511,8 @@ class Server:
 
     def send_away(self) -> None:
         """From now on whoever gets an answer is asked to connect anew: this server ends, and balancers have had time to see it."""
-        leave = goaway(1.0).after
-        for chain in self._chains if leave is not None else ():
-            chain.also(leave)
+        for chain in self._chains:
+            chain.also(send_away)
 
     def _authority(self) -> Authority:
         from kas.controllers.signing import Authority  # when a certificate is to be signed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.filters.goaway import goaway
+from kas.filters.goaway import goaway, send_away
 from kas.request.http import Response
 from tests.filters.requests import header, request
 
@@ -41,5 +41,5 @@ def test_who_is_answered_while_the_server_ends_is_sent_away():
         None, None,  # type: ignore[arg-type]  # nothing waits
     )  # fmt: skip
     assert header(chain(request()), b"connection") == []
-    chain.also(goaway(1.0).after)
+    chain.also(send_away)
     assert header(chain(request()), b"connection") == [b"close"]

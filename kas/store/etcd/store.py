@@ -67,9 +67,11 @@ class Reader:
         self.future, self.done, self.cancel = future, future.done, future.cancel
 
     def reached(self) -> None:
+        """See ``Waiter``."""
         self.future.set_result(None)
 
     def late(self) -> None:
+        """See ``Waiter``."""
         self.future.set_exception(Unknown("etcdserver: the replica does not follow"))
 
 
@@ -88,9 +90,11 @@ class Write:
         self.task: asyncio.Task[None] | None = None  # what asks etcd, where that takes more than one question
 
     def done(self) -> bool:
+        """See ``Waiter``."""
         return self not in self._store._writes
 
     def reached(self) -> None:
+        """See ``Waiter``."""
         try:
             self._store._settle(self.ops, self.before, self.answer)
         except Exception as e:  # whoever made the write is told
@@ -101,6 +105,7 @@ class Write:
             self._future.set_result(self.outcome)
 
     def late(self) -> None:
+        """See ``Waiter``."""
         succeeded = self.answer.succeeded
         self.fail(Unknown("etcdserver: committed, but the replica does not follow") if succeeded else Unavailable(TIMED_OUT))
 
@@ -111,6 +116,7 @@ class Write:
             self._future.set_exception(error)
 
     def cancel(self) -> None:
+        """See ``Waiter``."""
         self._future.cancel()
         if self.task is not None:
             self.task.cancel()
