@@ -146,10 +146,9 @@ def begun(config: Config, call: Any, request: Any, within_s: float) -> Any:
         client = AsyncClient(config)
         try:
             await client._reachable(time.monotonic() + within_s)
-            on_its_way = client.begin(call, request, within_s)
-            assert on_its_way is not None
-            await asyncio.wait([on_its_way.stream.waiter])
-            answer = client.ended(on_its_way)
+            over = asyncio.get_running_loop().create_future()
+            assert client.begin(call, request, within_s, over.set_result)
+            answer = client.ended(await over)
             return await client.call(call, request, within_s) if answer is None else answer
         finally:
             await client.close()

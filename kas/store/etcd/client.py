@@ -16,9 +16,9 @@ import itertools
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError
@@ -29,7 +29,7 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.hpack import literal
 from kas.store.etcd.rpc.http2 import Stream
-from kas.store.etcd.rpc.looped import Looped, dial
+from kas.store.etcd.rpc.looped import Looped, answer, dial
 from kas.store.etcd.rpc.status import Code, RpcError
 
 BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0  # between attempts to connect to a server
@@ -404,8 +404,7 @@ def _looked_at(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-@dataclass(frozen=True, slots=True)
-class Begun(Generic[A]):
+class Begun(NamedTuple, Generic[A]):
     """A call on its way: ``at`` which server."""
 
     call: Call[Any, A]
@@ -453,24 +452,27 @@ class AsyncClient:
                 await asyncio.sleep(min(0.05 * attempt, max(0.0, until - time.monotonic())))
         raise AssertionError("unreachable")
 
-    def begin(self, call: Call[Q, A], request: Q, within_s: float) -> Begun[A] | None:
-        """A call that is begun at once, without a task, for who is told by its ``stream.waiter``; None where that is not possible now,
-        and ``call`` is to be asked."""
+    def begin(self, call: Call[Q, A], request: Q, within_s: float, told: Callable[[Begun[A]], None]) -> bool:
+        """Whether a call was begun at once, without a task; where that is not possible now ``call`` is to be asked. When it is over,
+        ``told``, which must not raise, is called."""
         at = self._turn % len(self._reached)
         connection = self._reached[at].usable()
         if connection is None or self._metadata is None:
-            return None
+            return False
         block = self._blocks(self._reached[at].target, call, self._metadata)
         try:
-            return Begun(call, at, connection.begin(block + _deadline(within_s), request.SerializeToString(), within_s))
+            connection.begin(
+                block + _deadline(within_s), request.SerializeToString(), within_s, lambda stream: told(Begun(call, at, stream))
+            )
         except RpcError:  # it has not begun
-            return None
+            return False
+        return True
 
     def ended(self, begun: Begun[A]) -> A | None:
         """The answer of a call that was begun and is over; None when it certainly was not carried out, and may be asked anew by ``call``.
         Raises as ``call`` does."""
         try:
-            return _read(begun.call, begun.stream.waiter.result())
+            return _read(begun.call, answer(begun.stream))
         except RpcError as e:
             if self._config.username and _logged_out(e):
                 self._metadata = None

@@ -204,12 +204,10 @@ class EtcdStore(LMDBStore):
         write = Write(self, ops, outcome, future, self.shared.revision, [self._now(op) for op in ops])
         client = self._calls()[0]
         leased = any(map(lease_of, ops))
-        begun = None if leased else client.begin(TXN, self._transaction(ops, [0] * len(ops)), WRITE_TIMEOUT_S)
+        request = None if leased else self._transaction(ops, [0] * len(ops))
         self._writes.add(write)
-        if begun is None:
+        if request is None or not client.begin(TXN, request, WRITE_TIMEOUT_S, partial(self._answered, write)):
             write.task = loop.create_task(self._ask(write))
-        else:
-            begun.stream.waiter.add_done_callback(partial(self._answered, write, begun))
         return future
 
     def _calls(self) -> tuple[AsyncClient, Leases]:
@@ -219,25 +217,22 @@ class EtcdStore(LMDBStore):
             self._called = client, Leases(client, self._config.lease_reuse_s, used_up=lambda keys: self.lease_used_up(keys))
         return self._called
 
-    def _answered(self, write: Write, begun: Begun[pb.TxnResponse], _: asyncio.Future[bytes]) -> None:
+    def _answered(self, write: Write, begun: Begun[pb.TxnResponse]) -> None:
         try:
             answer = self._calls()[0].ended(begun)
-        except StoreError as e:
+            if answer is not None:
+                self._follow(write, answer)
+            elif not self._closed:
+                write.task = self._require_loop().create_task(self._ask(write))
+        except Exception as e:  # whoever made the write is told, not the connection
             write.fail(e)
-            return
-        if answer is not None:
-            self._follow(write, answer)
-        elif not self._closed:
-            write.task = self._require_loop().create_task(self._ask(write))
 
     async def _ask(self, write: Write) -> None:
         """Where there are leases to be had first, or a server to be found."""
         try:
-            answer = await self._carry_out(write.ops)
+            self._follow(write, await self._carry_out(write.ops))
         except Exception as e:  # whoever made the write is told
             write.fail(e)
-        else:
-            self._follow(write, answer)
 
     async def _carry_out(self, ops: list[Op]) -> pb.TxnResponse:
         client, shared_leases = self._calls()
@@ -251,12 +246,8 @@ class EtcdStore(LMDBStore):
             return await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
 
     def _follow(self, write: Write, answer: pb.TxnResponse) -> None:
-        """etcd has answered: the write ends when the replica has its revision."""
-        try:
-            _went_on(write.had, write.ops, answer)
-        except StoreError as e:
-            write.fail(e)
-            return
+        """etcd has answered: the write ends when the replica has its revision. Raises ``StoreError``."""
+        _went_on(write.had, write.ops, answer)
         write.answer = answer
         if not self._wait(answer.header.revision, write):
             write.reached()
@@ -299,7 +290,8 @@ class EtcdStore(LMDBStore):
                 txn.compare.add(target=pb.Compare.VERSION, result=pb.Compare.GREATER, key=key, version=0)
             if op.draft is not None:
                 value = self._sealing.seal(op.key, self._values.encode(op.key, op.draft))
-                txn.success.add().request_put.CopyFrom(pb.PutRequest(key=key, value=value, lease=lease))
+                put = txn.success.add().request_put
+                put.key, put.value, put.lease = key, value, lease
             elif not op.check:
                 txn.success.add().request_delete_range.key = key
             found = txn.failure.add().request_range

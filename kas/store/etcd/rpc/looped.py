@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import cast
 
 from kas.store.etcd.rpc.http2 import Connection, Stream
@@ -15,6 +16,15 @@ KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30.0, 10.0
 ANSWER_PING_S = 0.2
 # What a peer may leave unread of what it was sent, its own window aside.
 MOST_UNREAD = 32 << 20
+
+
+def answer(stream: Stream) -> bytes:
+    """The message that answered a call that is over. Raises ``RpcError``."""
+    if stream.error is not None:
+        raise stream.error
+    if len(stream.messages) != 1:
+        raise RpcError(Code.INTERNAL, "an answer without a message")
+    return stream.messages[0]
 
 
 class Looped(asyncio.Protocol):
@@ -35,11 +45,11 @@ class Looped(asyncio.Protocol):
         """Whether calls may begin."""
         return not self._http2.leaving
 
-    def begin(self, block: bytes, message: bytes, within_s: float) -> Stream:
+    def begin(self, block: bytes, message: bytes, within_s: float, told: Callable[[Stream], None] | None = None) -> Stream:
         """A call, whose ``waiter`` gets the message that answers, or ``RpcError``. Raises ``RpcError``, too. Who does not wait to the end
-        says ``leave``."""
+        says ``leave``. ``told``, which must not raise, is called instead of a waiter when the call is over; ``answer`` says how."""
         stream = self._http2.open(block, message, ended=self._ended)
-        stream.waiter = self._loop.create_future()
+        stream.waiter = self._loop.create_future() if told is None else told
         stream.timer = self._loop.call_later(within_s, self._late, stream)
         if not self._flushing:
             self._flushing = True
@@ -51,15 +61,14 @@ class Looped(asyncio.Protocol):
 
     def _ended(self, stream: Stream) -> None:
         stream.timer.cancel()
-        waiter: asyncio.Future[bytes] = stream.waiter
-        if waiter.done():
-            return
-        if stream.error is not None:
-            waiter.set_exception(stream.error)
-        elif len(stream.messages) == 1:
-            waiter.set_result(stream.messages[0])
-        else:
-            waiter.set_exception(RpcError(Code.INTERNAL, "an answer without a message"))
+        waiter: asyncio.Future[bytes] | Callable[[Stream], None] = stream.waiter
+        if not isinstance(waiter, asyncio.Future):
+            waiter(stream)
+        elif not waiter.done():
+            try:
+                waiter.set_result(answer(stream))
+            except RpcError as e:
+                waiter.set_exception(e)
 
     def leave(self, stream: Stream) -> None:
         """Nobody waits any more. The server is told to give up what it has not begun."""
