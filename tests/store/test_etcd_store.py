@@ -626,24 +626,6 @@ def test_a_watch_on_a_server_that_hangs_goes_on_at_another(tmp_path: Path) -> No
             server.stop()
 
 
-def test_a_watch_that_says_nonsense_is_left(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Nonsense:
-        """A stream of messages that are none."""
-
-        send = cancel = close = staticmethod(lambda *_: None)
-
-        def __iter__(self) -> Iterator[list[bytes]]:
-            yield [b"\xff" * 20]
-
-    said, really = [], server.client.watch
-    monkeypatch.setattr(server.client, "watch", lambda request: said.append(1) or Nonsense() if len(said) < 2 else really(request))
-    until(lambda: server.replicator._stream).cancel()
-    until(lambda: len(said) == 2)
-    outside(etcd, put_of("/registry/x/1"))
-    until(lambda: server.store.get("/registry/x/1") is not None, 30.0)
-    assert server.failed == []
-
-
 def _put_through(members: list[Etcd], key: str) -> bool:
     for member in members:
         try:
