@@ -119,6 +119,13 @@ class Caller:
                 self.again += 1
         raise AssertionError("unreachable")
 
+    def newest(self) -> int:
+        """The revision of a list."""
+        self._connection.request("GET", CONFIG_MAPS, headers={"Authorization": f"Bearer {TOKEN}"})
+        revision = int(json.loads(self._connection.getresponse().read())["metadata"]["resourceVersion"])
+        self._connection.close()
+        return revision
+
     def watch(self, after: int) -> Iterator[dict[str, Any]]:
         """The events of one watch, until it ends."""
         self._connection.request(
@@ -145,7 +152,7 @@ class Load:
         self.failed: list[BaseException] = []
         self.made: list[str] = []
         self.seen: list[str] = []
-        self.again = 0
+        self.again, self._began = 0, Caller(port, ca).newest()  # before it the replicas of servers that began later do not reach back
         self._threads = [threading.Thread(target=self._guarded, args=(self._write, i)) for i in range(3)]
         self._watcher = threading.Thread(target=self._guarded, args=(self._watch, 0), daemon=True)
         for thread in (*self._threads, self._watcher):
@@ -175,7 +182,7 @@ class Load:
             self.statuses["PUT", call("PUT", f"{CONFIG_MAPS}/{name}", {"metadata": meta, "data": {"i": str(i)}})] += 1
 
     def _watch(self, _: int) -> None:
-        after = 1
+        after = self._began
         while True:
             for event in Caller(self._port, self._ca).watch(after):
                 meta = event["object"]["metadata"]
