@@ -4,8 +4,9 @@
 
 For each row and side: requests a second, CPU a request of kas (all processes) and of etcd, p50 and p99. ``ratio`` is the CPU of kas on etcd
 by that on LMDB; where both run the same code it is the noise of the machine. Then: a call through the client for etcd beside one through
-grpcio (a transaction that creates 1.5 kB; CPU of the caller, and how long it took without kas); and when a watcher of another kas server
-sees a change, counted from etcd's answer to who made it. The load, CPU 0 for kas and ``scaled`` are those of ``end_to_end.py``.
+grpcio (a transaction that creates 1.5 kB; CPU of the caller, and how long it took without kas); when a watcher of another kas server
+sees a change, counted from etcd's answer to who made it; and what three servers that are watched cost beside one (``--only spread``).
+The load, CPU 0 for kas and ``scaled`` are those of ``end_to_end.py``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import asyncio
 import http.client
 import json
 import ssl
+import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -191,6 +194,69 @@ def seen(etcd: Etcd, other: KasServer, changes: int) -> None:
     print(f"a change is seen on another server after p50 {took[len(took) // 2]:.2f} ms, p99 {took[int(len(took) * 0.99)]:.2f} ms")
 
 
+class Watching:
+    """Watchers of several servers, in this process; ``lines`` is how many events have come."""
+
+    def __init__(self) -> None:
+        self.lines, self._writers, self._wanted, self._come = 0, [], 0, asyncio.Event()
+
+    async def open(self, server: KasServer, n: int) -> None:
+        context = ssl.create_default_context(cafile=server.ca)
+        for _ in range(n):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+            head = f"GET {WATCH}&resourceVersion=0 HTTP/1.1\r\nHost: kas\r\nAuthorization: Bearer {server.token}\r\n\r\n"
+            writer.write(head.encode())
+            self._writers.append((writer, asyncio.create_task(self._read(reader))))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while chunk := await reader.read(1 << 16):
+            self.lines += chunk.count(b'"type":"MODIFIED"')
+            if self.lines >= self._wanted:
+                self._come.set()
+
+    def begin(self, wanted: int) -> None:
+        self.lines, self._wanted = 0, wanted
+        self._come.clear()
+
+    async def come(self) -> None:
+        await self._come.wait()
+
+    async def close(self) -> None:
+        for writer, task in self._writers:
+            task.cancel()
+            writer.close()
+        self._writers.clear()
+
+
+async def spread(etcd: Etcd, servers: list[KasServer], watchers: int, changes: int, rounds: int) -> None:
+    """What an event costs a server that alone is watched, and what it costs each of several that are watched as much. A ConfigMap is
+    written straight into etcd, 50 times a second."""
+    client = AsyncClient(etcd.config)
+    key = b"/registry/configmaps/bench/one"
+    value = (await client.call(RANGE, pb.RangeRequest(key=key))).kvs[0].value
+    cost: dict[int, list[float]] = {1: [], len(servers): []}
+    for i in range(2 * rounds):
+        watched = servers[:1] if not i % 2 else servers
+        watching = Watching()
+        for server in watched:
+            await watching.open(server, watchers)
+        await asyncio.sleep(1.0)
+        watching.begin(changes * watchers * len(watched))
+        before = [cpu_s(server.pid) for server in watched]
+        for j in range(changes):
+            await client.call(PUT, pb.PutRequest(key=key, value=value.replace(b"x" * 8, b"%08d" % (i * changes + j), 1)))
+            await asyncio.sleep(0.02)
+        await watching.come()
+        cost[len(watched)] += [1e6 * (cpu_s(s.pid) - b) / (changes * watchers) for s, b in zip(watched, before, strict=True)]
+        await watching.close()
+    await client.close()
+    one, several = (statistics.median(cost[n]) for n in (1, len(servers)))
+    print(
+        f"an event of {watchers} watchers costs a server that alone is watched {one:.1f} µs, each of {len(servers)} {several:.1f} µs:"
+        f" they carry {len(servers) * one / several:.2f} times the watchers of one"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each row")
@@ -212,6 +278,12 @@ def main() -> int:
                 with KasServer(here / "etcd", *flags), KasServer(here / "other", *flags) as other:
                     time.sleep(3)
                     seen(etcd, other, 300)
+            if not args.only or "spread" in args.only.split(","):
+                with ExitStack() as stack:
+                    servers = [stack.enter_context(KasServer(here / name, *flags)) for name in ("etcd", "two", "three")]
+                    time.sleep(3)
+                    asyncio.run(spread(etcd, servers, 100, 200, args.rounds))
+            if not args.only:
                 Calls(etcd).show(args.seconds, args.rounds)
     return 0
 

@@ -78,6 +78,7 @@ from kas.extensions import NONE, Extensions, Loopback, LoopbackToken, hook_name,
 from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
+from kas.filters.goaway import send_away
 from kas.filters.handler import Chain
 from kas.filters.tracing import traced
 from kas.filters.wait_group import WaitGroup
@@ -142,6 +143,7 @@ class Server:
         if encryption is not None:
             encryption.observed.attach(self.metrics, encryption.reload)
         self.started = self.shutting_down = self.not_accepting = False
+        self._chains: list[Chain] = []
         self.ending: Any = None  # what ends the worker before its time
         self.streams: Streams | None = None  # behind the TLS front, where SPDY is taken
         features.DEFAULT.set(raw.feature_gates)
@@ -490,7 +492,7 @@ class Server:
         return raw.peer_advertise_ip or o.endpoint_address, int(raw.peer_advertise_port or o.secure_port)
 
     def _peers(self) -> Peers:
-        from kas.aggregator.peers import Peers
+        from kas.aggregator.peers import PeerMetrics, Peers
         from kas.controllers import peerleases
 
         raw = self.options.raw
@@ -498,6 +500,7 @@ class Server:
             self.store, peerleases.PREFIX, peerleases.address_of, self._peer_address(), raw.peer_ca_file,
             (raw.proxy_client_cert_file, raw.proxy_client_key_file), lambda *at: self.documents.serves(*at),
             lambda: self.documents.refresh_discovery(), self._for_one_backend(), "RemoteRequestHeaderUID" in self.features,
+            PeerMetrics(self.metrics),
         )  # fmt: skip
 
     def _custom_handler(self) -> CustomHandler:
@@ -518,7 +521,14 @@ class Server:
         endpoint: Handler = self.director
         if self.tracer is not None:
             filters, endpoint = traced(self.tracer, filters, endpoint)
-        return Chain(filters, endpoint, respond.status, translate, self.deadlines, lambda req: respond.late(timed_out()))
+        chain = Chain(filters, endpoint, respond.status, translate, self.deadlines, lambda req: respond.late(timed_out()))
+        self._chains.append(chain)
+        return chain
+
+    def send_away(self) -> None:
+        """From now on whoever gets an answer is asked to connect anew: this server ends, and balancers have had time to see it."""
+        for chain in self._chains:
+            chain.also(send_away)
 
     def _authority(self) -> Authority:
         from kas.controllers.signing import Authority  # when a certificate is to be signed

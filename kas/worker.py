@@ -258,7 +258,9 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     log.info("shutdown initiated")
     await runner.end(PEER_LEASE)  # what is passed on to this server comes to an end while it still serves
     if raw.shutdown_delay_duration:
-        await asyncio.sleep(raw.shutdown_delay_duration)
+        await asyncio.sleep(raw.shutdown_delay_duration / 2)
+        server.send_away()
+        await asyncio.sleep(raw.shutdown_delay_duration / 2)
     with contextlib.suppress(ValueError):  # logged; the server ends all the same
         await _run_hooks(server, server.extensions.pre_shutdown, lambda name: None)
     server.not_accepting = True

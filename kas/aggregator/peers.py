@@ -13,7 +13,7 @@ import base64
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,12 @@ from kas.client.services import Address
 from kas.endpoints.discovery import Version, aggregated_resources
 from kas.informers import Source
 from kas.informers.reflector import Reflector
-from kas.meta.errors import service_unavailable
+from kas.meta.errors import ApiError, service_unavailable
 from kas.meta.stored import object_of
-from kas.request.http import Request, Result
+from kas.observe.metrics import Registry as Metrics
+from kas.request.http import Request, Response, Result
+from kas.request.requestinfo import RequestInfo
+from kas.request.websocket import Upgrade
 from kas.store import Event, Record
 from kas.types.scheme import BUILTIN
 
@@ -66,6 +69,43 @@ class _Fixed:
         return self._address
 
 
+class PeerMetrics:
+    """Upstream's families about requests that peers answer."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        at = ("group", "version", "resource")
+        self._rerouted = metrics.counter(
+            "apiserver_rerouted_request_total",
+            "Total number of requests that were proxied to a peer kube-apiserver because the local apiserver was not capable of serving "
+            "it, broken down by 'group', 'version', and 'resource' indicating the GVR of the request. If all three are empty (\"\"), the "
+            "request is a discovery request.", ("code", *at),
+        )  # fmt: skip
+        self._failed = metrics.counter(
+            "apiserver_peer_proxy_errors_total",
+            "Total number of errors encountered while proxying requests to a peer kube apiserver", ("type", *at),
+        )  # fmt: skip
+        self._unknown = metrics.counter(
+            "apiserver_peer_discovery_sync_errors_total",
+            "Total number of errors encountered while syncing discovery information from a peer kube-apiserver", ("type",),
+        )  # fmt: skip
+
+    def answered(self, info: RequestInfo, code: int) -> None:
+        """A peer answered with this status, or it could not be asked."""
+        self._rerouted.inc((str(code), info.api_group, info.api_version, info.resource))
+
+    def nowhere(self, info: RequestInfo) -> None:
+        """No server is known to be where the one that serves it was."""
+        self._failed.inc(("endpoint_resolution", info.api_group, info.api_version, info.resource))
+
+    def no_address(self) -> None:
+        """A server does not say where it is."""
+        self._unknown.inc(("hostport_resolution",))
+
+    def no_discovery(self) -> None:
+        """A server did not say what it serves."""
+        self._unknown.inc(("fetch_discovery",))
+
+
 class Peers:
     """Follows the keys below ``root`` of ``source``. ``own()`` is this server's address, ``address_of(obj)`` that which a key's object
     names; ``served(group, version, resource)`` whether it is served here; ``changed()`` is called when what discovery shows may have;
@@ -74,8 +114,9 @@ class Peers:
     def __init__(
         self, source: Source, root: str, address_of: Callable[[dict[str, Any]], Address | None], own: Address, ca_file: str,
         certificate: tuple[str, str], served: Callable[[str, str, str], bool], changed: Callable[[], None], most: int, with_uid: bool,
-        clock: Callable[[], float] = time.monotonic,
+        metrics: PeerMetrics, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
+        self._metrics = metrics
         self._root, self._address_of, self._own, self._served, self._changed = root, address_of, own, served, changed
         self._most, self._with_uid, self._clock = most, with_uid, clock
         self._ca = base64.b64encode(Path(ca_file).read_bytes()).decode()
@@ -109,11 +150,25 @@ class Peers:
         there = [peer for peer in serving if peer.address is not None]
         if there:
             peer = random.choice(there)
-            return peer.proxy.handle(peer.service, req)
+            answer = peer.proxy.handle(peer.service, req)
+            if isinstance(answer, Response):
+                self._metrics.answered(info, answer.status)
+                return answer
+            return self._counted(info, answer)
         now = self._clock()
         if all(now - peer.gone_at > REMEMBERED_S for peer in serving):
             return None
+        self._metrics.nowhere(info)
         raise service_unavailable(NOWHERE)
+
+    async def _counted(self, info: RequestInfo, answer: Awaitable[Response]) -> Response:
+        try:
+            response = await answer
+        except ApiError as e:
+            self._metrics.answered(info, e.code)
+            raise
+        self._metrics.answered(info, 101 if isinstance(response, Upgrade) else response.status)
+        return response
 
     # -- who there is
 
@@ -153,6 +208,8 @@ class Peers:
     def _met(self, record: Record) -> None:
         name, obj = record.key[len(self._root) :], object_of(record)
         address, uid = self._address_of(obj), obj["metadata"].get("uid") or ""
+        if address is None:
+            self._metrics.no_address()
         if address is None or address == self._own:
             return
         known = self._peers.get(name)
@@ -184,6 +241,7 @@ class Peers:
                 break
             except (BackendError, ValueError) as e:
                 log.info("discovery of the API server %s: %s", name, e)
+                self._metrics.no_discovery()
                 if peer.address is None:
                     return
                 await asyncio.sleep(AGAIN_S)

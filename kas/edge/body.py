@@ -140,9 +140,12 @@ class Inlet:
                 continue
             # Handed on at once, as nearly every body is one piece: nobody else receives while somebody reads, so none lies before it.
             piece: bytes = message.get("body", b"")
-            self.ended = self._arrived = not message.get("more_body")
+            self._taken += len(piece)
+            # granian says that there is no more in a message of its own, which costs another change of threads. HTTP/1 says it by the
+            # length; a stream of HTTP/2 is better answered after its end, or the server resets it.
+            whole = self._taken == self.length and not self.multiplexed
+            self.ended = self._arrived = whole or not message.get("more_body")
             if piece or self.ended:
-                self._taken += len(piece)
                 return piece
         piece = self._pieces.pop(0) if self._pieces else b""
         self._ahead -= len(piece)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, runtime_checkable
+
 from kas.config import features
 from kas.endpoints.documents import version_info
 from kas.endpoints.watch import Watches
@@ -15,6 +19,15 @@ BUILD_LABELS = {
     "build_date": "buildDate", "compiler": "compiler", "git_commit": "gitCommit", "git_tree_state": "gitTreeState",
     "git_version": "gitVersion", "go_version": "goVersion", "major": "major", "minor": "minor", "platform": "platform",
 }  # fmt: skip
+
+OF_LEASES = (10, 50, 100, 500, 1000, 2500, 5000)
+
+
+@runtime_checkable
+class Leasing(Protocol):
+    """A store whose keys share leases, and that tells how many keys a lease got."""
+
+    lease_used_up: Callable[[int], object]
 
 
 class Inventory:
@@ -54,6 +67,11 @@ class Inventory:
         )  # fmt: skip
         build.set(tuple(info[name] for name in BUILD_LABELS.values()), 1.0)
         self._disabled = metrics.add(Counter("disabled_metrics_total", "The count of disabled metrics.", shared=False))
+        leases = [part for part in registries.store.parts() if isinstance(part, Leasing)]
+        if leases:
+            of_leases = metrics.histogram("etcd_lease_object_counts", "Number of objects attached to a single etcd lease.", (), OF_LEASES)
+            for part in leases:
+                part.lease_used_up = partial(of_leases.observe, ())
         gauge("kas_cache_bytes", "Bytes that a cache of this name holds at most, in all workers.", ("name",))
         gauge("kas_cache_budget_bytes", "Bytes that a cache of this name may hold, in all workers.", ("name",))
 
@@ -68,8 +86,10 @@ class Inventory:
         if not self._first:
             return
         store = self._registries.store
-        stats = store.statistics()
-        value("apiserver_storage_size_bytes", ("lmdb-0",), stats["file_bytes"] - stats["free_bytes"])
+        for i, part in enumerate(store.parts()):
+            kind, size = part.size()
+            if size >= 0:
+                value("apiserver_storage_size_bytes", (f"{kind}-{i}",), size)
         for (group, resource), registry in self._registries.by_resource():
             count = store.count(registry.root)
             value("apiserver_resource_objects", (group, resource), count)

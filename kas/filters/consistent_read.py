@@ -71,12 +71,14 @@ def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
         info = req.info
         if not info.is_resource_request:
             return None
+        given = req.params.get("resourceVersion") if info.verb in READS else ""
+        if given == "0" and (info.verb != "list" or "continue" not in req.params):
+            return None
         part = part_of(info)
         of_the_past = info.verb == "list" and ("continue" in req.params or req.params.get("resourceVersionMatch") == "Exact")
         if of_the_past and beside is not None and beside.past(req):
             return elsewhere(req, beside)
         if info.verb in READS:
-            given = req.params.get("resourceVersion")
             if given and not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) > part.revision):
                 return None
         elif info.verb in WRITES and info.subresource in ("", "status") and info.api_group not in REVIEWS and "dryRun" not in req.params:

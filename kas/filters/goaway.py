@@ -18,11 +18,17 @@ def goaway(chance: float) -> Filter:
         return Filter("goaway")
 
     def after(req: Request, resp: Response) -> None:
-        if req.long_running or random() >= chance:
-            return
-        if req.http_version.startswith("1"):
-            resp.headers.append((b"connection", b"close"))
-        elif req.peer is not None:
-            req.peer.leave()
+        if random() < chance:
+            send_away(req, resp)
 
     return Filter("goaway", None, after)
+
+
+def send_away(req: Request, resp: Response) -> None:
+    """Ask a client to connect anew, with its answer."""
+    if req.long_running:
+        return
+    if req.http_version.startswith("1"):
+        resp.headers.append((b"connection", b"close"))
+    elif req.peer is not None:
+        req.peer.leave()

@@ -58,6 +58,10 @@ class Chain:
         self._endpoint, self._refuse, self._translate = endpoint, refuse, translate
         self._deadlines, self._timed_out = deadlines, timed_out
 
+    def also(self, after: After) -> None:
+        """From now on ``after`` sees every answer, behind all others."""
+        self._after = (*self._after, after)
+
     def __call__(self, req: Request) -> Result:
         steps = iter(self._before)
         try:

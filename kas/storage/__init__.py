@@ -3,6 +3,7 @@
     migrate   writes everything again as it would be written today   places     what can be read or filled; lmdbplace, etcdplace, imageplace
     copying   from one place to another, online                      snapshots  files that hold a place at one revision
     checking  whether what is stored is whole                        command    command lines, places by name
+    parts     several clusters as one place
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ USAGE = """usage: kas storage <command>
 
 kas storage <command> --help tells more.
 """
-COPY = """usage: kas storage copy --from PLACE --to PLACE [--prefix=/registry] [flags of kas serve]
+COPY = """usage: kas storage copy --from PLACE --to PLACE [--prefix=/registry] [--from-overrides=…] [--to-overrides=…] [flags of kas serve]
 
 PLACE is lmdb:DIR, the --data-dir of a server, or etcd:URL,URL. Copies all objects while servers write to the source: everything at one
 revision, then what happened since, until little does; then both sides are read again and compared by a digest over keys and values. A
@@ -32,13 +33,16 @@ etcd's, and every client has to list anew. What is left of a lease stays. Values
 Certificates, tokens and keys in --data-dir are not objects: copy them by hand.
 
   --from, --to          the places
+  --from-overrides, --to-overrides
+                        clusters of etcd that keep some of the place's resources, as --etcd-servers-overrides names them:
+                        /events#http://10.0.0.9:2379;http://10.0.0.10:2379
   --prefix              prefix of the keys in etcd
   --etcd-cafile, --etcd-certfile, --etcd-keyfile
                         how etcd is reached, for both sides
   --encryption-provider-config
                         how values are opened, and sealed again; between two etcds sealed values may stay as they are without it
 """
-CHECK = """usage: kas storage check --from PLACE [--prefix=/registry] [flags of kas serve]
+CHECK = """usage: kas storage check --from PLACE [--from-overrides=…] [--prefix=/registry] [flags of kas serve]
 
 Reads everything in lmdb:DIR or etcd:URL,URL as of one revision, while servers may run, and lists on standard output what is wrong: a value
 that cannot be read or opened, an object at a key that is not its own; in LMDB also labels, fields and protobuf that do not fit the object,
@@ -65,18 +69,12 @@ def main(args: Sequence[str]) -> int:
 
 def _copy(args: list[str]) -> int:
     from kas.storage import command
-    from kas.storage.copying import Copied, Copy, Progress
 
-    a = command.arguments(args, ("from", "to"))
+    a = command.arguments(args, ("from", "to", "from-overrides", "to-overrides"))
     command.begin()
-
-    def run(shown: Progress) -> Copied:
-        with closing(command.source_of(a)) as source, closing(command.target_of(a)) as target:
-            return Copy(source, target, shown).run()
-
-    with command.progress() as shown:
-        done = run(shown)
-    return told(done, a.own["to"])
+    with command.progress() as shown, closing(command.source_of(a)) as source:
+        done = command.copy_all(source, a, shown)
+    return max(told(each, a.own["to"]) for each in done)
 
 
 def told(done, target: str) -> int:
@@ -99,7 +97,7 @@ def _check(args: list[str]) -> int:
     from kas.storage import command
     from kas.storage.checking import check
 
-    a = command.arguments(args, ("from",))
+    a = command.arguments(args, ("from", "from-overrides"))
     command.begin()
     with closing(command.source_of(a)) as source:
         found = check(source)

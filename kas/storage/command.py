@@ -6,14 +6,16 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from kas import kinds
-from kas.config import features
+from kas.config import features, overrides
 from kas.config.options import Completed, complete, read
 from kas.preflight import preflight
-from kas.storage.places import Refused
+from kas.storage.copying import Copied, Copy, Progress
+from kas.storage.parts import Joined, Part, Prefixes
+from kas.storage.places import Refused, Source
 from kas.store.errors import StoreError
 from kas.store.etcd.layout import Keys
 from kas.store.transform import Transformers
@@ -82,6 +84,8 @@ def arguments(args: Sequence[str], own: Sequence[str], words: int = 0) -> Argume
     if len(plain) > words:
         errors.append(f"unexpected argument {plain[words]}")
     options, wrong = read(rest)
+    if options.etcd_servers_overrides:
+        errors.append("--etcd-servers-overrides: each place is named by itself, its other clusters by --from-overrides or --to-overrides")
     errors += wrong + preflight(options)
     if errors:
         raise Usage("\n".join(errors))
@@ -117,11 +121,35 @@ def etcd_place(a: Arguments, urls: str):
     return EtcdPlace(config, Keys(a.options.raw.etcd_prefix), a.transformers())
 
 
+def others_of(a: Arguments, flag: str) -> list[tuple[str, Prefixes]]:
+    """The clusters that ``--from-overrides`` or ``--to-overrides`` names for a place, by their URLs, and the prefixes of what they keep.
+    Raises ``Usage``."""
+    given = [value for value in a.own.get(f"{flag}-overrides", "").split(",") if value]
+    if not given:
+        return []
+    kind, where = split(a.own.get(flag, ""), flag)
+    wrong = [f"--{flag}-overrides: {why.partition(' ')[2]}" for why in overrides.mistakes(given)]
+    if kind != "etcd":
+        wrong.append(f"--{flag}-overrides: only etcd has other clusters")
+    if wrong:
+        raise Usage("\n".join(wrong))
+    from kas.replicator import kept_below  # with what the extra kas[etcd] needs
+
+    found = []
+    for other in overrides.overrides(given, where.split(",")):
+        prefixes = kept_below(other)
+        if not prefixes:
+            raise Usage(f"--{flag}-overrides: {' '.join('/'.join(pair) for pair in other.resources)}: no resource that is compiled in")
+        found.append((",".join(other.servers), tuple(prefixes)))
+    return found
+
+
 def source_of(a: Arguments, flag: str = "from"):
     """The place to read. Raises ``Usage``, ``StoreError``."""
     kind, where = split(a.own.get(flag, ""), flag)
+    others = others_of(a, flag)
     if kind == "etcd":
-        return etcd_place(a, where)
+        return Joined(etcd_place(a, where), [(etcd_place(a, o), kept) for o, kept in others]) if others else etcd_place(a, where)
     from kas.storage.lmdbplace import LMDBSource
 
     return LMDBSource(Path(where).expanduser() / "store", f"lmdb:{where}", a.options.store_max_size, a.transformers())
@@ -135,6 +163,18 @@ def target_of(a: Arguments, flag: str = "to"):
     from kas.storage.lmdbplace import LMDBTarget
 
     return LMDBTarget(Path(where).expanduser().absolute(), a.options.store_max_size, a.transformers())
+
+
+def copy_all(source: Source, a: Arguments, shown: Progress) -> list[Copied]:
+    """Copies to the place of ``--to``: to each of its clusters what it keeps. Raises ``Usage``, ``StoreError``."""
+    others = others_of(a, "to")
+    kept = tuple(prefix for _, prefixes in others for prefix in prefixes)
+    with closing(target_of(a)) as target:
+        done = [Copy(Part(source, kept, False) if others else source, target, shown).run()]
+    for urls, prefixes in others:
+        with closing(etcd_place(a, urls)) as target:
+            done.append(Copy(Part(source, prefixes, True), target, shown).run())
+    return done
 
 
 def begin() -> None:

@@ -15,17 +15,15 @@ from kas.storage.command import (
     EXIT_FAILED,
     EXIT_USAGE,
     Arguments,
-    Shown,
     Usage,
     arguments,
     begin,
+    copy_all,
     etcd_place,
     exit_code,
     progress,
     split,
-    target_of,
 )
-from kas.storage.copying import Copy
 from kas.storage.imageplace import ImageSource
 from kas.storage.places import Refused
 from kas.storage.snapshots import ETCD, LMDB, Status, bumped, kind_of, lmdb_pieces, lmdb_status, restore_lmdb, save, unpacked
@@ -48,6 +46,9 @@ saw later ones list anew instead of missing what happens next. Leases from etcd 
 revisions use etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted. Certificates, tokens and keys in --data-dir are
 not in a snapshot.
 
+A file is of one cluster: what --etcd-servers-overrides keeps in another one is saved from there, to a file of its own.
+
+  --to-overrides               clusters of etcd that get some of the resources, as --etcd-servers-overrides names them
   --prefix                     prefix of the keys in etcd (/registry)
   --etcd-cafile, --etcd-certfile, --etcd-keyfile
                                how etcd is reached
@@ -89,7 +90,7 @@ def _save(args: list[str]) -> int:
 
 
 def _restore(args: list[str]) -> int:
-    path, a = _file(args, ("to", "bump-revision"))
+    path, a = _file(args, ("to", "to-overrides", "bump-revision"))
     to, where = split(a.own.get("to", ""), "to")
     try:
         bump = int(a.own.get("bump-revision", BUMP))
@@ -103,17 +104,12 @@ def _restore(args: list[str]) -> int:
         return 0
     begin()
     with progress() as shown, _opened(path, a) as source:
-        done = _copied(source, a, shown)
-    code = told(done, a.own["to"])
-    if to == LMDB and done.verified:
+        done = copy_all(source, a, shown)
+    code = max(told(each, a.own["to"]) for each in done)
+    if to == LMDB and done[0].verified:
         revision = bumped(Path(where).expanduser() / "store", bump, a.options.store_max_size)
         print(f"restored; the store goes on at revision {revision}")
     return code
-
-
-def _copied(source: Any, a: Arguments, shown: Shown):
-    with closing(target_of(a)) as target:
-        return Copy(source, target, shown).run()
 
 
 def _opened(path: Path, a: Arguments) -> AbstractContextManager[Any]:

@@ -173,6 +173,10 @@ class Store(Protocol):
         """Forgets history beyond an age in seconds or a size in bytes; returns the compacted revision. For the leading worker. Blocks."""
         ...
 
+    def size(self) -> tuple[str, int]:
+        """What keeps the objects, "lmdb" or "etcd", and how many bytes of its file they take; -1 while that is not known."""
+        ...
+
     def statistics(self) -> dict[str, int]:
         """Numbers for metrics and health; at least ``revision``, ``compacted_revision``, ``entries``, ``queued``, ``batches``,
         ``operations``, ``watchers``, ``watchers_fallen_behind`` and ``hub_revision``. Costs a transaction."""

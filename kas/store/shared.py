@@ -20,13 +20,14 @@ from kas.store._engine import SharedMemory, shared_size
 class Shared:
     """One worker's (or the supervisor's) handle. ``memory`` has the counters (``enter``, ``leave``, ``in_flight``, ``reap``)."""
 
-    __slots__ = ("_map", "_memory_fd", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
+    __slots__ = ("_map", "_memory_fd", "_pipes", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
 
     def __init__(self, memory_fd: int, wake: list[tuple[int, int]], index: int) -> None:
         workers = max(1, len(wake))
         self._map = mmap.mmap(memory_fd, shared_size(workers)) if memory_fd >= 0 else mmap.mmap(-1, shared_size(workers))
         self._memory_fd = memory_fd
         self._wake = wake
+        self._pipes = any(r != w for r, w in wake)
         self.memory = SharedMemory(self._map, workers, index)
         self.fds: tuple[int, ...] = tuple({fd for fd in (memory_fd, *(fd for pair in wake for fd in pair)) if fd >= 0})
         self.spec = f"{memory_fd}:" + ",".join(f"{r}/{w}" for r, w in wake)
@@ -101,9 +102,9 @@ class Shared:
     def drain(self) -> None:
         """Takes the wake-ups that have come in; call it before looking at the revision."""
         with contextlib.suppress(BlockingIOError):
-            # One read empties an eventfd; a pipe may hold more than one buffer, and its next read raises.
-            while os.read(self.wake_fd, 4096):
-                pass
+            os.read(self.wake_fd, 8)
+            while self._pipes:  # one read empties an eventfd, a pipe may hold more
+                os.read(self.wake_fd, 4096)
 
     def close(self) -> None:
         """Closes the descriptors. The counters must not be used any more."""

@@ -274,7 +274,7 @@ def test_expired_tokens_give_a_token_that_goes_on(kas_server, connect):
     """After compaction a page answers 410; its Status carries a token that goes on at the present."""
     import time
 
-    client = connect(kas_server("--history-window", "1s", "--unsafe-no-fsync"))
+    client = connect(kas_server("--history-window", "1s", "--etcd-compaction-interval", "1s", "--unsafe-no-fsync"))
     path = "/api/v1/namespaces/default/configmaps"
     for i in range(6):
         client("POST", path, {"metadata": {"name": f"a{i}"}})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.filters.goaway import goaway
+from kas.filters.goaway import goaway, send_away
 from kas.request.http import Response
 from tests.filters.requests import header, request
 
@@ -31,3 +31,15 @@ def test_over_http2_the_connection_is_asked():
     req.peer, req.long_running = None, False
     goaway(1.0).after(req, resp)
     assert resp.headers == []
+
+
+def test_who_is_answered_while_the_server_ends_is_sent_away():
+    from kas.filters.handler import Chain, Filter
+
+    chain = Chain(
+        [Filter("nothing")], lambda req: Response(200, []), lambda req, e: Response(e.code, []), lambda e: None,
+        None, None,  # type: ignore[arg-type]  # nothing waits
+    )  # fmt: skip
+    assert header(chain(request()), b"connection") == []
+    chain.also(send_away)
+    assert header(chain(request()), b"connection") == [b"close"]

@@ -148,17 +148,18 @@ def unharmed(target: KasServer) -> Iterator[None]:
 @pytest.fixture
 def wire(target: KasServer) -> Callable[..., bytes]:
     """``wire(*pieces, wait=5)``: sends raw bytes over TLS; what comes back until the server closes or ``wait`` seconds pass
-    without anything."""
+    without anything. ``first`` is how long the first of it may take, for what has to come."""
 
-    def talk(*pieces: bytes, wait: float = 2.0, alpn: str = "http/1.1") -> bytes:
+    def talk(*pieces: bytes, wait: float = 2.0, alpn: str = "http/1.1", first: float = 0.0) -> bytes:
         with dial(target, alpn) as s:
-            s.settimeout(wait)
+            s.settimeout(first or wait)
             got = b""
             try:
                 for piece in pieces:
                     s.sendall(piece)
                 while data := s.recv(65536):
                     got += data
+                    s.settimeout(wait)
             except (TimeoutError, OSError):
                 return got
             return got

@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,7 +37,8 @@ class Link:
     """A way to one port of this host; a context manager. ``port`` is where it begins.
 
     ``stall()``: nothing comes through, nobody is told. ``cut()``: connections break, new ones are refused. ``slow(n)``: n bytes a second
-    each way. ``heal()``: all flows again, also what was held. ``ban(sender)`` breaks those of one member of etcd.
+    each way. ``garble(f)``: what the server says is made something else by f. ``heal()``: all flows again, also what was held.
+    ``ban(sender)`` breaks those of one member of etcd.
     """
 
     def __init__(self, port: int) -> None:
@@ -44,6 +46,7 @@ class Link:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = int(self._listener.getsockname()[1])
         self._state, self._flows, self._cut, self._rate = threading.Condition(), True, False, 0
+        self._garbled: Callable[[bytes], bytes] | None = None
         self._banned: set[bytes] = set()
         self._open: set[_Connection] = set()
         self._closed = False
@@ -74,6 +77,10 @@ class Link:
         with self._state:
             self._rate = rate
 
+    def garble(self, into: Callable[[bytes], bytes]) -> None:
+        with self._state:
+            self._garbled = into
+
     def ban(self, sender: bytes) -> None:
         with self._state:
             self._banned.add(sender)
@@ -81,7 +88,7 @@ class Link:
 
     def heal(self) -> None:
         with self._state:
-            self._flows, self._cut, self._rate = True, False, 0
+            self._flows, self._cut, self._rate, self._garbled = True, False, 0, None
             self._banned.clear()
             self._state.notify_all()
 
@@ -121,7 +128,9 @@ class Link:
                         self._state.wait()
                     if self._closed or self._cut or c.sender in self._banned:
                         break
-                    rate = self._rate
+                    rate, garbled = self._rate, self._garbled
+                if garbled is not None and not first:
+                    data = garbled(data)
                 if rate:
                     time.sleep(len(data) / rate)
                 b.sendall(data)

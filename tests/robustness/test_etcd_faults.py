@@ -212,6 +212,11 @@ class Faults:
         for link in self._links():
             link.cut()
 
+    def garble_server(self) -> None:
+        """What it hears is noise."""
+        for link in self._links():
+            link.garble(lambda said: os.urandom(len(said)))
+
     def slow_server(self) -> None:
         for link in self._links():
             link.slow(20_000)
@@ -247,6 +252,7 @@ class Faults:
 ALL = [
     "kill_leader", "stall_server", "isolate_leader", "stop_leader", "kill_replicator", "kill_member", "compact", "stop_member",
     "kill_worker", "stop_replicator", "kill_server", "isolate_member", "cut_server", "slow_server", "slow_leader",
+    "garble_server",
 ]  # fmt: skip
 
 

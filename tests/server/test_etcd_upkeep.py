@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -35,6 +36,10 @@ def server(etcd: Etcd, tmp_path_factory) -> Iterator[KasServer]:
     flags = ("--storage-backend=etcd3", f"--etcd-servers={servers}", "--advertise-address=127.0.0.1", "--event-ttl=2s")
     with KasServer(tmp_path_factory.mktemp("kas"), *flags, "--max-requests-inflight=0", workers=2) as server:
         yield server
+
+
+def metrics(client: Client) -> str:
+    return client.session.get(f"{client.server.url}/metrics", timeout=20).text
 
 
 def event(name: str) -> dict:
@@ -71,6 +76,10 @@ def test_events_that_end_by_the_thousand_are_told_one_by_one(server: KasServer) 
     thread.join(120)
     assert len(gone) == MANY and set(gone.values()) == {1}
     assert calls[0]("GET", EVENTS)[1]["items"] == []
+    # What upstream tells of leases and of the database, and nothing of the replica's.
+    told = until(lambda: (text := metrics(calls[0])) and "etcd_lease_object_counts_count" in text and "storage_cluster_id" in text and text)
+    assert re.search(r'^apiserver_storage_size_bytes\{storage_cluster_id="etcd-0"\} [1-9]', told, re.M), told
+    assert "lmdb-" not in told and re.search(r"^etcd_lease_object_counts_count [1-9]", told, re.M)
 
 
 def test_a_defragmentation_is_a_pause(etcd: Etcd, server: KasServer) -> None:

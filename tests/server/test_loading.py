@@ -134,6 +134,7 @@ def test_a_single_worker_loads_for_itself(tmp_path: Path, serve: Callable[[int],
     assert has_loaded(server.worker_pids()[0])
 
 
+@pytest.mark.lmdb  # on etcd workers begin after the replica, and the supervisor loads for them
 def test_workers_share_what_was_loaded_and_whoever_loaded_it_is_gone(serve: Callable[[int], KasServer]):
     server = serve(2)
     first = server.worker_pids()
@@ -142,6 +143,7 @@ def test_workers_share_what_was_loaded_and_whoever_loaded_it_is_gone(serve: Call
     assert all(shared_kib(pid) > 6000 for pid in first), [shared_kib(pid) for pid in first]
 
 
+@pytest.mark.lmdb  # on etcd workers begin after the replica, and the supervisor loads for them
 def test_a_worker_that_is_replaced_loads_for_itself(serve: Callable[[int], KasServer]):
     server = serve(2)
     first = server.worker_pids()

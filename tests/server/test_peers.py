@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from kas.testing.server import KasServer
 from tests.aggregator.certificates import Authority
@@ -61,6 +62,16 @@ def resources(client: Client, accept: str = AGGREGATED) -> set[str]:
     }  # fmt: skip
 
 
+def metric(client: Client, name: str, **labels: str) -> float:
+    """The sum of a counter's values with these labels."""
+    told = client.session.get(f"{client.server.url}/metrics", timeout=20).text
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(told) for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )  # fmt: skip
+
+
 def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
     with setup.server("old", WITHOUT, workers=2) as old:
         mine = setup.client(old)
@@ -86,9 +97,13 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
             assert "batch/v1/jobs" in until(lambda: (found := resources(mine)) & {"batch/v1/jobs"} and found)
             assert "batch/v1/jobs" not in resources(mine, AGGREGATED + ";profile=nopeer")
             assert resources(theirs) >= resources(mine)
+            jobs = {"group": "batch", "version": "v1", "resource": "jobs"}
+            until(lambda: metric(mine, "apiserver_rerouted_request_total", code="201", **jobs) == 1)  # another worker's, a second later
+            assert metric(mine, "apiserver_rerouted_request_total", code="200", **jobs) >= 2
             new.kill()
             # Nobody is to take what it kept for gone.
             until(lambda: (found := mine("GET", JOBS))[0] == 503 and "of the remote server" in str(found[1]))
+            until(lambda: metric(mine, "apiserver_peer_proxy_errors_total", type="endpoint_resolution", **jobs) >= 1)
         with setup.server("new"):
             assert until(lambda: mine("GET", f"{JOBS}/j")[0] == 200)
 

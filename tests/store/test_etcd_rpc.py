@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -138,7 +139,24 @@ def on_loop(config: Config, call: Any, request: Any, within_s: float) -> Any:
     return asyncio.run(run())
 
 
-@pytest.fixture(params=[in_thread, on_loop])
+def begun(config: Config, call: Any, request: Any, within_s: float) -> Any:
+    """As writes are asked: at once where there is a connection, and without a task."""
+
+    async def run() -> Any:
+        client = AsyncClient(config)
+        try:
+            await client._reachable(time.monotonic() + within_s)
+            over = asyncio.get_running_loop().create_future()
+            assert client.begin(call, request, within_s, over.set_result)
+            answer = client.ended(await over)
+            return await client.call(call, request, within_s) if answer is None else answer
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(params=[in_thread, on_loop, begun])
 def ask(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return request.param
 
@@ -233,6 +251,9 @@ ENDINGS = {
     "a huge message": (script(header(FIRST), lambda s: frame(DATA, 0, s, b"\0\xff\xff\xff\xff" + OK)), Unknown),
     "two messages": (script(header(FIRST), lambda s: frame(DATA, 0, s, packed(OK) * 2), header(DONE, 5)), Unknown),
     "no message": (script(header(FIRST), header(DONE, 5)), Unknown),
+    "a message that is none": (
+        script(header(FIRST), lambda s: frame(DATA, 0, s, packed(b"\xff" * 40)), header(DONE, 5)), Unknown,
+    ),
     "no trailers": (script(header(FIRST), lambda s: frame(DATA, 1, s, packed(OK))), Unknown),
     "no status": (script(header(FIRST), lambda s: frame(DATA, 0, s, packed(OK)), header(FIRST, 5)), Unknown),
     "something between, that refuses": (script(header(b"\x8c", 5)), Unknown),
@@ -411,6 +432,34 @@ def test_a_server_that_does_not_answer_pings_is_left(monkeypatch: pytest.MonkeyP
         with pytest.raises(RpcError, match="keepalive"):
             list(client.watch(pb.WatchRequest()))
         client.close()
+
+
+def test_pings_are_answered_by_and_by() -> None:
+    """Each call has etcd ping, unless a ping of its own is open: whoever answers at once is woken for each."""
+    held = http2.Connection(hold_pings=True)
+    held.feed(frame(SETTINGS, 0, 0) + frame(PING, 0, 0, b"12345678"))
+    assert b"12345678" not in held.take()
+    held.answer_pings()
+    assert held.take() == frame(PING, 1, 0, b"12345678")
+    held.feed(b"".join(frame(PING, 0, 0, b"%08d" % i) for i in range(100)))
+    assert len(held.held) < 100 and len(held.take()) > 1000  # a flood is answered as it comes
+    answered: list[bytes] = []
+
+    def run(talk: Talk) -> None:
+        talk.greet()
+        talk.send(frame(PING, 0, 0, b"12345678"))
+        stream = 0
+        while not answered or not stream:
+            kind, flags, number, payload = talk.frame()
+            if kind == PING and flags & 1:
+                answered.append(payload)
+            elif kind == DATA:
+                stream = number
+        talk.answer(stream)
+
+    with Peer(run) as peer:
+        assert on_loop(peer.config, TXN, pb.TxnRequest(), 10.0).header.revision == 7
+        assert (peer.failed, answered) == ([], [b"12345678"])
 
 
 def test_threads_share_connections() -> None:

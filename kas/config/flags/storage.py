@@ -17,7 +17,7 @@ ETCD = (
     Flag("etcd-count-metric-poll-period", "duration", 60.0, "How often objects are counted for metrics.",
          no_effect("objects are counted when /metrics is read")),
     Flag("etcd-db-metric-poll-interval", "duration", 30.0, "How often the size of the database is asked for.",
-         no_effect("the size is looked up when /metrics is read")),
+         no_effect("LMDB's size is looked up when /metrics is read, etcd's is what it said when it was last asked whether it answers")),
     Flag("etcd-healthcheck-timeout", "duration", 2.0, "How long etcd may take until /healthz and /livez say that it does not answer."),
     Flag("etcd-keyfile", "string", "", "Key of --etcd-certfile."),
     Flag("etcd-prefix", "string", "/registry", "Prefix of every key in etcd."),

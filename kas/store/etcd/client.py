@@ -16,17 +16,20 @@ import itertools
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
+
+from google.protobuf.message import DecodeError
 
 from kas.meta.tls import trust_as_go
 from kas.store.errors import Compacted, Full, FutureRevision, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.hpack import literal
-from kas.store.etcd.rpc.looped import Looped, dial
+from kas.store.etcd.rpc.http2 import Stream
+from kas.store.etcd.rpc.looped import Looped, answer, dial
 from kas.store.etcd.rpc.status import Code, RpcError
 
 BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0  # between attempts to connect to a server
@@ -192,6 +195,15 @@ def _deadline(seconds: float) -> bytes:
     return b"\x10\x0cgrpc-timeout" + bytes((len(digits),)) + digits
 
 
+def _read(call: Call[Q, A], message: bytes) -> A:
+    """The answer. Raises ``RpcError`` for what is none: whether the call was carried out is not known then."""
+    try:
+        answer: A = call.answer.FromString(message)
+    except DecodeError:
+        raise RpcError(Code.INTERNAL, "the answer cannot be read") from None
+    return answer
+
+
 class _Blocks:
     """The headers of calls, made once for each server."""
 
@@ -235,8 +247,7 @@ class Client:
             left = _share(call, until, attempt, len(self._targets))
             reach = _share(RANGE, until, attempt, len(self._targets))  # nothing has been sent yet: any call has time for others
             try:
-                answer: A = call.answer.FromString(self._ask(self._target(), call, metadata, message, left, reach))
-                return answer
+                return _read(call, self._ask(self._target(), call, metadata, message, left, reach))
             except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
                     logged_in, self._metadata = True, None
@@ -393,6 +404,14 @@ def _looked_at(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
+class Begun(NamedTuple, Generic[A]):
+    """A call on its way: ``at`` which server."""
+
+    call: Call[Any, A]
+    at: int
+    stream: Stream
+
+
 class AsyncClient:
     """The same calls on an event loop. To be made on its thread."""
 
@@ -419,11 +438,10 @@ class AsyncClient:
                 block = self._blocks(self._reached[at].target, call, metadata)
                 stream = connection.begin(block + _deadline(share), message, share)
                 try:
-                    answer: A = call.answer.FromString(await stream.waiter)
+                    return _read(call, await stream.waiter)
                 except asyncio.CancelledError:
                     connection.leave(stream)
                     raise
-                return answer
             except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
                     logged_in, self._metadata = True, None
@@ -433,6 +451,36 @@ class AsyncClient:
                     translate(e, call)
                 await asyncio.sleep(min(0.05 * attempt, max(0.0, until - time.monotonic())))
         raise AssertionError("unreachable")
+
+    def begin(self, call: Call[Q, A], request: Q, within_s: float, told: Callable[[Begun[A]], None]) -> bool:
+        """Whether a call was begun at once, without a task; where that is not possible now ``call`` is to be asked. When it is over,
+        ``told``, which must not raise, is called."""
+        at = self._turn % len(self._reached)
+        connection = self._reached[at].usable()
+        if connection is None or self._metadata is None:
+            return False
+        block = self._blocks(self._reached[at].target, call, self._metadata)
+        try:
+            connection.begin(
+                block + _deadline(within_s), request.SerializeToString(), within_s, lambda stream: told(Begun(call, at, stream))
+            )
+        except RpcError:  # it has not begun
+            return False
+        return True
+
+    def ended(self, begun: Begun[A]) -> A | None:
+        """The answer of a call that was begun and is over; None when it certainly was not carried out, and may be asked anew by ``call``.
+        Raises as ``call`` does."""
+        try:
+            return _read(begun.call, answer(begun.stream))
+        except RpcError as e:
+            if self._config.username and _logged_out(e):
+                self._metadata = None
+                return None
+            self._turn = begun.at + 1
+            if e.unsent:
+                return None
+            translate(e, begun.call)
 
     async def _log_in(self) -> Metadata:
         metadata = self._metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))

@@ -28,8 +28,12 @@ class _Lease:
 class Leases:
     """For one event loop."""
 
-    def __init__(self, client: AsyncClient, reuse_s: float = REUSE_S, keys: int = KEYS, now: Callable[[], float] = time.monotonic) -> None:
-        self._client, self._reuse_s, self._keys, self._now = client, reuse_s, keys, now
+    def __init__(
+        self, client: AsyncClient, reuse_s: float = REUSE_S, keys: int = KEYS, now: Callable[[], float] = time.monotonic,
+        used_up: Callable[[int], object] = lambda keys: None,
+    ) -> None:  # fmt: skip
+        """``used_up`` is told how many keys a lease has got when the next one takes its place."""
+        self._client, self._reuse_s, self._keys, self._now, self._used_up = client, reuse_s, keys, now, used_up
         self._current: dict[int, _Lease] = {}
         self._lock = asyncio.Lock()
 
@@ -42,6 +46,8 @@ class Leases:
                 answer = await self._client.call(GRANT, pb.LeaseGrantRequest(TTL=ttl_s + reuse))
                 if answer.error:
                     raise StoreError(f"etcdserver: {answer.error}")
+                if current is not None:
+                    self._used_up(current.keys)
                 current = self._current[ttl_s] = _Lease(answer.ID, began + reuse, 0)
             current.keys += 1
             return current.id

@@ -182,6 +182,10 @@ class Parted(Store):
             store.maintain(now_s, window_s, max_history_bytes)
         return self.main.maintain(now_s, window_s, max_history_bytes)
 
+    def size(self) -> tuple[str, int]:
+        """The main part's."""
+        return self.main.size()
+
     def statistics(self) -> dict[str, int]:
         """The main part's."""
         return self.main.statistics()

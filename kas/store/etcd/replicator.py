@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+
 from kas.store import open_store
 from kas.store._engine import Draft, Event, Op
-from kas.store.errors import Compacted, FutureRevision, KeyTooLong, StoreError
+from kas.store.errors import Compacted, FutureRevision, KeyTooLong, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, STATUS, Client, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
@@ -315,7 +317,11 @@ class Replicator:
             for messages in stream:
                 self.synced_at = time.monotonic()
                 self._asked_at = 0.0
-                if not self._hear([pb.WatchResponse.FromString(message) for message in messages]):
+                try:
+                    answers = [pb.WatchResponse.FromString(message) for message in messages]
+                except DecodeError:
+                    raise Unavailable("what came on the watch cannot be read") from None
+                if not self._hear(answers):
                     return heard
                 heard = True
         finally:

@@ -12,14 +12,15 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from kas.store._engine import Op, Record
 from kas.store.contract import Store
 from kas.store.errors import Behind, Busy, Compacted, Conflict, Full, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.beside import Beside
-from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config, LeaseGone
+from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, STATUS, TXN, AsyncClient, Begun, Client, Config, LeaseGone
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
 from kas.store.etcd.sealing import Sealing
@@ -36,10 +37,89 @@ WRITE_TIMEOUT_S = 10.0
 CATCH_UP_S, FRESH_S = 10.0, 3.0
 NUDGE_S = 0.1  # upstream's conditional progress requester
 ON_ITS_WAY_S = 0.005
+TIMED_OUT = "etcdserver: request timed out"
 WENT_BACK = "etcdserver: the cluster has gone back to an older state"
 PROBE_S = 10.0
 
 T = TypeVar("T")
+
+
+class Waiter(Protocol):
+    """Who waits for a revision to be here."""
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+
+    def reached(self) -> None:
+        """It is here."""
+
+    def late(self) -> None:
+        """It has not come."""
+
+    def cancel(self) -> object:
+        """The store is closed."""
+
+
+class Reader:
+    """Waits as a future."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future, self.done, self.cancel = future, future.done, future.cancel
+
+    def reached(self) -> None:
+        """See ``Waiter``."""
+        self.future.set_result(None)
+
+    def late(self) -> None:
+        """See ``Waiter``."""
+        self.future.set_exception(Unknown("etcdserver: the replica does not follow"))
+
+
+class Write:
+    """One transaction on its way: begun with the loop's other writes, answered by etcd, and then by the replica. No task of its own where
+    nothing has to be asked before it: what its ``future`` comes to is ``outcome``, or an error. Whoever leaves the future leaves the write
+    as it is. ``had`` is the revision before it was begun, ``before`` what stood at its keys."""
+
+    __slots__ = ("_future", "_store", "answer", "before", "had", "ops", "outcome", "task")
+
+    def __init__(
+        self, store: EtcdStore, ops: list[Op], outcome: Any, future: asyncio.Future[Any], had: int, before: list[Record | None]
+    ) -> None:
+        self._store, self.ops, self.outcome, self._future, self.had, self.before = store, ops, outcome, future, had, before
+        self.answer: pb.TxnResponse
+        self.task: asyncio.Task[None] | None = None  # what asks etcd, where that takes more than one question
+
+    def done(self) -> bool:
+        """See ``Waiter``."""
+        return self not in self._store._writes
+
+    def reached(self) -> None:
+        """See ``Waiter``."""
+        try:
+            self._store._settle(self.ops, self.before, self.answer)
+        except Exception as e:  # whoever made the write is told
+            self.fail(e)
+            return
+        self._store._writes.discard(self)
+        if not self._future.done():
+            self._future.set_result(self.outcome)
+
+    def late(self) -> None:
+        """See ``Waiter``."""
+        succeeded = self.answer.succeeded
+        self.fail(Unknown("etcdserver: committed, but the replica does not follow") if succeeded else Unavailable(TIMED_OUT))
+
+    def fail(self, error: Exception) -> None:
+        """It ends with an error."""
+        self._store._writes.discard(self)
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    def cancel(self) -> None:
+        """See ``Waiter``."""
+        self._future.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
 
 class EtcdStore(LMDBStore):
@@ -70,24 +150,23 @@ class EtcdStore(LMDBStore):
         self._client = Client(config)
         self._beside = Beside(self._client, keys, self._values, self._sealing, path)
         self._called: tuple[AsyncClient, Leases] | None = None  # once the loop runs
-        self._writes: set[asyncio.Task[Any]] = set()
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._writes: set[Write] = set()
+        self._waiting: list[tuple[int, int, float, Waiter]] = []  # a revision, an order, when it is too late, who waits
         self._order = itertools.count()
         self._nudging: asyncio.Task[None] | None = None
         self._last: list[asyncio.Task[None]] = []  # what is left to do when the store is closed
         self._fresh: asyncio.Task[int] | None = None  # the round that answers those who wait now
         self._next_fresh: asyncio.Task[int] | None = None
         self._probed_at, self._probe_failed = 0.0, ""
-        self._full = ""
+        self._full, self._size = "", -1
+        self.lease_used_up: Callable[[int], object] = lambda keys: None  # told how many keys a lease has got when the next is made
 
     def close(self) -> None:
         """See the contract; writes that wait for etcd are let go: their outcome is not known."""
         if self._closed:
             return
-        for task in self._writes:
-            task.cancel()
-        for _, _, future in self._waiting:
-            future.cancel()
+        for waiter in [*self._writes, *(waiter for *_, waiter in self._waiting)]:
+            waiter.cancel()
         if self._nudging is not None:
             self._nudging.cancel()
         self._client.close()
@@ -97,17 +176,14 @@ class EtcdStore(LMDBStore):
             loop.call_soon_threadsafe(lambda: self._last.append(loop.create_task(client.close())))
         super().close()
 
-    def get(self, key: str, revision: int = 0) -> Record | None:
-        """See the contract; ``TransformError`` also for a value that nobody can decode."""
-        record = super().get(key, revision)
-        if record is None and not revision:
-            try:
-                note = super().get(note_key(key))
-            except KeyTooLong:  # of so long a key none could be made
-                return None
-            if note is not None:
-                raise error_of(key, note)
-        return record
+    def _absent(self, key: str) -> None:
+        """``TransformError`` for a value that nobody can decode."""
+        try:
+            note = self._env.get(note_key(key))
+        except KeyTooLong:  # of so long a key none could be made
+            return
+        if note is not None:
+            raise error_of(key, note)
 
     # -- writes
 
@@ -124,39 +200,57 @@ class EtcdStore(LMDBStore):
         loop = self._require_loop()
         if len(self._writes) >= MOST_WRITES:
             raise Busy(f"{MOST_WRITES} writes are waiting")
-        task: asyncio.Task[T] = loop.create_task(self._write(ops, outcome))
-        self._writes.add(task)
-        task.add_done_callback(self._writes.discard)
-        task.add_done_callback(_looked_at)
-        return asyncio.shield(task)
+        future: asyncio.Future[T] = loop.create_future()
+        write = Write(self, ops, outcome, future, self.shared.revision, [self._now(op) for op in ops])
+        client = self._calls()[0]
+        leased = any(map(lease_of, ops))
+        request = None if leased else self._transaction(ops, [0] * len(ops))
+        self._writes.add(write)
+        if request is None or not client.begin(TXN, request, WRITE_TIMEOUT_S, partial(self._answered, write)):
+            write.task = loop.create_task(self._ask(write))
+        return future
 
     def _calls(self) -> tuple[AsyncClient, Leases]:
         """What asks etcd on the loop's thread; made by the first call."""
         if self._called is None:
             client = AsyncClient(self._config)
-            self._called = client, Leases(client, self._config.lease_reuse_s)
+            self._called = client, Leases(client, self._config.lease_reuse_s, used_up=lambda keys: self.lease_used_up(keys))
         return self._called
 
-    async def _write(self, ops: list[Op], outcome: T) -> T:
+    def _answered(self, write: Write, begun: Begun[pb.TxnResponse]) -> None:
+        try:
+            answer = self._calls()[0].ended(begun)
+            if answer is not None:
+                self._follow(write, answer)
+            elif not self._closed:
+                write.task = self._require_loop().create_task(self._ask(write))
+        except Exception as e:  # whoever made the write is told, not the connection
+            write.fail(e)
+
+    async def _ask(self, write: Write) -> None:
+        """Where there are leases to be had first, or a server to be found."""
+        try:
+            self._follow(write, await self._carry_out(write.ops))
+        except Exception as e:  # whoever made the write is told
+            write.fail(e)
+
+    async def _carry_out(self, ops: list[Op]) -> pb.TxnResponse:
         client, shared_leases = self._calls()
-        had, before = self.shared.revision, [self._now(op) for op in ops]
         leases = [await shared_leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
         try:
-            answer = await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
+            return await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
         except LeaseGone:
             for lease in leases:
                 shared_leases.forget(lease)
             leases = [await shared_leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
-            answer = await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
-        _went_on(had, ops, answer)
-        try:
-            await self._caught_up(answer.header.revision)
-        except Unknown:
-            if answer.succeeded:
-                raise
-            raise Unavailable("etcdserver: request timed out") from None
-        self._settle(ops, before, answer)
-        return outcome
+            return await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
+
+    def _follow(self, write: Write, answer: pb.TxnResponse) -> None:
+        """etcd has answered: the write ends when the replica has its revision. Raises ``StoreError``."""
+        _went_on(write.had, write.ops, answer)
+        write.answer = answer
+        if not self._wait(answer.header.revision, write):
+            write.reached()
 
     def commit_now(self, *ops: Op, one_revision: bool = False) -> None:
         """See the contract."""
@@ -196,7 +290,8 @@ class EtcdStore(LMDBStore):
                 txn.compare.add(target=pb.Compare.VERSION, result=pb.Compare.GREATER, key=key, version=0)
             if op.draft is not None:
                 value = self._sealing.seal(op.key, self._values.encode(op.key, op.draft))
-                txn.success.add().request_put.CopyFrom(pb.PutRequest(key=key, value=value, lease=lease))
+                put = txn.success.add().request_put
+                put.key, put.value, put.lease = key, value, lease
             elif not op.check:
                 txn.success.add().request_delete_range.key = key
             found = txn.failure.add().request_range
@@ -238,21 +333,21 @@ class EtcdStore(LMDBStore):
 
     async def _caught_up(self, revision: int) -> None:
         """Waits until everything up to ``revision`` was dispatched here. Raises ``Unknown`` when that does not happen."""
+        waiter = Reader(self._require_loop().create_future())
+        if self._wait(revision, waiter):
+            await waiter.future
+
+    def _wait(self, revision: int, waiter: Waiter) -> bool:
+        """Whether ``waiter`` has to wait until everything up to ``revision`` was dispatched here; it will be told."""
         if self.hub.revision >= revision:
-            return
+            return False
         self.hub.catch_up()
         if self.hub.revision >= revision:
-            return
-        loop = self._require_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        heapq.heappush(self._waiting, (revision, next(self._order), future))
+            return False
+        heapq.heappush(self._waiting, (revision, next(self._order), time.monotonic() + CATCH_UP_S, waiter))
         if self._nudging is None:
             self._nudging = asyncio.create_task(self._nudge())
-        late = loop.call_later(CATCH_UP_S, _late, future)
-        try:
-            await future
-        finally:
-            late.cancel()
+        return True
 
     async def _nudge(self) -> None:
         """While somebody waits: etcd is asked again and again how far it is. A question may be lost with the watch it was asked on, and a
@@ -260,10 +355,14 @@ class EtcdStore(LMDBStore):
         try:
             while True:
                 await asyncio.sleep(NUDGE_S)
-                if all(future.done() for _, _, future in self._waiting):
+                if all(waiter.done() for *_, waiter in self._waiting):
                     return
                 self.hub.catch_up()
                 self._release()
+                now = time.monotonic()
+                for _, _, until, waiter in self._waiting:
+                    if now >= until and not waiter.done():
+                        waiter.late()
                 if not self._waiting:
                     continue
                 self._ask_progress()
@@ -276,9 +375,9 @@ class EtcdStore(LMDBStore):
     def _release(self) -> None:
         """Wakes those whose revision has been reached."""
         while self._waiting and self._waiting[0][0] <= self.hub.revision:
-            future = heapq.heappop(self._waiting)[2]
-            if not future.done():
-                future.set_result(None)
+            waiter = heapq.heappop(self._waiting)[3]
+            if not waiter.done():
+                waiter.reached()
 
     def _woken(self) -> None:
         super()._woken()
@@ -298,7 +397,7 @@ class EtcdStore(LMDBStore):
                 told = True
                 await self._caught_up(revision)
         except (TimeoutError, Unknown):
-            raise (Behind if told else Unavailable)("etcdserver: request timed out") from None
+            raise (Behind if told else Unavailable)(TIMED_OUT) from None
 
     def beside(self, prefix: str, one: bool, revision: int) -> LMDBStore:
         """What etcd itself holds; see ``Beside.read``."""
@@ -367,6 +466,7 @@ class EtcdStore(LMDBStore):
         try:
             await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
             alarms = (await self._calls()[0].call(ALARM, pb.AlarmRequest(), PROBE_S)).alarms
+            self._size = int((await self._calls()[0].call(STATUS, pb.StatusRequest(), PROBE_S)).dbSize)
             self._full = "database space exceeded" if any(a.alarm == pb.AlarmMember.NOSPACE for a in alarms) else ""
             self._probe_failed = ""
         except StoreError as e:
@@ -389,10 +489,9 @@ class EtcdStore(LMDBStore):
         """See the contract: etcd's NOSPACE alarm, as the last probe found it."""
         return self._full
 
-
-def _late(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_exception(Unknown("etcdserver: committed, but the replica does not follow"))
+    def size(self) -> tuple[str, int]:
+        """See the contract: what a member told the last probe."""
+        return "etcd", self._size
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:

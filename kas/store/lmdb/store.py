@@ -126,7 +126,12 @@ class LMDBStore(Store):
             # Another worker's write can be read a moment before its revision is published (or for longer, when that worker
             # died in between). What has been shown to a client must not be newer than `revision`.
             self.shared.memory.publish(record.revision)
-        return record
+            return record
+        self._absent(key)
+        return None
+
+    def _absent(self, key: str) -> None:
+        """Raises for a key that stands somewhere, and not here."""
 
     def range(
         self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False,
@@ -472,6 +477,11 @@ class LMDBStore(Store):
             return ""
         kept = s["file_bytes"] - s["free_bytes"] - s["log_bytes"]  # history gives way to what is written
         return OUT_OF_SPACE if kept + _engine.margin(s["limit"]) > s["limit"] else ""
+
+    def size(self) -> tuple[str, int]:
+        """See the contract."""
+        stats = self._env.statistics()
+        return "lmdb", stats["file_bytes"] - stats["free_bytes"]
 
     def statistics(self) -> dict[str, int]:
         """Numbers for metrics and tests: revisions, sizes in bytes, entries, readers, queue and batches."""

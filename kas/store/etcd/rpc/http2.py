@@ -25,6 +25,7 @@ TABLE_SIZE, ENABLE_PUSH, MOST_STREAMS, INITIAL_WINDOW, FRAME_SIZE, HEADER_LIST =
 STREAM_WINDOW, WINDOW = 4 << 20, 16 << 20
 MOST_FRAME = 16384  # the least that every peer has to accept, and the most that we do
 MOST_HEADERS, MOST_CONTINUED = 16384, 32
+MOST_HELD = 16  # pings that wait to be answered
 MOST_MESSAGE = (1 << 31) - 1
 LARGEST = (1 << 31) - 1  # of windows and stream numbers
 FIRST_WINDOW = 65535
@@ -100,9 +101,13 @@ class Stream:
 
 class Connection:
     """See above. ``ready``: the peer has greeted. ``leaving``: why no call may begin any more; "" while one may. ``closed``: it is over,
-    all streams with it. ``heard`` changes when something came."""
+    all streams with it. ``heard`` changes when something came. ``held``: answers to pings which wait for ``answer_pings``."""
 
-    def __init__(self) -> None:
+    def __init__(self, hold_pings: bool = False) -> None:
+        """``hold_pings``: who owns it answers them, by and by. gRPC's servers measure the connection with a ping for what they receive
+        while none is open: answered at once, each call brings another one, and a wake-up of both sides."""
+        self._hold_pings = hold_pings
+        self.held: list[bytes] = []
         self._out: list[bytes] = [GREETING]
         self._rest = b""
         self._decoder = Decoder()
@@ -193,6 +198,11 @@ class Connection:
     def ping(self) -> None:
         """Asks for a sign of life."""
         self._out.append(frame(PING, 0, 0, b"kas-ping"))
+
+    def answer_pings(self) -> None:
+        """Answers what was held."""
+        self._out += [frame(PING, ACK, 0, ping) for ping in self.held]
+        self.held.clear()
 
     def lost(self, why: str) -> None:
         """The connection is no more: every call ends, its outcome unknown unless it was not sent. Idempotent."""
@@ -401,7 +411,9 @@ class Connection:
         if end - at != 8 or number:
             raise Broken(FRAME_SIZE_ERROR, "PING")
         if not flags & ACK:
-            self._out.append(frame(PING, ACK, 0, data[at:end]))
+            self.held.append(data[at:end])
+            if not self._hold_pings or len(self.held) >= MOST_HELD:
+                self.answer_pings()
 
     def _went(self, flags: int, number: int, data: bytes, at: int, end: int) -> None:
         if end - at < 8 or number:

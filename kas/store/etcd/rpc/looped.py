@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import cast
 
 from kas.store.etcd.rpc.http2 import Connection, Stream
@@ -11,20 +12,32 @@ from kas.store.etcd.rpc.status import Code, RpcError
 
 # Upstream's clientv3 settings (storage/storagebackend/factory/etcd3.go).
 KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30.0, 10.0
+# After which a ping is answered: servers wait for seconds.
+ANSWER_PING_S = 0.2
 # What a peer may leave unread of what it was sent, its own window aside.
 MOST_UNREAD = 32 << 20
+
+
+def answer(stream: Stream) -> bytes:
+    """The message that answered a call that is over. Raises ``RpcError``."""
+    if stream.error is not None:
+        raise stream.error
+    if len(stream.messages) != 1:
+        raise RpcError(Code.INTERNAL, "an answer without a message")
+    return stream.messages[0]
 
 
 class Looped(asyncio.Protocol):
     """Made by ``dial``. A call begins at once and leaves at the end of the loop's turn, with others."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._http2 = loop, Connection()
+        self._loop, self._http2 = loop, Connection(hold_pings=True)
         self._transport: asyncio.Transport
         self._flushing = False
         self._seen = 0
         self._pinged = False
         self._alive: asyncio.TimerHandle | None = None
+        self._answering: asyncio.TimerHandle | None = None  # of pings
         self.greeted: asyncio.Future[None] = loop.create_future()
 
     @property
@@ -32,11 +45,11 @@ class Looped(asyncio.Protocol):
         """Whether calls may begin."""
         return not self._http2.leaving
 
-    def begin(self, block: bytes, message: bytes, within_s: float) -> Stream:
+    def begin(self, block: bytes, message: bytes, within_s: float, told: Callable[[Stream], None] | None = None) -> Stream:
         """A call, whose ``waiter`` gets the message that answers, or ``RpcError``. Raises ``RpcError``, too. Who does not wait to the end
-        says ``leave``."""
+        says ``leave``. ``told``, which must not raise, is called instead of a waiter when the call is over; ``answer`` says how."""
         stream = self._http2.open(block, message, ended=self._ended)
-        stream.waiter = self._loop.create_future()
+        stream.waiter = self._loop.create_future() if told is None else told
         stream.timer = self._loop.call_later(within_s, self._late, stream)
         if not self._flushing:
             self._flushing = True
@@ -48,15 +61,14 @@ class Looped(asyncio.Protocol):
 
     def _ended(self, stream: Stream) -> None:
         stream.timer.cancel()
-        waiter: asyncio.Future[bytes] = stream.waiter
-        if waiter.done():
-            return
-        if stream.error is not None:
-            waiter.set_exception(stream.error)
-        elif len(stream.messages) == 1:
-            waiter.set_result(stream.messages[0])
-        else:
-            waiter.set_exception(RpcError(Code.INTERNAL, "an answer without a message"))
+        waiter: asyncio.Future[bytes] | Callable[[Stream], None] = stream.waiter
+        if not isinstance(waiter, asyncio.Future):
+            waiter(stream)
+        elif not waiter.done():
+            try:
+                waiter.set_result(answer(stream))
+            except RpcError as e:
+                waiter.set_exception(e)
 
     def leave(self, stream: Stream) -> None:
         """Nobody waits any more. The server is told to give up what it has not begun."""
@@ -103,8 +115,17 @@ class Looped(asyncio.Protocol):
         """Ends the connection and its calls. Idempotent."""
         self._http2.lost("the connection was closed")
         self._transport.close()
-        if self._alive is not None:
-            self._alive.cancel()
+        self._stop_timers()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._alive, self._answering):
+            if timer is not None:
+                timer.cancel()
+
+    def _answer(self) -> None:
+        self._answering = None
+        self._http2.answer_pings()
+        self._flush()
 
     # -- asyncio's
 
@@ -118,13 +139,14 @@ class Looped(asyncio.Protocol):
         self._http2.feed(data)
         if self._http2.ready and not self.greeted.done():
             self.greeted.set_result(None)
+        if self._http2.held and self._answering is None and not self._http2.closed:
+            self._answering = self._loop.call_later(ANSWER_PING_S, self._answer)
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
         self._http2.lost(f"the connection broke off: {exc}" if exc else "the server closed the connection")
-        if self._alive is not None:
-            self._alive.cancel()
+        self._stop_timers()
         if not self.greeted.done():
             self.greeted.set_exception(ConnectionError(self._http2.leaving))
             self.greeted.exception()

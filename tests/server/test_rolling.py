@@ -1,0 +1,237 @@
+"""Three servers on one etcd behind a balancer of TCP that asks each for /readyz: one after the other is ended and started again, as in a
+rolling upgrade, and nobody who writes, reads or watches through the balancer sees an error."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kas.testing.server import KasServer
+from tests.aggregator.certificates import Authority
+from tests.controllers.waiting import until
+from tests.etcd import Etcd
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+CHECK_S = 0.1  # how often the balancer asks; two of them fail within the delay of a server that ends
+TOKEN = "secret"
+
+
+class Balancer:
+    """Gives connections to servers that are ready, in turn, and to another one where one cannot be reached; a context manager."""
+
+    def __init__(self, ports: list[int], ca: str) -> None:
+        self._context = ssl.create_default_context(cafile=ca)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = int(self._listener.getsockname()[1])
+        self.ready = dict.fromkeys(ports, False)
+        self._turns = itertools.count()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Balancer:
+        for port in self.ready:
+            threading.Thread(target=self._check, args=(port,), daemon=True).start()
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _check(self, port: int) -> None:
+        while not self._ended.wait(CHECK_S):
+            connection = http.client.HTTPSConnection("127.0.0.1", port, context=self._context, timeout=2)
+            try:
+                connection.request("GET", "/readyz", headers={"Authorization": f"Bearer {TOKEN}"})
+                self.ready[port] = connection.getresponse().status == 200
+            except (OSError, http.client.HTTPException):
+                self.ready[port] = False
+            finally:
+                connection.close()
+
+    def _accept(self) -> None:
+        while not self._ended.is_set():
+            try:
+                near = self._listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near:
+            up = [port for port, ready in self.ready.items() if ready]
+            at = next(self._turns)
+            for port in (up[(at + i) % len(up)] for i in range(len(up))):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as far:
+                    back = threading.Thread(target=_relay, args=(far, near), daemon=True)
+                    back.start()
+                    _relay(near, far)
+                    back.join()
+                    return
+
+
+def _relay(a: socket.socket, b: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := a.recv(1 << 16):
+            b.sendall(data)
+    with contextlib.suppress(OSError):
+        b.shutdown(socket.SHUT_WR)
+
+
+class Caller:
+    """One connection that is kept, as clients keep theirs, until the server asks for another one. What breaks with it before an answer is
+    asked once more, on a new one: what Go's client does by itself with what may be asked twice. ``again`` counts those."""
+
+    def __init__(self, port: int, ca: str) -> None:
+        self._connection = http.client.HTTPSConnection("127.0.0.1", port, context=ssl.create_default_context(cafile=ca), timeout=60)
+        self.again = 0
+
+    def __call__(self, method: str, path: str, body: Any = None) -> int:
+        sent = None if body is None else json.dumps(body)
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        while (status := self._once(method, path, sent, headers)) == 429:
+            time.sleep(CHECK_S)  # "shutting down, try again": as client-go does, which waits for longer
+        return status
+
+    def _once(self, method: str, path: str, sent: str | None, headers: dict[str, str]) -> int:
+        for attempt in (0, 1):
+            try:
+                self._connection.request(method, path, sent, headers)
+                answer = self._connection.getresponse()
+                answer.read()
+                return answer.status
+            except (OSError, http.client.HTTPException):
+                self._connection.close()
+                if attempt:
+                    raise
+                self.again += 1
+        raise AssertionError("unreachable")
+
+    def newest(self) -> int:
+        """The revision of a list."""
+        self._connection.request("GET", CONFIG_MAPS, headers={"Authorization": f"Bearer {TOKEN}"})
+        revision = int(json.loads(self._connection.getresponse().read())["metadata"]["resourceVersion"])
+        self._connection.close()
+        return revision
+
+    def watch(self, after: int) -> Iterator[dict[str, Any]]:
+        """The events of one watch, until it ends."""
+        self._connection.request(
+            "GET", f"{CONFIG_MAPS}?watch=1&labelSelector=rolling&resourceVersion={after}", headers={"Authorization": f"Bearer {TOKEN}"}
+        )
+        answer = self._connection.getresponse()
+        if answer.status == 429:  # as above
+            self._connection.close()
+            time.sleep(CHECK_S)
+            return
+        assert answer.status == 200, answer.read()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            while line := answer.readline():
+                yield json.loads(line)
+        self._connection.close()
+
+
+class Load:
+    """Writers and a watcher, through the balancer, until ``end``."""
+
+    def __init__(self, port: int, ca: str) -> None:
+        self._port, self._ca, self._ended = port, ca, threading.Event()
+        self.statuses: Counter[tuple[str, int]] = Counter()
+        self.failed: list[BaseException] = []
+        self.made: list[str] = []
+        self.seen: list[str] = []
+        self.again, self._began = 0, Caller(port, ca).newest()  # before it the replicas of servers that began later do not reach back
+        self._threads = [threading.Thread(target=self._guarded, args=(self._write, i)) for i in range(3)]
+        self._watcher = threading.Thread(target=self._guarded, args=(self._watch, 0), daemon=True)
+        for thread in (*self._threads, self._watcher):
+            thread.start()
+
+    def _guarded(self, run: Any, number: int) -> None:
+        try:
+            run(number)
+        except BaseException as e:
+            self.failed.append(e)
+
+    def _write(self, number: int) -> None:
+        call = Caller(self._port, self._ca)
+        for i in itertools.count():
+            if self._ended.is_set():
+                self.again += call.again
+                return
+            name = f"r{number}-{i}"
+            meta = {"name": name, "labels": {"rolling": "yes"}}
+            before = call.again
+            status = call("POST", CONFIG_MAPS, {"metadata": meta})
+            if status == 409 and call.again > before:
+                status = 201  # the first was carried out, and its answer went with the connection
+            self.statuses["POST", status] += 1
+            self.made.append(name)
+            self.statuses["GET", call("GET", f"{CONFIG_MAPS}/{name}")] += 1
+            self.statuses["PUT", call("PUT", f"{CONFIG_MAPS}/{name}", {"metadata": meta, "data": {"i": str(i)}})] += 1
+
+    def _watch(self, _: int) -> None:
+        after = self._began
+        while True:
+            for event in Caller(self._port, self._ca).watch(after):
+                meta = event["object"]["metadata"]
+                assert event["type"] in ("ADDED", "MODIFIED") and int(meta["resourceVersion"]) > after, event
+                after = int(meta["resourceVersion"])
+                if meta["name"] == "last":
+                    return
+                if event["type"] == "ADDED":
+                    self.seen.append(meta["name"])
+
+    def end(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(120)
+        assert Caller(self._port, self._ca)("POST", CONFIG_MAPS, {"metadata": {"name": "last", "labels": {"rolling": "yes"}}}) == 201
+        self._watcher.join(60)
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[tuple[list[KasServer], str]]:
+    authority = Authority(tmp_path, "serving")
+    certificate, key = authority.issue("server", ["127.0.0.1", "localhost"])
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f'{TOKEN},admin,uid,"system:masters"\n')
+    with contextlib.ExitStack() as stack:
+        etcd = stack.enter_context(Etcd(tmp_path))
+        flags = (
+            "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1", f"--tls-cert-file={certificate}",
+            f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--shutdown-delay-duration=1s",
+        )  # fmt: skip
+        yield [stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags)) for i in range(3)], str(authority.file)
+
+
+def test_a_rolling_restart_behind_a_balancer_shows_no_error(servers: tuple[list[KasServer], str]) -> None:
+    all_, ca = servers
+    with Balancer([server.port for server in all_], ca) as balancer:
+        until(lambda: all(balancer.ready.values()))
+        load = Load(balancer.port, ca)
+        try:
+            for server in all_:
+                count = load.statuses.total()
+                until(lambda count=count: load.failed or load.statuses.total() > count + 30)
+                port = server.port
+                assert server.stop() == 0
+                server.start()
+                assert server.port == port
+                until(lambda port=port: balancer.ready[port])
+        finally:
+            load.end()
+    assert load.failed == []
+    assert set(load.statuses) == {("POST", 201), ("GET", 200), ("PUT", 200)}, load.statuses
+    assert len(load.seen) == len(set(load.seen)) and set(load.seen) == set(load.made)

@@ -1,0 +1,88 @@
+"""Writes to etcd on their way, and a watch that says nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kas.store import Full, Op, Unavailable, Unknown
+from kas.store.etcd.client import AsyncClient, Begun, Call
+from kas.store.etcd.rpc.http2 import Stream
+from kas.store.etcd.rpc.status import Code, RpcError
+from tests.contract.store_suite import draft
+from tests.controllers.waiting import until
+from tests.etcd import Etcd
+from tests.store.test_etcd_store import A, B, Server, outside, put_of
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Etcd(tmp_path) as etcd:
+        server = Server(etcd, tmp_path / "replica")
+        yield server
+        server.stop()
+
+
+def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes have no task of their own: one that certainly was not begun is made all the same, of one that broke off nobody knows, and
+    one whose replica does not follow is told so, whatever its writer does meanwhile."""
+    fate: list[RpcError] = []
+
+    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, told: Any) -> bool:
+        stream = Stream(b"", b"", True, True, None)
+        stream.error = fate[-1]
+        asyncio.get_running_loop().call_soon(told, Begun(call, 0, stream))
+        return True
+
+    async def write() -> None:
+        store = server.store
+        store.start(asyncio.get_running_loop())
+        with monkeypatch.context() as m:
+            m.setattr(AsyncClient, "begin", begin)
+            fate.append(RpcError(Code.UNAVAILABLE, "the server is leaving", unsent=True))
+            assert (await store.commit(Op(A, draft(), 0))).record.revision == 2
+            fate.append(RpcError(Code.UNAVAILABLE, "the connection broke off"))
+            with pytest.raises(Unknown):
+                await store.commit(Op(B, draft(), 0))
+            fate.append(RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", told=True))
+            with pytest.raises(Full):
+                await store.commit(Op(B, draft(), 0))
+        left = store.commit(Op(B, draft(), 0))
+        await asyncio.sleep(0)
+        left.cancel()  # the write stands
+        await asyncio.to_thread(until, lambda: store.get(B) is not None)
+        assert not store._writes
+        server.replicator.stop()
+        server.thread.join(60)
+        with monkeypatch.context() as m:
+            m.setattr("kas.store.etcd.store.CATCH_UP_S", 0.1)
+            m.setattr("kas.store.etcd.store.NUDGE_S", 0.05)
+            with pytest.raises(Unknown, match="committed, but the replica does not follow"):
+                await store.commit(Op("/registry/x/c", draft(), 0))
+            with pytest.raises(Unavailable):  # it lost, and who won is not here to be shown
+                await store.commit(Op("/registry/x/c", draft(), 0))
+        assert not store._writes
+
+    asyncio.run(write())
+
+
+def test_a_watch_that_says_nonsense_is_left(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nonsense:
+        """A stream of messages that are none."""
+
+        send = cancel = close = staticmethod(lambda *_: None)
+
+        def __iter__(self) -> Iterator[list[bytes]]:
+            yield [b"\xff" * 20]
+
+    said, really = [], server.client.watch
+    monkeypatch.setattr(server.client, "watch", lambda request: said.append(1) or Nonsense() if len(said) < 2 else really(request))
+    until(lambda: server.replicator._stream).cancel()
+    until(lambda: len(said) == 2)
+    outside(server.etcd, put_of("/registry/x/1"))
+    until(lambda: server.store.get("/registry/x/1") is not None, 30.0)
+    assert server.failed == []
