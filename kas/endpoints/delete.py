@@ -10,12 +10,11 @@ from kas.endpoints import listing, respond, unsafedelete
 from kas.endpoints.bodyerrors import BodyError
 from kas.endpoints.codec import decode_body
 from kas.endpoints.listing import Listing
-from kas.endpoints.options import list_options, number
+from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
 from kas.endpoints.read import fresh, limit_of, position
-from kas.endpoints.selection import with_served_fields
 from kas.endpoints.served import Served
-from kas.endpoints.sifting import selection_of, sifted
+from kas.endpoints.sifting import LONG_QUERY, asked_of, sifted
 from kas.endpoints.write import Writer, answer
 from kas.meta import errors
 from kas.meta.aside import LARGE, step
@@ -107,7 +106,7 @@ class Deleter:
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
         """Serve DELETE of what a list would show, one after the other; what is gone already is no error. Answers with that list."""
         m = respond.media(req)
-        o = with_served_fields(served, list_options(req.params))
+        o, matcher, sieve = await step(len(req.query) >= LONG_QUERY, asked_of, req, served)
         options = await self.options(req, served)
         if options.get(unsafedelete.OPTION):
             raise unsafedelete.not_of_collections()
@@ -115,7 +114,6 @@ class Deleter:
         revision, start, wanted = position(served, namespace, o)
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
-        matcher, sieve = selection_of(served, o)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
         meta, done = None, list[Shown]()
         while True:

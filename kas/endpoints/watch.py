@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
 from kas.endpoints.listpages import LEAST_BYTES, next_items, underway
-from kas.endpoints.options import ListOptions, list_options, resource_version
+from kas.endpoints.options import resource_version
 from kas.endpoints.read import fresh, too_large
-from kas.endpoints.selection import name_requirement, with_served_fields
+from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
-from kas.endpoints.sifting import Sieve, converted, selection_of
+from kas.endpoints.sifting import LONG_QUERY, Asked, Sieve, asked_of, converted
 from kas.meta import errors
+from kas.meta.aside import POOL
 from kas.meta.errors import ApiError, bad_request
 from kas.observe.metrics import Histogram
 from kas.registry import printing as printers
@@ -80,9 +81,19 @@ class Watches:
             s.ask_bookmark()
 
 
-def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
+def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response | Awaitable[Response]:
     """Opens a watch. Errors found before the stream starts are ordinary Statuses; an expired revision is an ERROR event."""
-    o = with_served_fields(served, list_options(req.params, force_watch=True))
+    if len(req.query) >= LONG_QUERY:
+        return _watch_aside(req, served, namespace, name, watches)
+    return _watch_asked(req, served, namespace, name, watches, asked_of(req, served, True))
+
+
+async def _watch_aside(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
+    return _watch_asked(req, served, namespace, name, watches, await POOL.run(asked_of, req, served, True))
+
+
+def _watch_asked(req: Request, served: Served, namespace: str, name: str, watches: Watches, asked: Asked) -> Response:
+    o = asked.options
     if name and o.field_selector is not None and name_requirement(o) != name:
         raise bad_request("fieldSelector metadata.name doesn't match requested name")
     m = respond.media(req, watch=True)
@@ -93,7 +104,7 @@ def watch(req: Request, served: Served, namespace: str, name: str, watches: Watc
         # Refuses an includeObject it does not know before the stream starts.
         printers.table((served.group, served.version, served.kind), [], now=0.0, include_object=include, custom_columns=served.columns)
     encoder = encoder_for(served, m, include)
-    s = WatchStream(watches, served, namespace, name, o, rv, encoder, req.initialized)
+    s = WatchStream(watches, served, namespace, name, asked, rv, encoder, req.initialized)
     return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=s.run)
 
 
@@ -110,17 +121,19 @@ class WatchStream:
     )  # fmt: skip
 
     def __init__(
-        self, watches: Watches, served: Served, namespace: str, name: str, o: ListOptions, rv: int, encoder: Encoder,
+        self, watches: Watches, served: Served, namespace: str, name: str, asked: Asked, rv: int, encoder: Encoder,
         initialized: Callable[[], None] | None,
     ) -> None:  # fmt: skip
         """``initialized`` is called once what was there when the watch began is sent."""
         self._initialized = initialized
         self.place = (served.group, served.resource, namespace, name)
-        self._watches, self._served, self._namespace, self._options, self._rv, self._encoder = watches, served, namespace, o, rv, encoder
+        self._watches, self._served, self._namespace, self._rv, self._encoder = watches, served, namespace, rv, encoder
         # By name in all namespaces: the selector finds them.
         self._target = served.registry.key(namespace, name) if name and (namespace or not served.record.namespaced) else None
         self._take = FIRST_TAKE
-        self._matcher, self._sieve = selection_of(served, o)
+        o, self._matcher, self._sieve = asked
+        # What was compiled is enough: parsed, a selector of 600 terms is 150 kB for as long as the watch lasts.
+        self._options = o._replace(label_selector=None, field_selector=None)
         self._wake: asyncio.Future | None = None
         self._ended = self._bookmark_due = self._begun = False
         self._watcher: Any = None
