@@ -37,8 +37,8 @@ CHUNK = 512
 # A watcher that does not take is let fall behind at its number of events, or at so many bytes.
 QUEUE_BYTES = 4 << 20
 
-# Watchers that are told in one turn of the loop; what each then writes takes some 50 µs. The others wait for the next turns, so that an event
-# that thousands watch does not keep everybody else waiting.
+# Watchers that are told in one turn of the loop; what each then writes takes some 50 µs. The others wait for the next turns, so that an
+# event that thousands watch does not keep everybody else waiting.
 TOLD_AT_ONCE = 64
 
 # Directories whose listeners are remembered.
