@@ -115,7 +115,7 @@ class Deleter:
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
-        meta, done = None, list[Shown]()
+        meta, done, size = None, list[Shown](), 0
         while True:
             page: Any
             if sieve is None:
@@ -137,6 +137,7 @@ class Deleter:
                     if e.code != 404:
                         raise
             done += shown
+            size += sum(map(len, page.records))
             if q.limit or not page.more:
-                return listing.encode(q, meta, done)
+                return await step(size >= LARGE, listing.encode, q, meta, done)
             start, revision = page.next_key, page.revision

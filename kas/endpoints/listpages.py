@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kas.endpoints import respond
 from kas.endpoints.served import Served
 from kas.meta import errors
+from kas.meta.aside import LARGE
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write
 from kas.request.negotiation import JSON
@@ -86,6 +87,11 @@ def counts(q: Listing) -> bool:
 def next_items(count: int, size: int) -> int:
     """How many items make the next page when ``count`` of them had ``size`` bytes."""
     return max(1, min(PAGE_ITEMS, underway.page_bytes * count // max(1, size)))
+
+
+def large(records: Sequence[Any]) -> bool:
+    """Whether stored records are worked on beside the loop, in forms that are not just copied."""
+    return sum(map(len, records)) >= LARGE
 
 
 def shown(q: Listing, records: Sequence[Shown]) -> Sequence[Shown]:

@@ -6,13 +6,14 @@ that a webhook converts may have it under another name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from kas.endpoints.listpages import PAGE_BYTES, PAGE_ITEMS, Listing
+from kas.endpoints.listpages import PAGE_BYTES, PAGE_ITEMS, Listing, large
 from kas.endpoints.options import ListOptions, list_options
 from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
+from kas.meta.aside import step
 from kas.meta.selectors import FieldSelector
 from kas.registry.strategy import Obj
 from kas.registry.versions import Shown
@@ -70,9 +71,8 @@ def asked_of(req: Request, served: Served, force_watch: bool = False) -> Asked:
 
 async def converted(served: Served, records: Sequence[Any], sieve: Sieve) -> Sequence[Shown | None]:
     """The records in the version of the request; None for those that are not selected."""
-    found = served.convert(records)
-    shown = await found if isinstance(found, Awaitable) else found
-    return [s if sieve(served.object(s)) else None for s in shown]
+    shown = await served.converted(records)
+    return await step(large(records), lambda: [s if sieve(served.object(s)) else None for s in shown])
 
 
 async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> Sifted:

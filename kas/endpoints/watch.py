@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
-from kas.endpoints.listpages import LEAST_BYTES, next_items, underway
+from kas.endpoints.listpages import LEAST_BYTES, large, next_items, underway
 from kas.endpoints.options import resource_version
 from kas.endpoints.read import fresh, too_large
 from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
 from kas.endpoints.sifting import LONG_QUERY, Asked, Sieve, asked_of, converted
 from kas.meta import errors
-from kas.meta.aside import POOL
+from kas.meta.aside import POOL, step
 from kas.meta.errors import ApiError, bad_request
 from kas.observe.metrics import Histogram
 from kas.registry import printing as printers
@@ -168,9 +168,7 @@ class WatchStream:
                     self._initialized = None
                 while not self._ended:
                     if self._watcher.ready:
-                        events = self._next()
-                        direct = self._served.native and self._sieve is None
-                        frames = self._frames(events) if direct else await self._converted_frames(events)
+                        frames = await self._framed(self._next())
                         if frames:
                             await self._send(write, frames[0] if len(frames) == 1 else b"".join(frames))
                     elif self._bookmark_due:
@@ -275,10 +273,21 @@ class WatchStream:
         if self._sieve is not None:
             sifted = await self._unless_ended(asyncio.ensure_future(converted(self._served, records, self._sieve)))
             return [self._encoder.frame(ADDED, rec, rec.revision) for rec in sifted if rec is not None]
-        shown = self._served.convert(records)
-        if not isinstance(shown, Sequence):
-            shown = await self._unless_ended(asyncio.ensure_future(shown))
+        shown: Sequence[Shown]
+        if self._aside(records):
+            shown = await self._served.converted(records)
+            return await POOL.run(self._added, shown)
+        found = self._served.convert(records)
+        shown = found if isinstance(found, Sequence) else await self._unless_ended(asyncio.ensure_future(found))
+        return self._added(shown)
+
+    def _added(self, shown: Sequence[Shown]) -> list[bytes]:
         return [self._encoder.frame(ADDED, rec, rec.revision) for rec in shown]
+
+    def _aside(self, what: Sequence[Any]) -> bool:
+        """Whether frames of records or events are made beside the loop: large ones in forms that are not just copied. What waits for a
+        webhook is converted on the loop."""
+        return not self._encoder.copies and self._served.streams and large(what)
 
     def _send(self, write: Write, piece: bytes) -> Awaitable[None]:
         """Writes it; a large one counts as under way until it is taken."""
@@ -306,6 +315,13 @@ class WatchStream:
             return MODIFIED if was_in else ADDED
         return DELETED if was_in else ""
 
+    async def _framed(self, events: list[Event]) -> list[bytes]:
+        if not self._served.native or self._sieve is not None:
+            return self._counted(await self._converted_frames(events))
+        if self._aside(events):
+            return self._counted(await POOL.run(self._frames, events))
+        return self._counted(self._frames(events))
+
     def _frames(self, events: list[Event]) -> list[bytes]:
         """Frames of events in the stored version. What left, or left the selector, is shown as it was last, under the revision at which
         that happened."""
@@ -314,7 +330,7 @@ class WatchStream:
             kind = self._kind(e) if e.revision > skip else ""
             if kind:
                 out.append(self._frame(e, kind, None))
-        return self._counted(out)
+        return out
 
     async def _converted_frames(self, events: list[Event]) -> list[bytes]:
         """``_frames`` in another version. Raises what a conversion raises; nothing is to be written of these events then."""
@@ -323,7 +339,8 @@ class WatchStream:
         else:
             selected = [(e, kind) for e in events if e.revision > self._rv and (kind := self._kind(e))]
         shown = await self._shown(selected)  # nothing when the watch has ended
-        return self._counted([self._frame(e, kind, rec) for (e, kind), rec in zip(selected, shown, strict=False)])
+        pairs = list(zip(selected, shown, strict=False))
+        return await step(self._aside(events), lambda: [self._frame(e, kind, rec) for (e, kind), rec in pairs])
 
     async def _sifted(self, events: list[Event], sieve: Sieve) -> list[tuple[Event, str]]:
         """Events as what this client sees them, selected by what their objects are in its version; nothing when the watch has ended."""
@@ -369,7 +386,12 @@ class WatchStream:
                 (shared if self._converted(kind) in e.frames else missing).append(i)
         if missing:
             which = [selected[i] for i in missing]
-            found = self._served.convert([_state(e, kind) for e, kind in which], [e.revision for e, _ in which])
+            states, revisions = [_state(e, kind) for e, kind in which], [e.revision for e, _ in which]
+            found: Any
+            if self._served.streams and large(states):
+                found = POOL.run(self._served.convert, states, revisions)
+            else:
+                found = self._served.convert(states, revisions)
             if isinstance(found, Sequence):
                 for i, shown in zip(missing, found, strict=True):
                     out[i] = shown

@@ -39,7 +39,7 @@ QUEUE_BYTES = 4 << 20
 
 # Watchers that are told in one turn of the loop; what each then writes takes some 50 µs. The others wait for the next turns, so that an
 # event that thousands watch does not keep everybody else waiting.
-TOLD_AT_ONCE = 64
+TOLD_AT_ONCE = 16
 
 # Directories whose listeners are remembered.
 ROUTES = 4096
