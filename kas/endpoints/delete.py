@@ -18,6 +18,7 @@ from kas.endpoints.sifting import LONG_QUERY, asked_of, sifted
 from kas.endpoints.write import Writer, answer
 from kas.meta import errors
 from kas.meta.aside import LARGE, step
+from kas.meta.waiting import Stint
 from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
@@ -115,7 +116,7 @@ class Deleter:
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
-        meta, done, size = None, list[Shown](), 0
+        meta, done, size, stint = None, list[Shown](), 0, Stint()
         while True:
             page: Any
             if sieve is None:
@@ -129,6 +130,8 @@ class Deleter:
             # Before they go: what cannot be shown is not deleted.
             shown = await served.converted(page.records) if sieve is None else page.shown
             for rec in page.records:
+                if stint.over:  # a dry run waits for nothing
+                    await stint.pause()
                 found = (await step(len(rec.json) >= LARGE, registry.object, rec))["metadata"]
                 ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))
                 try:

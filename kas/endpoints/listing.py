@@ -33,6 +33,7 @@ from kas.endpoints.listpages import (
 )
 from kas.endpoints.sifting import Sieve, sifted
 from kas.meta.aside import POOL
+from kas.meta.waiting import awaited
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
 from kas.request.http import Response
@@ -46,6 +47,18 @@ _LIST_META = BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
     """The answer to a list. Raises ``Compacted`` and ``FutureRevision``; later pages cannot, or end the connection."""
+    past = q.revision and q.served.registry.pages.revision - q.revision > WRITES_BEFORE_REST
+    return _past(q) if past else _answer(q)
+
+
+async def _past(q: Listing) -> Response:
+    """``answer`` at a revision from which the store has to undo much, beside the loop."""
+    async with collecting:
+        found = await asyncio.to_thread(_answer, q)
+    return await awaited(found)
+
+
+def _answer(q: Listing) -> Response | Awaitable[Response]:
     m = q.media
     if q.sieve is not None:
         return _sifted(q, q.sieve)

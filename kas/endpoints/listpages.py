@@ -11,6 +11,7 @@ from kas.endpoints import respond
 from kas.endpoints.served import Served
 from kas.meta import errors
 from kas.meta.aside import LARGE
+from kas.meta.waiting import Stint
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write
 from kas.request.negotiation import JSON
@@ -130,8 +131,11 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Respon
                     await write(small)
             await write(packer.flush())
             return
+        stint = Stint()
         async for piece in pieces:
             for at in range(0, len(piece), 2 * PAGE_BYTES):
                 await write(piece[at : at + 2 * PAGE_BYTES])
+            if stint.over:  # a client may take whatever comes
+                await stint.pause()
 
     return Response(200, headers, stream=run)

@@ -149,15 +149,23 @@ def _list_now(
     try:
         only = _only(served, namespace, o)
         q = Listing(req, served, m, r.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
-        if only and sieve is None:
-            return _list_one(q, r.key(namespace, only))
-        return listing.answer(q)
-    except Compacted:
-        if o.continue_token:
-            raise _expired_continue(served, namespace, start) from None
-        raise errors.expired(EXPIRED_VERSION) from None
-    except FutureRevision as e:
-        raise too_large(e.requested, e.current) from None
+        result = _list_one(q, r.key(namespace, only)) if only and sieve is None else listing.answer(q)
+    except (Compacted, FutureRevision) as e:
+        raise _no_such_revision(e, served, namespace, o, start) from None
+    return result if isinstance(result, Response) else _list_answered(result, served, namespace, o, start)
+
+
+async def _list_answered(pending: Awaitable[Response], served: Served, namespace: str, o: ListOptions, start: str) -> Response:
+    try:
+        return await pending
+    except (Compacted, FutureRevision) as e:
+        raise _no_such_revision(e, served, namespace, o, start) from None
+
+
+def _no_such_revision(e: Compacted | FutureRevision, served: Served, namespace: str, o: ListOptions, start: str) -> ApiError:
+    if isinstance(e, FutureRevision):
+        return too_large(e.requested, e.current)
+    return _expired_continue(served, namespace, start) if o.continue_token else errors.expired(EXPIRED_VERSION)
 
 
 def limit_of(o: ListOptions) -> int:

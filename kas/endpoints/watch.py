@@ -25,6 +25,7 @@ from kas.meta.aside import POOL, step
 from kas.meta.errors import ApiError, bad_request
 from kas.observe.metrics import Histogram
 from kas.registry import printing as printers
+from kas.meta.waiting import Stint
 from kas.registry.versions import Shown
 from kas.request.http import Request, Response, Write
 from kas.request.negotiation import PROTOBUF
@@ -166,7 +167,10 @@ class WatchStream:
                 if self._initialized is not None:
                     self._initialized()
                     self._initialized = None
+                stint = Stint()
                 while not self._ended:
+                    if stint.over:  # a client may take whatever comes
+                        await stint.pause()
                     if self._watcher.ready:
                         frames = await self._framed(self._next())
                         if frames:
@@ -178,6 +182,7 @@ class WatchStream:
                     else:
                         self._wake = loop.create_future()
                         await self._wake
+                        stint = Stint()
             except Compacted as e:
                 await write(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})")))
             except FutureRevision as e:
@@ -255,8 +260,10 @@ class WatchStream:
             return await self._send_pages(write, store, prefix)
 
     async def _send_pages(self, write: Write, store, prefix: str) -> int:
-        start, revision, items = "", 0, FIRST_TAKE
+        start, revision, items, stint = "", 0, FIRST_TAKE, Stint()
         while True:
+            if stint.over:
+                await stint.pause()
             page = store.range(prefix, start, items, revision, self._matcher, max_bytes=underway.page_bytes)
             start, revision, records = page.next_key if page.more else "", page.revision, page.records
             del page  # a client that does not read keeps what is held here
