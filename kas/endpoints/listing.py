@@ -208,8 +208,8 @@ def _table(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> dict[s
 _Page = Callable[[Listing, str, int, int, bool, _Placing, int], tuple[Any, _Body]]
 
 
-def _made(page: tuple[Any, _Body]) -> tuple[Any, bytes]:
-    result, body = page
+def _made(page: _Page, *args: Any) -> tuple[Any, bytes]:
+    result, body = page(*args)
     return result, body if isinstance(body, bytes) else body()
 
 
@@ -276,7 +276,7 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body) -> AsyncIter
         args = (q, result.next_key)
         if store.revision - revision > WRITES_BEFORE_REST:
             async with collecting:
-                result, body = await asyncio.to_thread(lambda: _made(page(*args, left, revision, False, placing, REST_BYTES)))
+                result, body = await asyncio.to_thread(_made, page, *args, left, revision, False, placing, REST_BYTES)
         else:
             items = PRINTED_ITEMS if page is _rows else next_items(result.count, len(body))
             result, body = page(*args, min(items, left or items), revision, False, placing, underway.page_bytes)

@@ -31,7 +31,6 @@ from kas.request.http import Response
 from kas.request.negotiation import PROTOBUF
 from kas.types.scheme import encode_protobuf, protobuf_list
 
-
 # What stands before and behind a page, of its result and the size of its items.
 _Around = Callable[[Any, int], tuple[bytes, bytes]]
 

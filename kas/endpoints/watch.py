@@ -23,9 +23,9 @@ from kas.endpoints.sifting import LONG_QUERY, Asked, Sieve, asked_of, converted
 from kas.meta import errors
 from kas.meta.aside import POOL, step
 from kas.meta.errors import ApiError, bad_request
+from kas.meta.waiting import Stint
 from kas.observe.metrics import Histogram
 from kas.registry import printing as printers
-from kas.meta.waiting import Stint
 from kas.registry.versions import Shown
 from kas.request.http import Request, Response, Write
 from kas.request.negotiation import PROTOBUF

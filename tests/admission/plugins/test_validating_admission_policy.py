@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from kas.admission.plugins import validating_admission_policy as module
 from kas.admission import expressions
+from kas.admission.plugins import validating_admission_policy as module
 from kas.auth.attributes import ALLOW
 from kas.auth.user import UserInfo
 from kas.meta import waiting
