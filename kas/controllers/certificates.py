@@ -16,6 +16,7 @@ from kas.auth.user import UserInfo
 from kas.controllers.client import Client
 from kas.controllers.queue import WorkQueue, follow
 from kas.informers.reflector import split_key
+from kas.meta.aside import LARGE, step
 from kas.meta.waiting import awaited
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
@@ -71,12 +72,13 @@ class _Requests:
         """One request without a certificate."""
         raise NotImplementedError
 
-    def request(self, obj: Obj) -> CertificateSigningRequest | None:
+    async def request(self, obj: Obj) -> CertificateSigningRequest | None:
         """What is asked for; None, and a line in the log, for what cannot be read."""
         from kas.controllers.signing import request_of  # with what reads certificates: 4 MiB that only some servers need
 
+        text = (obj.get("spec") or {}).get("request") or ""
         try:
-            return request_of(base64.b64decode((obj.get("spec") or {}).get("request") or ""))
+            return await step(len(text) >= LARGE, request_of, base64.b64decode(text))
         except ValueError as e:
             log.error("unable to parse csr %s: %s", obj["metadata"]["name"], e)
             return None
@@ -120,7 +122,7 @@ class Signing(_Requests):
 
         spec = obj.get("spec") or {}
         problem_of = SIGNERS.get(spec.get("signerName") or "")
-        request = self.request(obj) if problem_of is not None else None
+        request = await self.request(obj) if problem_of is not None else None
         if problem_of is None or request is None:
             return
         usages = spec.get("usages") or []
@@ -152,7 +154,7 @@ class Approving(_Requests):
         from kas.controllers.signing import KUBELET_CLIENT, common_name, kubelet_client_problem  # as in ``request``
 
         spec = obj.get("spec") or {}
-        request = self.request(obj) if spec.get("signerName") == KUBELET_CLIENT else None
+        request = await self.request(obj) if spec.get("signerName") == KUBELET_CLIENT else None
         if request is None or kubelet_client_problem(request, spec.get("usages") or ()):
             return
         user = UserInfo(spec.get("username") or "", spec.get("groups") or (), spec.get("uid") or "", spec.get("extra"))

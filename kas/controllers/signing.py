@@ -35,8 +35,9 @@ _EXTENDED = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth": Exte
 
 
 def request_of(pem: bytes) -> x509.CertificateSigningRequest:
-    """The request. Raises ValueError for what is none or is not signed with its own key."""
+    """The request, read to its end, which may be long work. Raises ValueError for what is none or is not signed with its own key."""
     found = x509.load_pem_x509_csr(pem)
+    _ = found.subject, found.extensions  # remembered by the request
     if not found.is_signature_valid:
         raise ValueError("the request is not signed with its own key")
     return found

@@ -10,15 +10,15 @@ from kas.endpoints import listing, respond, unsafedelete
 from kas.endpoints.bodyerrors import BodyError
 from kas.endpoints.codec import decode_body
 from kas.endpoints.listing import Listing
-from kas.endpoints.options import list_options, number
+from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
 from kas.endpoints.read import fresh, limit_of, position
-from kas.endpoints.selection import with_served_fields
 from kas.endpoints.served import Served
-from kas.endpoints.sifting import selection_of, sifted
+from kas.endpoints.sifting import LONG_QUERY, asked_of, sifted
 from kas.endpoints.write import Writer, answer
 from kas.meta import errors
 from kas.meta.aside import LARGE, step
+from kas.meta.waiting import Stint
 from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
@@ -104,7 +104,7 @@ class Deleter:
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
         """Serve DELETE of what a list would show, one after the other; what is gone already is no error. Answers with that list."""
         m = respond.media(req)
-        o = with_served_fields(served, list_options(req.params))
+        o, matcher, sieve = await step(len(req.query) >= LONG_QUERY, asked_of, req, served)
         options = await self.options(req, served)
         if options.get(unsafedelete.OPTION):
             raise unsafedelete.not_of_collections()
@@ -112,9 +112,8 @@ class Deleter:
         revision, start, wanted = position(served, namespace, o)
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
-        matcher, sieve = selection_of(served, o)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
-        meta, done = None, list[Shown]()
+        meta, done, size, stint = None, list[Shown](), 0, Stint()
         while True:
             page: Any
             if sieve is None:
@@ -128,6 +127,8 @@ class Deleter:
             # Before they go: what cannot be shown is not deleted.
             shown = await served.converted(page.records) if sieve is None else page.shown
             for rec in page.records:
+                if stint.over:  # a dry run waits for nothing
+                    await stint.pause()
                 found = (await step(len(rec.json) >= LARGE, registry.object, rec))["metadata"]
                 ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))
                 try:
@@ -136,6 +137,7 @@ class Deleter:
                     if e.code != 404:
                         raise
             done += shown
+            size += sum(map(len, page.records))
             if q.limit or not page.more:
-                return listing.encode(q, meta, done)
+                return await step(size >= LARGE, listing.encode, q, meta, done)
             start, revision = page.next_key, page.revision

@@ -239,7 +239,8 @@ class Documents:
         return _later(req, self._aggregation.openapi_v3_index()) if self._aggregation.active else _document(req, self.openapi.v3_index())
 
     def openapi_v3(self, req: Request) -> Result:
-        """Serve the document of one group version; under its digest it may be cached forever, under another one 301 leads there."""
+        """Serve the document of one group version, built beside the loop; under its digest it may be cached forever, under another one 301
+        leads there."""
         path = req.path[len("/openapi/v3/") :].strip("/")
         if not path:
             return self.openapi_v3_index(req)
@@ -252,11 +253,15 @@ class Documents:
         if asked and asked != self.openapi.v3_hash(path):
             return Response(301, [(b"location", self.openapi.v3_address(path).encode())])
         kind = _spec_type(req, "v3")
-        resp = Response(406, []) if kind is None else _document(req, self.openapi.v3(path, kind))
-        if asked and resp.status == 200:
-            # Addressed by its digest it never changes; the cache-control filter leaves a header that is set.
-            resp.headers.append((b"cache-control", b"public, immutable"))
-        return resp
+        if kind is None:
+            return Response(406, [])
+        found = self.openapi.known_v3(path, kind)
+        return _addressed(req, found, asked) if found is not None else self._built_v3(req, path, kind, asked)
+
+    async def _built_v3(self, req: Request, path: str, kind: str, asked: str) -> Response:
+        openapi = self.openapi
+        async with self._building:
+            return _addressed(req, openapi.known_v3(path, kind) or await asyncio.to_thread(openapi.v3, path, kind), asked)
 
     # --- the rest
 
@@ -313,6 +318,14 @@ def _spec_type(req: Request, version: str) -> str | None:
 
 async def _later(req: Request, document: Awaitable[Any]) -> Response:
     return _document(req, await document)
+
+
+def _addressed(req: Request, d: Any, digest: str) -> Response:
+    resp = _document(req, d)
+    if digest and resp.status == 200:
+        # Addressed by its digest it never changes; the cache-control filter leaves a header that is set.
+        resp.headers.append((b"cache-control", b"public, immutable"))
+    return resp
 
 
 def _document(req: Request, d: Any) -> Response:

@@ -37,6 +37,7 @@ class Encoder:
 
     shared = True
     protobuf = False
+    copies = False  # whether frames are stored bytes, and cost next to nothing
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -77,6 +78,8 @@ class Encoder:
 
 class JsonNative(Encoder):
     """Stored bytes as they are: no decoding."""
+
+    copies = True
 
     def frame(self, kind: str, rec: Shown, revision: int) -> bytes:
         """The event of a stored record, whose bytes are copied; ``revision`` is the one it shows."""

@@ -23,6 +23,7 @@ from kas.endpoints.listpages import (
     Listing,
     collecting,
     counts,
+    large,
     list_meta,
     next_items,
     plain_meta,
@@ -31,6 +32,8 @@ from kas.endpoints.listpages import (
     underway,
 )
 from kas.endpoints.sifting import Sieve, sifted
+from kas.meta.aside import POOL
+from kas.meta.waiting import awaited
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
 from kas.request.http import Response
@@ -44,6 +47,18 @@ _LIST_META = BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
     """The answer to a list. Raises ``Compacted`` and ``FutureRevision``; later pages cannot, or end the connection."""
+    past = q.revision and q.served.registry.pages.revision - q.revision > WRITES_BEFORE_REST
+    return _past(q) if past else _answer(q)
+
+
+async def _past(q: Listing) -> Response:
+    """``answer`` at a revision from which the store has to undo much, beside the loop."""
+    async with collecting:
+        found = await asyncio.to_thread(_answer, q)
+    return await awaited(found)
+
+
+def _answer(q: Listing) -> Response | Awaitable[Response]:
     m = q.media
     if q.sieve is not None:
         return _sifted(q, q.sieve)
@@ -75,8 +90,15 @@ async def _sifted(q: Listing, sieve: Sieve) -> Response:
 
 def converted(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response | Awaitable[Response]:
     """Stored records as a list, converted first; to be awaited when that waits."""
+    if large(records) and not (q.media.plain_json and q.served.native):
+        return _encoded_aside(q, meta, records)
     found = q.served.convert(records)
     return encode(q, meta, found) if isinstance(found, Sequence) else _encoded_later(q, meta, found)
+
+
+async def _encoded_aside(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response:
+    async with q.served.converting or collecting:
+        return await POOL.run(encode, q, meta, await q.served.converted(records))
 
 
 async def _encoded_later(q: Listing, meta: dict[str, Any], pending: Awaitable[Sequence[Shown]]) -> Response:
@@ -103,7 +125,15 @@ def _around(head: bytes, place: _Place, count: int) -> tuple[bytes, bytes]:
     return before, b"]}\n" if place.ends else b""
 
 
-def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, bytes]:
+# Of a page: the bytes, or for what is large the work that makes them, to be done beside the loop.
+_Body = bytes | Callable[[], bytes]
+
+
+def _soon(result: Any, make: Callable[[], bytes]) -> tuple[Any, _Body]:
+    return result, make if large(result.records) else make()
+
+
+def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
     """A page of whole objects."""
     store, head = q.served.registry.pages, q.served.list_head
     if q.served.native:
@@ -113,10 +143,10 @@ def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, pla
         return result, result.body
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     before, after = _around(head, placing(result), result.count)
-    return result, b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after))
+    return _soon(result, lambda: b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after)))
 
 
-def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, bytes]:
+def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
     """A page of PartialObjectMetadata: stored metadata, cut out."""
     assert q.media.convert is not None
     store, version = q.served.registry.pages, q.media.convert.version
@@ -134,21 +164,31 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     before, after = wrap(result)
     type_ = BUILTIN.known("meta.k8s.io", version, respond.PARTIAL).type
-    items = [encode_json(type_, respond.partial(q.served.object(rec), version)) for rec in shown(q, result.records)]
-    return result, b"".join((before, b",".join(items), after))
 
 
-def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, bytes]:
+    def make() -> bytes:
+        items = [encode_json(type_, respond.partial(q.served.object(rec), version)) for rec in shown(q, result.records)]
+        return b"".join((before, b",".join(items), after))
+
+    return _soon(result, make)
+
+
+def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
     """A page of a Table: the first one as it is but for its end, of the others the rows."""
     result = q.served.registry.pages.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     place = placing(result)
-    body = encode_json(BUILTIN.known("meta.k8s.io", _version(q), respond.TABLE).type, _table(q, place.meta or {}, shown(q, result.records)))
-    if place.meta is not None and place.ends:
-        return result, body + b"\n"
-    # Quotes inside of strings are escaped: this is the member itself, and the last one.
-    rows = body.index(b'"rows":[') + 8
-    cut = body[:-2] if place.meta is not None else (b"," if result.count else b"") + body[rows:-2]
-    return result, cut + b"]}\n" if place.ends else cut
+
+    def make() -> bytes:
+        table = _table(q, place.meta or {}, shown(q, result.records))
+        body = encode_json(BUILTIN.known("meta.k8s.io", _version(q), respond.TABLE).type, table)
+        if place.meta is not None and place.ends:
+            return body + b"\n"
+        # Quotes inside of strings are escaped: this is the member itself, and the last one.
+        rows = body.index(b'"rows":[') + 8
+        cut = body[:-2] if place.meta is not None else (b"," if result.count else b"") + body[rows:-2]
+        return cut + b"]}\n" if place.ends else cut
+
+    return _soon(result, make)
 
 
 def _version(q: Listing) -> str:
@@ -165,10 +205,21 @@ def _table(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> dict[s
 
 
 # (list, start, items at most, revision, whether to count, placing, stored bytes that end it)
-_Page = Callable[[Listing, str, int, int, bool, _Placing, int], tuple[Any, bytes]]
+_Page = Callable[[Listing, str, int, int, bool, _Placing, int], tuple[Any, _Body]]
 
 
-def _streamed(q: Listing, page: _Page) -> Response:
+def _made(page: _Page, *args: Any) -> tuple[Any, bytes]:
+    result, body = page(*args)
+    return result, body if isinstance(body, bytes) else body()
+
+
+def _finished(q: Listing, body: _Body) -> Response | Awaitable[Response]:
+    if isinstance(body, bytes):
+        return respond.finish(q.req, 200, JSON, body)
+    return POOL.run(lambda: respond.finish(q.req, 200, JSON, body()))
+
+
+def _streamed(q: Listing, page: _Page) -> Response | Awaitable[Response]:
     items = PRINTED_ITEMS if page is _rows else FIRST_ITEMS
     meta: dict[str, Any] | None = None
 
@@ -180,7 +231,7 @@ def _streamed(q: Listing, page: _Page) -> Response:
     if q.limit <= items:
         result, body = page(q, q.start, q.limit or items, revision, counts(q), placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
-            return respond.finish(q.req, 200, JSON, body)
+            return _finished(q, body)
         revision = result.revision
     if q.limit:
         # The metadata stands before the items: where they end must be known before they are read.
@@ -188,7 +239,7 @@ def _streamed(q: Listing, page: _Page) -> Response:
         meta, revision = list_meta(q, last), last.revision
         result, body = page(q, q.start, min(items, q.limit), revision, False, placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
-            return respond.finish(q.req, 200, JSON, body)
+            return _finished(q, body)
     return stream(q, _pages(q, page, result, body))
 
 
@@ -208,7 +259,7 @@ def _nothing(result: Any) -> None:
     """What a scan is asked for that only has to tell sizes."""
 
 
-async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIterator[bytes]:
+async def _pages(q: Listing, page: _Page, result: Any, body: _Body) -> AsyncIterator[bytes]:
     """The pieces of the body, each read when the one before has been taken."""
     store, revision, sent = q.served.registry.pages, result.revision, result.count
 
@@ -216,6 +267,8 @@ async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIter
         return _Place(None, not now.more or sent + now.count == q.limit)
 
     while True:
+        if not isinstance(body, bytes):
+            body = await POOL.run(body)
         yield body
         if not result.more or sent == q.limit:
             return
@@ -223,7 +276,7 @@ async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIter
         args = (q, result.next_key)
         if store.revision - revision > WRITES_BEFORE_REST:
             async with collecting:
-                result, body = await asyncio.to_thread(page, *args, left, revision, False, placing, REST_BYTES)
+                result, body = await asyncio.to_thread(_made, page, *args, left, revision, False, placing, REST_BYTES)
         else:
             items = PRINTED_ITEMS if page is _rows else next_items(result.count, len(body))
             result, body = page(*args, min(items, left or items), revision, False, placing, underway.page_bytes)

@@ -15,6 +15,7 @@ from kas.endpoints.listpages import (
     Listing,
     collecting,
     counts,
+    large,
     list_meta,
     next_items,
     shown,
@@ -23,10 +24,15 @@ from kas.endpoints.listpages import (
 )
 from kas.endpoints.served import Served
 from kas.meta import errors
+from kas.meta.aside import POOL, step
+from kas.meta.waiting import awaited
 from kas.registry.versions import Shown
 from kas.request.http import Response
 from kas.request.negotiation import PROTOBUF
 from kas.types.scheme import encode_protobuf, protobuf_list
+
+# What stands before and behind a page, of its result and the size of its items.
+_Around = Callable[[Any, int], tuple[bytes, bytes]]
 
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
@@ -35,10 +41,21 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
     def around(now: Any, size: int) -> tuple[bytes, bytes]:
         return (b"", b"") if now.more and now.count != q.limit else _list_ends(q, now, size)
 
-    result, body = _messages(q, q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision, counts(q), around, underway.page_bytes)
+    first = q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision
+    if q.served.native:
+        return _begun(q, *_messages(q, *first, counts(q), around, underway.page_bytes))
+    result = q.served.registry.pages.range(q.prefix, *first, q.matcher, counts(q), max_bytes=underway.page_bytes)
+    return _begun_aside(q, result, around) if large(result.records) else _begun(q, result, _joined(q, result, around))
+
+
+def _begun(q: Listing, result: Any, body: bytes) -> Response | Awaitable[Response]:
     if not result.more or result.count == q.limit:
         return respond.finish(q.req, 200, PROTOBUF, body)
     return _more_messages(q, result, body)
+
+
+async def _begun_aside(q: Listing, result: Any, around: _Around) -> Response:
+    return await awaited(_begun(q, result, await POOL.run(_joined, q, result, around)))
 
 
 async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
@@ -91,7 +108,8 @@ async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
             items = next_items(result.count, len(chunks[-1]))
             left = q.limit - seen if q.limit else items
             count = counts(q) and left <= items
-            result, body = _messages(q, result.next_key, min(items, left), revision, count, _bare, underway.page_bytes)
+            args = (q, result.next_key, min(items, left), revision, count, _bare, underway.page_bytes)
+            result, body = await step(not q.served.native, _messages, *args)
             seen += result.count
             chunks.append(body)
         before, after = _list_ends(q, result, sum(map(len, chunks)))
@@ -117,9 +135,7 @@ def _bare(result: Any, size: int) -> tuple[bytes, bytes]:
     return b"", b""
 
 
-def _messages(
-    q: Listing, start: str, limit: int, revision: int, count: bool, around: Callable[[Any, int], tuple[bytes, bytes]], max_bytes: int
-) -> tuple[Any, bytes]:
+def _messages(q: Listing, start: str, limit: int, revision: int, count: bool, around: _Around, max_bytes: int) -> tuple[Any, bytes]:
     """A page of items as field 2 of a list message, between what ``around`` says of the result and their size; it ends with
     ``max_bytes``."""
     store = q.served.registry.pages
@@ -132,9 +148,13 @@ def _messages(
         # One is of a kas that did not store messages, or a state from the history.
         revision = revision or result.revision
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=max_bytes)
+    return result, _joined(q, result, around)
+
+
+def _joined(q: Listing, result: Any, around: _Around) -> bytes:
     items = messages_of(q.served, shown(q, result.records))
     before, after = around(result, len(items))
-    return result, b"".join((before, items, after))
+    return b"".join((before, items, after))
 
 
 def messages_of(served: Served, records: Sequence[Shown]) -> bytes:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from kas.endpoints import respond
 from kas.endpoints.served import Served
 from kas.meta import errors
+from kas.meta.aside import LARGE
+from kas.meta.waiting import Stint
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write
 from kas.request.negotiation import JSON
@@ -88,6 +90,11 @@ def next_items(count: int, size: int) -> int:
     return max(1, min(PAGE_ITEMS, underway.page_bytes * count // max(1, size)))
 
 
+def large(records: Sequence[Any]) -> bool:
+    """Whether stored records are worked on beside the loop, in forms that are not just copied."""
+    return sum(map(len, records)) >= LARGE
+
+
 def shown(q: Listing, records: Sequence[Shown]) -> Sequence[Shown]:
     """Records of a page that is sent while others are still to be read, converted at once (``Version.streams``)."""
     found = q.served.convert(records)
@@ -124,8 +131,11 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Respon
                     await write(small)
             await write(packer.flush())
             return
+        stint = Stint()
         async for piece in pieces:
             for at in range(0, len(piece), 2 * PAGE_BYTES):
                 await write(piece[at : at + 2 * PAGE_BYTES])
+            if stint.over:  # a client may take whatever comes
+                await stint.pause()
 
     return Response(200, headers, stream=run)

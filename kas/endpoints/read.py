@@ -10,10 +10,10 @@ from typing import Any
 from kas.config import features
 from kas.endpoints import listing, respond, unsafedelete
 from kas.endpoints.listing import Listing
-from kas.endpoints.options import ListOptions, list_options, list_resource_version, resource_version
-from kas.endpoints.selection import name_requirement, with_served_fields
+from kas.endpoints.options import ListOptions, list_resource_version, resource_version
+from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
-from kas.endpoints.sifting import selection_of
+from kas.endpoints.sifting import LONG_QUERY, Asked, asked_of
 from kas.meta import errors
 from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError, bad_request
@@ -112,43 +112,60 @@ def _told(e: TransformError, served: Served, namespace: str) -> Exception:
 
 
 def _list(req: Request, served: Served, namespace: str) -> Response | Awaitable[Response]:
-    o = with_served_fields(served, list_options(req.params))
-    m = respond.media(req)
+    if len(req.query) >= LONG_QUERY:
+        return _list_aside(req, served, namespace)
+    return _list_asked(req, served, namespace, asked_of(req, served))
+
+
+async def _list_aside(req: Request, served: Served, namespace: str) -> Response:
+    return await awaited(_list_asked(req, served, namespace, await POOL.run(asked_of, req, served)))
+
+
+def _list_asked(req: Request, served: Served, namespace: str, asked: Asked) -> Response | Awaitable[Response]:
+    o, m = asked.options, respond.media(req)
     if m.convert is not None and m.convert.kind == respond.PARTIAL:
         raise ApiError(
             406, "NotAcceptable", f"you requested PartialObjectMetadata, but the requested object is a list ({served.go_list_type})"
         )
     revision, start, wanted = position(served, namespace, o)
     if wanted > served.registry.store.revision:
-        return _list_later(req, served, namespace, o, revision, start, wanted, m)
-    return _list_now(req, served, namespace, o, revision, start, m)
+        return _list_later(req, served, namespace, asked, revision, start, wanted, m)
+    return _list_now(req, served, namespace, asked, revision, start, m)
 
 
 async def _list_later(
-    req: Request, served: Served, namespace: str, o: ListOptions, revision: int, start: str, wanted: int, m: respond.Media
+    req: Request, served: Served, namespace: str, asked: Asked, revision: int, start: str, wanted: int, m: respond.Media
 ) -> Response:
     await fresh(served.registry.store, wanted)
-    result = _list_now(req, served, namespace, o, revision, start, m)
+    result = _list_now(req, served, namespace, asked, revision, start, m)
     return result if isinstance(result, Response) else await result
 
 
 def _list_now(
-    req: Request, served: Served, namespace: str, o: ListOptions, revision: int, start: str, m: respond.Media
+    req: Request, served: Served, namespace: str, asked: Asked, revision: int, start: str, m: respond.Media
 ) -> Response | Awaitable[Response]:
     r = served.registry
+    o, matcher, sieve = asked
     try:
         only = _only(served, namespace, o)
-        matcher, sieve = selection_of(served, o)
         q = Listing(req, served, m, r.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
-        if only and sieve is None:
-            return _list_one(q, r.key(namespace, only))
-        return listing.answer(q)
-    except Compacted:
-        if o.continue_token:
-            raise _expired_continue(served, namespace, start) from None
-        raise errors.expired(EXPIRED_VERSION) from None
-    except FutureRevision as e:
-        raise too_large(e.requested, e.current) from None
+        result = _list_one(q, r.key(namespace, only)) if only and sieve is None else listing.answer(q)
+    except (Compacted, FutureRevision) as e:
+        raise _no_such_revision(e, served, namespace, o, start) from None
+    return result if isinstance(result, Response) else _list_answered(result, served, namespace, o, start)
+
+
+async def _list_answered(pending: Awaitable[Response], served: Served, namespace: str, o: ListOptions, start: str) -> Response:
+    try:
+        return await pending
+    except (Compacted, FutureRevision) as e:
+        raise _no_such_revision(e, served, namespace, o, start) from None
+
+
+def _no_such_revision(e: Compacted | FutureRevision, served: Served, namespace: str, o: ListOptions, start: str) -> ApiError:
+    if isinstance(e, FutureRevision):
+        return too_large(e.requested, e.current)
+    return _expired_continue(served, namespace, start) if o.continue_token else errors.expired(EXPIRED_VERSION)
 
 
 def limit_of(o: ListOptions) -> int:

@@ -6,19 +6,33 @@ that a webhook converts may have it under another name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from kas.endpoints.listpages import PAGE_BYTES, PAGE_ITEMS, Listing
-from kas.endpoints.options import ListOptions
-from kas.endpoints.selection import matcher_of
+from kas.endpoints.listpages import PAGE_BYTES, PAGE_ITEMS, Listing, large
+from kas.endpoints.options import ListOptions, list_options
+from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
+from kas.meta.aside import step
 from kas.meta.selectors import FieldSelector
 from kas.registry.strategy import Obj
 from kas.registry.versions import Shown
+from kas.request.http import Request
 from kas.types.fieldlabels import custom_selectable_fields
 
 Sieve = Callable[[Obj], bool]
+
+
+# A query from here on is read beside the loop: 250 kB of selectors take some 200 ms.
+LONG_QUERY = 16 << 10
+
+
+class Asked(NamedTuple):
+    """What a list or watch asks for: its options, the matcher of records, and what is to be asked of objects besides."""
+
+    options: ListOptions
+    matcher: Any
+    sieve: Sieve | None
 
 
 class Sifted(NamedTuple):
@@ -49,11 +63,16 @@ def selection_of(served: Served, o: ListOptions) -> tuple[Any, Sieve | None]:
     return matcher_of(o._replace(field_selector=None if stored.empty else stored)), sieve
 
 
+def asked_of(req: Request, served: Served, force_watch: bool = False) -> Asked:
+    """What a request asks for, its selectors checked and compiled. Raises 400 and 422. Of a ``LONG_QUERY`` to be called beside the loop."""
+    o = with_served_fields(served, list_options(req.params, force_watch))
+    return Asked(o, *selection_of(served, o))
+
+
 async def converted(served: Served, records: Sequence[Any], sieve: Sieve) -> Sequence[Shown | None]:
     """The records in the version of the request; None for those that are not selected."""
-    found = served.convert(records)
-    shown = await found if isinstance(found, Awaitable) else found
-    return [s if sieve(served.object(s)) else None for s in shown]
+    shown = await served.converted(records)
+    return await step(large(records), lambda: [s if sieve(served.object(s)) else None for s in shown])
 
 
 async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> Sifted:

@@ -14,14 +14,16 @@ from typing import Any, TypeVar
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
-from kas.endpoints.listpages import LEAST_BYTES, next_items, underway
-from kas.endpoints.options import ListOptions, list_options, resource_version
+from kas.endpoints.listpages import LEAST_BYTES, large, next_items, underway
+from kas.endpoints.options import resource_version
 from kas.endpoints.read import fresh, too_large
-from kas.endpoints.selection import name_requirement, with_served_fields
+from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
-from kas.endpoints.sifting import Sieve, converted, selection_of
+from kas.endpoints.sifting import LONG_QUERY, Asked, Sieve, asked_of, converted
 from kas.meta import errors
+from kas.meta.aside import POOL, step
 from kas.meta.errors import ApiError, bad_request
+from kas.meta.waiting import Stint
 from kas.observe.metrics import Histogram
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
@@ -80,9 +82,19 @@ class Watches:
             s.ask_bookmark()
 
 
-def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
+def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response | Awaitable[Response]:
     """Opens a watch. Errors found before the stream starts are ordinary Statuses; an expired revision is an ERROR event."""
-    o = with_served_fields(served, list_options(req.params, force_watch=True))
+    if len(req.query) >= LONG_QUERY:
+        return _watch_aside(req, served, namespace, name, watches)
+    return _watch_asked(req, served, namespace, name, watches, asked_of(req, served, True))
+
+
+async def _watch_aside(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
+    return _watch_asked(req, served, namespace, name, watches, await POOL.run(asked_of, req, served, True))
+
+
+def _watch_asked(req: Request, served: Served, namespace: str, name: str, watches: Watches, asked: Asked) -> Response:
+    o = asked.options
     if name and o.field_selector is not None and name_requirement(o) != name:
         raise bad_request("fieldSelector metadata.name doesn't match requested name")
     m = respond.media(req, watch=True)
@@ -93,7 +105,7 @@ def watch(req: Request, served: Served, namespace: str, name: str, watches: Watc
         # Refuses an includeObject it does not know before the stream starts.
         printers.table((served.group, served.version, served.kind), [], now=0.0, include_object=include, custom_columns=served.columns)
     encoder = encoder_for(served, m, include)
-    s = WatchStream(watches, served, namespace, name, o, rv, encoder, req.initialized)
+    s = WatchStream(watches, served, namespace, name, asked, rv, encoder, req.initialized)
     return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=s.run)
 
 
@@ -110,17 +122,19 @@ class WatchStream:
     )  # fmt: skip
 
     def __init__(
-        self, watches: Watches, served: Served, namespace: str, name: str, o: ListOptions, rv: int, encoder: Encoder,
+        self, watches: Watches, served: Served, namespace: str, name: str, asked: Asked, rv: int, encoder: Encoder,
         initialized: Callable[[], None] | None,
     ) -> None:  # fmt: skip
         """``initialized`` is called once what was there when the watch began is sent."""
         self._initialized = initialized
         self.place = (served.group, served.resource, namespace, name)
-        self._watches, self._served, self._namespace, self._options, self._rv, self._encoder = watches, served, namespace, o, rv, encoder
+        self._watches, self._served, self._namespace, self._rv, self._encoder = watches, served, namespace, rv, encoder
         # By name in all namespaces: the selector finds them.
         self._target = served.registry.key(namespace, name) if name and (namespace or not served.record.namespaced) else None
         self._take = FIRST_TAKE
-        self._matcher, self._sieve = selection_of(served, o)
+        o, self._matcher, self._sieve = asked
+        # What was compiled is enough: parsed, a selector of 600 terms is 150 kB for as long as the watch lasts.
+        self._options = o._replace(label_selector=None, field_selector=None)
         self._wake: asyncio.Future | None = None
         self._ended = self._bookmark_due = self._begun = False
         self._watcher: Any = None
@@ -153,11 +167,12 @@ class WatchStream:
                 if self._initialized is not None:
                     self._initialized()
                     self._initialized = None
+                stint = Stint()
                 while not self._ended:
+                    if stint.over:  # a client may take whatever comes
+                        await stint.pause()
                     if self._watcher.ready:
-                        events = self._next()
-                        direct = self._served.native and self._sieve is None
-                        frames = self._frames(events) if direct else await self._converted_frames(events)
+                        frames = await self._framed(self._next())
                         if frames:
                             await self._send(write, frames[0] if len(frames) == 1 else b"".join(frames))
                     elif self._bookmark_due:
@@ -167,6 +182,7 @@ class WatchStream:
                     else:
                         self._wake = loop.create_future()
                         await self._wake
+                        stint = Stint()
             except Compacted as e:
                 await write(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})")))
             except FutureRevision as e:
@@ -244,8 +260,10 @@ class WatchStream:
             return await self._send_pages(write, store, prefix)
 
     async def _send_pages(self, write: Write, store, prefix: str) -> int:
-        start, revision, items = "", 0, FIRST_TAKE
+        start, revision, items, stint = "", 0, FIRST_TAKE, Stint()
         while True:
+            if stint.over:
+                await stint.pause()
             page = store.range(prefix, start, items, revision, self._matcher, max_bytes=underway.page_bytes)
             start, revision, records = page.next_key if page.more else "", page.revision, page.records
             del page  # a client that does not read keeps what is held here
@@ -262,10 +280,21 @@ class WatchStream:
         if self._sieve is not None:
             sifted = await self._unless_ended(asyncio.ensure_future(converted(self._served, records, self._sieve)))
             return [self._encoder.frame(ADDED, rec, rec.revision) for rec in sifted if rec is not None]
-        shown = self._served.convert(records)
-        if not isinstance(shown, Sequence):
-            shown = await self._unless_ended(asyncio.ensure_future(shown))
+        shown: Sequence[Shown]
+        if self._aside(records):
+            shown = await self._served.converted(records)
+            return await POOL.run(self._added, shown)
+        found = self._served.convert(records)
+        shown = found if isinstance(found, Sequence) else await self._unless_ended(asyncio.ensure_future(found))
+        return self._added(shown)
+
+    def _added(self, shown: Sequence[Shown]) -> list[bytes]:
         return [self._encoder.frame(ADDED, rec, rec.revision) for rec in shown]
+
+    def _aside(self, what: Sequence[Any]) -> bool:
+        """Whether frames of records or events are made beside the loop: large ones in forms that are not just copied. What waits for a
+        webhook is converted on the loop."""
+        return not self._encoder.copies and self._served.streams and large(what)
 
     def _send(self, write: Write, piece: bytes) -> Awaitable[None]:
         """Writes it; a large one counts as under way until it is taken."""
@@ -293,6 +322,13 @@ class WatchStream:
             return MODIFIED if was_in else ADDED
         return DELETED if was_in else ""
 
+    async def _framed(self, events: list[Event]) -> list[bytes]:
+        if not self._served.native or self._sieve is not None:
+            return self._counted(await self._converted_frames(events))
+        if self._aside(events):
+            return self._counted(await POOL.run(self._frames, events))
+        return self._counted(self._frames(events))
+
     def _frames(self, events: list[Event]) -> list[bytes]:
         """Frames of events in the stored version. What left, or left the selector, is shown as it was last, under the revision at which
         that happened."""
@@ -301,7 +337,7 @@ class WatchStream:
             kind = self._kind(e) if e.revision > skip else ""
             if kind:
                 out.append(self._frame(e, kind, None))
-        return self._counted(out)
+        return out
 
     async def _converted_frames(self, events: list[Event]) -> list[bytes]:
         """``_frames`` in another version. Raises what a conversion raises; nothing is to be written of these events then."""
@@ -310,7 +346,8 @@ class WatchStream:
         else:
             selected = [(e, kind) for e in events if e.revision > self._rv and (kind := self._kind(e))]
         shown = await self._shown(selected)  # nothing when the watch has ended
-        return self._counted([self._frame(e, kind, rec) for (e, kind), rec in zip(selected, shown, strict=False)])
+        pairs = list(zip(selected, shown, strict=False))
+        return await step(self._aside(events), lambda: [self._frame(e, kind, rec) for (e, kind), rec in pairs])
 
     async def _sifted(self, events: list[Event], sieve: Sieve) -> list[tuple[Event, str]]:
         """Events as what this client sees them, selected by what their objects are in its version; nothing when the watch has ended."""
@@ -356,7 +393,12 @@ class WatchStream:
                 (shared if self._converted(kind) in e.frames else missing).append(i)
         if missing:
             which = [selected[i] for i in missing]
-            found = self._served.convert([_state(e, kind) for e, kind in which], [e.revision for e, _ in which])
+            states, revisions = [_state(e, kind) for e, kind in which], [e.revision for e, _ in which]
+            found: Any
+            if self._served.streams and large(states):
+                found = POOL.run(self._served.convert, states, revisions)
+            else:
+                found = self._served.convert(states, revisions)
             if isinstance(found, Sequence):
                 for i, shown in zip(missing, found, strict=True):
                     out[i] = shown

@@ -317,9 +317,28 @@ def parse_label_selector(text: str) -> LabelSelector:
     return _remembered_label_selector(text)
 
 
+_PLAIN_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?+"
+# A term as nearly all are: a key without a prefix, alone or compared with one value.
+_PLAIN_TERM = re.compile(rf"({_PLAIN_WORD})(?:(!=|==?)({_PLAIN_WORD})?)?")
+
+
+def _plain_requirements(text: str) -> list[Requirement] | None:
+    """The requirements of a text whose terms are all plain ones, None for any other: what takes the parser 4 µs a term takes this 1, and
+    whoever asks may send thousands of them."""
+    out = []
+    for part in text.split(","):
+        term = _PLAIN_TERM.fullmatch(part)
+        if term is None:
+            return None
+        key, op, value = term.groups()
+        out.append(Requirement(key, op, (value or "",)) if op else Requirement(key, "exists", ()))
+    return out
+
+
 @remembered("label_selectors", "label selectors as they were parsed", 256, REMEMBERED_LENGTH, SELECTOR_BYTES)
 def _remembered_label_selector(text: str) -> LabelSelector:
-    return LabelSelector(_Parser(text).parse())
+    plain = _plain_requirements(text)
+    return LabelSelector(_Parser(text).parse() if plain is None else plain)
 
 
 _EXPRESSION_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
@@ -438,6 +457,8 @@ def unescape_value(text: str) -> str:
 
 
 def _split_terms(text: str) -> list[str]:
+    if "\\" not in text:
+        return text.split(",")
     terms, position = [], 0
     while True:
         match = _TERM.match(text, position)

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+STINT_S = 0.005
+
+
+class Stint:
+    """How long somebody who goes through many small things keeps the loop: after each, ``if stint.over: await stint.pause()`` lets others
+    have their turn every ``STINT_S``."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until = perf_counter() + STINT_S
+
+    @property
+    def over(self) -> bool:
+        """Whether it has been long enough."""
+        return perf_counter() >= self._until
+
+    async def pause(self) -> None:
+        """Goes on once others had their turn."""
+        await asyncio.sleep(0)
+        self._until = perf_counter() + STINT_S
 
 
 @types.coroutine

@@ -172,13 +172,13 @@ class Version:
 
     async def converted(self, records: Sequence[Shown]) -> Sequence[Shown]:
         """``convert``, waited for; what is large is converted and encoded beside the loop."""
-        if not self.native and self.converter is BUILT_IN and sum(len(rec.json) for rec in records) >= LARGE:
+        if not self.native and self.streams and sum(len(rec.json) for rec in records) >= LARGE:
             return await POOL.run(self._encoded, records)
         found = self.convert(records)
         return found if isinstance(found, Sequence) else await found
 
     def _encoded(self, records: Sequence[Shown]) -> Sequence[Shown]:
-        """``convert`` by functions of our own, and the JSON made that answers mostly want."""
+        """``convert`` where nothing waits, and the JSON made that answers mostly want."""
         found = self.convert(records)
         assert isinstance(found, Sequence)
         for one in found:

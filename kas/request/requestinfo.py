@@ -21,6 +21,7 @@ __all__ = ["Query", "RequestInfo", "RequestInfoError", "parse"]
 
 # Go refuses a query of more pairs than this (net/url urlmaxqueryparams); url.Query() then is empty.
 MAX_QUERY_PAIRS = 10_000
+LONGEST_NAMING = 16 << 10  # characters of selectors
 
 _SPECIAL = re.compile(rb"[%+;\x80-\xff]")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -102,7 +103,10 @@ install(_read_query, _error_message)
 
 
 def _selected_name(pairs: dict[str, list[str]]) -> str:
-    """The name a field selector pins, so that rules on single names apply; "" when any list option does not decode."""
+    """The name a field selector pins, so that rules on single names apply; "" when any list option does not decode, or the selectors are
+    long: this is before anybody is known, and nobody needs so much to name one object."""
+    if len(pairs["fieldSelector"][0]) + len(pairs.get("labelSelector", [""])[0]) > LONGEST_NAMING:
+        return ""
     for key in ("timeoutSeconds", "limit"):
         values = pairs.get(key)
         if values is not None and not (_INT64.match(values[0]) and -(2**63) <= int(values[0]) < 2**63):

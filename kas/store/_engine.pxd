@@ -105,6 +105,7 @@ cdef struct Value:
 
 cdef struct Requirement:         # one of a selector; all must hold
     int op                       # R_…
+    bint needs                   # fails where its key is absent
     const char *key
     size_t key_len
     Value *values                # sorted
@@ -204,10 +205,12 @@ cdef class Draft:                # an object before its revision is known; immut
     cdef Splice splice
 
 cdef class Matcher:              # a compiled selector; immutable
-    cdef Requirement *reqs
+    cdef Requirement *reqs       # of labels, then of fields; each sorted by key
     cdef Value *values
-    cdef size_t n
-    cdef list keep               # owns every byte the requirements point to
+    cdef size_t n, n_labels
+    cdef size_t needed_labels, needed_fields  # how many need their key
+    cdef bytes keep              # owns every byte the requirements point to
+    cdef bint pairs(self, const char *labels, size_t labels_len, const char *fields, size_t fields_len) noexcept nogil
     cdef bint test(self, const char *head) noexcept nogil  # on a head that head_ok() accepted and that is not sealed
 
 cdef class RangeResult:          # one page of a range

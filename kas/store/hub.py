@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from kas.store._engine import Event
 from kas.store.errors import Compacted, TransformError
@@ -35,6 +36,10 @@ RING_BYTES = 4 << 20
 CHUNK = 512
 # A watcher that does not take is let fall behind at its number of events, or at so many bytes.
 QUEUE_BYTES = 4 << 20
+
+# Watchers that are told in one turn of the loop; what each then writes takes some 50 µs. The others wait for the next turns, so that an
+# event that thousands watch does not keep everybody else waiting.
+TOLD_AT_ONCE = 16
 
 # Directories whose listeners are remembered.
 ROUTES = 4096
@@ -173,6 +178,8 @@ class Hub:
         self._ring_bytes = 0
         self._ring_after = revision  # the ring holds every event with a revision greater than this
         self._dispatching = False
+        self._untold: dict[Watcher, None] = {}
+        self.later: Callable[[Callable[[], None]], object] = lambda tell: tell()  # begins it in a turn of its own, where there is a loop
         self.revision = revision
         self.watchers = 0
         self.fallen_behind = 0
@@ -305,9 +312,24 @@ class Hub:
                 if found:
                     _push(event, found, woken)
                 at = key.find("/", at + 1)
-        for watcher in woken:
+        if len(woken) <= TOLD_AT_ONCE and not self._untold:
+            for watcher in woken:
+                if not watcher.closed:
+                    watcher.on_ready()
+            return
+        waiting = bool(self._untold)
+        self._untold.update(dict.fromkeys(woken))
+        if not waiting:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tells the next of those who have something to take, and the rest of them in later turns."""
+        for watcher in list(islice(self._untold, TOLD_AT_ONCE)):
+            del self._untold[watcher]
             if not watcher.closed:
                 watcher.on_ready()
+        if self._untold:
+            self.later(self._tell)
 
     # -- followers ----------------------------------------------------------------------------------------------------
 

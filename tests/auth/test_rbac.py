@@ -3,7 +3,7 @@
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
-from kas.auth.authz.rbac import COMPILED_BYTES, MOST_RULES, RbacIndex
+from kas.auth.authz.rbac import COMPILED_BYTES, MOST_RULES, LargeBinding, RbacIndex
 from kas.auth.authz.roles import Role
 from kas.auth.user import MASTERS, UserInfo
 
@@ -87,3 +87,25 @@ def test_a_role_is_read_when_it_is_asked_for():
     index.put("rolebindings", binding("b", "Role", "r", "bob", namespace="ns"))
     assert not asked
     assert [index.authorize(get(BOB))[0], index.authorize(get(BOB, verb="put"))[0], asked] == [ALLOW, NO_OPINION, [1]]
+
+
+def test_a_large_binding_is_read_when_somebody_asks_and_grants_what_others_do():
+    index, read = RbacIndex(), []
+    index.put("roles", {"metadata": {"name": "r", "namespace": "ns"}, "rules": READ})
+    index.put("rolebindings", binding("z", "Role", "r", "ann", namespace="ns"))
+
+    def load():
+        read.append(1)
+        return binding("b", "Role", "r", "eve", "bob", namespace="ns")
+
+    index.put_large_binding("ns", "b", LargeBinding("ns", load))
+    assert not read
+    assert index.authorize(get(BOB))[:2] == (ALLOW, 'RBAC: allowed by RoleBinding "b/ns" of Role "r" to User "bob"')
+    assert index.authorize(get(UserInfo("ann")))[0] == ALLOW and index.authorize(get(UserInfo("mallory")))[0] == NO_OPINION
+    assert read == [1]
+    index.put("rolebindings", binding("b", "Role", "r", "ann", namespace="ns"))
+    assert index.authorize(get(BOB))[0] == NO_OPINION
+    index.put_large_binding("ns", "b", LargeBinding("ns", load))
+    assert index.authorize(get(BOB))[0] == ALLOW
+    index.keep_only("rolebindings", {("ns", "z")})
+    assert index.authorize(get(BOB))[0] == NO_OPINION

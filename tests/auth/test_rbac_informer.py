@@ -62,3 +62,18 @@ def test_a_binding_deleted_during_a_gap_grants_nothing(store):
     store.compact(store.revision, 1000)
     store.hub.catch_up()
     assert not may(index) and may(index, "kept")
+
+
+def test_large_bindings_count_like_others(store):
+    put(store, "clusterroles", "r", RULES)
+    many = [{"kind": "User", "name": f"u{i}" + "x" * 100} for i in range(600)]
+    index = RbacIndex()
+    for reflector in rbac_informer.reflectors(index, store, PREFIXES):
+        reflector.start()
+    for resource, key in (("rolebindings", "ns/b"), ("clusterrolebindings", "b")):
+        put(store, resource, key, {**BINDING, "subjects": [*many, *BINDING["subjects"]]})
+        store.hub.catch_up()
+        assert may(index)
+        store.commit_now(Op(PREFIXES[resource] + key, None))
+        store.hub.catch_up()
+        assert not may(index)

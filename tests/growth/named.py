@@ -535,3 +535,10 @@ FAMILIES["review: groups"] = lambda n: create(
 )
 FAMILIES["review: a token"] = lambda n: create("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "a." * (16 * n)}})
 FAMILIES["delete: options"] = lambda n: Sent("DELETE", f"{MAPS}/none", json.dumps({"dryRun": ["All"] * n}))
+
+
+@family("list: a selector against as many labels")
+def _(n: int) -> Made:
+    """Two lists that are walked together, not one within the other."""
+    stored = [Sent("DELETE", f"{MAPS}/labelled"), create(MAPS, config_map("labelled", metadata={"labels": keys(n)}))]
+    return stored, Sent("GET", f"{MAPS}?labelSelector=" + ",".join(f"k{i}!%3Dx" for i in range(n)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+from collections.abc import Iterator
 
 from tests.hostile.attacker import JSON, MERGE, WINDOW, Attacker, authorized, frame
 from tests.hostile.rows import row
@@ -57,8 +58,9 @@ def let_mallory_watch(a: Attacker) -> None:
         "subjects": [{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}]})  # fmt: skip
 
 
-def watches(a: Attacker, connections: int, query: str) -> None:
-    """A hundred on each connection, which are not read; ``query`` may tell them apart by ``%d``."""
+@contextlib.contextmanager
+def watching(a: Attacker, connections: int, query: str) -> Iterator[None]:
+    """A hundred watches on each connection, which are not read; ``query`` may tell them apart by ``%d``."""
     with contextlib.ExitStack() as stack:
         for c in range(connections):
             s = stack.enter_context(a.wire("h2"))
@@ -66,6 +68,12 @@ def watches(a: Attacker, connections: int, query: str) -> None:
             for i in range(100):
                 path = f"{a.maps}?watch=true&" + (query.replace("%d", str(c * 100 + i)))
                 s.sendall(authorized(1 + 2 * i, path, "m-token"))
+        yield
+
+
+def watches(a: Attacker, connections: int, query: str) -> None:
+    """``watching`` that long."""
+    with watching(a, connections, query):
         a.many((("GET", f"{a.maps}/none", None, JSON) for _ in range(10)), 2)
 
 

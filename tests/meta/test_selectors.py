@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kas.meta import selectors
 from kas.meta.selectors import (
     EVERYTHING,
     NOTHING,
@@ -73,6 +74,20 @@ def test_the_canonical_text_means_the_same(text, labels):
     again = parse_label_selector(str(selector))
     assert str(again) == str(selector) and again == selector
     assert again.matches(labels) == selector.matches(labels)
+
+
+@given(st.text("aB1-_.=!, /", max_size=12) | st.lists(requirement, max_size=5).map(",".join))
+def test_plain_terms_are_read_as_the_parser_reads_them(text):
+    plain = selectors._plain_requirements(text)
+    assert plain is None or plain == selectors._Parser(text).parse()
+
+
+@pytest.mark.parametrize(("text", "plain"), [
+    ("a,b=c,d==e,f!=g,h=", True), ("a" * 63, True), ("a" * 64, False), ("a=" + "b" * 63, True), ("a=" + "b" * 64, False),
+    ("a=é", False), ("a\n", False), ("a=b\n", False), ("a,", False), ("-a", False), ("a-", False),
+])  # fmt: skip
+def test_plain_terms(text, plain):
+    assert (selectors._plain_requirements(text) is not None) is plain
 
 
 @given(st.text("ab=!,()<> \0\\in1é\t"))

@@ -122,6 +122,19 @@ def test_matcher_does_what_python_would(labels, key, operator, values) -> None:
     assert compile_matcher([(key, operator, values[:1] if operator in ("=", "!=") else values)]).matches_maps(labels, {}) is wanted
 
 
+pairs = st.dictionaries(words, words, max_size=6)
+terms = st.tuples(words, operators, st.lists(words, min_size=1, max_size=2))
+
+
+@given(pairs, pairs, st.lists(terms, max_size=12), st.lists(st.tuples(words, st.sampled_from(["=", "!="]), words), max_size=4))
+def test_many_requirements_are_what_each_of_them_is(labels, fields, wanted_labels, wanted_fields) -> None:
+    """However they are ordered and however often a key comes."""
+    asked = [(key, op, values[:1] if op in ("=", "!=") else values) for key, op, values in wanted_labels]
+    each = [compile_matcher([one]).matches_maps(labels, fields) for one in asked]
+    each += [compile_matcher((), [one]).matches_maps(labels, fields) for one in wanted_fields]
+    assert compile_matcher(asked, wanted_fields).matches_maps(labels, fields) is all(each)
+
+
 # -- records ----------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kas.store import Compacted, Op, build_record, open_store
+from kas.store.hub import TOLD_AT_ONCE
 from kas.store.lmdb import LMDBStore
 
 PREFIX = "/registry/x/"
@@ -141,6 +142,24 @@ def test_a_follower_that_fails_takes_nothing_from_the_others_and_begins_anew(sto
     store.commit_now(Op("/registry/y/other", build_record(b"{", b'"d":1}')))
     store.hub.catch_up()
     assert (resets, store.hub.failing) == ([6], 0)
+
+
+def test_many_watchers_are_told_in_turns(store: LMDBStore) -> None:
+    turns: list[Any] = []
+    store.hub.later = turns.append
+    told: list[int] = []
+    watchers = [store.watch(PREFIX, 0, lambda i=i: told.append(i)) for i in range(2 * TOLD_AT_ONCE + 1)]
+    put(store)
+    store.hub.catch_up()
+    assert told == list(range(TOLD_AT_ONCE)) and len(turns) == 1
+    watchers[-2].close()
+    put(store)  # nobody is told again of what waits, and who has taken nothing is told once
+    store.hub.catch_up()
+    assert len(turns) == 1
+    while turns:
+        turns.pop()()
+    assert told == [i for i in range(2 * TOLD_AT_ONCE + 1) if i != 2 * TOLD_AT_ONCE - 1]
+    assert all(drain(w) == [1, 2] for i, w in enumerate(watchers) if i != 2 * TOLD_AT_ONCE - 1)
 
 
 def test_ring_is_bounded(store: LMDBStore) -> None:

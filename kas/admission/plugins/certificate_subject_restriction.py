@@ -11,6 +11,7 @@ import binascii
 from kas.admission import CREATE, Attributes
 from kas.auth.certificates import GROUP
 from kas.auth.user import MASTERS
+from kas.meta.aside import LARGE, step
 from kas.meta.pem import pem_blocks
 
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
@@ -25,10 +26,13 @@ class Plugin:
         """Creates of CertificateSigningRequests."""
         return a.operation == CREATE and a.group == GROUP and a.resource == "certificatesigningrequests" and not a.subresource
 
-    def validate(self, a: Attributes) -> None:
+    async def validate(self, a: Attributes) -> None:
         """Refuse a client certificate for system:masters."""
         spec = a.obj.get("spec") or {}
-        if spec.get("signerName") == CLIENT_SIGNER and MASTERS in _organizations(a, spec.get("request") or ""):
+        if spec.get("signerName") != CLIENT_SIGNER:
+            return
+        request = spec.get("request") or ""
+        if MASTERS in await step(len(request) >= LARGE, _organizations, a, request):  # 30,000 of them take 130 ms
             raise a.forbid(f"use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")
 
 

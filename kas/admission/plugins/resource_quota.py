@@ -29,6 +29,7 @@ from kas.admission.pods import Amounts
 from kas.admission.quota_usage import Evaluator, Evaluators, matches
 from kas.informers import Informers
 from kas.meta import errors
+from kas.meta.aside import LARGE, step
 from kas.meta.quantity import Quantity
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import builtin, update
@@ -98,16 +99,14 @@ class Plugin:
         for earlier in [c for c in open_ if c.attributes is a]:
             open_.remove(earlier)
             await asyncio.shield(self._soon(self._give_back(earlier)))
-        usage = evaluator.usage(a.obj)
+        usage, before = evaluator.usage(a.obj), evaluator.usage(a.old) if a.operation == UPDATE else {}
         async with self._lock(a.namespace):
             for _ in range(MAX_ATTEMPTS):
-                quotas = self._quotas(a.namespace)
-                changes = self._check_request(a, evaluator, usage, [obj for _, obj in quotas])
+                records = self._records(a.namespace)
+                # Thousands of them, or of amounts in them, are looked through beside the loop.
+                changes, ops = await step(_large(records), self._charged, a, evaluator, usage, before, records)
                 if not changes or a.dry_run:
                     return
-                revisions = {obj["metadata"]["name"]: rec.revision for rec, obj in quotas}
-                ops = [self._op(obj, changes[name], revisions[name], a.now) for obj in (q for _, q in quotas)
-                       if (name := obj["metadata"]["name"]) in changes]  # fmt: skip
                 # By name: the objects themselves are used up by the write.
                 meta = a.obj["metadata"]
                 charge = Charge(a, meta.get("name", ""), meta.get("uid", ""), usage, changes)
@@ -131,13 +130,27 @@ class Plugin:
     async def _take(self, ops: list[Op]) -> None:
         await self._registries.store.commit_many(ops)
 
-    def _quotas(self, namespace: str) -> list[tuple[Any, Obj]]:
+    def _records(self, namespace: str) -> list[Any]:
         registry = self._registries.of("", "resourcequotas")
-        return [(rec, object_of(rec)) for rec in registry.store.range(registry.prefix(namespace)).records]
+        found: list[Any] = registry.store.range(registry.prefix(namespace)).records
+        return found
+
+    def _charged(
+        self, a: Attributes, evaluator: Evaluator, usage: Amounts, before: Amounts, records: list[Any]
+    ) -> tuple[dict[str, Amounts], list[Op]]:
+        """What to add to each quota, by its name, and the writes that do; raises 403."""
+        quotas = [object_of(rec) for rec in records]
+        changes = self._check_request(a, evaluator, usage, before, quotas)
+        if a.dry_run:
+            return changes, []
+        pairs = [(rec, obj) for rec, obj in zip(records, quotas, strict=True) if obj["metadata"]["name"] in changes]
+        return changes, [self._op(obj, changes[obj["metadata"]["name"]], rec.revision, a.now) for rec, obj in pairs]
 
     # --- checking
 
-    def _check_request(self, a: Attributes, evaluator: Evaluator, usage: Amounts, quotas: list[Obj]) -> dict[str, Amounts]:
+    def _check_request(
+        self, a: Attributes, evaluator: Evaluator, usage: Amounts, before: Amounts, quotas: list[Obj]
+    ) -> dict[str, Amounts]:
         """What to add to each quota, by its name; raises 403 for the first one that has not enough left (``CheckRequest``)."""
         pertinent = []
         for quota in quotas:
@@ -156,7 +169,7 @@ class Plugin:
         negative = sorted(name for name, need in usage.items() if need < ZERO)
         if negative:
             raise a.forbid(f"quota usage is negative for resource(s): {','.join(negative)}")
-        grown = _positive(_growth(usage, evaluator.usage(a.old)) if a.operation == UPDATE else usage)
+        grown = _positive(_growth(usage, before) if a.operation == UPDATE else usage)
         # What an update moves to a quota's scope is all new there.
         deltas = [
             (quota, grown if a.operation != UPDATE or matches(quota, evaluator, a.old) else _positive(usage)) for quota in pertinent
@@ -232,17 +245,29 @@ class Plugin:
         a = charge.attributes
         async with self._lock(a.namespace):
             for _ in range(MAX_ATTEMPTS):
-                ops = [
-                    self._op(obj, {name: -need for name, need in charge.taken[obj["metadata"]["name"]].items()}, rec.revision, a.now)
-                    for rec, obj in self._quotas(a.namespace)
-                    if obj["metadata"]["name"] in charge.taken
-                ]
+                records = self._records(a.namespace)
+                ops = await step(_large(records), self._returned, charge, records)
                 try:
                     if ops:
                         await self._registries.store.commit_many(ops)
                 except Conflict:
                     continue
                 return
+
+
+    def _returned(self, charge: Charge, records: list[Any]) -> list[Op]:
+        """The writes that give back what was taken."""
+        ops = []
+        for rec in records:
+            obj = object_of(rec)
+            taken = charge.taken.get(obj["metadata"]["name"])
+            if taken is not None:
+                ops.append(self._op(obj, {name: -need for name, need in taken.items()}, rec.revision, charge.attributes.now))
+        return ops
+
+
+def _large(records: list[Any]) -> bool:
+    return sum(len(rec.json) for rec in records) >= LARGE
 
 
 def _growth(usage: Amounts, before: Amounts) -> Amounts:

@@ -12,7 +12,7 @@ import orjson
 
 from kas.admission import Attributes
 from kas.admission.initializer import RESTMapper
-from kas.admission.matching import Equivalents
+from kas.admission.matching import GVK, Equivalents, Invocation
 from kas.admission.policy.metrics import INVALID_ERROR, ValidatingMetrics, error_type
 from kas.admission.policy.policies import ConfigurationFault, Found, Policies
 from kas.admission.versioned import Versioned
@@ -23,6 +23,7 @@ from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry as Metrics
 
 if TYPE_CHECKING:
+    from kas.admission.expressions import Activation
     from kas.admission.policy.validating import Decision
 
 FAILURES = "validation.policy.admission.k8s.io/validation_failure"
@@ -52,6 +53,7 @@ class Plugin:
         """Evaluate the policies. Raises what the first of them refuses with."""
         from kas.admission.policy.validating import evaluate  # CEL is large, and most servers never see a policy
 
+        known: dict[Invocation, Activation] = {}
         own = Versioned(a, self._policies.equivalents)
         versions = {own.kind: own}
         said, conditions = _Said(a, self._metrics), self._metrics.conditions
@@ -59,12 +61,10 @@ class Plugin:
             if isinstance(found, ConfigurationFault):
                 said.fault(found)
                 continue
-            objects = versions.get(found.told.kind)
-            if objects is None:
-                objects = versions[found.told.kind] = Versioned(a, self._policies.equivalents)
-                await objects.show(found.told)
-            namespace = self._policies.namespace(a)
-            outcome = await evaluate(found.policy, a, found.told, objects, found.param, namespace, self._authorizer, conditions)
+            about = known.get(found.told)
+            if about is None:
+                about = known[found.told] = await self._about(a, found.told, versions)
+            outcome = await evaluate(found.policy, a, about, found.param, conditions)
             for i, decision in enumerate(outcome.decisions):
                 if decision.denied or decision.failed:
                     said.failure(found, i, decision)
@@ -73,6 +73,16 @@ class Plugin:
             for key, value in outcome.annotations:
                 said.annotate(f"{found.policy.name}/{key}", value)
         said.end()
+
+    async def _about(self, a: Attributes, told: Invocation, versions: dict[GVK, Versioned]) -> Activation:
+        """The variables about a request in a version, made once however many policies there are."""
+        from kas.admission.expressions import activation
+
+        objects = versions.get(told.kind)
+        if objects is None:
+            objects = versions[told.kind] = Versioned(a, self._policies.equivalents)
+            await objects.show(told)
+        return activation(a, told, objects, self._authorizer, self._policies.namespace(a))
 
 
 class _Said:

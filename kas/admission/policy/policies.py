@@ -14,6 +14,7 @@ from kas.informers import Informers, Objects
 from kas.informers.reflector import split_key
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
+from kas.meta.waiting import Stint
 from kas.store import Event, Record
 
 if TYPE_CHECKING:
@@ -126,7 +127,10 @@ class Policies:
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
         """What is to be evaluated for a request, in the order of the policies' names, then the bindings', then the parameters'. Raises
         ApiError only for what no policy can answer for."""
+        stint = Stint()
         for policy, bindings in self.bound:
+            if stint.over:  # with what was made of those before
+                await stint.pause()
             try:
                 told = policy.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents)
                 if told is None:

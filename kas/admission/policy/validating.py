@@ -7,11 +7,8 @@ from typing import Any, NamedTuple
 
 from kas.admission import Attributes
 from kas.admission.conditionmetrics import ConditionMetrics
-from kas.admission.expressions import BUDGET, MATCH_CONDITIONS_BUDGET, Evaluator, Failed, OutOfBudgetError, activation
-from kas.admission.matching import Invocation
+from kas.admission.expressions import BUDGET, MATCH_CONDITIONS_BUDGET, Activation, Evaluator, Failed, OutOfBudgetError
 from kas.admission.policy.compiled import Policy, Validation, evaluator_of
-from kas.admission.versioned import Versioned
-from kas.auth.attributes import Authorizer
 
 Obj = dict[str, Any]
 MAX_MESSAGE_B = 5 * 1024
@@ -40,12 +37,10 @@ class Outcome(NamedTuple):
     failed: list[Decision]
 
 
-async def evaluate(
-    policy: Policy, a: Attributes, told: Invocation, objects: Versioned, param: Obj | None, namespace: Obj | None, authorizer: Authorizer,
-    conditions: ConditionMetrics,
-) -> Outcome:  # fmt: skip
-    """Raises nothing: what fails is a decision, unless the policy wants to be passed over then."""
-    variables = activation(a, told, objects, authorizer, namespace)
+async def evaluate(policy: Policy, a: Attributes, about: Activation, param: Obj | None, conditions: ConditionMetrics) -> Outcome:
+    """``about`` are the variables that all policies share that are shown the request in this version. Raises nothing: what fails is a
+    decision, unless the policy wants to be passed over then."""
+    variables = about.copy()
     variables["params"] = param
     evaluator = evaluator_of(policy, variables, BUDGET)
     decisions: list[Decision] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
@@ -71,15 +72,17 @@ class Webhooks:
         self._spaces = Namespaces(informers, objects)
         self.clients = HookClients(users or Users({}), resolve, shares, egress)
 
-    async def invocation(self, hook: Hook, a: Attributes, objects: Versioned) -> Invocation | None:
-        """In which version the webhook is asked about the request, None when it is not. Raises ApiError."""
+    async def invocation(
+        self, hook: Hook, a: Attributes, objects: Versioned, shown: Callable[[Invocation], Awaitable[Versioned]]
+    ) -> Invocation | None:
+        """In which version the webhook is asked about the request, None when it is not. ``objects`` are what selectors see, ``shown`` gives
+        them in the version that conditions see. Raises ApiError."""
         found = hook.matcher.match(a, objects.obj, objects.old, self._spaces, self.equivalents)
         if found is None or hook.conditions is None:
             return found
         from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 
-        await objects.show(found)
-        variables = activation(a, found, objects, self._authorizer)
+        variables = activation(a, found, await shown(found), self._authorizer)
         try:
             matches = await hook.conditions.match(
                 Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.conditions.failed(hook.name, a.operation)

@@ -14,6 +14,7 @@ from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.admission.webhook.patching import patch
 from kas.meta.errors import ApiError
+from kas.meta.waiting import Stint
 
 
 async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
@@ -22,8 +23,16 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     rounds: Rounds = reinvocation.values.setdefault(plugin, Rounds())
     objects = Versioned(a, webhooks.equivalents)
     rounds.begin(reinvocation, objects)
+
+    async def shown(told: Invocation) -> Versioned:
+        await objects.show(told)
+        return objects
+
+    stint = Stint()
     for i, hook in enumerate(webhooks.hooks.all):
-        told = await webhooks.invocation(hook, a, objects)
+        if stint.over:
+            await stint.pause()
+        told = await webhooks.invocation(hook, a, objects, shown)
         if told is None or not rounds.due(reinvocation, hook.uid):
             continue
         await objects.show(told)

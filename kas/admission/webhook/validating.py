@@ -11,22 +11,29 @@ from kas.admission.versioned import Versioned
 from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.meta.errors import ApiError
+from kas.meta.waiting import Stint
 
 
 async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
     """Ask the webhooks that the request is for. Raises what the first of them, in their order, refuses with."""
     own = Versioned(a, webhooks.equivalents)
     versions = {own.kind: own}
-    asked: list[tuple[Hook, Invocation, int]] = []
-    for i, hook in enumerate(webhooks.hooks.all):
-        # Its conditions may want another version to be looked at than the next one's selectors.
-        told = await webhooks.invocation(hook, a, Versioned(a, webhooks.equivalents) if hook.conditions else own)
-        if told is None:
-            continue
-        asked.append((hook, told, i))
+
+    async def shown(told: Invocation) -> Versioned:
         if told.kind not in versions:
             versions[told.kind] = Versioned(a, webhooks.equivalents)
             await versions[told.kind].show(told)
+        return versions[told.kind]
+
+    asked: list[tuple[Hook, Invocation, int]] = []
+    stint = Stint()
+    for i, hook in enumerate(webhooks.hooks.all):
+        if stint.over:
+            await stint.pause()
+        told = await webhooks.invocation(hook, a, own, shown)
+        if told is not None:
+            asked.append((hook, told, i))
+            await shown(told)
     began = monotonic()
     if len(asked) == 1:
         hook, told, i = asked[0]

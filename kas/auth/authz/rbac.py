@@ -41,14 +41,45 @@ class _Binding:
         self.subjects: list[Obj] = obj.get("subjects") or []
 
 
-class _Scope:
-    """The bindings of one namespace (or of the cluster): by name, and subject key -> {binding name: subject's index}."""
+class LargeBinding:
+    """A binding of thousands of subjects, which ``load`` gives with it: read when somebody first asks who is in its namespace."""
 
-    __slots__ = ("bindings", "by_subject")
+    __slots__ = ("_found", "_load", "_namespace")
+
+    def __init__(self, namespace: str, load: Callable[[], Obj]) -> None:
+        self._load: Callable[[], Obj] | None = load
+        self._found: tuple[_Binding, dict[str, int]] | None = None
+        self._namespace = namespace
+
+    def prepare(self) -> tuple[_Binding, dict[str, int]]:
+        """The binding, and subject key -> first index; any thread may read it, and what a second one makes is the same."""
+        load, found = self._load, self._found  # in this order: what another thread has made is there before its way is gone
+        if found is not None:
+            return found
+        assert load is not None
+        binding, places = _Binding(load()), dict[str, int]()
+        for i, subject in enumerate(binding.subjects):
+            places.setdefault(_subject_key(subject, self._namespace), i)
+        places.pop("", None)
+        self._found = binding, places
+        self._load = None
+        return self._found
+
+
+class _Scope:
+    """The bindings of one namespace (or of the cluster): by name, and subject key -> {binding name: subject's index}; large ones have
+    indexes of their own, which are made beside the loop and dropped in one piece."""
+
+    __slots__ = ("bindings", "by_subject", "large")
 
     def __init__(self) -> None:
-        self.bindings: dict[str, _Binding] = {}
+        self.bindings: dict[str, _Binding | LargeBinding] = {}
         self.by_subject: dict[str, dict[str, int]] = {}
+        self.large: dict[str, LargeBinding] = {}
+
+    def put_large(self, name: str, namespace: str, binding: LargeBinding) -> None:
+        self.drop(name, namespace)
+        self.bindings[name] = self.large[name] = binding
 
     def put(self, obj: Obj, namespace: str) -> None:
         binding = _Binding(obj)
@@ -63,6 +94,9 @@ class _Scope:
         binding = self.bindings.pop(name, None)
         if binding is None:
             return
+        if isinstance(binding, LargeBinding):
+            del self.large[name]
+            return
         for subject in binding.subjects:
             key = _subject_key(subject, namespace)
             found = self.by_subject.get(key)
@@ -74,12 +108,19 @@ class _Scope:
     def matching(self, keys: Iterable[str]) -> Iterator[tuple[_Binding, Obj]]:
         """The bindings that apply, in order of name, each with its first subject that does."""
         found: dict[str, int] = {}
+        keys = tuple(keys)
         for key in keys:
             for name, i in self.by_subject.get(key, {}).items():
                 if i < found.get(name, 1 << 30):
                     found[name] = i
+        for name, large in self.large.items():
+            places = large.prepare()[1]
+            here = [places[key] for key in keys if key in places]
+            if here:
+                found[name] = min(here)
         for name in sorted(found):
-            binding = self.bindings[name]
+            one = self.bindings[name]
+            binding = one.prepare()[0] if isinstance(one, LargeBinding) else one
             yield binding, binding.subjects[found[name]]
 
 
@@ -147,6 +188,11 @@ class RbacIndex(Decisions):
             self._roles[namespace, name] = role
         else:
             self._cluster_roles[name] = role
+        self._changed()
+
+    def put_large_binding(self, namespace: str, name: str, binding: LargeBinding) -> None:
+        """Adds or replaces a binding that is read later, or with ``namespace`` "" a cluster role binding."""
+        self._scopes.setdefault(namespace, _Scope()).put_large(name, namespace, binding)
         self._changed()
 
     def delete(self, resource: str, namespace: str, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kas.auth.authz.rbac import RbacIndex
+from kas.auth.authz.rbac import LargeBinding, RbacIndex
 from kas.auth.authz.roles import Role
 from kas.informers import Source
 from kas.informers.reflector import Reflector, split_key
@@ -40,7 +40,13 @@ class _Part:
 
     def _put(self, rec: Record) -> None:
         if self._resource not in ("roles", "clusterroles"):
-            self._index.put(self._resource, object_of(rec))
+            if len(rec.json) < LARGE:
+                self._index.put(self._resource, object_of(rec))
+                return
+            namespace, name = split_key(self._prefix, rec.key)
+            binding = LargeBinding(namespace, lambda: object_of(rec))
+            self._index.put_large_binding(namespace, name, binding)
+            POOL.soon(binding.prepare)
             return
         role = Role(lambda: object_of(rec).get("rules") or ())
         self._index.put_role(*split_key(self._prefix, rec.key), role)

@@ -156,8 +156,11 @@ class OpenAPI:
 
     def known_v2(self, content_type: str) -> Document | None:
         """``v2`` where that needs no building, else None."""
-        found = self._cache.get(("", content_type)) or self._old.get(("", content_type))
-        return found if found is not None and found.etag == self._tag("", content_type) else None
+        return self._known("", content_type)
+
+    def _known(self, key: str, content_type: str) -> Document | None:
+        found = self._cache.get((key, content_type)) or self._old.get((key, content_type))
+        return found if found is not None and found.etag == self._tag(key, content_type) else None
 
     def v2(self, content_type: str = JSON) -> Document:
         """The v2 document in a content type that ``negotiate`` gave. Only types a served path needs are published."""
@@ -197,6 +200,10 @@ class OpenAPI:
             tag = hashlib.sha512(body).hexdigest().upper()
             found = self._cache["index", INDEX_TYPE] = Document(gzip.compress(body, 6, mtime=0), INDEX_TYPE, f'"{tag}"')
         return found
+
+    def known_v3(self, path: str, content_type: str) -> Document | None:
+        """``v3`` where that needs no building, else None."""
+        return self._known(path, content_type)
 
     def v3(self, path: str, content_type: str = JSON) -> Document | None:
         """The v3 document at ``path`` (as in ``paths``), None when there is none."""

@@ -95,6 +95,7 @@ class LMDBStore(Store):
             self._committer.start()
         if loop is not None and self._loop is None:
             self._loop = loop
+            self.hub.later = loop.call_soon
             if self.shared.wake_fd >= 0:
                 loop.add_reader(self.shared.wake_fd, self._woken)
             self.hub.catch_up()

@@ -7,9 +7,11 @@ import json
 
 import pytest
 
+from kas.admission import expressions
 from kas.admission.plugins import validating_admission_policy as module
 from kas.auth.attributes import ALLOW
 from kas.auth.user import UserInfo
+from kas.meta import waiting
 from kas.types.scheme import BUILTIN
 from tests.admission.admission_fakes import refused
 from tests.admission.policy_objects import Governed
@@ -275,3 +277,33 @@ def test_of_several_the_first_refuses(governed):
         governed.policy(name, validations=failing(message=name))
         governed.bind(f"b-{name}", name)
     assert refused(governed.request()).message.endswith("ValidatingAdmissionPolicy 'a' with binding 'b-a' denied request: a")
+
+
+def test_others_have_their_turns_between_policies(governed, monkeypatch):
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    for i in range(5):
+        governed.policy(f"p{i}", validations=[{"expression": "true"}])
+        governed.bind(f"b{i}", f"p{i}")
+    turns = []
+
+    async def run():
+        request = governed.request()
+        running = asyncio.ensure_future(request.chain.validate(request.attributes))
+        while not running.done():
+            turns.append(1)
+            await asyncio.sleep(0)
+        await running
+
+    asyncio.run(run())
+    assert len(turns) >= 5
+
+
+def test_what_policies_see_is_made_once_for_all_of_them(governed, monkeypatch):
+    made = []
+    fields = expressions.request_fields
+    monkeypatch.setattr(expressions, "request_fields", lambda *args: made.append(1) or fields(*args))
+    for i in range(5):
+        governed.policy(f"p{i}", validations=[{"expression": "request.name == 'a' && object.metadata.name == 'a'"}])
+        governed.bind(f"b{i}", f"p{i}")
+    governed.request().run()
+    assert len(made) == 1

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from kas.admission import versioned
 from kas.admission.plugins import validating_admission_webhook as module
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import refused
@@ -165,3 +166,14 @@ def test_a_certificate_of_nobody(hooked, hook):
     hooked.add(webhook({"url": hook.url + "/x"}))
     assert refused(hooked.request()).message.endswith("tls: failed to verify certificate: x509: certificate signed by unknown authority")
     assert isinstance(refused(hooked.request()), ApiError)
+
+
+def test_conditions_of_many_webhooks_see_one_copy(hooked, hook, monkeypatch):
+    made = []
+    encoded = versioned.encode_json
+    monkeypatch.setattr(versioned, "encode_json", lambda *args: made.append(1) or encoded(*args))
+    never = [{"name": "n", "expression": "object.metadata.name == 'other'"}]
+    for i in range(5):
+        hooked.add(webhook(hook.client(), f"h{i}.example.com", matchConditions=never), name=f"c{i}")
+    hooked.request().run()
+    assert hook.seen == [] and len(made) == 1

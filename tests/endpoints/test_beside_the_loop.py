@@ -1,0 +1,129 @@
+"""What is large is made into answers beside the loop, in every form and wherever it stands; what is small is not handed over."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from kas.meta.aside import POOL
+from tests.growth.serving import InProcess, Sent
+
+TABLE, METADATA = (f"application/json;as={kind};v=v1;g=meta.k8s.io" for kind in ("Table", "PartialObjectMetadataList"))
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+NS = "/api/v1/namespaces/default"
+SMALL, LARGE = f"{NS}/configmaps", "/api/v1/namespaces/kube-public/configmaps"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+
+
+def definition(fields: int) -> dict[str, Any]:
+    texts = {f"f{i}": {"type": "string", "description": "x" * 20} for i in range(fields)}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": texts}}}
+    return {
+        "metadata": {"name": "many.beside.example.com"},
+        "spec": {
+            "group": "beside.example.com", "scope": "Namespaced", "names": {"plural": "many", "kind": "Many"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    running = InProcess(Path(tmp_path_factory.mktemp("beside")) / "data")
+    data = {f"k{i}": "v" * 10 for i in range(4000)}
+    for made in (
+        Sent("POST", "/api/v1/namespaces", {"metadata": {"name": "kube-public"}}),
+        Sent("POST", SMALL, {"metadata": {"name": "a"}}),
+        Sent("POST", LARGE, {"metadata": {"name": "a"}, "data": data}),
+        Sent("POST", CRDS, definition(3000)),
+    ):
+        status, body = running.ask(made)
+        assert status in (201, 409), body
+    yield running
+    running.close()
+
+
+def handed(server: InProcess, sent: Sent, status: int = 200) -> int:
+    """How many pieces of work a request left to the threads."""
+    before = POOL.done
+    assert server.ask(sent)[0] == status
+    return POOL.done - before
+
+
+@pytest.mark.parametrize("accept", [YAML, TABLE, METADATA])
+def test_lists_that_are_encoded(server: InProcess, accept: str) -> None:
+    assert not handed(server, Sent("GET", SMALL, accept=accept))
+    assert bool(handed(server, Sent("GET", LARGE, accept=accept))) is (accept != METADATA)  # those are cut out
+    assert handed(server, Sent("GET", f"{LARGE}?fieldSelector=metadata.name%3Da", accept=accept)) or accept == METADATA
+
+
+@pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, TABLE, METADATA])
+def test_lists_that_are_converted(server: InProcess, accept: str) -> None:
+    assert handed(server, Sent("GET", CRDS, accept=accept))
+
+
+def test_watches(server: InProcess) -> None:
+    assert handed(server, Sent("GET", f"{CRDS}?watch=true&resourceVersion=0&timeoutSeconds=1", accept=PROTOBUF))
+
+
+def test_deletes_of_collections(server: InProcess) -> None:
+    assert not handed(server, Sent("DELETE", f"{SMALL}?dryRun=All", accept=YAML))
+    assert handed(server, Sent("DELETE", f"{LARGE}?dryRun=All", accept=YAML)) > 1
+
+
+def test_long_selectors(server: InProcess) -> None:
+    terms = ",".join(f"k{i}" for i in range(5000))
+    assert not handed(server, Sent("GET", f"{SMALL}?labelSelector=a"))
+    for query in (f"?labelSelector={terms}", f"?labelSelector={terms}&watch=true&timeoutSeconds=1"):
+        assert handed(server, Sent("GET", SMALL + query)) == 1
+    status, body = server.ask(Sent("GET", f"{SMALL}?labelSelector={terms},-"))
+    assert status == 400 and body["reason"] == "BadRequest"
+
+
+def test_revisions_long_past(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kas.endpoints import listing
+
+    status, body = server.ask(Sent("GET", SMALL))
+    assert status == 200
+    then = body["metadata"]["resourceVersion"]
+    for i in range(4):
+        server.ask(Sent("POST", SMALL, {"metadata": {"name": f"later{i}"}}))
+    monkeypatch.setattr(listing, "WRITES_BEFORE_REST", 2)
+    for accept in (JSON, YAML, PROTOBUF, TABLE):
+        assert server.ask(Sent("GET", f"{SMALL}?resourceVersion={then}&resourceVersionMatch=Exact", accept=accept))[0] == 200
+    status, found = server.ask(Sent("GET", f"{SMALL}?resourceVersion={then}&resourceVersionMatch=Exact"))
+    assert found["items"] == body["items"] and found["metadata"]["resourceVersion"] == then
+
+
+def test_bindings_of_many_subjects(server: InProcess) -> None:
+    group = "rbac.authorization.k8s.io"
+    subjects = [{"kind": "User", "name": f"user-{i}", "apiGroup": group} for i in range(3000)]
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
+    body = {"metadata": {"name": "many"}, "roleRef": role, "subjects": subjects}
+    assert server.ask(Sent("POST", RBAC, body))[0] == 201
+    review = {"spec": {"user": "user-2999", "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}}}
+    status, body = server.ask(Sent("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review))
+    assert status == 201 and body["status"]["allowed"] is True
+
+
+def certificate_request(organizations: int, signer: str, *more: str) -> Sent:
+    texts = [f"o{i}" for i in range(organizations)] + list(more)
+    names = x509.Name([x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, text) for text in texts])
+    made = x509.CertificateSigningRequestBuilder().subject_name(names).sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    request = base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
+    spec = {"request": request, "usages": ["client auth"], "signerName": signer}
+    return Sent("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", {"metadata": {"generateName": "r"}, "spec": spec})
+
+
+def test_certificate_requests_of_many_names(server: InProcess) -> None:
+    usual = handed(server, certificate_request(3000, "example.com/a"), 201)
+    assert handed(server, certificate_request(3000, "kubernetes.io/kube-apiserver-client"), 201) == usual + 1
+    assert server.ask(certificate_request(3000, "kubernetes.io/kube-apiserver-client", "system:masters"))[0] == 403
