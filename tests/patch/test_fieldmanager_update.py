@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kas.apiextensions.mergeschema import crd_schema
-from kas.meta.errors import ApiError
 from kas.patch.fieldmanager import (
     Only,
     builtin,
@@ -180,19 +179,6 @@ def test_entries_of_other_versions_follow_by_conversion() -> None:
     assert update(old, live, {**live, "c": 2}, "one", now=T2) == [
         given[0], entry("one", {"f:c": {}}, api_version="e.com/v1", time=T2),
     ]  # fmt: skip
-
-
-def test_entries_stay_where_the_conversion_to_their_version_fails() -> None:
-    """The webhook that converts may be away for a while (kubernetes#136949)."""
-
-    def away(obj: dict, version: str) -> None:
-        raise ApiError(500, "", "conversion webhook failed")
-
-    schema = crd_schema(None, "e.com/v1", "W")
-    schema.convert = away
-    given = [entry("two", {"f:b": {}}, api_version="e.com/v2")]
-    live = {"apiVersion": "e.com/v1", "kind": "W", "metadata": {"name": "w", "uid": "u", "managedFields": given}, "a": 1}
-    assert update(schema, live, {**live, "a": 2}, "one", now=T2) == given
 
 
 def test_sets_below_a_field_that_became_atomic_shrink_to_it() -> None:
