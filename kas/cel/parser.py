@@ -271,7 +271,7 @@ class _Parser:
                 return node
             if mark.text == ".":
                 optional = self.take("?") is not None
-                name = self.name(node)
+                name = self.name()
                 opened = None if optional else self.take("(")
                 if opened is not None:
                     node = self.call(opened.at, name, self.arguments(), node)
@@ -300,7 +300,7 @@ class _Parser:
                     raise self.fail(self.token.at, f"mismatched input '{_shown(self.token.text)}' expecting {_FIELD}")
                 self.told(self.token.at, f"extraneous input '{_shown(self.token.text)}' expecting {_FIELD}")
                 self.i += 1
-            field, colon = self.name(node), self.token.at
+            field, colon = self.name(), self.token.at
             if self.need(":"):
                 entries.append(((field, colon), self.expression(), optional))
             if self.take(",") is None:
@@ -309,14 +309,12 @@ class _Parser:
         self.closers.pop()
         return MapOf(at, entries, qualified_name(node))
 
-    def name(self, of: Node) -> str:
+    def name(self) -> str:
         t = self.token
         if t.kind == "escaped":  # not everybody may write so
             self.problems.append(Problem(t.at, "unsupported syntax: '`'"))
             return self.next().text
         if t.kind != "name" or t.text in _LITERALS or t.text == "in":
-            if qualified_name(of):  # which might have become that of a message
-                raise self.fail(t.at, f"mismatched input '{_shown(t.text)}' expecting IDENTIFIER")
             raise self.fail(t.at, f"no viable alternative at input '.{_shown(t.text) if t.kind != 'end' else ''}'")
         return self.next().text
 
