@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256
+from time import monotonic
 from typing import Protocol
 
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
@@ -144,7 +145,8 @@ def authentication(
             _tell(req, user.notes)
         if credential:
             if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
-                known.cache.put(sha256(credential).digest(), (user, req.started + REMEMBERED_S, name), user.length)
+                # From now on: who found the user remembers for as long, too, and is to be asked anew when this is over.
+                known.cache.put(sha256(credential).digest(), (user, monotonic() + REMEMBERED_S, name), user.length)
             req.drop_header(b"authorization")
             kind, _, token = credential.strip().partition(b" ")
             if token[:1] == b" " and kind.lower() == b"bearer":

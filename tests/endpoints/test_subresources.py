@@ -219,6 +219,14 @@ def test_a_bound_token_lives_as_long_as_its_pod(client, namespace):
     assert whoami(client, bearer)[0] == 401
 
 
+def test_a_bound_token_lives_as_long_as_its_node(client, namespace):
+    client("POST", "/api/v1/nodes", {"metadata": {"name": namespace}})
+    code, body = token(client, namespace, boundObjectRef={"apiVersion": "v1", "kind": "Node", "name": namespace})
+    assert code == 201 and whoami(client, body["status"]["token"])[0] == 201
+    client("DELETE", f"/api/v1/nodes/{namespace}")
+    assert whoami(client, body["status"]["token"])[0] == 401
+
+
 def test_the_uid_of_a_token_request_is_kept_to_be_compared(client, namespace):
     code, body = client("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"metadata": {"uid": "u0"}, "spec": {}})
     assert code == 409 and "the UID in the token request (u0) does not match the UID of the service account (" in body["message"]

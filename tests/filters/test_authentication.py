@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from kas.auth.authn import AuthenticationError
+from kas.auth.authn.bearer import BearerToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo
+from kas.filters import authentication as filters
 from kas.filters.authentication import REMEMBERED_S, authentication
 from kas.meta.errors import ApiError
 from kas.observe.caches import Expiring
@@ -94,6 +96,30 @@ def test_success_is_remembered_for_a_while_and_until_a_revocation(later):
     gate.forget()
     gate.run(bearer())
     assert says.asked == 3
+
+
+def test_what_two_remember_is_over_with_the_first(monkeypatch):
+    """A token is looked at after ten seconds, though filter and authenticator each remember it for ten."""
+    now = [100.0]
+    monkeypatch.setattr(filters, "monotonic", lambda: now[0])
+
+    class Tokens(Says):
+        def authenticate_token(self, token):
+            now[0] += 0.5  # that takes long
+            return self.authenticate(None)
+
+    tokens = Tokens(JANE)
+    authenticator = BearerToken(tokens, clock=lambda: now[0])
+    gate = Gate(SimpleNamespace(authenticate=lambda get, peer, path: authenticator.authenticate(get, peer)))
+
+    def ask(at: float) -> int:
+        now[0] = at
+        req = bearer()
+        req.started = at
+        gate.run(req)
+        return tokens.asked
+
+    assert [ask(100.0), ask(100.0 + REMEMBERED_S + 0.4), ask(100.0 + REMEMBERED_S + 0.6)] == [1, 1, 2]
 
 
 def test_what_is_remembered_holds_no_credential():

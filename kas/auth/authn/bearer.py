@@ -35,7 +35,7 @@ class BearerToken:
         self._invalidated = 0  # how often; what was asked before is not remembered after
 
     def invalidate(self) -> None:
-        """Forgets every success: called when service accounts, their pods or secrets go away."""
+        """Forgets every success: called when service accounts, or what tokens are bound to, go away."""
         self._cache.clear()
         self._invalidated += 1
 

@@ -8,8 +8,8 @@ from kas.informers import Source
 from kas.informers.reflector import Reflector
 from kas.store import Event, Record
 
-# What a token may be bound to, or be of. Tokens of nodes are bound to pods, too.
-RESOURCES = ("serviceaccounts", "secrets", "pods")
+# What a token may be bound to, or be of.
+RESOURCES = ("serviceaccounts", "secrets", "pods", "nodes")
 
 
 class Revocation:
