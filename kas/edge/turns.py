@@ -2,8 +2,8 @@
 
 Finding out who asks, and that there is no seat, costs about as much as a small answer. A flood that comes at once would have that done for
 all of it before anybody else is looked at. So while somebody waits for seats, what granian hands over is only put down here, by
-credential, and begun a few a turn of the loop (more while turns are short all the same), one of each credential in turn. What a credential
-is worth, and who waits how long then, is for the filters; nothing is refused here. While nobody waits this costs the one question.
+credential, and begun a few a turn of the loop, one of each credential in turn. What a credential is worth, and who waits how long
+then, is for the filters; nothing is refused here. While nobody waits this costs the one question.
 
 The same goes for a turn of the loop that has taken long already: a thousand requests that came at once and take some milliseconds each,
 without waiting for anything, would be answered before whoever comes next. Of them one of each credential is begun, then others are heard.
@@ -20,9 +20,7 @@ from typing import Any
 from kas.edge.front.introduction import Introductions
 
 TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs take half of it
-BEGUN = 8  # in a turn: twice what a level serves in one that takes long, so that what waits is soon where levels choose among it
-SHORT_S = 0.001  # a turn that took less begins twice as many the next time, and levels serve more, too
-MOST = 64
+BEGUN = 8  # in a turn: twice what a level serves in a long one, so that what waits is soon where levels choose among it
 
 
 class Turns:
@@ -65,8 +63,7 @@ class Turns:
 
     def _turn(self) -> None:
         # What was begun in the turn before ran in this one, between `_note` and here.
-        took = self._clock() - self._flowing
-        self._share = 1 if took > TURN_S else min(BEGUN, self._share + 1) if took > SHORT_S else min(MOST, self._share * 2)
+        self._share = 1 if self._clock() - self._flowing > TURN_S else min(BEGUN, self._share + 1)
         asyncio.get_running_loop().call_soon(self._note)
         for _ in range(self._share):
             if not self._flows:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
-from kas.edge.turns import BEGUN, MOST, SHORT_S, TURN_S, Turns
+from kas.edge.turns import BEGUN, TURN_S, Turns
 from kas.request.http import Request, Response
 from tests.filters.serving import answer, head
 
@@ -62,14 +62,8 @@ def test_one_of_each_credential_in_turn() -> None:
 
 
 async def in_turn() -> None:
-    crowd, begun, now = [1], [], [0.0]
-
-    def clock() -> float:
-        """Each turn takes a little longer than a short one."""
-        now[0] += 2 * SHORT_S
-        return now[0]
-
-    turns = Turns(lambda: crowd[0], clock)
+    crowd, begun = [1], []
+    turns = Turns(lambda: crowd[0])
     for i in range(3 * BEGUN):
         assert turns.hold(scope("flood"), None, begun.append, f"f{i}")
     assert turns.hold(scope("quiet"), None, begun.append, "q0")
@@ -87,23 +81,6 @@ async def in_turn() -> None:
         await asyncio.sleep(0)
     assert [x for x in begun if x[0] == "f"] == [f"f{i}" for i in range(3 * BEGUN)]
     assert not turns.hold(scope("late"), None, begun.append, "later")
-
-
-def test_short_turns_begin_more() -> None:
-    asyncio.run(short())
-
-
-async def short() -> None:
-    begun: list[str] = []
-    turns = Turns(lambda: 1, lambda: 0.0)
-    for i in range(200):
-        assert turns.hold(scope("flood"), None, begun.append, f"f{i}")
-    counts = []
-    for _ in range(4):
-        before = len(begun)
-        await asyncio.sleep(0)
-        counts.append(len(begun) - before)
-    assert counts == [2 * BEGUN, 4 * BEGUN, MOST, MOST]
 
 
 def test_what_is_begun_later_is_answered(tmp_path: Any) -> None:
