@@ -21,7 +21,9 @@ from kas.request.http import Request
 log = logging.getLogger("kas.authn")
 
 _EXTRA_SPACE = "the provided Authorization header contains extra space before the bearer token, and is ignored"
-REMEMBERED_S = 10.0  # upstream's cache of successes; a revocation that is seen empties it at once
+# Upstream's cache of successes; a revocation that is seen empties it at once. It counts from when the user was found, as that of who found
+# it does, who is to be asked anew when this is over.
+REMEMBERED_S = 10.0
 
 
 class Authenticator(Protocol):
@@ -145,7 +147,6 @@ def authentication(
             _tell(req, user.notes)
         if credential:
             if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
-                # From now on: who found the user remembers for as long, too, and is to be asked anew when this is over.
                 known.cache.put(sha256(credential).digest(), (user, monotonic() + REMEMBERED_S, name), user.length)
             req.drop_header(b"authorization")
             kind, _, token = credential.strip().partition(b" ")
