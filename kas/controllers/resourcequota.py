@@ -1,16 +1,17 @@
 """Counts what namespaces with quotas use (``pkg/controller/resourcequota``).
 
 Admission raises what is used before a write; this controller sets it in the first place, and counts anew when objects go away or become
-smaller. A count that meets a write between its charge and its commit may be too low for a moment: a count that changed something is
-therefore followed by another.
+smaller. A count that meets a write between its charge and its commit is too low, and would let in one more than there is room for. So
+what is used goes down only where nothing was charged for ``SETTLED_S`` before the count. A quota that is charged all the time is believed
+after ``MOST_TRIES``: there too low for a moment is better than too high for good, and what changed something is followed by another count.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -27,9 +28,18 @@ from kas.store import Event
 from kas.types.scheme import BUILTIN
 
 PAUSE_S, LONGEST_PAUSE_S, AGAIN_S, RESYNC_S = 0.1, 10.0, 1.0, 300.0
+SETTLED_S, MOST_TRIES = 0.5, 10  # by then a write has been committed or has given back what it took
 LOAD = 20  # a count is followed by a pause this many times as long
 ENDED = (b'"phase":"Succeeded"', b'"phase":"Failed"')
 RESIZED = (("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io", "resourceclaims"))
+
+
+class _Settling(NamedTuple):
+    """A quota that says more than was counted: at which revision, since when, and how many revisions it had meanwhile."""
+
+    revision: str
+    since: float
+    tries: int
 
 
 class ResourceQuotas:
@@ -37,7 +47,8 @@ class ResourceQuotas:
 
     name = "resourcequota-controller"
 
-    def __init__(self, registries: Registries) -> None:
+    def __init__(self, registries: Registries, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:resourcequota-controller")
         self.store = registries.store
         self.registry = registries.of("", "resourcequotas")
@@ -46,6 +57,7 @@ class ResourceQuotas:
         self.evaluators = Evaluators(registries, registries)
         self.queue = WorkQueue(self._sync, self.name)
         self.namespaces: dict[str, float] = {}  # those with quotas, to the pause before the next count
+        self.settling: dict[str, dict[str, _Settling]] = {}  # by namespace and uid
 
     async def run(self) -> None:
         """Follow everything that may be counted until cancelled, and count anew every ``RESYNC_S`` seconds."""
@@ -92,13 +104,25 @@ class ResourceQuotas:
         quotas = self.client.list("", "resourcequotas", namespace)
         if not quotas:
             self.namespaces.pop(namespace, None)
+            self.settling.pop(namespace, None)
             return None
-        began, changed = time.monotonic(), False
+        began, changed = self._clock(), False
+        before, settling = self.settling.get(namespace, {}), dict[str, _Settling]()
         for quota in quotas:
+            uid, revision = quota["metadata"]["uid"], quota["metadata"]["resourceVersion"]
+            last = before.get(uid) or _Settling(revision, self._clock(), 0)
+            last = last if last.revision == revision else _Settling(revision, self._clock(), last.tries + 1)
+            settled = self._clock() - last.since >= SETTLED_S or last.tries >= MOST_TRIES
             hard = (quota.get("spec") or {}).get("hard") or {}
             counted = await self._count(namespace, quota, hard)
+            if not settled and _keep(quota, counted):
+                settling[uid] = last
             changed |= await self._write(namespace, quota, hard, counted)
-        self.namespaces[namespace] = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (time.monotonic() - began)))
+        self.namespaces[namespace] = pause = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (self._clock() - began)))
+        if settling:
+            self.settling[namespace] = settling
+            return max(SETTLED_S, pause)
+        self.settling.pop(namespace, None)
         return AGAIN_S if changed else None
 
     async def _count(self, namespace: str, quota: dict[str, Any], hard: dict[str, str]) -> pod_objects.Amounts:
@@ -149,6 +173,13 @@ class ResourceQuotas:
 
         written = await self.client.update(self.registry, namespace, quota["metadata"]["name"], change, "status", quota["metadata"]["uid"])
         return stale or written is not None
+
+
+def _keep(quota: dict[str, Any], counted: pod_objects.Amounts) -> bool:
+    """Puts what the quota says is used into ``counted`` where that is more; whether it is anywhere."""
+    more = {k: v for k, v in pod_objects.amounts((quota.get("status") or {}).get("used")).items() if k in counted and v > counted[k]}
+    counted.update(more)
+    return bool(more)
 
 
 def _pod_frees(now: bytes, before: bytes) -> bool:
