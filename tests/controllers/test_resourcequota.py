@@ -1,0 +1,85 @@
+"""What the quota controller counts while writes are between their charge and their commit."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kas.controllers.resourcequota import AGAIN_S, MOST_TRIES, SETTLED_S, ResourceQuotas
+from tests.growth.serving import InProcess, Sent
+
+NS = "/api/v1/namespaces/default"
+QUOTA = f"{NS}/resourcequotas/q"
+
+
+class Quota:
+    """A server with a quota on config maps, and its controller, which works when it is told to."""
+
+    def __init__(self, server: InProcess) -> None:
+        self.server, self.now = server, 0.0
+        self.controller = ResourceQuotas(server.server.registries, lambda: self.now)
+        self.ask("POST", f"{NS}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "5"}}})
+        assert self.count() == AGAIN_S and self.used == "0"
+
+    def ask(self, method: str, path: str, body: Any = None, ctype: str = "application/json") -> Any:
+        status, answer = self.server.ask(Sent(method, path, body, ctype))
+        assert status < 300, answer
+        return answer
+
+    def count(self) -> float | None:
+        return self.server.loop.run_until_complete(self.controller._sync("default"))
+
+    def charge(self, used: int) -> None:
+        """As admission does it before a write."""
+        status = {"status": {"used": {"count/configmaps": str(used)}}}
+        self.ask("PATCH", f"{QUOTA}/status", status, "application/merge-patch+json")
+
+    @property
+    def used(self) -> str:
+        used: str = self.ask("GET", QUOTA)["status"]["used"]["count/configmaps"]
+        return used
+
+
+@pytest.fixture
+def quota(tmp_path: Path):
+    server = InProcess(tmp_path)
+    asyncio.set_event_loop(server.loop)
+    try:
+        yield Quota(server)
+    finally:
+        asyncio.set_event_loop(None)
+        server.close()
+
+
+def test_what_was_charged_a_moment_ago_stays_charged(quota: Quota) -> None:
+    quota.charge(2)
+    assert quota.count() == SETTLED_S and quota.used == "2"
+    quota.now += SETTLED_S / 2
+    assert quota.count() == SETTLED_S and quota.used == "2"
+    # Charged again: half a second from now on.
+    quota.charge(3)
+    quota.now += SETTLED_S
+    assert quota.count() == SETTLED_S and quota.used == "3"
+    quota.now += SETTLED_S
+    assert quota.count() == AGAIN_S and quota.used == "0"
+    assert quota.count() is None and not quota.controller.settling
+
+
+def test_what_is_used_rises_at_once(quota: Quota) -> None:
+    hard = {"spec": {"hard": {"count/configmaps": "5", "count/secrets": "7"}}}
+    quota.charge(2)
+    quota.ask("PATCH", QUOTA, hard, "application/merge-patch+json")
+    assert quota.count() == SETTLED_S
+    status = quota.controller.client.get("", "resourcequotas", "default", "q")["status"]
+    assert status == {"hard": hard["spec"]["hard"], "used": {"count/configmaps": "2", "count/secrets": "0"}}
+
+
+def test_a_quota_that_is_charged_all_the_time_is_counted_all_the_same(quota: Quota) -> None:
+    for i in range(MOST_TRIES):
+        quota.charge(i % 2 + 2)
+        assert quota.count() == SETTLED_S
+    quota.charge(5)
+    assert quota.count() == AGAIN_S and quota.used == "0"
