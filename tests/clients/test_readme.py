@@ -1,0 +1,56 @@
+"""The README's session, typed as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kas.testing.server import KasServer
+from tests import need
+from tests.clients.kubectl import NONE_FOUND, Kubectl, found
+
+ROOT = Path(__file__).parents[2]
+
+
+def session() -> list[tuple[str, str]]:
+    """The commands of the README's session with what it shows of their answers."""
+    text = (ROOT / "README.md").read_text()
+    block = text.split("## A session", 1)[1].split("```console\n", 1)[1].split("```", 1)[0]
+    return [(command, shown.strip("\n")) for command, _, shown in (part.partition("\n") for part in re.split(r"(?m)^\$ ", block)[1:])]
+
+
+def plain(text: str) -> list[str]:
+    """The lines, with ages alike and as many blanks as there are columns."""
+    return [re.sub(r" +", " ", re.sub(r"\b\d+m?s\b", "0s", line)).strip() for line in text.strip().splitlines()]
+
+
+def test_the_session_of_the_readme(tmp_path, monkeypatch) -> None:
+    programs = found()
+    if not programs:
+        need.give_up(NONE_FOUND)
+    (serve, ready), (export, _), *commands = session()
+    assert serve == "kas serve" and ready.startswith("kas ready on https://127.0.0.1:6443 in ") and export.startswith("export KUBECONFIG=")
+    monkeypatch.chdir(ROOT)
+    with KasServer(tmp_path / "kas-data", "--unsafe-no-fsync", workers=2) as server:
+        assert export.split()[1] == f"KUBECONFIG=kas-data/{Path(server.kubeconfig).name}"
+        k = Kubectl(programs.get("1.33", programs["path"]), "", server, tmp_path)
+        k.arguments = lambda *args: [k.program, *args]  # type: ignore[method-assign]
+        k.until(lambda: k("get", "configmap", "kube-root-ca.crt", code=None).returncode == 0)
+        for command, shown in commands:
+            program, *args = shlex.split(command)
+            assert program == "kubectl"
+            done = k(*args, code=None)
+            assert plain(done.stdout + done.stderr) == plain(shown), command
+
+
+@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))])
+def test_what_documents_point_at_is_there(file: str) -> None:
+    """Links and paths in the text, as far as they are of this repository."""
+    text = (ROOT / file).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+    assert [link for link in links if not (ROOT / file).parent.joinpath(link).exists()] == []
+    named = re.findall(r"`((?:kas|tests|bench|docs|tools|loadtests)/[\w./-]+\.(?:py|pyx|pxi|pxd|md|txt|json|yaml|proto))\b", text)
+    assert sorted({path for path in named if not (ROOT / path).exists()}) == []
