@@ -8,7 +8,8 @@ the server's own writes, which no admission sees. Nothing here knows HTTP.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from typing import Protocol
 
@@ -49,6 +50,9 @@ class Allocator(Protocol):
 
     def ops(self, ctx: Context, new: Obj | None, old: Obj | None) -> list[Op]:
         """The operations that make the allocations last, for the same commit as the object; ``new`` is None for a delete."""
+
+    def turn(self, new: Obj | None, old: Obj | None) -> AbstractAsyncContextManager[object]:
+        """What is held from ``ops`` to the end of the commit: writes of this process that change one record wait for one another."""
 
 
 class Registry:
@@ -204,16 +208,19 @@ class Registry:
         return build_record(head, tail, labels, fields, prefix_len, self.lease_s, metadata_tail, message)
 
     async def commit(
-        self, key: str, obj: Obj, expected: int, more: Sequence[Op] = (), encoded: Encoded | None = None, old: Obj | None = None
+        self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None, old: Obj | None = None, ctx: Context | None = None
     ) -> Shown:
-        """Writes ``obj`` (used up, and ``old`` with it) over revision ``expected``, together with ``more``. Raises Conflict."""
+        """Writes ``obj`` (used up, and ``old`` with it) over revision ``expected``; with ``ctx`` together with what is allocated for the
+        change from ``old``. Raises Conflict."""
         op = self.put(key, obj, expected, encoded)
-        # Many writers wait here at once, and those who called may hold on to the objects: gone now, their memory is at hand for
-        # the next request instead of being visited once more when it has long left the caches.
-        obj.clear()
-        if old is not None:
-            old.clear()
-        await self.written([op, *more], "update" if expected else "create")
+        if self.allocator is None or ctx is None:
+            _use_up(obj, old)
+            await self.written([op], "update" if expected else "create")
+        else:
+            async with self.allocator.turn(obj, old):
+                ops = [op, *self.allocator.ops(ctx, obj, old)]
+                _use_up(obj, old)
+                await self.written(ops, "update" if expected else "create")
         assert op.record is not None  # committed
         return op.record
 
@@ -235,8 +242,11 @@ class Registry:
     async def remove(self, ctx: Context, key: str, obj: Obj, expected: int) -> int:
         """The object goes, with what was allocated for it; returns the revision of that. Raises Conflict."""
         op = Op(key, None, expected)
-        more = self.allocator.ops(ctx, None, obj) if self.allocator is not None else []
-        await self.written([op, *more], "delete")
+        if self.allocator is None:
+            await self.written([op], "delete")
+        else:
+            async with self.allocator.turn(None, obj):
+                await self.written([op, *self.allocator.ops(ctx, None, obj)], "delete")
         if self.after_delete is not None:
             await self.after_delete(obj, ctx)
         revision: int = op.revision
@@ -245,7 +255,6 @@ class Registry:
     def lost_allocation(self, key: str) -> bool:
         """Did not the object but something allocated for it meet the Conflict about ``key``?"""
         return bool(key) and not key.startswith(self.root)
-
 
     def is_stored(self, encoded: Encoded, rec: Record) -> bool:
         """Whether the record holds just this, in the form in which a write would store it today: what was sealed with an older key is
@@ -260,6 +269,14 @@ class Registry:
             and stored.startswith(middle, len(head))
             and not self.store.stale(rec)
         )
+
+
+def _use_up(obj: Obj, old: Obj | None) -> None:
+    """Many writers wait for their commits at once, and those who called may hold on to the objects: gone now, their memory is at hand for
+    the next request instead of being visited once more when it has long left the caches."""
+    obj.clear()
+    if old is not None:
+        old.clear()
 
 
 def check_name(name: str) -> None:

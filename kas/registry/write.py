@@ -183,8 +183,7 @@ class Write:
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
         encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         encoded = registry.bounded(ctx, obj, encoded, 0)
-        more = allocator.ops(ctx, obj, None) if allocator is not None else []
-        return await registry.commit(key, obj, 0, more, encoded)
+        return await registry.commit(key, obj, 0, encoded, ctx=ctx)
 
 
 class Create(Write):
@@ -361,8 +360,7 @@ class Update(Write):
         if ctx.dry_run:
             return await step(self.large, registry.not_stored, obj, rec.revision)
         encoded = registry.bounded(ctx, obj, encoded, len(rec.json))
-        more = registry.allocator.ops(ctx, obj, old) if registry.allocator is not None and not self.subresource else []
-        return await registry.commit(self.key, obj, rec.revision, more, encoded, old)
+        return await registry.commit(self.key, obj, rec.revision, encoded, old, None if self.subresource else ctx)
 
     def _check_uid(self, have: str) -> None:
         if self.uid and self.uid != have:
@@ -461,7 +459,7 @@ class Delete(Write):
                 return await self._unchanged(rec)
             if ctx.dry_run:
                 return registry.not_stored(obj, rec.revision)
-            return await registry.commit(self.key, obj, rec.revision, (), encoded)
+            return await registry.commit(self.key, obj, rec.revision, encoded)
         self.gone = True
         if ctx.dry_run:
             # With a grace of zero upstream shows the object as it was marked before it would have gone.

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from kas.controllers.client import Client
 from kas.kinds.core.service.allocation.portmap import KEY, LEAK_PASSES, PortMap
-from kas.store import open_store
+from kas.store import Conflict, Op, open_store
+from tests.growth.serving import InProcess
 
 
 def test_what_services_do_not_hold_goes_after_some_passes(tmp_path):
@@ -33,3 +39,41 @@ def test_what_services_do_not_hold_goes_after_some_passes(tmp_path):
         assert store.get(KEY) is not None
     finally:
         store.close()
+
+async def _race(server: InProcess, lost: list[str]) -> None:
+    services = server.server.registries.of("", "services")
+    commit_many = services.whole.commit_many
+
+    def counted(ops: list[Op], *args: Any) -> Any:
+        async def wait() -> Any:
+            try:
+                return await commit_many(ops, *args)
+            except Conflict as e:
+                lost.append(e.key)
+                raise
+
+        return wait()
+
+    services.whole.commit_many = counted
+    client = Client(server.server.registries, "test")
+
+    async def come_and_go(i: int) -> None:
+        spec = {"type": "NodePort", "ports": [{"port": 80}]}
+        obj = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"s{i}", "namespace": "default"}, "spec": spec}
+        assert await client.create("", "services", obj) is not None
+        assert await client.delete(services, "default", f"s{i}")
+
+    await asyncio.gather(*(come_and_go(i) for i in range(40)))
+
+
+def test_writers_of_one_process_do_not_lose_the_bitmap_to_one_another(tmp_path: Path) -> None:
+    """Who lost 64 times would be refused."""
+    server = InProcess(tmp_path)
+    try:
+        bits = PortMap(server.store, 30000, 32767)
+        server.server.registries.of("", "services").allocator._get().portmap = bits
+        lost: list[str] = []
+        server.loop.run_until_complete(_race(server, lost))
+        assert KEY not in lost and bits.all_taken() == set() and server.store.get(KEY) is not None
+    finally:
+        server.close()

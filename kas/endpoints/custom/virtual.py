@@ -38,7 +38,7 @@ from kas.registry.rest import ObjectList, VirtualResource
 from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Decoded, Shown
 from kas.request.http import Request, Response, Result, with_body
-from kas.store import Conflict, Op, Record, Store, continuetoken
+from kas.store import Conflict, Record, Store, continuetoken
 from kas.types.scheme import BUILTIN, DecodeError, Scheme, encode_json, lazy_schema_type, schema_type
 
 _LIST: Obj = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -112,7 +112,7 @@ class _OneObject(Registry):
         self._served, self._ctx, self._storage = served, ctx, served.resource_of.storage
 
     async def commit(
-        self, key: str, obj: Obj, expected: int, more: Sequence[Op] = (), encoded: Any = None, old: Obj | None = None
+        self, key: str, obj: Obj, expected: int, encoded: Any = None, old: Obj | None = None, ctx: Context | None = None
     ) -> Shown:
         """The storage keeps it, as plain JSON values. Raises store.Conflict where it has another object by now."""
         found = self._slot.found

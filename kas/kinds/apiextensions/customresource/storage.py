@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kas.meta import errors
 from kas.registry.generic import Encoded, Registry
-from kas.registry.strategy import Obj
+from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Shown
 from kas.store import Conflict, Draft, Op, Store, build_record
 from kas.types.fieldlabels import custom_selectable_fields
@@ -45,7 +45,7 @@ class CustomRegistry(Registry):
         return build_record(head, tail, labels, fields, prefix_len, self.lease_s, metadata_tail, message)
 
     async def commit(
-        self, key: str, obj: Obj, expected: int, more: Sequence[Op] = (), encoded: Encoded | None = None, old: Obj | None = None
+        self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None, old: Obj | None = None, ctx: Context | None = None
     ) -> Shown:
         """Writes ``obj`` over revision ``expected`` while the definition is what it was when the write began. Raises Conflict, 429 for a
         definition that has changed, and 403 for a new object of one that is being deleted."""
@@ -58,7 +58,7 @@ class CustomRegistry(Registry):
                 raise errors.forbidden(self.resource.group, self.resource.resource, key.rpartition("/")[2], NO_CREATE)
             try:
                 check = Op(guard.key, None, guard.revision, check=True)
-                await self.written([op, *more, check], "update" if expected else "create")
+                await self.written([op, check], "update" if expected else "create")
             except Conflict as e:
                 if e.key != guard.key:
                     raise

@@ -9,6 +9,8 @@ comes second starts over. Nothing is reserved before the commit, so a dry run or
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import orjson
@@ -41,6 +43,7 @@ class ServiceAllocator:
         self.ips, self.cidrs = ip_registry, cidr_registry
         self.store = ip_registry.whole
         self.portmap = PortMap(self.store, *node_ports) if beside_others else None
+        self._turn = asyncio.Lock()
 
     # --- what the registry calls
 
@@ -91,6 +94,10 @@ class ServiceAllocator:
         if self.portmap is not None:
             out += self.portmap.op(want - had, had - want)
         return out
+
+    def turn(self, new: Obj | None, old: Obj | None) -> AbstractAsyncContextManager[object]:
+        """Writers of the bitmap of ports take turns: who lost against all others of this process again and again would be refused."""
+        return nullcontext() if self.portmap is None or held_ports(new) == held_ports(old) else self._turn
 
     # --- addresses
 
