@@ -325,11 +325,11 @@ class _Supervisor:
             os.close(fd)
         with os.fdopen(heard, "rb") as f:
             text = f.read()
-        os.waitpid(loader, 0)
+        _, status = os.waitpid(loader, 0)
         adopt(False)
-        told, *pids = text.split()
+        told, *pids = text.split() or [b""]
         if told != b"ok":
-            raise StartError(text.decode(errors="replace"))
+            raise StartError(text.decode(errors="replace") or f"workers could not be loaded: signal {os.WTERMSIG(status)}")
         for (child, _), pid in zip(made, pids, strict=True):
             child.pid = int(pid)
             self.workers[child.pid] = child

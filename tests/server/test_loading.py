@@ -58,12 +58,13 @@ for _ in range(2):
 """
 
 FAILS = """
+import os
 import sys
 import kas.supervisor
 from kas.config.options import complete, read
 
 def load(options):
-    raise ImportError("no such thing")
+    %s
 
 kas.supervisor._load = load
 options, errors = read(["--data-dir", %r, "--workers", "2", "--secure-port", "auto"])
@@ -154,11 +155,15 @@ def test_a_worker_that_is_replaced_loads_for_itself(serve: Callable[[int], KasSe
     assert not has_loaded(server.pid)
 
 
-def test_what_cannot_be_loaded_ends_the_start(tmp_path: Path):
-    code = FAILS % str(tmp_path)
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [('raise ImportError("no such thing")', "ImportError: no such thing"), ("os.kill(os.getpid(), 9)", "signal 9")],
+)
+def test_what_cannot_be_loaded_ends_the_start(tmp_path: Path, load: str, said: str):
+    code = FAILS % (load, str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == "kas: workers could not be loaded: ImportError: no such thing"
+    assert done.stderr.splitlines()[-1] == f"kas: workers could not be loaded: {said}"
 
 
 def test_workers_end_with_the_supervisor_whenever_it_ends(tmp_path: Path):
