@@ -48,15 +48,15 @@ CORS_HELP = (
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
-    "admission-control-config-file", "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
+    "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
 )  # fmt: skip
 
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (
-        _network, _limits, _headers, _versions, _storage, _ports, _serving, _files, authentication.problems, _identity, _clients,
-        _authorization, auditing.problems, _api, _metrics,
+        _network, _limits, _headers, _versions, _storage, _ports, _serving, _logging, _files, authentication.problems, _identity,
+        _clients, _authorization, auditing.problems, _api, _metrics,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
@@ -67,12 +67,24 @@ def _serving(o: Options) -> Iterator[str]:
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
     yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream tells the first
-    if o.logging_format not in ("text", "json"):
-        yield f"format: Invalid value: {quote(o.logging_format)}: Unsupported log format"
     if o.egress_selector_config_file and not os.path.exists(o.egress_selector_config_file):
         yield f"egress-selector-config-file {o.egress_selector_config_file} does not exist"
     if o.tracing_config_file and not os.path.exists(o.tracing_config_file):
         yield f"tracing-config-file {o.tracing_config_file} does not exist"
+
+
+def _logging(o: Options) -> Iterator[str]:
+    """component-base's ``logs/api/v1``: its fields, not the flags, are what the texts name."""
+    if o.logging_format not in ("text", "json"):
+        yield f"format: Invalid value: {quote(o.logging_format)}: Unsupported log format"
+    if o.vmodule and o.logging_format not in ("", "text"):
+        yield "vmodule: Forbidden: Only supported for text log format"
+    if not features.problems(o.feature_gates) and "LoggingAlphaOptions" in features.enabled(o.feature_gates):
+        return
+    for form in ("text", "json"):
+        for flag, field in (("split-stream", "splitStream"), ("info-buffer-size", "infoBufferSize")):
+            if getattr(o, f"log-{form}-{flag}".replace("-", "_")):
+                yield f"options.{form}.{field}: Forbidden: Feature LoggingAlphaOptions is disabled"
 
 
 def _headers(o: Options) -> Iterator[str]:
@@ -153,12 +165,13 @@ def _versions(o: Options) -> Iterator[str]:
             yield str(e)
             return
     own = int(KUBERNETES_VERSION.split(".")[1])
+    oldest = (1, own - OLDEST_EMULATED)
     emulated = said[0].get(features.KUBE, (1, own))
+    compatible = said[1].get(features.KUBE, max(oldest, (emulated[0], emulated[1] - 1)))
     for name, version, low, high in (
-        ("emulation", emulated, (1, own - OLDEST_EMULATED), (1, own)),
-        ("minCompatibilityVersion", said[1].get(features.KUBE), (1, own - OLDEST_EMULATED - 1), emulated),
-    ):
-        if version is not None and not low <= version <= high:
+        ("emulation", emulated, oldest, (1, own)), ("minCompatibilityVersion", compatible, oldest, emulated)
+    ):  # fmt: skip
+        if not low <= version <= high:
             shown, lowest, highest = (".".join(map(str, v)) for v in (version, low, high))
             yield f"{name} version {shown} is not between [{lowest}, {highest}]"
 
@@ -195,6 +208,9 @@ def _ports(o: Options) -> Iterator[str]:
 
 
 def _storage(o: Options) -> Iterator[str]:
+    yield from overrides.mistakes(o.etcd_servers_overrides)
+    if getattr(o, "watch_cache"):  # noqa: B009 - flags without effect
+        yield from list(_watch_cache_sizes(getattr(o, "watch_cache_sizes")))[:1]  # noqa: B009
     if o.encryption_provider_config_automatic_reload and not o.encryption_provider_config:
         yield "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
     if o.storage_backend not in ("lmdb", "etcd3"):
@@ -202,7 +218,6 @@ def _storage(o: Options) -> Iterator[str]:
     elif o.storage_backend == "etcd3":
         if not o.etcd_servers:
             yield "--etcd-servers must be specified"
-        yield from overrides.mistakes(o.etcd_servers_overrides)
         others = [s for other in overrides.overrides(o.etcd_servers_overrides, o.etcd_servers) for s in other.servers]
         named = [("etcd-servers", s) for s in o.etcd_servers] + [("etcd-servers-overrides", s) for s in others]
         for flag, server in named:
@@ -211,6 +226,18 @@ def _storage(o: Options) -> Iterator[str]:
                 yield f"--{flag}: {server} is not the URL of a server"
         if not _installed("google", "google.protobuf"):
             yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install 'kas[etcd]'"
+
+
+def _watch_cache_sizes(sizes: Sequence[str]) -> Iterator[str]:
+    """Upstream's ``ParseWatchCacheSizes``."""
+    for text in sizes:
+        parts = text.split("#")
+        if len(parts) != 2:
+            yield f"invalid value of watch cache size: {text}"
+        elif not re.fullmatch(r"[+-]?[0-9]+", parts[1], re.ASCII):
+            yield f"invalid size of watch cache size: {text}"
+        elif int(parts[1]) < 0:
+            yield f"watch cache size cannot be negative: {text}"
 
 
 def _installed(*modules: str) -> bool:
