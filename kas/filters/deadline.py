@@ -17,17 +17,21 @@ def deadline(request_timeout_s: float) -> Filter:
             return
         limit = request_timeout_s
         if "timeout" in req.query:
-            given = req.params.get("timeout")
-            if given:
-                try:
-                    asked = duration.seconds(given)
-                except ValueError as e:
-                    raise bad_request(f"invalid timeout specified in the request URL - {e}") from None
-                if asked > 0:
-                    limit = min(limit, asked)
+            asked = asked_timeout(req)
+            if asked > 0:
+                limit = min(limit, asked)
         req.deadline = req.started + limit
 
     return Filter("deadline", before)
+
+
+def asked_timeout(req: Request) -> float:
+    """Seconds by ``?timeout=``, 0 without one. ApiError 400 for what is no duration."""
+    given = req.params.get("timeout")
+    try:
+        return duration.seconds(given) if given else 0.0
+    except ValueError as e:
+        raise bad_request(f"invalid timeout specified in the request URL - {e}") from None
 
 
 def timed_out() -> ApiError:
