@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from kas.client.http import Headers, Target
 from kas.meta.field import go_quote
+from kas.meta.goerrors import unreadable
 from kas.meta.tls import trust_as_go
 from kas.types import configfile
 from kas.types.configfile import BOOL, BYTES, RAW, STRING, Struct
@@ -197,8 +198,7 @@ def _bytes_of(path: str) -> bytes:
         with open(path, "rb") as f:
             return f.read()
     except OSError as e:
-        what = "read" if isinstance(e, IsADirectoryError) else "open"  # to Go, opening one is no error
-        raise KubeconfigError(f"{what} {path}: {(e.strerror or str(e)).lower()}") from None
+        raise KubeconfigError(unreadable(path, e)) from None
 
 
 def _user_problems(user: dict[str, Any], name: str, base: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from kas import KUBERNETES_VERSION
 from kas.config import auditing, authentication, ciphers, features, overrides
 from kas.config.flagtypes import quote
+from kas.meta.goerrors import unreadable
 
 if TYPE_CHECKING:
     from kas.config.options import Options
@@ -261,7 +262,7 @@ def _unreadable(path: str) -> Iterator[str]:
             with open(path, "rb"):
                 pass
         except OSError as e:
-            yield f"open {path}: {(e.strerror or str(e)).lower()}"
+            yield unreadable(path, e)
 
 
 def _clients(o: Options) -> Iterator[str]:
@@ -273,7 +274,9 @@ def _clients(o: Options) -> Iterator[str]:
     for found, name, path in (
         (clients, "client-ca-bundle", o.client_ca_file), (proxies, "request-header", o.requestheader_client_ca_file)
     ):  # fmt: skip
-        if found is not None and not found:
+        if found is not None and not os.path.getsize(path):
+            yield f"missing content for CA bundle {quote(f'{name}::{path}')}"
+        elif found is not None and not found:
             yield f"error loading CA bundle for {quote(f'{name}::{path}')}: data does not contain any valid RSA or ECDSA certificates"
     if clients and proxies and clients & proxies and not any(o.requestheader_allowed_names):
         yield (

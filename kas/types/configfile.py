@@ -16,6 +16,7 @@ import orjson
 from kas._codecs import DecodeError, go_base64
 from kas.meta import duration, gojson
 from kas.meta.field import FieldError, go_quote
+from kas.meta.goerrors import unreadable
 
 
 class ConfigurationError(ValueError):
@@ -184,7 +185,7 @@ def read_file(path: str) -> bytes:
         with open(path, "rb") as f:
             return f.read()
     except OSError as e:
-        raise ConfigurationError(f"open {path}: {(e.strerror or str(e)).lower()}") from None
+        raise ConfigurationError(unreadable(path, e)) from None
 
 
 _GROUP = "apiserver.config.k8s.io"

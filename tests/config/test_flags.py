@@ -185,6 +185,10 @@ def test_nothing_given_nothing_said():
          ['invalid argument "a" for "--oidc-required-claim" flag: malformed pair, expect string=string',
           "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"][:1]),
         (["--tls-cipher-suites=A,B"], ["Cipher suite A not supported or doesn't exist"]),
+        # To Go a folder can be opened, and not be read.
+        (["--client-ca-file=/tmp"], ["read /tmp: is a directory"]),
+        (["--service-account-key-file=/tmp"], ["read /tmp: is a directory"]),
+        (["--requestheader-client-ca-file=/dev/null"], ['missing content for CA bundle "request-header::/dev/null"']),
     ],
 )  # fmt: skip
 def test_flags_of_tokens_of_others(flags, says):
