@@ -36,7 +36,7 @@ OWN_LIMITS = (
 )  # fmt: skip
 PEERS = "UnknownVersionInteroperabilityProxy"
 OLDEST_EMULATED = 3  # minor releases back
-_MAX_AGE = re.compile(r"max-age=[0-9]+")
+_MAX_AGE = re.compile(r"max-age=[^=]*")
 # Upstream's help of the flag, which its error repeats.
 CORS_HELP = (
     "List of allowed origins for CORS, comma separated. An allowed origin can be a regular expression to support subdomain "
@@ -55,9 +55,9 @@ FILES = (
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
-    checks = (
-        _network, _limits, _headers, _versions, _storage, _ports, _serving, _logging, _files, authentication.problems, _identity,
-        _clients, _authorization, auditing.problems, _api, _metrics,
+    checks = (  # in upstream's order, where it has one
+        _logging, _limits, _headers, _versions, _storage, _ports, _serving, _files, authentication.problems, _identity, _clients,
+        _authorization, auditing.problems, _api, _metrics, _network,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
@@ -89,11 +89,14 @@ def _logging(o: Options) -> Iterator[str]:
 
 
 def _headers(o: Options) -> Iterator[str]:
-    if any(d not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(d) for d in o.strict_transport_security_directives):
-        yield (
-            "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see "
-            "https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
-        )
+    for directive in o.strict_transport_security_directives:
+        if not directive.strip():
+            yield "empty value in strict-transport-security-directives"
+        elif directive not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(directive):
+            yield (
+                "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see "
+                "https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
+            )
     for pattern in o.cors_allowed_origins:
         yield from _origin(pattern)
 
@@ -175,6 +178,12 @@ def _versions(o: Options) -> Iterator[str]:
         if not low <= version <= high:
             shown, lowest, highest = (".".join(map(str, v)) for v in (version, low, high))
             yield f"{name} version {shown} is not between [{lowest}, {highest}]"
+    for flag, name in (
+        ("emulation_forward_compatible", "EmulationForwardCompatible"),
+        ("runtime_config_emulation_forward_compatible", "RuntimeConfigEmulationForwardCompatible"),
+    ):  # fmt: skip
+        if getattr(o, flag) and emulated == (1, own):
+            yield f"ServerRunOptions.{name} cannot be set to true if the emulation version is the same as the binary version"
 
 
 def _version_map(texts: Sequence[str]) -> dict[str, tuple[int, int]]:

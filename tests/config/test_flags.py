@@ -70,6 +70,11 @@ GIVEN = {
     "kubernetes-service-node-port": "30000", "watch-cache-sizes": "pods#7",
 }  # fmt: skip
 ALPHA_LOGGING = "--feature-gates=LoggingAlphaOptions=true"
+# What a flag may not be given without.
+TOGETHER = {
+    "emulation-forward-compatible": ["--emulated-version=1.35"], "runtime-config-emulation-forward-compatible": ["--emulated-version=1.35"],
+    **{f"log-{form}-{what}": [ALPHA_LOGGING] for form in ("text", "json") for what in ("split-stream", "info-buffer-size")},
+}  # fmt: skip
 
 
 def _asked(flag) -> str:
@@ -80,9 +85,9 @@ def _asked(flag) -> str:
 
 @pytest.mark.parametrize("flag", [f for f in FLAGS if f.effect.kind == "no effect"], ids=lambda f: f.name)
 def test_without_effect_means_one_warning_when_given(flag):
-    options, errors = read([_asked(flag), *([ALPHA_LOGGING] if flag.name.endswith(("-split-stream", "-info-buffer-size")) else [])])
+    options, errors = read([_asked(flag), *TOGETHER.get(flag.name, [])])
     assert errors == []
-    said = options.warnings()
+    said = [text for text in options.warnings() if text.startswith(f"--{flag.name} ")]
     value = getattr(options, flag.attribute)
     assert said == ([] if value in flag.effect.same else [f"--{flag.name} has no effect: {flag.effect.why}"])
     # What kas does anyway may be asked for in silence.
@@ -170,6 +175,15 @@ def test_nothing_given_nothing_said():
         # The oldest that may be emulated is what is assumed to be there beside a still older one.
         (["--emulated-version=1.32"], ["emulation version 1.32 is not between [1.33, 1.36]",
                                        "minCompatibilityVersion version 1.33 is not between [1.33, 1.32]"]),
+        (["--emulation-forward-compatible", "--runtime-config-emulation-forward-compatible"],
+         ["ServerRunOptions.EmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version",
+          "ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot be set to true if the emulation version is the same as the "
+          "binary version"]),
+        (["--emulation-forward-compatible", "--emulated-version=1.35"], []),
+        (["--strict-transport-security-directives=max-age=,,preload"], ["empty value in strict-transport-security-directives"]),
+        (["--service-cluster-ip-range=x", "--goaway-chance=1", "--logging-format=y"],  # in the order of upstream's
+         ['format: Invalid value: "y": Unsupported log format', "--goaway-chance can not be less than 0 or greater than 0.02",
+          "service-cluster-ip-range[0] is not a valid cidr"]),
         (["--emulated-version=1.37"], ["emulation version 1.37 is not between [1.33, 1.36]"]),
         (["--min-compatibility-version=1.36", "--emulated-version=1.35"],
          ["minCompatibilityVersion version 1.36 is not between [1.33, 1.35]"]),
