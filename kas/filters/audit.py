@@ -15,10 +15,10 @@ from kas.audit.answers import as_json
 from kas.audit.backend import AuditError
 from kas.audit.event import COMPLETE, PANIC, RECEIVED, REQUEST_RESPONSE, STARTED, Event
 from kas.endpoints.respond import text
-from kas.filters.deadline import asked_timeout
 from kas.filters.handler import Filter
 from kas.meta.errors import ApiError
 from kas.request.http import Request, Response, Stream, Write
+from kas.request.timeout import asked_timeout
 from kas.request.websocket import Conversation, Socket, Upgrade
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kas.filters.handler import Filter
-from kas.meta import duration
-from kas.meta.errors import ApiError, bad_request, timeout
+from kas.meta.errors import ApiError, timeout
 from kas.request.http import Request
+from kas.request.timeout import asked_timeout
 
 
 def deadline(request_timeout_s: float) -> Filter:
@@ -23,15 +23,6 @@ def deadline(request_timeout_s: float) -> Filter:
         req.deadline = req.started + limit
 
     return Filter("deadline", before)
-
-
-def asked_timeout(req: Request) -> float:
-    """Seconds by ``?timeout=``, 0 without one. ApiError 400 for what is no duration."""
-    given = req.params.get("timeout")
-    try:
-        return duration.seconds(given) if given else 0.0
-    except ValueError as e:
-        raise bad_request(f"invalid timeout specified in the request URL - {e}") from None
 
 
 def timed_out() -> ApiError:
