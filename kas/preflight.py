@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from kas.config.options import Options
+from kas.meta.goerrors import unreadable
 
 
 def preflight(o: Options) -> list[str]:
@@ -205,6 +206,6 @@ def _authorization(o: Options) -> None:
                 known = ", ".join(map(quote, VERSIONS))
                 raise ValueError(f"unsupported webhook authorizer version {quote(hook.version)}, supported versions are {known}")
     except OSError as e:
-        raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
+        raise ValueError(f"invalid authorization config: {unreadable(path, e)}") from None
     except (PolicyError, ValueError) as e:
         raise ValueError(f"invalid authorization config: {e}") from None

@@ -32,6 +32,7 @@ from kas.types.configfile import (
 log = logging.getLogger("kas.admission")
 
 FLAG = "--admission-control-config-file"
+FAILED = "failed to apply admission"  # what upstream says before whatever went wrong
 
 
 @dataclass(frozen=True)
@@ -92,17 +93,21 @@ class Configuration:
 
 
 def read(path: str, known: Collection[str]) -> Configuration:
-    """The file at ``path``, "" for none; ``known`` are the plug-ins there are. Raises ConfigurationError, which names flag and file."""
+    """The file at ``path``, "" for none; ``known`` are the plug-ins there are. Raises ConfigurationError."""
     if not path:
         return Configuration({})
     try:
         return Configuration(_sections(path, known))
     except ConfigurationError as e:
-        raise ConfigurationError(f"{FLAG}: {path}: {e}") from None
+        raise ConfigurationError(f"{FAILED}: failed to read plugin config: {e}") from None
 
 
 def _sections(path: str, known: Collection[str]) -> dict[str, Section]:
-    document = parse(read_file(path))
+    try:
+        data = read_file(path)
+    except ConfigurationError as e:
+        raise ConfigurationError(f"unable to read admission control configuration from {go_quote(path)} [{e}]") from None
+    document = parse(data)
     try:
         plugins = of_kind(document, KINDS).get("plugins") or []
     except KindError:

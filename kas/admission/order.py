@@ -135,7 +135,8 @@ def build(
         try:
             out.append(initializer.make(importlib.import_module(module(name)).Plugin, section=section))
         except configuration.ConfigurationError as e:
-            raise configuration.ConfigurationError(f"couldn't init admission plugin {go_quote(name)}: {e}") from None
+            why = f"couldn't init admission plugin {go_quote(name)}: {e}"
+            raise configuration.ConfigurationError(f"{configuration.FAILED}: {why}") from None
     if place == len(names):
         out += _own(initializer, own)
     if speak:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kas.auth.attributes import Attributes, aggregate
 from kas.meta import field
 from kas.meta.field import FieldError
+from kas.meta.goerrors import unreadable
 from kas.meta.names import is_dns1123_subdomain
 from kas.types.configfile import BOOL, STRING, ConfigurationError, Named, Struct, decode, kind_of, parse
 
@@ -137,7 +138,7 @@ def load_file(path: str) -> AuditPolicy:
         with open(path, "rb") as f:
             document = parse(f.read()).value
     except OSError as e:
-        raise PolicyError(f'failed to read file path "{path}": open {path}: {(e.strerror or str(e)).lower()}') from None
+        raise PolicyError(f'failed to read file path "{path}": {unreadable(path, e)}') from None
     except ConfigurationError as e:
         raise PolicyError(f"failed decoding: {e}: from file {path}") from None
     try:

@@ -16,6 +16,7 @@ from kas.client.connectproxy import ConnectProxy, DialMetrics
 from kas.client.http import Egress
 from kas.meta import field
 from kas.meta.field import FieldError
+from kas.meta.goerrors import unreadable
 from kas.meta.tls import trust_as_go
 from kas.observe.metrics import Registry
 from kas.types.configfile import ConfigurationError, check, parse
@@ -97,7 +98,7 @@ def _read(path: str) -> list[Obj]:
         with open(path, "rb") as f:
             data = f.read()
     except OSError as e:
-        why = f"open {path}: {(e.strerror or str(e)).lower()}"
+        why = unreadable(path, e)
         raise ConfigurationError(f"unable to read egress selector configuration from {field.go_quote(path)} [{why}]") from None
     value = parse(data).value or {}
     if not isinstance(value, dict):

@@ -8,7 +8,6 @@ the file are relative to it. Upstream: ``client-go/tools/clientcmd``.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 import posixpath
 import ssl
@@ -19,19 +18,35 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kas.client.http import Headers, Target
-from kas.meta import gojson
 from kas.meta.field import go_quote
+from kas.meta.goerrors import unreadable
 from kas.meta.tls import trust_as_go
+from kas.types import configfile
+from kas.types.configfile import BOOL, BYTES, RAW, STRING, Struct
 
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
 NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
 NO_CLUSTER = "cluster has no server defined"
 REFUSED = {"exec": "exec plug-ins", "auth-provider": "auth providers", "as": "impersonation"}
-# What is read, and is text.
-STRINGS = frozenset((
-    "cluster", "user", "server", "tls-server-name", "certificate-authority", "certificate-authority-data", "client-certificate",
-    "client-certificate-data", "client-key", "client-key-data", "token", "tokenFile", "username", "password",
-))  # fmt: skip
+API_VERSION, KIND = "v1", "Config"
+SCHEME = "k8s.io/client-go/tools/clientcmd/api/latest/latest.go:50"
+
+_CLUSTER = Struct("Cluster", {
+    "server": STRING, "tls-server-name": STRING, "insecure-skip-tls-verify": BOOL, "certificate-authority": STRING,
+    "certificate-authority-data": BYTES, "proxy-url": STRING, "disable-compression": BOOL, "extensions": RAW,
+})  # fmt: skip
+_USER = Struct("AuthInfo", {
+    "client-certificate": STRING, "client-certificate-data": BYTES, "client-key": STRING, "client-key-data": BYTES, "token": STRING,
+    "tokenFile": STRING, "as": STRING, "as-uid": STRING, "as-groups": [STRING], "as-user-extra": RAW, "username": STRING,
+    "password": STRING, "auth-provider": RAW, "exec": RAW, "extensions": RAW,
+})  # fmt: skip
+_CONTEXT = Struct("Context", {"cluster": STRING, "user": STRING, "namespace": STRING, "extensions": RAW})
+_CONFIG = Struct("Config", {
+    "preferences": RAW, "current-context": STRING, "extensions": RAW,
+    "clusters": [Struct("NamedCluster", {"name": STRING, "cluster": _CLUSTER})],
+    "users": [Struct("NamedAuthInfo", {"name": STRING, "user": _USER})],
+    "contexts": [Struct("NamedContext", {"name": STRING, "context": _CONTEXT})],
+})  # fmt: skip
 
 
 class KubeconfigError(ValueError):
@@ -89,8 +104,6 @@ def load(path: str) -> Backend:
     if not path:
         raise KubeconfigError(NOTHING)
     path = os.path.abspath(path)
-    if not os.path.exists(path):
-        raise KubeconfigError(f"stat {path}: no such file or directory")
     document = _document(path)
     name = document.get("current-context") or ""
     if not name:
@@ -137,10 +150,8 @@ def load_users(path: str) -> Users:
         return Users({})
     path = os.path.abspath(path)
     document = _document(path)
-    items = document.get("users") or ()
-    if not isinstance(items, list) or not all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in items):
-        raise KubeconfigError("invalid configuration: users is not a list of named users")
-    users = {item["name"]: _credentials(_named(document, "users", "user", item["name"]) or {}, item["name"], path) for item in items}
+    names = [item.get("name") or "" for item in document.get("users") or ()]
+    users = {name: _credentials(_named(document, "users", "user", name) or {}, name, path) for name in names}
     context = _named(document, "contexts", "context", document.get("current-context") or "") or {}
     return Users(users, users.get(context.get("user") or "", ANONYMOUS))
 
@@ -162,18 +173,24 @@ def _credentials(user: dict[str, Any], name: str, path: str) -> Credentials:
 
 
 def _document(path: str) -> dict[str, Any]:
+    """What the file says; an empty one nothing. Who leaves out the kind means this one."""
     from kas.types import yaml_codec  # PyYAML is large
 
+    if not os.path.exists(path):
+        raise KubeconfigError(f"stat {path}: no such file or directory")
     try:
-        value, _ = yaml_codec.decode(_bytes_of(path))
+        found, _ = yaml_codec.decode(_bytes_of(path))  # all of it is YAML, as upstream: {a: b} is no JSON
+        value = {} if found is None else found
+        version, kind = configfile.kind_of(value)
+        if (version or API_VERSION, kind or KIND) != (API_VERSION, KIND):
+            said = f"no kind {go_quote(kind or KIND)} is registered for version {go_quote(version or API_VERSION)}"
+            raise KubeconfigError(f"{said} in scheme {go_quote(SCHEME)}")
+        return configfile.decode(value, _CONFIG, strict=False)
     except yaml_codec.YAMLError as e:
-        raise KubeconfigError(f'error loading config file "{path}": {" ".join(str(e).split())}') from None
-    if value is None:
-        raise KubeconfigError(NOTHING)
-    if not isinstance(value, dict):
-        why = gojson.cannot_unmarshal(value, gojson.TYPE_META)
-        raise KubeconfigError(f'error loading config file "{path}": couldn\'t get version/kind; json parse error: {why}')
-    return value
+        why = " ".join(str(e).split())
+    except (configfile.ConfigurationError, KubeconfigError) as e:
+        why = str(e)
+    raise KubeconfigError(f'error loading config file "{path}": {why}')
 
 
 def _bytes_of(path: str) -> bytes:
@@ -181,7 +198,7 @@ def _bytes_of(path: str) -> bytes:
         with open(path, "rb") as f:
             return f.read()
     except OSError as e:
-        raise KubeconfigError(f"open {path}: {(e.strerror or str(e)).lower()}") from None
+        raise KubeconfigError(unreadable(path, e)) from None
 
 
 def _user_problems(user: dict[str, Any], name: str, base: str) -> Iterator[str]:
@@ -198,6 +215,8 @@ def _user_problems(user: dict[str, Any], name: str, base: str) -> Iterator[str]:
         yield from _unreadable(user, "client-key", "client-key", name, base)
     if len(methods) > 1:
         yield f"more than one authentication method found for {name}; found [{' '.join(methods)}], only one is allowed"
+    if any(map(user.get, ("as-uid", "as-groups", "as-user-extra"))) and not user.get("as"):
+        yield f"requesting uid, groups or user-extra for {name} without impersonating a user"
 
 
 def _cluster_problems(cluster: dict[str, Any], name: str, base: str) -> Iterator[str]:
@@ -229,19 +248,7 @@ def _unreadable(part: dict[str, Any], key: str, what: str, name: str, base: str)
 
 
 def _named(document: dict[str, Any], kind: str, part: str, name: str) -> dict[str, Any] | None:
-    items = document.get(kind) or ()
-    if not isinstance(items, (list, tuple)):
-        raise KubeconfigError(f"invalid configuration: {kind} is not a list")
-    for item in items:
-        if isinstance(item, dict) and item.get("name") == name:
-            found = item.get(part) or {}
-            if not isinstance(found, dict):
-                raise KubeconfigError(f'invalid configuration: {part} "{name}" is not an object')
-            for key, value in found.items():
-                if value is not None and key in STRINGS and not isinstance(value, str):
-                    raise KubeconfigError(f'invalid configuration: {part} "{name}": {key} is not a string')
-            return found
-    return None
+    return next((item.get(part) or {} for item in document.get(kind) or () if (item.get("name") or "") == name), None)
 
 
 def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> Target:
@@ -268,14 +275,8 @@ def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> Tar
 
 def _pem(part: dict[str, Any], name: str, base: str) -> bytes:
     """``name-data``, or the file that ``name`` is about."""
-    data = part.get(name + "-data")
-    if data:
-        try:
-            return base64.b64decode(data, validate=True)
-        except (binascii.Error, ValueError):
-            at = next((i for i, c in enumerate(data) if not c.isascii() or not (c.isalnum() or c in "+/=")), len(data))
-            raise KubeconfigError(f"illegal base64 data at input byte {at}") from None
-    return _bytes_of(os.path.join(base, part[name])) if part.get(name) else b""
+    data: bytes = part.get(name + "-data") or b""
+    return data or (_bytes_of(os.path.join(base, part[name])) if part.get(name) else b"")
 
 
 def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool = False) -> ssl.SSLContext:

@@ -21,9 +21,9 @@ def problems(o: Options) -> Iterator[str]:
         yield "authentication-config file and oidc-* flags are mutually exclusive"
     elif oidc and not (o.oidc_issuer_url and o.oidc_client_id):
         yield "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"
-    unknown = [name for name in o.oidc_signing_algs if name not in SIGNING_ALGORITHMS]
-    if oidc and unknown:
-        yield f"oidc: unsupported signing alg: {quote(unknown[0])}"
+    elif oidc:  # upstream looks at them when it makes the authenticator
+        unknown = [name for name in o.oidc_signing_algs if name not in SIGNING_ALGORITHMS]
+        yield from (f"oidc: unsupported signing alg: {quote(name)}" for name in unknown[:1])
     version = o.authentication_token_webhook_version
     if o.authentication_token_webhook_config_file and version not in WEBHOOK_VERSIONS:
         known = ", ".join(map(quote, WEBHOOK_VERSIONS))

@@ -38,6 +38,7 @@ GOVERNED = {
     "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three admission plug-ins",
     "HPAScaleToZero": "minReplicas may be 0",
     "KMSv1": "KMS plug-ins of version 1",
+    "LoggingAlphaOptions": "--log-*-split-stream and --log-*-info-buffer-size may be given",
     "NodeDeclaredFeatures": "the plug-in NodeDeclaredFeatureValidator",
     "PodCertificateRequest": "podcertificaterequests are served, once their version is on; rules of bootstrap roles",
     "PodTopologyLabelsAdmission": "the plug-in PodTopologyLabels",

@@ -138,17 +138,23 @@ def _int32s(text: str, before: Any) -> list[int]:
     return [*(before or ()), *(parse_int(part, 32) for part in text.split(","))]
 
 
-def _level(text: str, _: Any) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
-        raise ValueError(f"strconv.ParseInt: parsing {quote(text)}: invalid syntax")
+def _level(text: str, _: Any = None) -> int:
+    if not re.fullmatch(r"[0-9]+", text, re.ASCII):
+        raise ValueError(f"strconv.ParseUint: parsing {quote(text)}: invalid syntax")
+    if int(text) >= 1 << 31:
+        raise ValueError(f"strconv.ParseUint: parsing {quote(text)}: value out of range")
     return int(text)
 
 
 def _vmodule(text: str, _: Any) -> str:
-    for pair in text.split(","):
-        pattern, sep, level = pair.partition("=")
-        if pair and (not pattern or not sep or not level.isascii() or not level.isdigit()):
-            raise ValueError("syntax error: expect comma-separated list of filename=N")
+    for pair in filter(None, text.split(",")):
+        parts = pair.split("=")
+        if len(parts) != 2 or not all(parts):
+            raise ValueError(f"{quote(pair)} does not have the pattern=N format")
+        try:
+            _level(parts[1])
+        except ValueError as e:
+            raise ValueError(f"parsing verbosity in {quote(pair)}: {e}") from None
     return text
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from kas import KUBERNETES_VERSION
 from kas.config import auditing, authentication, ciphers, features, overrides
 from kas.config.flagtypes import quote
+from kas.meta.goerrors import unreadable
 
 if TYPE_CHECKING:
     from kas.config.options import Options
@@ -35,7 +36,7 @@ OWN_LIMITS = (
 )  # fmt: skip
 PEERS = "UnknownVersionInteroperabilityProxy"
 OLDEST_EMULATED = 3  # minor releases back
-_MAX_AGE = re.compile(r"max-age=[0-9]+")
+_MAX_AGE = re.compile(r"max-age=[^=]*")
 # Upstream's help of the flag, which its error repeats.
 CORS_HELP = (
     "List of allowed origins for CORS, comma separated. An allowed origin can be a regular expression to support subdomain "
@@ -48,15 +49,15 @@ CORS_HELP = (
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
-    "admission-control-config-file", "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
+    "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
 )  # fmt: skip
 
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
-    checks = (
-        _network, _limits, _headers, _versions, _storage, _ports, _serving, _files, authentication.problems, _identity, _clients,
-        _authorization, auditing.problems, _api, _metrics,
+    checks = (  # in upstream's order, where it has one
+        _logging, _limits, _headers, _versions, _storage, _ports, _serving, _files, authentication.problems, _identity, _clients,
+        _authorization, auditing.problems, _api, _metrics, _network,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
@@ -67,20 +68,35 @@ def _serving(o: Options) -> Iterator[str]:
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
     yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream tells the first
-    if o.logging_format not in ("text", "json"):
-        yield f"format: Invalid value: {quote(o.logging_format)}: Unsupported log format"
     if o.egress_selector_config_file and not os.path.exists(o.egress_selector_config_file):
         yield f"egress-selector-config-file {o.egress_selector_config_file} does not exist"
     if o.tracing_config_file and not os.path.exists(o.tracing_config_file):
         yield f"tracing-config-file {o.tracing_config_file} does not exist"
 
 
+def _logging(o: Options) -> Iterator[str]:
+    """component-base's ``logs/api/v1``: its fields, not the flags, are what the texts name."""
+    if o.logging_format not in ("text", "json"):
+        yield f"format: Invalid value: {quote(o.logging_format)}: Unsupported log format"
+    if o.vmodule and o.logging_format not in ("", "text"):
+        yield "vmodule: Forbidden: Only supported for text log format"
+    if not features.problems(o.feature_gates) and "LoggingAlphaOptions" in features.enabled(o.feature_gates):
+        return
+    for form in ("text", "json"):
+        for flag, field in (("split-stream", "splitStream"), ("info-buffer-size", "infoBufferSize")):
+            if getattr(o, f"log-{form}-{flag}".replace("-", "_")):
+                yield f"options.{form}.{field}: Forbidden: Feature LoggingAlphaOptions is disabled"
+
+
 def _headers(o: Options) -> Iterator[str]:
-    if any(d not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(d) for d in o.strict_transport_security_directives):
-        yield (
-            "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see "
-            "https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
-        )
+    for directive in o.strict_transport_security_directives:
+        if not directive.strip():
+            yield "empty value in strict-transport-security-directives"
+        elif directive not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(directive):
+            yield (
+                "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see "
+                "https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
+            )
     for pattern in o.cors_allowed_origins:
         yield from _origin(pattern)
 
@@ -153,14 +169,21 @@ def _versions(o: Options) -> Iterator[str]:
             yield str(e)
             return
     own = int(KUBERNETES_VERSION.split(".")[1])
+    oldest = (1, own - OLDEST_EMULATED)
     emulated = said[0].get(features.KUBE, (1, own))
+    compatible = said[1].get(features.KUBE, max(oldest, (emulated[0], emulated[1] - 1)))
     for name, version, low, high in (
-        ("emulation", emulated, (1, own - OLDEST_EMULATED), (1, own)),
-        ("minCompatibilityVersion", said[1].get(features.KUBE), (1, own - OLDEST_EMULATED - 1), emulated),
-    ):
-        if version is not None and not low <= version <= high:
+        ("emulation", emulated, oldest, (1, own)), ("minCompatibilityVersion", compatible, oldest, emulated)
+    ):  # fmt: skip
+        if not low <= version <= high:
             shown, lowest, highest = (".".join(map(str, v)) for v in (version, low, high))
             yield f"{name} version {shown} is not between [{lowest}, {highest}]"
+    for flag, name in (
+        ("emulation_forward_compatible", "EmulationForwardCompatible"),
+        ("runtime_config_emulation_forward_compatible", "RuntimeConfigEmulationForwardCompatible"),
+    ):  # fmt: skip
+        if getattr(o, flag) and emulated == (1, own):
+            yield f"ServerRunOptions.{name} cannot be set to true if the emulation version is the same as the binary version"
 
 
 def _version_map(texts: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -195,6 +218,9 @@ def _ports(o: Options) -> Iterator[str]:
 
 
 def _storage(o: Options) -> Iterator[str]:
+    yield from overrides.mistakes(o.etcd_servers_overrides)
+    if getattr(o, "watch_cache"):  # noqa: B009 - flags without effect
+        yield from list(_watch_cache_sizes(getattr(o, "watch_cache_sizes")))[:1]  # noqa: B009
     if o.encryption_provider_config_automatic_reload and not o.encryption_provider_config:
         yield "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
     if o.storage_backend not in ("lmdb", "etcd3"):
@@ -202,7 +228,6 @@ def _storage(o: Options) -> Iterator[str]:
     elif o.storage_backend == "etcd3":
         if not o.etcd_servers:
             yield "--etcd-servers must be specified"
-        yield from overrides.mistakes(o.etcd_servers_overrides)
         others = [s for other in overrides.overrides(o.etcd_servers_overrides, o.etcd_servers) for s in other.servers]
         named = [("etcd-servers", s) for s in o.etcd_servers] + [("etcd-servers-overrides", s) for s in others]
         for flag, server in named:
@@ -211,6 +236,18 @@ def _storage(o: Options) -> Iterator[str]:
                 yield f"--{flag}: {server} is not the URL of a server"
         if not _installed("google", "google.protobuf"):
             yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install 'kas[etcd]'"
+
+
+def _watch_cache_sizes(sizes: Sequence[str]) -> Iterator[str]:
+    """Upstream's ``ParseWatchCacheSizes``."""
+    for text in sizes:
+        parts = text.split("#")
+        if len(parts) != 2:
+            yield f"invalid value of watch cache size: {text}"
+        elif not re.fullmatch(r"[+-]?[0-9]+", parts[1], re.ASCII):
+            yield f"invalid size of watch cache size: {text}"
+        elif int(parts[1]) < 0:
+            yield f"watch cache size cannot be negative: {text}"
 
 
 def _installed(*modules: str) -> bool:
@@ -234,7 +271,7 @@ def _unreadable(path: str) -> Iterator[str]:
             with open(path, "rb"):
                 pass
         except OSError as e:
-            yield f"open {path}: {(e.strerror or str(e)).lower()}"
+            yield unreadable(path, e)
 
 
 def _clients(o: Options) -> Iterator[str]:
@@ -246,7 +283,9 @@ def _clients(o: Options) -> Iterator[str]:
     for found, name, path in (
         (clients, "client-ca-bundle", o.client_ca_file), (proxies, "request-header", o.requestheader_client_ca_file)
     ):  # fmt: skip
-        if found is not None and not found:
+        if found is not None and not os.path.getsize(path):
+            yield f"missing content for CA bundle {quote(f'{name}::{path}')}"
+        elif found is not None and not found:
             yield f"error loading CA bundle for {quote(f'{name}::{path}')}: data does not contain any valid RSA or ECDSA certificates"
     if clients and proxies and clients & proxies and not any(o.requestheader_allowed_names):
         yield (

@@ -1,8 +1,8 @@
 """The record of who did what: the event of a request starts here, before impersonation changes its user.
 
 Without an audit policy (``--audit-policy-file``) nothing is recorded, and ``chain`` does not load this. A failed authentication has an
-event of its own, at stage ResponseStarted (``filters.WithFailedAuthenticationAudit``); a request that runs long has entries when its
-answer starts and when it ends. Upstream: ``apiserver/pkg/endpoints/filters/audit.go``.
+event of its own, at stage ResponseStarted (``filters.WithFailedAuthenticationAudit``), and so has an unreadable ``?timeout=``; a request
+that runs long has entries when its answer starts and when it ends. Upstream: ``apiserver/pkg/endpoints/filters/audit.go``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from kas.audit.backend import AuditError
 from kas.audit.event import COMPLETE, PANIC, RECEIVED, REQUEST_RESPONSE, STARTED, Event
 from kas.endpoints.respond import text
 from kas.filters.handler import Filter
+from kas.meta.errors import ApiError
 from kas.request.http import Request, Response, Stream, Write
+from kas.request.timeout import asked_timeout
 from kas.request.websocket import Conversation, Socket, Upgrade
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class _Recorder:
     def after(self, req: Request, resp: Response) -> None:
         event = req.audit
         if not isinstance(event, Event):
-            if resp.status == 401 and req.user is None and req.info is not None:
+            if req.user is None and req.info is not None and (resp.status == 401 or (resp.status == 400 and _unreadable_timeout(req))):
                 self._unauthenticated(req, resp)
             return
         end = PANIC if event.panicked else COMPLETE
@@ -142,6 +144,17 @@ class _Recorder:
                 self._record(event, end)
 
         return recorded
+
+
+def _unreadable_timeout(req: Request) -> bool:
+    """Whether the request was refused for its ``?timeout=``, which upstream records too (``withFailedRequestAudit``)."""
+    if req.long_running or "timeout" not in req.query:
+        return False
+    try:
+        asked_timeout(req)
+    except ApiError:
+        return True
+    return False
 
 
 async def _stored(pending: Awaitable[None]) -> None:

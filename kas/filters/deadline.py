@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kas.filters.handler import Filter
-from kas.meta import duration
-from kas.meta.errors import ApiError, bad_request, timeout
+from kas.meta.errors import ApiError, timeout
 from kas.request.http import Request
+from kas.request.timeout import asked_timeout
 
 
 def deadline(request_timeout_s: float) -> Filter:
@@ -17,14 +17,9 @@ def deadline(request_timeout_s: float) -> Filter:
             return
         limit = request_timeout_s
         if "timeout" in req.query:
-            given = req.params.get("timeout")
-            if given:
-                try:
-                    asked = duration.seconds(given)
-                except ValueError as e:
-                    raise bad_request(f"invalid timeout specified in the request URL - {e}") from None
-                if asked > 0:
-                    limit = min(limit, asked)
+            asked = asked_timeout(req)
+            if asked > 0:
+                limit = min(limit, asked)
         req.deadline = req.started + limit
 
     return Filter("deadline", before)

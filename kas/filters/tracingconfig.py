@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kas.meta import field
 from kas.meta.field import FieldError
+from kas.meta.goerrors import unreadable
 from kas.meta.gourl import parse_request_uri
 from kas.observe.tracing import MILLION
 from kas.types.configfile import INT32, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse
@@ -52,7 +53,7 @@ def _read(path: str) -> bytes:
         with open(path, "rb") as f:
             return f.read()
     except OSError as e:
-        why = f"open {path}: {(e.strerror or str(e)).lower()}"
+        why = unreadable(path, e)
         raise _Unreadable(f"unable to read tracing configuration from {field.go_quote(path)}: {why}") from None
 
 

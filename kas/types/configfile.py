@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from kas._codecs import DecodeError, go_base64
 from kas.meta import duration, gojson
 from kas.meta.field import FieldError, go_quote
+from kas.meta.goerrors import unreadable
 
 
 class ConfigurationError(ValueError):
@@ -25,6 +27,7 @@ class ConfigurationError(ValueError):
 
 STRING, BOOL, INT32, INT64, STRINGS, RAW = "string", "bool", "int32", "int64", "map[string]string", "raw"
 DURATION = "metav1.Duration"  # read as nanoseconds
+BYTES = "[]uint8"  # base64 in the document, read as bytes
 _BITS = {INT32: 31, INT64: 63}
 
 
@@ -111,6 +114,11 @@ def _decode(value: Any, shape: Any, place: _Place, unknown: list[str], same_case
             return duration.parse(value)
         except ValueError as e:
             raise ConfigurationError(str(e)) from None
+    if shape == BYTES and isinstance(value, str):
+        try:
+            return go_base64(value)
+        except DecodeError as e:
+            raise ConfigurationError(str(e)) from None
     if isinstance(shape, str) and shape in _BITS and type(value) is int and -(1 << _BITS[shape]) <= value < 1 << _BITS[shape]:
         return value
     if shape == DURATION:  # reads its own JSON, a string, and so does not know where it stands
@@ -177,7 +185,7 @@ def read_file(path: str) -> bytes:
         with open(path, "rb") as f:
             return f.read()
     except OSError as e:
-        raise ConfigurationError(f"open {path}: {(e.strerror or str(e)).lower()}") from None
+        raise ConfigurationError(unreadable(path, e)) from None
 
 
 _GROUP = "apiserver.config.k8s.io"

@@ -19,6 +19,7 @@ from kas.meta.gojson import TYPE_META
 from kas.types.configfile import BOOL, INT32, STRING, STRINGS, ConfigurationError, Struct, decode
 from tests.admission.admission_fakes import FakeServer
 
+READING = "failed to apply admission: failed to read plugin config: "
 KNOWN = {*ORDER, *NO_EFFECT}
 HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 
@@ -33,7 +34,7 @@ def wrong(tmp_path: Path, text: str) -> str:
     path = write(tmp_path, text)
     with pytest.raises(ConfigurationError) as e:
         read(path, KNOWN)
-    return str(e.value).removeprefix(f"--admission-control-config-file: {path}: ")
+    return str(e.value).removeprefix("failed to apply admission: failed to read plugin config: ")
 
 
 @pytest.mark.parametrize("version", ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1alpha1", "apiserver.k8s.io/v1alpha1"])
@@ -187,7 +188,7 @@ TOLERATIONS = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, k
         ("ValidatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: x}",
          'kubeConfigFile: Invalid value: "x": must be an absolute file path'),
         ("MutatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1alpha1, kind: WebhookAdmission, kubeConfigFile: /no/such}",
-         'error loading config file "/no/such": open /no/such: no such file or directory'),
+         "stat /no/such: no such file or directory"),
         ("MutatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmission}",
          'no kind "WebhookAdmission" is registered for version "apiserver.config.k8s.io/v1"'),
     ],
@@ -196,21 +197,22 @@ def test_a_plugin_says_what_is_wrong(tmp_path, name, configuration, says):
     enable = [name] if name in ORDER else []
     with pytest.raises(ConfigurationError) as e:
         build(section_of(tmp_path, name, configuration), enable)
-    assert str(e.value) == f'couldn\'t init admission plugin "{name}": {says}'
+    assert str(e.value) == f'failed to apply admission: couldn\'t init admission plugin "{name}": {says}'
 
 
 def test_plugins_that_need_a_configuration():
     for name, says in (("EventRateLimit", "limits: Invalid value: null: must not be empty"), ("ImagePolicyWebhook", "no config specified")):
         with pytest.raises(ConfigurationError) as e:
             build("", [name])
-        assert str(e.value) == f'couldn\'t init admission plugin "{name}": {says}'
+        assert str(e.value) == f'failed to apply admission: couldn\'t init admission plugin "{name}": {says}'
 
 
 def test_a_path_that_cannot_be_read(tmp_path):
     path = write(tmp_path, f"{HEAD}plugins:\n- {{name: PodSecurity, path: gone.yaml}}\n")
     with pytest.raises(ConfigurationError) as e:
         build(path)
-    assert str(e.value) == f'couldn\'t init admission plugin "PodSecurity": open {tmp_path}/gone.yaml: no such file or directory'
+    why = f"open {tmp_path}/gone.yaml: no such file or directory"
+    assert str(e.value) == f'failed to apply admission: couldn\'t init admission plugin "PodSecurity": {why}'
     # A plug-in that is off does not look.
     build(path, disable=["PodSecurity"])
 
@@ -274,13 +276,14 @@ def serve(*flags: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("text", "enable", "says"),
     [
-        (None, "", "open FILE: no such file or directory"),
-        (HEAD + "plugins: [{name: Nope}]", "", '--admission-control-config-file: FILE: plugins[0].name: plugin "Nope" is unknown'),
-        (HEAD + "plugins: [{nam: x}]", "", '--admission-control-config-file: FILE: strict decoding error: unknown field "plugins[0].nam"'),
-        ("kind: X\napiVersion: v1", "", '--admission-control-config-file: FILE: no kind "X" is registered for version "v1"'),
+        (None, "", READING + 'unable to read admission control configuration from "FILE" [open FILE: no such file or directory]'),
+        (HEAD + "plugins: [{name: Nope}]", "", READING + 'plugins[0].name: plugin "Nope" is unknown'),
+        (HEAD + "plugins: [{nam: x}]", "", READING + 'strict decoding error: unknown field "plugins[0].nam"'),
+        ("kind: X\napiVersion: v1", "", READING + 'no kind "X" is registered for version "v1"'),
         (HEAD + "plugins: [{name: EventRateLimit, path: FILE.gone}]", "EventRateLimit",
-         'couldn\'t init admission plugin "EventRateLimit": open FILE.gone: no such file or directory'),
-        (HEAD, "EventRateLimit", 'couldn\'t init admission plugin "EventRateLimit": limits: Invalid value: null: must not be empty'),
+         'failed to apply admission: couldn\'t init admission plugin "EventRateLimit": open FILE.gone: no such file or directory'),
+        (HEAD, "EventRateLimit",
+         'failed to apply admission: couldn\'t init admission plugin "EventRateLimit": limits: Invalid value: null: must not be empty'),
     ],
 )  # fmt: skip
 def test_a_wrong_file_ends_the_start_with_one_line(tmp_path, text, enable, says):

@@ -71,8 +71,12 @@ def test_who_is_not_known_and_who_may_not(kas_server, connect, tmp_path):
     log = tmp_path / "audit.log"
     client = connect(kas_server(policy(tmp_path, {"level": "Metadata"}, omitStages=["RequestReceived"]), f"--audit-log-path={log}"))
     assert client("GET", "/api/v1/pods", Audit_ID="bad", Authorization="Bearer no")[0] == 401
+    assert client("GET", "/api/v1/pods?timeout=soon", Audit_ID="soon")[0] == 400
     assert client("GET", "/api/v1/pods", Audit_ID="jane", Impersonate_User="jane")[0] == 403
-    events = {e["auditID"]: e for e in recorded(log, complete("jane")) if e["auditID"] in ("bad", "jane")}
+    events = {e["auditID"]: e for e in recorded(log, complete("jane")) if e["auditID"] in ("bad", "soon", "jane")}
+    # Nobody was asked yet who that is.
+    assert events["soon"]["stage"] == "ResponseStarted" and events["soon"]["user"] == {}
+    assert events["soon"]["responseStatus"]["message"] == 'invalid timeout specified in the request URL - time: invalid duration "soon"'
     assert events["bad"]["stage"] == "ResponseStarted" and events["bad"]["user"] == {}
     assert events["bad"]["responseStatus"]["reason"] == "Unauthorized" and "annotations" not in events["bad"]
     assert events["jane"]["impersonatedUser"]["username"] == "jane"

@@ -209,8 +209,9 @@ def test_users_of_a_kubeconfig(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("{users: [{name: u, user: {exec: {command: x}}}]}", "exec plug-ins are not supported"), ("{users: {a: b}}", "users is not a list"),
-    ("{users: [{name: u, user: {token: [1]}}]}", "token is not a string"), ("[]", "cannot unmarshal array into Go value"),
+    ("{users: [{name: u, user: {exec: {command: x}}}]}", "exec plug-ins are not supported"),
+    ("{users: {a: b}}", r"of type \[\]v1.NamedAuthInfo"),
+    ("{users: [{name: u, user: {token: [1]}}]}", "of type string"), ("[]", "cannot unmarshal array into Go value"),
     ("{users: [{name: u, user: {client-certificate-data: aGk=}}]}", "client-certificate and client-key go together"),
 ])  # fmt: skip
 def test_users_that_cannot_be_used(tmp_path, text, says):

@@ -17,6 +17,13 @@ def test_defaults_are_upstreams():
     assert "APIServerIdentity" in on and "APIServingWithRoutine" not in on
 
 
+def test_gates_of_the_libraries_are_known_too():
+    """component-base's and client-go's are upstream's gates as well; nothing here asks for them."""
+    on = enabled({"": ["ContextualLogging=false", "ClientsPreferCBOR=true", "InOrderInformers=true"]})
+    assert "ContextualLogging" not in on and "WatchListClient" in on and "LoggingBetaOptions" in on
+    assert features.without_effect({"": ["ContextualLogging=false", "LoggingAlphaOptions=true"]}) == ["ContextualLogging"]
+
+
 def test_one_can_be_switched_and_classes_too():
     assert "GenericWorkload" in enabled({"": ["GenericWorkload=true"]})
     assert "GenericWorkload" in enabled({"kube": ["AllAlpha=true"]})

@@ -67,7 +67,13 @@ GIVEN = {
     "duration": "1h1m", "ip": "192.0.2.1", "port": "7", "quantity": "1Gi", "mapStringString": "a=b", "stringToString": "a=b",
     "colonSeparatedMultimapStringString": "a:b", "int32Slice": "1,2", "namedCertKey": "a,b", "portRange": "1-2", "Level": "3",
     "pattern=N,...": "a=1", "show-hidden-metrics-for-version": "1.35", "emulated-version": "1.35", "min-compatibility-version": "1.35",
-    "kubernetes-service-node-port": "30000",
+    "kubernetes-service-node-port": "30000", "watch-cache-sizes": "pods#7",
+}  # fmt: skip
+ALPHA_LOGGING = "--feature-gates=LoggingAlphaOptions=true"
+# What a flag may not be given without.
+TOGETHER = {
+    "emulation-forward-compatible": ["--emulated-version=1.35"], "runtime-config-emulation-forward-compatible": ["--emulated-version=1.35"],
+    **{f"log-{form}-{what}": [ALPHA_LOGGING] for form in ("text", "json") for what in ("split-stream", "info-buffer-size")},
 }  # fmt: skip
 
 
@@ -79,9 +85,9 @@ def _asked(flag) -> str:
 
 @pytest.mark.parametrize("flag", [f for f in FLAGS if f.effect.kind == "no effect"], ids=lambda f: f.name)
 def test_without_effect_means_one_warning_when_given(flag):
-    options, errors = read([_asked(flag)])
+    options, errors = read([_asked(flag), *TOGETHER.get(flag.name, [])])
     assert errors == []
-    said = options.warnings()
+    said = [text for text in options.warnings() if text.startswith(f"--{flag.name} ")]
     value = getattr(options, flag.attribute)
     assert said == ([] if value in flag.effect.same else [f"--{flag.name} has no effect: {flag.effect.why}"])
     # What kas does anyway may be asked for in silence.
@@ -153,10 +159,34 @@ def test_nothing_given_nothing_said():
           "greater than zero"]),
         (["--storage-initialization-timeout=-1s"], ["--storage-initialization-timeout can not be negative value"]),
         (["--logging-format=x"], ['format: Invalid value: "x": Unsupported log format']),
-        (["--emulated-version=kube=1.33", "--min-compatibility-version=v1.32"], []),
-        (["--emulated-version=1.32"], ["emulation version 1.32 is not between [1.33, 1.36]"]),
+        (["--logging-format=json", "--vmodule=a=1"], ["vmodule: Forbidden: Only supported for text log format"]),
+        (["--log-json-split-stream", "--log-text-info-buffer-size=1Ki"],
+         ["options.text.infoBufferSize: Forbidden: Feature LoggingAlphaOptions is disabled",
+          "options.json.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled"]),
+        (["--watch-cache-sizes=pods#5,nodes"], ["invalid value of watch cache size: nodes"]),
+        (["--watch-cache-sizes=pods#x"], ["invalid size of watch cache size: pods#x"]),
+        (["--watch-cache-sizes=pods#-1"], ["watch cache size cannot be negative: pods#-1"]),
+        (["--watch-cache-sizes=pods", "--watch-cache=false"], []),
+        (["--etcd-servers-overrides=pods"],
+         ["--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"]),
+        (["--oidc-signing-algs=none"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
+        (["--emulated-version=kube=1.33", "--min-compatibility-version=v1.33"], []),
+        (["--min-compatibility-version=v1.32"], ["minCompatibilityVersion version 1.32 is not between [1.33, 1.36]"]),
+        # The oldest that may be emulated is what is assumed to be there beside a still older one.
+        (["--emulated-version=1.32"], ["emulation version 1.32 is not between [1.33, 1.36]",
+                                       "minCompatibilityVersion version 1.33 is not between [1.33, 1.32]"]),
+        (["--emulation-forward-compatible", "--runtime-config-emulation-forward-compatible"],
+         ["ServerRunOptions.EmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version",
+          "ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot be set to true if the emulation version is the same as the "
+          "binary version"]),
+        (["--emulation-forward-compatible", "--emulated-version=1.35"], []),
+        (["--strict-transport-security-directives=max-age=,,preload"], ["empty value in strict-transport-security-directives"]),
+        (["--service-cluster-ip-range=x", "--goaway-chance=1", "--logging-format=y"],  # in the order of upstream's
+         ['format: Invalid value: "y": Unsupported log format', "--goaway-chance can not be less than 0 or greater than 0.02",
+          "service-cluster-ip-range[0] is not a valid cidr"]),
+        (["--emulated-version=1.37"], ["emulation version 1.37 is not between [1.33, 1.36]"]),
         (["--min-compatibility-version=1.36", "--emulated-version=1.35"],
-         ["minCompatibilityVersion version 1.36 is not between [1.32, 1.35]"]),
+         ["minCompatibilityVersion version 1.36 is not between [1.33, 1.35]"]),
         (["--emulated-version=1.34.2"], ["patch version not allowed, got: kube=1.34.2"]),
         (["--emulated-version=1.34,kube=1.35"], ["duplicate version flag, kube=1.34 and kube=1.35"]),
         (["--emulated-version=x=1.34"], ["component not registered: x"]),
@@ -169,6 +199,10 @@ def test_nothing_given_nothing_said():
          ['invalid argument "a" for "--oidc-required-claim" flag: malformed pair, expect string=string',
           "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"][:1]),
         (["--tls-cipher-suites=A,B"], ["Cipher suite A not supported or doesn't exist"]),
+        # To Go a folder can be opened, and not be read.
+        (["--client-ca-file=/tmp"], ["read /tmp: is a directory"]),
+        (["--service-account-key-file=/tmp"], ["read /tmp: is a directory"]),
+        (["--requestheader-client-ca-file=/dev/null"], ['missing content for CA bundle "request-header::/dev/null"']),
     ],
 )  # fmt: skip
 def test_flags_of_tokens_of_others(flags, says):

@@ -62,7 +62,7 @@ def test_two_dashes_end_the_flags():
         (["--v"], "flag needs an argument: --v"),
         (["--=x"], "bad flag syntax: --=x"),
         (["---v"], "bad flag syntax: ---v"),
-        (["-vx"], 'invalid argument "x" for "-v, --v" flag: strconv.ParseInt: parsing "x": invalid syntax'),
+        (["-vx"], 'invalid argument "x" for "-v, --v" flag: strconv.ParseUint: parsing "x": invalid syntax'),
         (["--workers=1.5"], 'invalid argument "1.5" for "--workers" flag: strconv.ParseInt: parsing "1.5": invalid syntax'),
         (["--workers=99999999999999999999"],
          'invalid argument "99999999999999999999" for "--workers" flag: '
@@ -77,7 +77,13 @@ def test_two_dashes_end_the_flags():
          'invalid argument "x" for "--service-node-port-range" flag: strconv.Atoi: parsing "x": invalid syntax'),
         (["--tls-sni-cert-key=x"],
          'invalid argument "x" for "--tls-sni-cert-key" flag: expected comma separated certificate and key file paths'),
-        (["--vmodule=x"], 'invalid argument "x" for "--vmodule" flag: syntax error: expect comma-separated list of filename=N'),
+        (["--vmodule=x"], 'invalid argument "x" for "--vmodule" flag: "x" does not have the pattern=N format'),
+        (["--vmodule=a=1=2"], 'invalid argument "a=1=2" for "--vmodule" flag: "a=1=2" does not have the pattern=N format'),
+        (["--vmodule=a=b,"],
+         'invalid argument "a=b," for "--vmodule" flag: parsing verbosity in "a=b": strconv.ParseUint: parsing "b": invalid syntax'),
+        (["--v=-1"], 'invalid argument "-1" for "-v, --v" flag: strconv.ParseUint: parsing "-1": invalid syntax'),
+        (["--v=2147483648"],
+         'invalid argument "2147483648" for "-v, --v" flag: strconv.ParseUint: parsing "2147483648": value out of range'),
         (["--history-max-size=1Qi"],
          'invalid argument "1Qi" for "--history-max-size" flag: quantities must match the regular expression '
          "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),

@@ -31,4 +31,4 @@ def users_of(section: Section | None) -> Users | None:
     try:
         return load_users(path)
     except KubeconfigError as e:
-        raise ConfigurationError(f'error loading config file "{path}": {e}') from None
+        raise ConfigurationError(str(e)) from None

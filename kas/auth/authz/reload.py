@@ -16,6 +16,7 @@ from kas.auth.attributes import DENY, NO_OPINION, Attributes, Authorizer, Outcom
 from kas.auth.authz.configuration import SECOND, WEBHOOK, Authorizers, AuthorizerSettings, conditions_of, from_flags, load
 from kas.auth.authz.modes import Union, build
 from kas.auth.user import UserInfo
+from kas.meta.goerrors import unreadable
 from kas.observe.metrics import Registry
 from kas.observe.reloads import Reloads
 from kas.types.configfile import ConfigurationError, read_file
@@ -130,7 +131,7 @@ class Reloading:
         try:
             s = os.stat(self._path)
         except OSError as e:
-            raise ConfigurationError(f"open {self._path}: {(e.strerror or str(e)).lower()}") from None
+            raise ConfigurationError(unreadable(self._path, e)) from None
         return s.st_mtime_ns, s.st_size, s.st_ino
 
 

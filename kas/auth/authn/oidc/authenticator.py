@@ -12,7 +12,7 @@ from kas.auth.authn.oidc.configuration import Issuer
 from kas.auth.authn.oidc.distributed import DistributedClaim
 from kas.auth.authn.oidc.mapping import user_of
 from kas.auth.authn.oidc.provider import Provider
-from kas.auth.tokens import issuer_of
+from kas.auth.authn.oidc.tokens import claimed_issuer
 from kas.auth.user import UserInfo
 from kas.client.http import DIRECT, Egress
 from kas.meta.waiting import awaited, eager
@@ -96,5 +96,5 @@ class JWTAuthenticators:
 
     def authenticate_token(self, token: str) -> Authentication:
         """The user; None for a token of none of the issuers."""
-        authenticator = self._by_issuer.get(issuer_of(token) or "") if token.count(".") == 2 else None
+        authenticator = self._by_issuer.get(claimed_issuer(token)) if token.count(".") == 2 else None
         return None if authenticator is None else authenticator.authenticate_token(token)

@@ -12,8 +12,7 @@ from kas.auth.authn import AuthenticationError
 from kas.auth.authn.oidc.configuration import Issuer
 from kas.auth.authn.oidc.keys import MAX_DOCUMENT, RemoteKeys
 from kas.auth.authn.oidc.provider import HEADERS, TIMEOUT_S, discovered, getter
-from kas.auth.authn.oidc.tokens import Claims, Verifier
-from kas.auth.tokens import issuer_of
+from kas.auth.authn.oidc.tokens import Claims, Verifier, claimed_issuer
 from kas.client import fetch
 from kas.client.http import BackendError, Via
 from kas.meta.waiting import awaited
@@ -77,7 +76,7 @@ class DistributedClaim:
         return said.body.decode("latin-1")
 
     async def _claims_of(self, token: str) -> dict[str, Any]:
-        issuer = issuer_of(token)
+        issuer = claimed_issuer(token)
         if not issuer:
             raise ValueError("getting untrusted issuer from endpoint failed")
         verifier = self._verifiers.get(issuer)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kas.auth.authn import AuthenticationError
 from kas.auth.authz.rules import go_list
 from kas.auth.jws import b64decoded
-from kas.auth.tokens import MAX_NUMBER, MAX_TOKEN
+from kas.auth.tokens import MAX_NUMBER, MAX_TOKEN, issuer_of
 from kas.meta import gojson
 from kas.meta.waiting import awaited, eager
 
@@ -53,7 +53,7 @@ class Verifier:
         _sources(claims)
         if "iat" in claims and _moment(claims, "iat") is None:
             raise AuthenticationError("oidc: failed to unmarshal claims: iat is no number")
-        if issuer != self._issuer:
+        if _proper(issuer) != self._issuer:
             raise AuthenticationError(f"oidc: id token issued by a different provider, expected {self._issuer!r} got {issuer!r:.200}")
         if not any(a in audiences for a in self._audiences):
             raise AuthenticationError(f"oidc: expected audience in {go_list(self._audiences)} got {go_list(audiences[:8])}")
@@ -62,6 +62,16 @@ class Verifier:
             raise AuthenticationError(f"oidc: token is expired (Token Expiry: {_shown(expiry or 0.0)})")
         if not_before is not None and now + NOT_BEFORE_LEEWAY_S < not_before:
             raise AuthenticationError(f"oidc: current time {_shown(now)} before the nbf (not before) time: {_shown(not_before)}")
+
+
+def claimed_issuer(token: str) -> str:
+    """The issuer a token says it is of, without believing it; "" where it says none."""
+    return _proper(issuer_of(token) or "")
+
+
+def _proper(issuer: str) -> str:
+    # Google's tokens may leave out the scheme (OpenID Connect Core, 15.6.2).
+    return f"https://{issuer}" if issuer == "accounts.google.com" else issuer
 
 
 def _payload(token: str) -> bytes:

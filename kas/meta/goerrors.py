@@ -1,0 +1,9 @@
+"""How Go tells why a file could not be read."""
+
+from __future__ import annotations
+
+
+def unreadable(path: str, error: OSError) -> str:
+    """The text of ``os.ReadFile``'s error. To Go, a directory can be opened and only not be read."""
+    verb = "read" if isinstance(error, IsADirectoryError) else "open"
+    return f"{verb} {path}: {(error.strerror or str(error)).lower()}"

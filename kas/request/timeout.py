@@ -1,0 +1,16 @@
+"""How long a client wants its request to take: ``?timeout=``."""
+
+from __future__ import annotations
+
+from kas.meta import duration
+from kas.meta.errors import bad_request
+from kas.request.http import Request
+
+
+def asked_timeout(req: Request) -> float:
+    """Seconds, 0 where nothing is asked. ApiError 400 for what is no duration."""
+    given = req.params.get("timeout")
+    try:
+        return duration.seconds(given) if given else 0.0
+    except ValueError as e:
+        raise bad_request(f"invalid timeout specified in the request URL - {e}") from None

@@ -1,0 +1,46 @@
+"""What ID tokens say of themselves."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.authn.oidc.tokens import Verifier, claimed_issuer
+
+NOW = 1_000_000.0
+GOOGLE = "https://accounts.google.com"
+
+
+class Signed:
+    """Keys that signed everything."""
+
+    def payload(self, token, allowed):
+        return base64.urlsafe_b64decode(token.split(".")[1] + "==")
+
+
+def token(**claims):
+    parts = ({"alg": "RS256"}, {"aud": "a", "exp": NOW + 60, **claims})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=").decode() for p in parts) + ".c2ln"
+
+
+def claims_of(issuer, text):
+    # Nobody has to wait for these keys, so what comes is no awaitable.
+    return Verifier(issuer, ["a"], ("RS256",), Signed(), clock=lambda: NOW).claims(text)
+
+
+@pytest.mark.parametrize("said", ["accounts.google.com", GOOGLE])
+def test_google_may_leave_out_its_scheme(said):
+    text = token(iss=said)
+    assert claimed_issuer(text) == GOOGLE
+    assert claims_of(GOOGLE, text)["iss"] == said
+
+
+@pytest.mark.parametrize(("issuer", "said"), [("https://x.example.com", "x.example.com"), (GOOGLE, "www.google.com"), (GOOGLE, "")])
+def test_nobody_else_may(issuer, said):
+    text = token(iss=said)
+    assert claimed_issuer(text) == said
+    with pytest.raises(AuthenticationError, match="issued by a different provider"):
+        claims_of(issuer, text)

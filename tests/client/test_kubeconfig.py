@@ -1,0 +1,75 @@
+"""What a kubeconfig may say (client-go's ``tools/clientcmd``)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.client.kubeconfig import KubeconfigError, load, load_users
+
+GOOD = """apiVersion: v1
+kind: Config
+clusters: [{name: w, cluster: {server: "https://127.0.0.1:1/x"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: c, context: {cluster: w, user: u}}]
+current-context: c
+"""
+NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
+SCHEME = 'in scheme "k8s.io/client-go/tools/clientcmd/api/latest/latest.go:50"'
+
+
+def write(tmp_path, text):
+    path = tmp_path / "config"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", ""),
+     (GOOD, GOOD.replace("\n", ", ").join(("{", "}"))),
+     ("apiVersion: v1\n", ""), ("kind: Config\n", ""), ("kind: Config\n", "kind: Config\nfoo: bar\n"),
+     ("user: u}", "user: nobody}"), ("cluster: {server", "cluster: {extensions: [1], server"), ("user: {}", "user: null")],
+)  # fmt: skip
+def test_what_may_be(tmp_path, before, after):
+    assert load(write(tmp_path, GOOD.replace(before, after))).target.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("kind: Config", "kind: Pod", f'error loading config file "{{}}": no kind "Pod" is registered for version "v1" {SCHEME}'),
+        ("apiVersion: v1", "apiVersion: v2", f'error loading config file "{{}}": no kind "Config" is registered for version "v2" {SCHEME}'),
+        ("users: [{name: u, user: {}}]", "users: x",
+         'error loading config file "{}": json: cannot unmarshal string into Go struct field Config.users of type []v1.NamedAuthInfo'),
+        ("name: u, user: {}", "name: 1",
+         'error loading config file "{}": json: cannot unmarshal number into Go struct field NamedAuthInfo.users.name of type string'),
+        ("server: ", "certificate-authority-data: 1, server: ",
+         'error loading config file "{}": json: cannot unmarshal number into Go struct field '
+         "Cluster.clusters.cluster.certificate-authority-data of type []uint8"),
+        ("server: ", "certificate-authority-data: AA, server: ", 'error loading config file "{}": illegal base64 data at input byte 0'),
+        ("user: {}", "user: {as-uid: a}",
+         "invalid configuration: requesting uid, groups or user-extra for u without impersonating a user"),
+        ("current-context: c", "", NOTHING),
+        ("current-context: c", "current-context: d", "context was not found for specified context: d"),
+        (GOOD, "", NOTHING),
+        (GOOD, "# nothing\n", NOTHING),
+        (GOOD, "x", 'error loading config file "{}": couldn\'t get version/kind; json parse error: json: cannot unmarshal string into Go '
+                    'value of type struct {{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string '
+                    '"json:\\"kind,omitempty\\"" }}'),
+    ],
+)  # fmt: skip
+def test_what_may_not_be(tmp_path, before, after, says):
+    path = write(tmp_path, GOOD.replace(before, after))
+    with pytest.raises(KubeconfigError) as e:
+        load(path)
+    assert str(e.value) == says.format(path)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(KubeconfigError, match=f'^error loading config file "{tmp_path}": read {tmp_path}: is a directory$'):
+        load(str(tmp_path))
+
+
+def test_users_by_name(tmp_path):
+    users = load_users(write(tmp_path, GOOD.replace("name: u, user: {}", "name: x.example.com, user: {token: t}")))
+    assert users.of("x.example.com", 443).token == "t" and not users.of("y.example.com", 443).token
