@@ -3,9 +3,13 @@
     .venv/bin/python bench/on_etcd.py [--seconds 4] [--rounds 4] [--only create,get] [--pods 2000]
 
 For each row and side: requests a second, CPU a request of kas (all processes) and of etcd, p50 and p99. ``ratio`` is the CPU of kas on etcd
-by that on LMDB; where both run the same code it is the noise of the machine. Then: a call through the client for etcd beside one through
-grpcio (a transaction that creates 1.5 kB; CPU of the caller, and how long it took without kas); when a watcher of another kas server
-sees a change, counted from etcd's answer to who made it; and what three servers that are watched cost beside one (``--only spread``).
+by that on LMDB; where both run the same code it is the noise of the machine. Behind a create stands what etcd itself takes for one: the
+same transaction by a client without kas, as many at once, in slices between the others; its ``ratio`` is that of p99. ``event`` is what a
+watcher more costs: what 100 of them cost more than one, whose write each change is, too.
+
+Then: a call through the client for etcd beside one through grpcio (a transaction that creates 1.5 kB; CPU of the caller, and how long it
+took without kas); when a watcher of another kas server sees a change, counted from etcd's answer to who made it; and what three servers
+that are watched cost beside one. ``--only`` knows these three as calls, seen and spread.
 The load, CPU 0 for kas and ``scaled`` are those of ``end_to_end.py``.
 """
 
@@ -27,6 +31,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import uvloop
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.end_to_end import CONFIGMAPS, PODS, REFERENCE_US, UNLIMITED, Bench, Client, Speed, Target, configmap, cpu_s, machine, pin, pod
@@ -45,20 +51,22 @@ ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "get": ("GET", f"{CONFIGMAPS}/one?resourceVersion=0", {}),
     "get-newest": ("GET", f"{CONFIGMAPS}/one", {}),
     "list-500": ("GET", f"{PODS}?limit=500&resourceVersion=0", {"connections": 16}),
-    "watch-100": ("PATCH", f"{CONFIGMAPS}/one", {
-        "body": MERGE, "type": "application/merge-patch+json", "connections": 1, "watch": (100, 100, WATCH),
-    }),
+    **{f"watch-{n}": ("PATCH", f"{CONFIGMAPS}/one", {
+        "body": MERGE, "type": "application/merge-patch+json", "connections": 1, "watch": (n, 100, WATCH),
+    }) for n in (1, 100)},
 }  # fmt: skip
 
 
-def rows(client: Client, sides: list[tuple[Target, int]], args: argparse.Namespace) -> None:
-    """``sides``: LMDB's and etcd's, each with the process of its etcd, or 0."""
+def rows(client: Client, sides: list[tuple[Target, int]], bare: Calls, args: argparse.Namespace) -> None:
+    """``sides``: LMDB's and etcd's, each with the process of its etcd, or 0; ``bare`` asks etcd without kas."""
+    events: dict[str, list[float]] = {}  # of a row with watchers, what a write costs each side
     bench = Bench([target for target, _ in sides], client, SimpleNamespace(only="list" if args.pods else "get", pods=args.pods))
     bench.prepare()
     print(f"{'':14} {'side':5} {'/s':>8} {'kas µs':>8} {'scaled':>8} {'etcd µs':>8} {'p50 ms':>8} {'p99 ms':>8} {'ratio':>6}")
     for name, (method, path, options) in ROWS.items():
         if args.only and name not in args.only.split(","):
             continue
+        took: list[list[float]] = []
         sums = [{"n": 0, "s": 0.0, "kas": 0.0, "etcd": 0.0, "p50": 0.0, "p99": 0.0, "loop": 0.0} for _ in sides]
         for at in range(args.rounds + 1):  # the first is not counted
             for (target, etcd), total in zip(sides, sums, strict=True):
@@ -73,12 +81,22 @@ def rows(client: Client, sides: list[tuple[Target, int]], args: argparse.Namespa
                     total["loop"] += speed.loop_us / args.rounds
                     total["p50"] += got["p50_ms"] / args.rounds
                     total["p99"] += got["p99_ms"] / args.rounds
+            if at and name.startswith("create"):
+                took.append(uvloop.run(bare.run(bare.own, options.get("connections", 64), args.seconds / args.rounds))[1])
         cost = [1e6 * total["kas"] / total["n"] for total in sums]
         for side, total, us in zip(("lmdb", "etcd"), sums, cost, strict=True):
             etcd_us = 1e6 * total["etcd"] / total["n"]
             end = f"{cost[1] / cost[0]:6.2f}" if side == "etcd" else ""
             shown = f"{us:8.0f} {us * REFERENCE_US / total['loop']:8.0f} {etcd_us:8.0f} {total['p50']:8.2f} {total['p99']:8.2f} {end}"
             print(f"{name:14} {side:5} {total['n'] / total['s']:8.0f} {shown}", flush=True)
+        if took:
+            p50, p99 = (sum(times[int(len(times) * at)] for times in took) / len(took) for at in (0.5, 0.99))
+            print(f"{name:14} {'bare':5} {'':8} {'':8} {'':8} {'':8} {p50:8.2f} {p99:8.2f} {sums[1]['p99'] / p99:6.2f}", flush=True)
+        if "watch" in options:
+            events[name] = [us * options["watch"][0] for us in cost]
+    if len(events) == 2:
+        lmdb, etcd_ = ((many - one) / 99 for one, many in zip(events["watch-1"], events["watch-100"], strict=True))
+        print(f"{'event':14} lmdb {lmdb:.1f} µs, etcd {etcd_:.1f} µs: {etcd_ / lmdb:.2f}")
 
 
 class Calls:
@@ -145,8 +163,6 @@ class Calls:
         return 1e6 * used / len(took), sorted(took)
 
     def show(self, seconds: float, rounds: int) -> None:
-        import uvloop
-
         for at_once in (1, 64):
             found: dict[str, list[tuple[float, list[float]]]] = {"own": [], "grpc_aio": [], "grpc_future": []}
             for _ in range(rounds):
@@ -261,7 +277,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each row")
     parser.add_argument("--rounds", type=int, default=4, help="slices of each row, in turn")
-    parser.add_argument("--only", default="", help="rows to run, comma separated; none of the rest then")
+    parser.add_argument("--only", default="", help="what to run, comma separated")
     parser.add_argument("--pods", type=int, default=1000)
     args = parser.parse_args()
     print(" ".join(f"{k}={v}" for k, v in machine().items()))
@@ -273,17 +289,18 @@ def main() -> int:
                 time.sleep(3)
                 pin(plain)
                 pin(server)
-                rows(Client(here), [(Target.kas(plain), 0), (Target.kas(server), etcd._process.pid)], args)
-            if not args.only:
+                rows(Client(here), [(Target.kas(plain), 0), (Target.kas(server), etcd._process.pid)], Calls(etcd), args)
+            wanted = set(args.only.split(",")) if args.only else {"seen", "spread", "calls"}
+            if "seen" in wanted:
                 with KasServer(here / "etcd", *flags), KasServer(here / "other", *flags) as other:
                     time.sleep(3)
                     seen(etcd, other, 300)
-            if not args.only or "spread" in args.only.split(","):
+            if "spread" in wanted:
                 with ExitStack() as stack:
                     servers = [stack.enter_context(KasServer(here / name, *flags)) for name in ("etcd", "two", "three")]
                     time.sleep(3)
                     asyncio.run(spread(etcd, servers, 100, 200, args.rounds))
-            if not args.only:
+            if "calls" in wanted:
                 Calls(etcd).show(args.seconds, args.rounds)
     return 0
 

@@ -14,6 +14,7 @@ from tests.security.normal import Normal
 
 LIMIT_S = 60.0
 SETTLE_S = 1.0  # nothing new for so long: that was all
+MISSING_S = 15.0  # when it is less than what was recorded: a busy machine takes its time
 LOOK_EVERY_S = 0.1
 STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}")
@@ -33,29 +34,31 @@ class AuditIDs:
         self.steps[made] = step
         return made
 
-    def file(self, path: Path, step: dict[str, Any], normal: Normal) -> dict[str, Any]:
-        """What a file has about the case."""
+    def file(self, path: Path, step: dict[str, Any], recorded: dict[str, Any], normal: Normal) -> dict[str, Any]:
+        """What a file has about the case; ``recorded`` is what it had."""
 
         def read() -> list[str]:
             lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
             return [line for line in lines if any(own in line for own in self.steps)]
 
-        lines = _settled(read, step)
+        lines = _settled(read, step, recorded)
         if step.get("raw"):
             # What ends a watch is written when the server sees that its client is gone, which may be after the next request.
             lines.sort(key=lambda line: next(n for own, n in self.steps.items() if own in line))
             return {"lines": [normal.text(line) for line in lines]}
         return {"events": self._ordered([json.loads(line) for line in lines], normal)}
 
-    def sent(self, take: Callable[[], list[dict[str, Any]]], step: dict[str, Any], normal: Normal) -> dict[str, Any]:
-        """What a webhook was sent about the case."""
+    def sent(
+        self, take: Callable[[], list[dict[str, Any]]], step: dict[str, Any], recorded: dict[str, Any], normal: Normal
+    ) -> dict[str, Any]:
+        """What a webhook was sent about the case; ``recorded`` is what it was sent."""
         events: list[dict[str, Any]] = []
 
         def read() -> list[dict[str, Any]]:
             events.extend(e for asked in take() for e in asked["body"].get("items") or () if e.get("auditID") in self.steps)
             return events
 
-        _settled(read, {"settle": 2, **step})
+        _settled(read, {"settle": 2, **step}, recorded)
         return {"events": self._ordered(events, normal)}
 
     def _ordered(self, events: list[dict[str, Any]], normal: Normal) -> list[dict[str, Any]]:
@@ -67,15 +70,16 @@ class AuditIDs:
         return out
 
 
-def _settled(read: Callable[[], list[Any]], step: dict[str, Any]) -> list[Any]:
+def _settled(read: Callable[[], list[Any]], step: dict[str, Any], recorded: dict[str, Any]) -> list[Any]:
     """What ``read`` gives once it has not grown for a while."""
     until, found, quiet = time.monotonic() + LIMIT_S, -1, time.monotonic()
-    wait = max(SETTLE_S, step.get("settle", 0))
+    wait, wanted = max(SETTLE_S, step.get("settle", 0)), len(recorded.get("events") or recorded.get("lines") or ())
     while True:
         got = read()
         if len(got) != found:
             found, quiet = len(got), time.monotonic()
-        if time.monotonic() - quiet > wait or time.monotonic() > until:
+        silent = time.monotonic() - quiet
+        if silent > (wait if found >= wanted else max(wait, MISSING_S)) or time.monotonic() > until:
             return got
         time.sleep(LOOK_EVERY_S)
 

@@ -104,7 +104,7 @@ class Session:
         ids, out = audited.AuditIDs(case["id"], self.files.directory), []
         try:
             for i, step in enumerate(case["in"]["steps"]):
-                done = self._looked(step, ids, normal)
+                done = self._looked(step, case["out"][i], ids, normal)
                 own = "" if done is not None or not step.get("aid", self._audited) else ids.of(i)
                 out.append(self._step(step, normal, own) if done is None else done)
         finally:
@@ -112,8 +112,10 @@ class Session:
                 self._background.pop().close()
         return out
 
-    def _looked(self, step: dict[str, Any], ids: audited.AuditIDs, normal: Normal) -> dict[str, Any] | None:
-        """What a step that is no request looks at; None for a request."""
+    def _looked(
+        self, step: dict[str, Any], recorded: dict[str, Any], ids: audited.AuditIDs, normal: Normal
+    ) -> dict[str, Any] | None:
+        """What a step that is no request looks at, where ``recorded`` was there; None for a request."""
         if "sleep" in step:
             time.sleep(step["sleep"])
         for action in ("write", "restart", "etcd", "put"):
@@ -127,11 +129,11 @@ class Session:
         if "take" in step:
             take = self._stubs[step["take"]].take
             if step.get("events"):
-                return ids.sent(take, step, normal)
+                return ids.sent(take, step, recorded, normal)
             asked = audited.asked_at_least(take, step.get("atLeast", 0))
             return {} if step.get("drain") else {"asked": [normal.value(a) for a in asked]}
         if step.get("audit"):
-            return ids.file(self.files.path("audit.log"), step, normal)
+            return ids.file(self.files.path("audit.log"), step, recorded, normal)
         return audited.files(self.files.directory, step["files"]) if "files" in step else None
 
     def _write(self, step: dict[str, Any]) -> dict[str, Any]:

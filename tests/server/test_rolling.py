@@ -127,20 +127,22 @@ class Caller:
         return revision
 
     def watch(self, after: int) -> Iterator[dict[str, Any]]:
-        """The events of one watch, until it ends."""
-        self._connection.request(
-            "GET", f"{CONFIG_MAPS}?watch=1&labelSelector=rolling&resourceVersion={after}", headers={"Authorization": f"Bearer {TOKEN}"}
-        )
-        answer = self._connection.getresponse()
-        if answer.status == 429:  # as above
-            self._connection.close()
-            time.sleep(CHECK_S)
-            return
-        assert answer.status == 200, answer.read()
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            while line := answer.readline():
-                yield json.loads(line)
-        self._connection.close()
+        """The events of one watch, until it ends; none where it breaks before it was answered: who watches begins it anew then."""
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with contextlib.closing(self._connection):
+            try:
+                self._connection.request("GET", f"{CONFIG_MAPS}?watch=1&labelSelector=rolling&resourceVersion={after}", headers=headers)
+                answer = self._connection.getresponse()
+            except (OSError, http.client.HTTPException):
+                self.again += 1
+                return
+            if answer.status == 429:  # as above
+                time.sleep(CHECK_S)
+                return
+            assert answer.status == 200, answer.read()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                while line := answer.readline():
+                    yield json.loads(line)
 
 
 class Load:
@@ -182,9 +184,10 @@ class Load:
             self.statuses["PUT", call("PUT", f"{CONFIG_MAPS}/{name}", {"metadata": meta, "data": {"i": str(i)}})] += 1
 
     def _watch(self, _: int) -> None:
-        after = self._began
+        after, broken = self._began, 0
         while True:
-            for event in Caller(self._port, self._ca).watch(after):
+            call = Caller(self._port, self._ca)
+            for event in call.watch(after):
                 meta = event["object"]["metadata"]
                 assert event["type"] in ("ADDED", "MODIFIED") and int(meta["resourceVersion"]) > after, event
                 after = int(meta["resourceVersion"])
@@ -192,6 +195,8 @@ class Load:
                     return
                 if event["type"] == "ADDED":
                     self.seen.append(meta["name"])
+            broken = broken + 1 if call.again else 0
+            assert broken < 3, "watches cannot be begun"
 
     def end(self) -> None:
         self._ended.set()

@@ -417,6 +417,7 @@ class AsyncClient:
 
     def __init__(self, config: Config) -> None:
         self._reached = [_Server(target) for target in config.targets()]
+        self.servers = len(self._reached)
         self._config = config
         self._metadata: Metadata | None = None if config.username else HAS_LEADER
         self._blocks = _Blocks()
@@ -469,7 +470,7 @@ class AsyncClient:
         return True
 
     def ended(self, begun: Begun[A]) -> A | None:
-        """The answer of a call that was begun and is over; None when it certainly was not carried out, and may be asked anew by ``call``.
+        """The answer of a call that was begun and is over; None when it may be asked anew by ``call``: it was not carried out, or is safe.
         Raises as ``call`` does."""
         try:
             return _read(begun.call, answer(begun.stream))
@@ -478,7 +479,7 @@ class AsyncClient:
                 self._metadata = None
                 return None
             self._turn = begun.at + 1
-            if e.unsent:
+            if _retry(e, begun.call):
                 return None
             translate(e, begun.call)
 

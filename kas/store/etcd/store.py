@@ -13,14 +13,15 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from kas.store._engine import Op, Record
 from kas.store.contract import Store
-from kas.store.errors import Behind, Busy, Compacted, Conflict, Full, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
+from kas.store.errors import Busy, Compacted, Conflict, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.beside import Beside
 from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, STATUS, TXN, AsyncClient, Begun, Client, Config, LeaseGone
+from kas.store.etcd.freshness import FRESH_S, TIMED_OUT, WENT_BACK, Freshness, Waiter
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
 from kas.store.etcd.sealing import Sealing
@@ -33,46 +34,11 @@ from kas.store.transform import Transformers
 # Writes of one worker that wait for etcd; the limits of requests in flight are far below.
 MOST_WRITES = 4096
 WRITE_TIMEOUT_S = 10.0
-# How long a write waits for the replica, and a read for being as new as etcd (upstream's waitUntilFreshTimeout).
-CATCH_UP_S, FRESH_S = 10.0, 3.0
+CATCH_UP_S = 10.0  # how long a write waits for the replica
 NUDGE_S = 0.1  # upstream's conditional progress requester
-ON_ITS_WAY_S = 0.005
-TIMED_OUT = "etcdserver: request timed out"
-WENT_BACK = "etcdserver: the cluster has gone back to an older state"
 PROBE_S = 10.0
 
 T = TypeVar("T")
-
-
-class Waiter(Protocol):
-    """Who waits for a revision to be here."""
-
-    def done(self) -> bool:
-        """Whether nobody waits any more."""
-
-    def reached(self) -> None:
-        """It is here."""
-
-    def late(self) -> None:
-        """It has not come."""
-
-    def cancel(self) -> object:
-        """The store is closed."""
-
-
-class Reader:
-    """Waits as a future."""
-
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self.future, self.done, self.cancel = future, future.done, future.cancel
-
-    def reached(self) -> None:
-        """See ``Waiter``."""
-        self.future.set_result(None)
-
-    def late(self) -> None:
-        """See ``Waiter``."""
-        self.future.set_exception(Unknown("etcdserver: the replica does not follow"))
 
 
 class Write:
@@ -155,8 +121,7 @@ class EtcdStore(LMDBStore):
         self._order = itertools.count()
         self._nudging: asyncio.Task[None] | None = None
         self._last: list[asyncio.Task[None]] = []  # what is left to do when the store is closed
-        self._fresh: asyncio.Task[int] | None = None  # the round that answers those who wait now
-        self._next_fresh: asyncio.Task[int] | None = None
+        self._freshness: Freshness | None = None  # once somebody waits for it
         self._probed_at, self._probe_failed = 0.0, ""
         self._full, self._size = "", -1
         self.lease_used_up: Callable[[int], object] = lambda keys: None  # told how many keys a lease has got when the next is made
@@ -167,6 +132,8 @@ class EtcdStore(LMDBStore):
             return
         for waiter in [*self._writes, *(waiter for *_, waiter in self._waiting)]:
             waiter.cancel()
+        if self._freshness is not None:
+            self._freshness.close()
         if self._nudging is not None:
             self._nudging.cancel()
         self._client.close()
@@ -331,12 +298,6 @@ class EtcdStore(LMDBStore):
 
     # -- as new as etcd
 
-    async def _caught_up(self, revision: int) -> None:
-        """Waits until everything up to ``revision`` was dispatched here. Raises ``Unknown`` when that does not happen."""
-        waiter = Reader(self._require_loop().create_future())
-        if self._wait(revision, waiter):
-            await waiter.future
-
     def _wait(self, revision: int, waiter: Waiter) -> bool:
         """Whether ``waiter`` has to wait until everything up to ``revision`` was dispatched here; it will be told."""
         if self.hub.revision >= revision:
@@ -390,14 +351,13 @@ class EtcdStore(LMDBStore):
     async def fresh(self) -> None:
         """Waits until reads see everything that any server had been acknowledged before this call: one question to etcd for all who wait
         at the moment. Raises ``Unavailable`` when that takes more than ``FRESH_S``, ``Behind`` when etcd has answered meanwhile."""
-        told = False
-        try:
-            async with asyncio.timeout(FRESH_S):
-                revision = await self._round()
-                told = True
-                await self._caught_up(revision)
-        except (TimeoutError, Unknown):
-            raise (Behind if told else Unavailable)(TIMED_OUT) from None
+        freshness = self._freshness
+        if freshness is None:
+            freshness = self._freshness = Freshness(
+                self._require_loop(), self._calls()[0], self._keys, lambda: self.shared.revision, self._wait, self._ask_progress,
+                self._ordered,
+            )  # fmt: skip
+        await freshness.join()
 
     def beside(self, prefix: str, one: bool, revision: int) -> LMDBStore:
         """What etcd itself holds; see ``Beside.read``."""
@@ -410,53 +370,6 @@ class EtcdStore(LMDBStore):
             return bool(self.events("", revision, 1)[0])
         except Compacted:
             return True
-
-    async def _round(self) -> int:
-        # A round that has begun may have asked before this reader's write elsewhere was acknowledged: it takes the next one.
-        if self._fresh is not None and not self._fresh.done():
-            if self._next_fresh is None:
-                self._next_fresh = asyncio.create_task(self._after(self._fresh))
-                self._next_fresh.add_done_callback(_looked_at)
-            return await asyncio.shield(self._next_fresh)
-        self._fresh = asyncio.create_task(self._newest_of_all())
-        self._fresh.add_done_callback(_looked_at)
-        return await asyncio.shield(self._fresh)
-
-    async def _after(self, running: asyncio.Task[int]) -> int:
-        await asyncio.wait([running])
-        self._fresh, self._next_fresh = self._next_fresh, None
-        return await self._newest_of_all()
-
-    async def _newest_of_all(self) -> int:
-        """A revision of etcd's that is as new as any acknowledged write, and that the replica will be told of."""
-        client, _ = self._calls()
-        had = self.shared.revision
-        revision = await self._asked(client)
-        if had <= revision and self.shared.revision < revision:
-            if self._ordered:
-                self._ask_progress()
-            else:
-                revision = await self._fenced(client, revision)
-        if revision < had:
-            raise Unavailable(WENT_BACK)
-        return revision
-
-    async def _fenced(self, client: AsyncClient, revision: int) -> int:
-        """What is on its way comes by itself; else a key is written that will come."""
-        try:
-            async with asyncio.timeout(ON_ITS_WAY_S):
-                await self._caught_up(revision)
-                return revision
-        except TimeoutError:
-            pass
-        try:
-            return int((await client.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)).header.revision)
-        except Full:
-            return revision
-
-    async def _asked(self, client: AsyncClient) -> int:
-        request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
-        return int((await client.call(RANGE, request, FRESH_S)).header.revision)
 
     # -- upkeep
 
@@ -492,12 +405,6 @@ class EtcdStore(LMDBStore):
     def size(self) -> tuple[str, int]:
         """See the contract: what a member told the last probe."""
         return "etcd", self._size
-
-
-def _looked_at(task: asyncio.Task[Any]) -> None:
-    """Nobody may wait any more for how a task ends."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _went_on(had: int, ops: Sequence[Op], answer: pb.TxnResponse) -> None:

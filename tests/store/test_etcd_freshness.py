@@ -1,0 +1,221 @@
+"""Who waits for the replica to be as new as etcd: which question answers whom, and for how long somebody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kas.store.errors import Behind, StoreError, Unavailable
+from kas.store.etcd.freshness import Freshness, Waiter
+from kas.store.etcd.layout import Keys
+
+
+class Etcd:
+    """The client of a cluster that answers when it is told to. ``asked`` are questions that wait for their answers."""
+
+    servers = 1
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[Any], None]] = []
+        self.found: list[int | StoreError] = []  # what ``call`` comes to
+        self.reachable = True
+        self.fences, self.fenced = 0, asyncio.Event()
+
+    def begin(self, call: Any, request: Any, within_s: float, told: Callable[[Any], None]) -> bool:
+        if self.reachable:
+            self.asked.append(told)
+        return self.reachable
+
+    def ended(self, begun: Any) -> Any:
+        if isinstance(begun, StoreError):
+            raise begun
+        return begun and SimpleNamespace(header=SimpleNamespace(revision=begun))
+
+    async def call(self, call: Any, request: Any, within_s: float) -> Any:
+        if "Put" in call.path:
+            self.fences += 1
+            self.fenced.set()
+            return None
+        return self.ended(self.found.pop(0))
+
+    def answer(self, outcome: int | StoreError | None) -> None:
+        self.asked.pop(0)(outcome)
+
+
+class World:
+    """A replica at ``here``, with who waits for it."""
+
+    def __init__(self, ordered: bool = True) -> None:
+        self.etcd, self.here, self.waiting, self.progress = Etcd(), 5, list[tuple[int, Waiter]](), 0
+        self.freshness = Freshness(
+            asyncio.get_running_loop(), self.etcd, Keys(), lambda: self.here, self._wait, self._ask_progress, ordered
+        )
+
+    def _wait(self, revision: int, waiter: Waiter) -> bool:
+        if revision > self.here:
+            self.waiting.append((revision, waiter))
+        return revision > self.here
+
+    def _ask_progress(self) -> None:
+        self.progress += 1
+
+    def join(self, n: int = 1) -> list[asyncio.Future[None]]:
+        return [self.freshness.join() for _ in range(n)]
+
+
+async def turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def test_a_question_answers_those_who_came_before_it() -> None:
+    async def check() -> None:
+        world = World()
+        first = world.join(3)
+        await turn()
+        assert len(world.etcd.asked) == 1
+        second = world.join(2)
+        await turn()
+        assert len(world.etcd.asked) == 1  # one at a time
+        world.etcd.answer(5)
+        assert all(f.done() for f in first) and not any(f.done() for f in second)
+        assert len(world.etcd.asked) == 1  # that of the second ones
+        world.etcd.answer(5)
+        assert all(f.done() for f in second) and not world.etcd.asked
+
+    asyncio.run(check())
+
+
+def test_who_is_behind_waits_and_the_next_ask_meanwhile() -> None:
+    async def check() -> None:
+        world = World()
+        first = world.join(2)
+        await turn()
+        world.etcd.answer(7)
+        (revision, waiter), *_ = world.waiting
+        assert (revision, world.progress) == (7, 1) and not first[0].done() and not waiter.done()
+        second = world.join()
+        await turn()
+        first[0].cancel()
+        world.here = 7
+        world.etcd.answer(7)
+        assert second[0].done()
+        waiter.reached()
+        assert first[0].cancelled() and first[1].result() is None and waiter.done()
+
+    asyncio.run(check())
+
+
+def test_where_progress_may_come_too_early_a_key_is_written_for_what_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kas.store.etcd.freshness.ON_ITS_WAY_S", 0.0)
+
+    async def check() -> None:
+        world = World(ordered=False)
+        world.join()
+        await turn()
+        world.etcd.answer(7)
+        await world.etcd.fenced.wait()
+        assert world.progress == 0
+        world.waiting.pop()[1].reached()  # the next one comes by itself
+        world.join()
+        await turn()
+        world.etcd.answer(8)
+        world.waiting.pop()[1].reached()
+        await turn()
+        assert world.etcd.fences == 1
+
+    asyncio.run(check())
+
+
+def test_errors_are_told_to_those_who_asked() -> None:
+    async def check() -> None:
+        world = World()
+        for outcome in (Unavailable("away"), StoreError("etcdserver: permission denied")):
+            asked = world.join(2)
+            await turn()
+            later = world.join()
+            world.etcd.answer(outcome)
+            assert [type(f.exception()) for f in asked] == [type(outcome)] * 2
+            world.etcd.answer(5)
+            assert later[0].result() is None
+        asked = world.join()
+        await turn()
+        world.etcd.answer(4)
+        with pytest.raises(Unavailable, match="gone back"):
+            await asked[0]
+
+    asyncio.run(check())
+
+
+def test_another_server_is_asked_where_one_has_not_answered() -> None:
+    async def check() -> None:
+        world = World()
+        asked = world.join()
+        await turn()
+        world.etcd.found.append(5)
+        world.etcd.answer(None)
+        await asked[0]
+        world.etcd.reachable = False
+        world.etcd.found += [5, Unavailable("no server can be reached")]
+        await world.join()[0]
+        with pytest.raises(Unavailable, match="no server"):
+            await world.join()[0]
+
+    asyncio.run(check())
+
+
+def test_each_waits_for_no_longer_than_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 0.05)
+
+    async def check() -> None:
+        world = World()
+        silent = world.join()
+        await turn()
+        next_ = world.join()
+        with pytest.raises(Unavailable) as caught:
+            await silent[0]
+        assert type(caught.value) is Unavailable
+        with pytest.raises(Unavailable):
+            await next_[0]
+        world.etcd.answer(Unavailable("late"))  # nobody is there any more, and nothing is asked
+        assert not world.etcd.asked
+        behind = world.join()
+        await turn()
+        monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 60.0)
+        world.etcd.answer(9)
+        waiter = world.waiting.pop()[1]
+        with pytest.raises(Behind):
+            await behind[0]
+        assert waiter.done()
+        # Who joins a round that waits already has all of its time.
+        world.join()
+        await turn()
+        monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 0.05)
+        early = world.join()
+        monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 60.0)
+        late = world.join()
+        with pytest.raises(Unavailable):
+            await early[0]
+        world.etcd.answer(5)
+        world.etcd.answer(5)
+        assert late[0].result() is None
+
+    asyncio.run(check())
+
+
+def test_the_end_lets_everybody_go() -> None:
+    async def check() -> None:
+        world = World()
+        asked = world.join()
+        await turn()
+        next_ = world.join()
+        world.freshness.close()
+        assert asked[0].cancelled() and next_[0].cancelled()
+        world.etcd.answer(5)
+        assert not world.etcd.asked
+
+    asyncio.run(check())
