@@ -1,8 +1,8 @@
 """What a validating webhook costs: CPU of the server for a create that one is asked about, and for one that none is, in turns.
 
 ``python bench/webhook_cost.py [--requests 200] [--rounds 20]`` prints JSON: microseconds of CPU a create (a dry run, so that no disk takes
-part), the least and the median over the rounds, and their differences. The webhook is in this process, not the server's, over TLS, and its connection
-stays open; the two kinds of create differ by a label only, which the webhook's selector wants.
+part), the least and the median over the rounds, and their differences. The webhook is in this process, not the server's, over TLS, and its
+connection stays open; the two kinds of create differ by a label only, which the webhook's selector wants.
 """
 
 from __future__ import annotations
@@ -68,16 +68,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     args = parser.parse_args()
     found: dict[str, list[float]] = {"yes": [], "no": []}
-    with tempfile.TemporaryDirectory() as directory, KasServer(Path(directory) / "data", *FLAGS) as server:
-        with HookServer(Path(directory)) as hook:
-            bench = Bench(server)
-            bench.post(CONFIGURATIONS, configuration(hook))
-            for asked in found:
-                bench.each(args.requests, asked)
-            for turn in range(args.rounds):
-                for asked in ("yes", "no") if turn % 2 else ("no", "yes"):
-                    found[asked].append(bench.each(args.requests, asked))
-            assert len(hook.seen) == args.requests * (args.rounds + 1)
+    with (
+        tempfile.TemporaryDirectory() as directory, KasServer(Path(directory) / "data", *FLAGS) as server,
+        HookServer(Path(directory)) as hook,
+    ):  # fmt: skip
+        bench = Bench(server)
+        bench.post(CONFIGURATIONS, configuration(hook))
+        for asked in found:
+            bench.each(args.requests, asked)
+        for turn in range(args.rounds):
+            for asked in ("yes", "no") if turn % 2 else ("no", "yes"):
+                found[asked].append(bench.each(args.requests, asked))
+        assert len(hook.seen) == args.requests * (args.rounds + 1)
     out = {
         name: {"asked": round(of(found["yes"])), "not asked": round(of(found["no"])), "added": round(of(found["yes"]) - of(found["no"]))}
         for name, of in (("least us", min), ("median us", statistics.median))
