@@ -22,6 +22,7 @@ SCALARS = {
     "double": {"type": "number", "format": "double"},
     "bytes": {"type": "string", "format": "byte"},
 }
+ZERO = {"string": "", "bool": False, "int32": 0, "int64": 0, "double": 0}
 # How types with a JSON form of their own look; those not named here may hold anything.
 CUSTOM = {
     "rfc3339-seconds-utc;zero=null": {"type": "string", "format": "date-time"},
@@ -112,8 +113,9 @@ class Generator:
             out = {"type": "object", "additionalProperties": element}
         else:
             out = element
-        if "default" in field:
-            out["default"] = field["default"]
+        default = field.get("default", self.implied(field))
+        if default is not None:
+            out["default"] = default
         for key, name in (
             ("listType", "list-type"), ("listMapKeys", "list-map-keys"), ("mapType", "map-type"),
             ("patchStrategy", "patch-strategy"), ("patchMergeKey", "patch-merge-key"),
@@ -122,6 +124,14 @@ class Generator:
                 out[f"x-kubernetes-{name}"] = field[key]
         out["description"] = self.texts.of(owner["name"], field["json"], self.shared(owner, field))
         return out
+
+    def implied(self, field: dict[str, Any]) -> Any:
+        """The value a field has in Go that nobody set, where JSON shows it too; None where it may be absent."""
+        if field["card"] != "single" or field.get("ptr"):
+            return None
+        if field["type"] == "message":
+            return None if self.types[field["ref"]].get("customJSON") else {}
+        return None if field.get("omitempty") else ZERO.get(field["type"])
 
     @staticmethod
     def shared(owner: dict[str, Any], field: dict[str, Any]) -> str:

@@ -267,13 +267,17 @@ class _Checker:
 
     def _message(self, node: MapOf) -> Type:
         name = node.name.removeprefix(".")
+        variable = self.lookup(node.name)
         fields = self.env.fields_of(name)
-        if fields is None:
-            for _, value, _ in node.entries:
-                self.visit(value)
+        if variable is None and fields is None:
             return self._undeclared(node.at, node.name)
+        if variable is not None:
+            self._not_a_message(node.at, variable.type)
         for (field, at), value, optional in node.entries:
             own = self.visit(value)
+            if fields is None or variable is not None:
+                self.report(at, f"unexpected failed resolution of '{name}'")
+                continue
             if optional:
                 own = self._unwrapped(own)
             wanted = fields.get(field)
@@ -281,7 +285,14 @@ class _Checker:
                 self.report(at, f"undefined field '{field}'")
             elif not self.accepts(wanted, own):
                 self.report(at, f"expected type of field '{field}' is '{self.said(wanted)}' but provided type is '{self.said(own)}'")
-        return Type("struct", name)
+        return Type("struct", name) if variable is None else ERROR
+
+    def _not_a_message(self, at: int, t: Type) -> None:
+        """What is wrong with fields after a name that is no message's: that of a value, or of a type without fields."""
+        if t.kind != "type" or not t.params:
+            self.report(at, f"'{t.name}' is not a type")
+        else:
+            self.report(at, f"'{t.params[0].name}' is not a message type")
 
     def _fold(self, node: Fold) -> Type:
         from kas.cel.environment import Variable

@@ -20,10 +20,11 @@ from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not
 from kas.meta.errors import generic_not_found
 from kas.request.http import Request, Response, Result
 from kas.request.mux import Mux
-from kas.request.negotiation import parse_accept
-from kas.types.scheme import BUILTIN, encode_json, write_json
+from kas.request.negotiation import SUPPORTED, is_pretty, parse_accept
+from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope, write_json
 
-DISCOVERY_TYPE = f"application/json;g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList".encode()
+_AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
+DISCOVERY_KIND = f";g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList"
 BUILD_DATE = "1970-01-01T00:00:00Z"
 
 
@@ -149,22 +150,32 @@ class Documents:
         _get_only(req)
         if core:
             check_accept(req, READ_TYPES)  # /apis and its groups are beside the router
-        if _wants_aggregated(req.header(b"accept")):
-            alone = "profile=nopeer" in req.header(b"accept")  # as other API servers of the cluster ask
-            key = ("aggregated", core, alone)
-            if key not in self._cache:
-                body = write_json(discovery.aggregated(self._aggregation.discovered(self._versions(), not alone), core=core)) + b"\n"
-                self._cache[key] = (body, discovery.etag(body).encode())
-            body, tag = self._cache[key]
-            headers = [(b"content-type", DISCOVERY_TYPE), (b"etag", tag), (b"vary", b"Accept")]
-            if req.header(b"if-none-match") == tag.decode():
-                return Response(304, headers)
-            return _compressed(req, Response(200, headers, body))
+        form = _aggregated_form(req.header(b"accept"))
+        if form:
+            return self._aggregated(req, core, form)
         if core:
             value = self._dict("api", lambda: discovery.api_versions(self._versions(), self._address))
         else:
             value = self._dict("apis", lambda: discovery.group_list(self._aggregation.listed(self._versions())))
         return self._plain(req, value)
+
+    def _aggregated(self, req: Request, core: bool, form: str) -> Response:
+        """The APIGroupDiscoveryList in the media type ``form``; the entity tag of all its forms is that of its JSON."""
+        alone = "profile=nopeer" in req.header(b"accept")  # as other API servers of the cluster ask
+
+        def made() -> tuple[bytes, bytes]:
+            body = write_json(discovery.aggregated(self._aggregation.discovered(self._versions(), not alone), core=core))
+            return body + b"\n", discovery.etag(body + b"\n").encode()
+
+        body, tag = self._kept(("aggregated", core, alone), made)
+        headers = [(b"content-type", (form + DISCOVERY_KIND).encode()), (b"etag", tag), (b"vary", b"Accept")]
+        if req.header(b"if-none-match") == tag.decode():
+            return Response(304, headers)
+        if form != respond.JSON:
+            body = self._kept(("aggregated", core, alone, form), lambda: _reformed(body, form))
+        elif is_pretty(req.params.get("pretty") or "", req.header(b"user-agent")):
+            body = respond.pretty_json(body)
+        return _compressed(req, Response(200, headers, body))
 
     def _plain(self, req: Request, value: dict[str, Any] | None) -> Response:
         assert value is not None
@@ -287,19 +298,28 @@ class Documents:
         return Response(200, [(b"content-type", kind), (b"cache-control", b"public, max-age=3600")], documents[which])
 
 
-def _wants_aggregated(accept: str) -> bool:
-    """Whether the client takes an APIGroupDiscoveryList before the plain document."""
+def _aggregated_form(accept: str) -> str:
+    """The media type in which the client takes an APIGroupDiscoveryList before the plain document, "" where it does not."""
     if "APIGroupDiscoveryList" not in accept:
-        return False
+        return ""
     for clause in parse_accept(accept):
-        if (clause.type, clause.sub) not in (("application", "json"), ("application", "*"), ("*", "*")):
-            continue
+        form = next((f for f in SUPPORTED if (clause.type, clause.sub) in (tuple(f.split("/")), ("application", "*"), ("*", "*"))), "")
         params = clause.params
-        if not params.get("as"):
-            return False
-        if (params["as"], params.get("g"), params.get("v")) == ("APIGroupDiscoveryList", "apidiscovery.k8s.io", discovery.AGGREGATED):
-            return True
-    return False
+        if form and not params.get("as"):
+            return ""
+        if form and (params["as"], params.get("g"), params.get("v")) == (*_AGGREGATED, discovery.AGGREGATED):
+            return form
+    return ""
+
+
+def _reformed(body: bytes, form: str) -> bytes:
+    """An APIGroupDiscoveryList in JSON as YAML or protobuf."""
+    value = orjson.loads(body)
+    if form == respond.YAML:
+        return respond.to_yaml(value)
+    kind, group = _AGGREGATED
+    type_ = BUILTIN.known(group, discovery.AGGREGATED, kind).type
+    return envelope(f"{group}/{discovery.AGGREGATED}", kind, encode_protobuf(type_, value))
 
 
 def _get_only(req: Request) -> None:

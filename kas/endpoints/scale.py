@@ -144,9 +144,11 @@ class Scale:
     async def _answer(self, req: Request, served: Served, rec: Shown) -> Response:
         m = respond.media(req)
         scale = self.scaled(served).of(served.object(await served.converted_one(rec)))
-        if m.convert is not None and m.convert.kind == respond.TABLE:
-            return respond.transformed(req, m, _VIEW, scale, 200)
-        return respond.typed(req, respond.media_without_conversion(req), SCALE.type, "autoscaling/v1", "Scale", scale, 200)
+        return respond.transformed(req, m, self.view(served), scale, 200)
+
+    def view(self, served: Served) -> View:
+        """How the Scale is shown."""
+        return _VIEW
 
 
 class _ScaleUpdate(Update):
@@ -211,7 +213,7 @@ class _Patch(_ScaleUpdate):
         super().__init__(served, scaled, ctx, name, admission)
         self.req, self.kind, self.options = req, kind, o
         self.manager = managedfields.manager_name(o.field_manager, req)
-        self.view = _View(served)
+        self.view = View(served)
 
     def mutate(self, live: Obj | None) -> Obj:
         assert live is not None
@@ -225,7 +227,7 @@ class _Apply(_ScaleUpdate):
     def __init__(self, served: Served, scaled: Scaled, ctx: Context, name: str, admission: RequestAdmission, applied: Applied) -> None:
         ctx.apply = True
         super().__init__(served, scaled, ctx, name, admission)
-        self.applied, self.view = applied, _View(served)
+        self.applied, self.view = applied, View(served)
 
     def mutate(self, live: Obj | None) -> Obj:
         assert live is not None
@@ -246,7 +248,7 @@ def owned(old: Obj, scale: Obj, manager: str, ctx: Context) -> Obj:
     return scale
 
 
-class _View:
+class View:
     """Scale as patching sees a served kind."""
 
     def __init__(self, served: Any = None) -> None:
@@ -256,7 +258,7 @@ class _View:
         self.schema: Any = None
         self.answered = None
         self.reset_sets: dict[str, dict[str, Any]] = {"": {}}
-        self.columns = None
+        self.columns: Any = None
         self.go_type = "*autoscaling.Scale"
 
     def merge_schema(self) -> Schema:
@@ -264,4 +266,4 @@ class _View:
         return builtin(self.group, self.version, self.kind)
 
 
-_VIEW = _View()
+_VIEW = View()

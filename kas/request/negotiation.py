@@ -112,13 +112,10 @@ def negotiate(accept: str, restrictions: Restrictions = BUILT_IN) -> MediaType:
 
 
 def negotiate_stream(accept: str, restrictions: Restrictions = BUILT_IN) -> MediaType:
-    """The media type for a watch; YAML has no framing. Raises ApiError 406."""
-    try:
-        found = negotiate(accept, restrictions)
-    except errors.ApiError:
-        raise not_acceptable(STREAMABLE) from None
+    """The media type for a watch, which is first one for a list; YAML has no framing. Raises ApiError 406."""
+    found = negotiate(accept, restrictions)
     if found.media_type not in STREAMABLE:
-        raise not_acceptable(STREAMABLE)
+        raise not_acceptable(tuple(f"{media};stream=watch" for media in STREAMABLE))
     return found
 
 

@@ -88,6 +88,11 @@ def test_what_has_no_value(text, why):
         ("[duration('1h')].map(d, d.size() > 0)", "1:31: found no matching overload for 'size' applied to 'duration.()'"),
         ("duration('1h').x", "1:15: type 'duration' does not support field selection"),
         ("[1, null]", "1:5: expected type 'int' but found 'null'"),
+        ("int{}", "1:4: 'int' is not a message type"),
+        ("int{a: 1}", "1:6: unexpected failed resolution of 'int'"),
+        ("list{} == []", "1:5: 'list' is not a message type"),
+        ("object{}", "1:7: 'dyn' is not a type"),
+        ("Nobody{a: nothing}", "1:7: undeclared reference to 'Nobody' (in container '')\n | Nobody{a: nothing}\n | ......^"),
         ("quantity('1').sign()", "1:19: found no matching overload for 'sign' applied to 'kubernetes.Quantity.()'"),
     ],
 )

@@ -101,6 +101,20 @@ def test_scale(client, widgets):
     assert client("PUT", widgets.path("a") + "/scale", answer.content, protobuf)[0] == 409  # its revision is read, and old
 
 
+def test_a_scale_is_shown_in_other_forms(client, define, namespace):
+    columns = [{"name": f"C{i}", "type": t, "jsonPath": f".spec.{f}"} for i, t, f in ((1, "integer", "replicas"), (2, "string", "color"))]
+    v = version(spec=SPEC, subresources={"scale": SCALE}, additionalPrinterColumns=columns)
+    kind = define(definition(f"{namespace}.example.com", v)).install()
+    kind.create("a", {"replicas": 3, "color": "red"})
+    path, form = kind.path("a") + "/scale", "application/json;as={};v=v1;g=meta.k8s.io"
+    found = client("GET", path, Accept=form.format("PartialObjectMetadata"))[1]
+    assert (found["kind"], found["metadata"]["name"], "spec" in found) == ("PartialObjectMetadata", "a", False)
+    table = client("GET", path, Accept=form.format("Table"))[1]
+    assert [c["name"] for c in table["columnDefinitions"]] == ["Name", "C1", "C2"]
+    assert table["rows"][0]["cells"] == ["a", 3, None]
+    assert "(*v1.Scale)" in client("GET", path, Accept=form.format("PartialObjectMetadataList"))[1]["message"]
+
+
 def test_a_scale_without_replicas(client, define, namespace):
     """What a path leads to need not be there: reading is an error, a write makes it."""
     scale = {"specReplicasPath": ".spec.sizing.replicas", "statusReplicasPath": ".status.replicas"}

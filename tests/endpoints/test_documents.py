@@ -6,6 +6,9 @@ import json
 
 import pytest
 import requests
+import yaml
+
+from kas.types.scheme import BUILTIN, decode_protobuf, open_envelope
 
 
 def test_health_checks_are_addressable(client):
@@ -66,6 +69,22 @@ def test_aggregated_discovery_has_an_entity_tag(client):
     # Which one a client would rather have is told by q, not by the order.
     assert client.raw("GET", "/apis", Accept=f"application/json;q=0.9,{accept}").json()["kind"] == "APIGroupDiscoveryList"
     assert client.raw("GET", "/apis", Accept=f"{accept};q=0.5,application/json").json()["kind"] == "APIGroupList"
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis"])
+def test_aggregated_discovery_has_all_forms(client, path):
+    kind = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    first = client.raw("GET", path, Accept=f"application/json{kind}")
+    yaml_form = client.raw("GET", path, Accept=f"application/yaml{kind}")
+    assert yaml_form.headers["content-type"] == f"application/yaml{kind}" and yaml.safe_load(yaml_form.text) == first.json()
+    packed = client.raw("GET", path, Accept=f"application/vnd.kubernetes.protobuf{kind},application/json")
+    assert packed.headers["content-type"] == f"application/vnd.kubernetes.protobuf{kind}"
+    api_version, named, body, _ = open_envelope(packed.content)
+    assert (api_version, named) == ("apidiscovery.k8s.io/v2", "APIGroupDiscoveryList")
+    found = decode_protobuf(BUILTIN.known("apidiscovery.k8s.io", "v2", named).type, body)
+    assert [g["metadata"].get("name", "") for g in found["items"]] == [g["metadata"].get("name", "") for g in first.json()["items"]]
+    assert yaml_form.headers["etag"] == packed.headers["etag"] == first.headers["etag"]
+    assert "\n" in client.raw("GET", f"{path}?pretty=true", Accept=f"application/json{kind}").text.strip()
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis/apps/v1", "/version"])

@@ -378,6 +378,15 @@ def owners(parent) -> dict[str, str]:
     }
 
 
+def test_scales_come_as_partial_metadata(client, namespace, scale):
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/d/scale"
+    found = client("GET", path, Accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")[1]
+    assert (found["kind"], found["metadata"]["name"], "spec" in found) == ("PartialObjectMetadata", "d", False)
+    code, body = client("GET", path, Accept="application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
+    said = "you requested PartialObjectMetadataList, but the requested object is not a list (*autoscaling.Scale)"
+    assert (code, body["message"]) == (406, said)
+
+
 def test_scale_moves_the_ownership_of_replicas(scale):
     code, body = scale("GET")
     assert (code, body["spec"], body["status"]) == (200, {"replicas": 1}, {"replicas": 0, "selector": "a=b"})

@@ -42,7 +42,11 @@ def test_custom_resources_have_no_protobuf_but_their_metadata_does():
 def test_watches_know_no_yaml():
     with pytest.raises(ApiError) as e:
         n.negotiate_stream("application/yaml")
-    assert e.value.message == "only the following media types are accepted: application/json, application/vnd.kubernetes.protobuf"
+    streams = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+    assert e.value.message == f"only the following media types are accepted: {streams}"
+    with pytest.raises(ApiError) as e:  # what is no list's either
+        n.negotiate_stream("application/vnd.kubernetes.protobuf", n.CUSTOM)
+    assert e.value.message.endswith(": application/json, application/yaml, application/vnd.kubernetes.protobuf")
     assert n.negotiate_stream("application/json;stream=watch").stream == "watch"
 
 

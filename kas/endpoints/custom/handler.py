@@ -17,10 +17,8 @@ from kas.request.negotiation import (
     CUSTOM_PATCH_TYPES,
     JSON,
     PROTOBUF,
-    STREAMABLE,
     negotiate,
     negotiate_stream,
-    not_acceptable,
     unsupported,
 )
 
@@ -72,7 +70,7 @@ class CustomHandler:
         if verb == "list":
             return read.list_(req, served, namespace, name)
         if verb == "watch":
-            check_stream(req)
+            respond.media(req, watch=True)
             return watch(req, served, namespace, name, rest.watches)
         if verb == "create":
             return with_body(req, rest.writer.create, served, namespace)
@@ -119,14 +117,6 @@ def check_patch_type(req: Request) -> None:
     """Raises 415 for what is no patch of a custom resource."""
     if req.header(b"content-type").partition(";")[0].strip() not in CUSTOM_PATCH_TYPES:
         raise unsupported(CUSTOM_PATCH_TYPES)
-
-
-def check_stream(req: Request) -> None:
-    """Raises 406 for what no watch can be."""
-    try:
-        respond.media(req, watch=True)
-    except errors.ApiError:
-        raise not_acceptable(tuple(f"{media};stream=watch" for media in STREAMABLE)) from None
 
 
 def without_protobuf(req: Request, verb: str) -> None:

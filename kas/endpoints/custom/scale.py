@@ -6,7 +6,7 @@ from typing import Any
 
 from kas.apiextensions import scalepaths
 from kas.endpoints.custom.served import CustomServed
-from kas.endpoints.scale import Scale, Scaled
+from kas.endpoints.scale import Scale, Scaled, View
 from kas.meta import errors
 from kas.registry.strategy import Obj
 
@@ -91,3 +91,9 @@ class CustomScale(Scale):
     def scaled(self, served: Any) -> Scaled:
         """The view of a custom resource."""
         return CustomScaled(served)
+
+    def view(self, served: Any) -> View:
+        """As upstream, a Scale is printed in the columns of the definition."""
+        out = View()
+        out.columns, out.go_type = served.columns, "*v1.Scale"
+        return out

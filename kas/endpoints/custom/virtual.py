@@ -17,7 +17,7 @@ from kas.apiextensions import customtypes
 from kas.apiextensions import definition as definitions
 from kas.apiextensions.nopconverter import NopConverter
 from kas.endpoints import discovery, listing, respond
-from kas.endpoints.custom.handler import check_patch_type, check_stream, without_protobuf
+from kas.endpoints.custom.handler import check_patch_type, without_protobuf
 from kas.endpoints.custom.merging import MergeSchemas
 from kas.endpoints.custom.served import CustomServed, State
 from kas.endpoints.custom.table import GROUP, RESOURCE, record
@@ -215,7 +215,7 @@ class VirtualResources:
         if info.verb == "patch":
             check_patch_type(req)
         elif info.verb == "watch":
-            check_stream(req)
+            respond.media(req, watch=True)
         return with_body(req, getattr(self, f"_{info.verb}"), served, info.namespace, info.name)
 
     def _context(self, req: Request, namespace: str, subresource: str = "") -> Context:

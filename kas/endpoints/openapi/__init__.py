@@ -35,7 +35,7 @@ V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 # The index is written without a type upstream, which Go's server then guesses.
 INDEX_TYPE = "text/plain; charset=utf-8"
-_FORMAT = "1"  # counts changes of this package that change its documents
+_FORMAT = "2"  # counts changes of this package that change its documents
 
 
 @dataclass(frozen=True, slots=True)

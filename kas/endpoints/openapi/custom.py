@@ -147,5 +147,5 @@ def describe(crd: dict[str, Any], only: str = "") -> tuple[list[ServedResource],
             subs.append(ServedSubresource("scale", "autoscaling", "v1", "Scale", verbs, SCALE))
         all_verbs = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
         namespaced = spec["scope"] == "Namespaced"
-        served.append(ServedResource(group, name, names["plural"], kind, namespaced, all_verbs, own, own_list, False, False, tuple(subs)))
+        served.append(ServedResource(group, name, names["plural"], kind, namespaced, all_verbs, own, own_list, False, True, tuple(subs)))
     return served, definitions

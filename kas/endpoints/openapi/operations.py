@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LIST_PARAMETERS = (
     "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch",
-    "sendInitialEvents", "timeoutSeconds", "watch",
+    "sendInitialEvents", "shardSelector", "timeoutSeconds", "watch",
 )  # fmt: skip
 _DELETE_PARAMETERS = (
     "dryRun", "gracePeriodSeconds", "ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents", "propagationPolicy",
@@ -29,6 +29,7 @@ _CONNECT_METHODS = {"create": "post", "delete": "delete", "get": "get", "patch":
 PATCH_TYPES = (
     "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml",
 )  # fmt: skip
+TEXTS = ("application/json", "application/yaml")
 ENCODINGS = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 STREAMS = ("application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
 
@@ -61,7 +62,7 @@ class ServedResource:
     type: str
     list_type: str | None
     delete_returns_object: bool = False
-    strategic: bool = True
+    custom: bool = False
     subresources: tuple[ServedSubresource, ...] = ()
 
     @property
@@ -106,7 +107,7 @@ def builtin(resource: Resource) -> ServedResource:
         subresources.append(made)
     return ServedResource(
         resource.group, resource.version, resource.resource, resource.kind, resource.namespaced, resource.verbs, resource.type.name,
-        resource.list_type.name if resource.list_type else None, resource.delete_returns not in (None, "Status"), True,
+        resource.list_type.name if resource.list_type else None, resource.delete_returns not in (None, "Status"), False,
         tuple(subresources),
     )  # fmt: skip
 
@@ -137,7 +138,7 @@ class _Builder:
         middle = "/namespaces/{namespace}/" if served.namespaced else "/"
         self.collection = served.base + middle + served.resource
         self.item = self.collection + "/{name}"
-        self.patches = PATCH_TYPES if served.strategic else tuple(t for t in PATCH_TYPES if "strategic" not in t)
+        self.patches = tuple(t for t in PATCH_TYPES if "strategic" not in t) if served.custom else PATCH_TYPES
 
     def make(self, path: str, method: str, action: str, verb: str, noun: str, text: str, response: str | None, **more: object) -> Operation:
         gvk = more.pop("gvk", self.gvk)
@@ -255,7 +256,33 @@ class _Builder:
 
 
 def operations(served: ServedResource) -> Iterator[Operation]:
-    """Every operation of a resource and its subresources."""
+    """Every operation of a resource and its subresources; for custom resources those that upstream's builder of definitions tells."""
+    for operation in _operations(served):
+        if served.custom:
+            if operation.path.startswith(served.base + "/watch/"):
+                continue
+            _as_custom(operation, served)
+        yield operation
+
+
+def _as_custom(operation: Operation, served: ServedResource) -> None:
+    """Upstream's documents of definitions know JSON and YAML alone, no streams, every operation by the kind of the definition, and
+    take a collection to be deleted by what selects a list."""
+    operation.produces = TEXTS
+    operation.gvk = (served.group, served.version, served.kind)
+    if operation.action == "get":
+        operation.parameters = ("resourceVersion",)
+    elif operation.action == "list":
+        operation.text = f"list objects of kind {served.kind}"
+    elif operation.action == "patch":
+        operation.codes = (200,)
+    elif operation.action == "deletecollection":
+        operation.parameters, operation.body = _LIST_PARAMETERS, None
+    if operation.body is not None and operation.action != "patch":
+        operation.consumes = TEXTS
+
+
+def _operations(served: ServedResource) -> Iterator[Operation]:
     builder = _Builder(served)
     for operation in builder.collections():
         if operation.action == "deletecollection":

@@ -20,6 +20,7 @@ QUERY: dict[str, tuple[str, str]] = {
     "resourceVersion": ("string", "The state of the store the answer may not be older than, or must be."),
     "resourceVersionMatch": ("string", "How resourceVersion is meant: NotOlderThan or Exact."),
     "sendInitialEvents": ("boolean", "Begin a watch with an event for every existing object, then a bookmark."),
+    "shardSelector": ("string", "Only objects of a part of the hash range; counts with the feature gate ShardedListAndWatch alone."),
     "timeoutSeconds": ("integer", "Seconds after which a list or watch ends."),
     "watch": ("boolean", "Send changes as they happen instead of a list."),
 }

@@ -45,25 +45,54 @@ def _operation(o: Operation) -> dict[str, Any]:
     return out
 
 
+def _without_defaults(schema: Any) -> Any:
+    """A schema as v2 shows it: without defaults, which upstream leaves to v3."""
+    if isinstance(schema, list):
+        return [_without_defaults(found) for found in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {key: _without_defaults(found) for key, found in schema.items() if key not in ("default", "properties")}
+    if "properties" in schema:
+        out["properties"] = {name: _without_defaults(found) for name, found in schema["properties"].items()}
+    return out
+
+
+def hoist(item: dict[str, Any], shared: list[dict[str, Any]]) -> None:
+    """Parameters that all operations of a path take stand at the path, beside those of ``shared``; both are sorted by name."""
+    own = [operation.get("parameters", []) for operation in item.values()]
+    common = [p for p in own[0] if all(p in parameters for parameters in own[1:])]
+    for operation, parameters in zip(item.values(), own, strict=True):
+        rest = [p for p in parameters if p not in common]
+        operation.pop("parameters", None)
+        if rest:
+            operation["parameters"] = sorted(rest, key=_parameter_name)
+    if shared or common:
+        item["parameters"] = sorted(shared + common, key=_parameter_name)
+
+
+def _parameter_name(parameter: dict[str, Any]) -> str:
+    return parameter.get("name") or parameter["$ref"].rpartition("/")[2]
+
+
 def document(operations: Iterable[Operation], definitions: dict[str, Schema], server_version: str) -> dict[str, Any]:
     """The whole document as a dict; ``definitions`` are those to publish."""
     paths: dict[str, Any] = {}
+    shared: dict[str, list[dict[str, Any]]] = {}
     for o in operations:
-        item = paths.setdefault(o.path, {})
-        item[o.method] = _operation(o)
-        shared = [
+        paths.setdefault(o.path, {})[o.method] = _operation(o)
+        shared[o.path] = [
             {"description": text, "in": "path", "name": name, "required": True, "type": "string", "uniqueItems": True}
             for name, text in o.path_parameters.items()
         ]
         if o.action and o.action != "connect":
-            shared.append({"$ref": "#/parameters/pretty"})
-        if shared:
-            item["parameters"] = shared
+            shared[o.path].append({"$ref": "#/parameters/pretty"})
+    for path, item in paths.items():
+        hoist(item, shared[path])
     return {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": server_version},
         "paths": dict(sorted(paths.items())),
-        "definitions": definitions,
+        "definitions": {name: _without_defaults(schema) for name, schema in definitions.items()},
         "parameters": {name: query(name, *rest) for name, rest in QUERY.items()},
         "security": [{"BearerToken": []}],
         "securityDefinitions": {

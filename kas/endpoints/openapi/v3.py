@@ -8,7 +8,7 @@ from typing import Any
 from kas.endpoints.openapi.operations import Operation
 from kas.endpoints.openapi.parameters import QUERY
 from kas.endpoints.openapi.schemas import GVK, V3_PREFIX, Schema, closure, to_v3
-from kas.endpoints.openapi.v2 import CODES, gvk_extension
+from kas.endpoints.openapi.v2 import CODES, gvk_extension, hoist
 
 
 def _query(name: str, kind: str, text: str = "") -> dict[str, Any]:
@@ -39,19 +39,19 @@ def _operation(o: Operation) -> dict[str, Any]:
 def document(operations: Iterable[Operation], definitions: dict[str, Schema], names: Iterable[str] = ()) -> dict[str, Any]:
     """The document of ``operations`` with every v2 definition they or ``names`` need, in v3 form."""
     paths: dict[str, Any] = {}
+    shared: dict[str, list[dict[str, Any]]] = {}
     used = set(names)
     for o in operations:
         used |= {name for name in (o.body, o.response) if name}
-        item = paths.setdefault(o.path, {})
-        item[o.method] = _operation(o)
-        shared = [
+        paths.setdefault(o.path, {})[o.method] = _operation(o)
+        shared[o.path] = [
             {"description": text, "in": "path", "name": name, "required": True, "schema": {"type": "string", "uniqueItems": True}}
             for name, text in o.path_parameters.items()
         ]
         if o.action and o.action != "connect":
-            shared.append(_query("pretty", *QUERY["pretty"]))
-        if shared:
-            item["parameters"] = shared
+            shared[o.path].append(_query("pretty", *QUERY["pretty"]))
+    for path, item in paths.items():
+        hoist(item, shared[path])
     scheme = {"description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey"}
     return {
         "openapi": "3.0.0",

@@ -44,6 +44,7 @@ class HookServer:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # an answer is one write, as Go's server makes it
 
             def setup(self) -> None:
                 outer.connections += 1

@@ -1,0 +1,91 @@
+"""What a validating webhook costs: CPU of the server for a create that one is asked about, and for one that none is, in turns.
+
+``python bench/webhook_cost.py [--requests 200] [--rounds 20]`` prints JSON: microseconds of CPU a create (a dry run, so that no disk takes
+part), the least and the median over the rounds, and their differences. The webhook is in this process, not the server's, over TLS, and its
+connection stays open; the two kinds of create differ by a label only, which the webhook's selector wants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kas.testing.server import KasServer
+from tests.admission.webhook.hook_server import HookServer, webhook
+from tests.clients.conversation import Connection
+
+FLAGS = ("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1", "--workers=1")
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+CREATE = "/api/v1/namespaces/default/configmaps?dryRun=All"
+
+
+def configuration(hook: HookServer) -> dict[str, Any]:
+    """One webhook, for ConfigMaps with the label."""
+    only = {"matchLabels": {"asked": "yes"}}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "bench"},
+        "webhooks": [webhook(hook.client(), objectSelector=only)],
+    }  # fmt: skip
+
+
+class Bench:
+    """The creates, one after the other on one connection."""
+
+    def __init__(self, server: KasServer) -> None:
+        self.connection, self.made = Connection(server), 0
+        self.headers = {**self.connection.authorization, "Content-Type": "application/json"}
+        pids = [server.process.pid]
+        for p in pids:
+            pids += [int(x) for t in Path(f"/proc/{p}/task").iterdir() for x in (t / "children").read_text().split()]
+        self._tasks = [t / "schedstat" for p in pids for t in Path(f"/proc/{p}/task").iterdir()]
+
+    def post(self, path: str, obj: dict[str, Any]) -> None:
+        """It has to be created."""
+        status, _, data = self.connection.request("POST", path, json.dumps(obj).encode(), self.headers)
+        assert status == 201, data
+
+    def cpu_us(self) -> float:
+        """Of all processes of the server."""
+        return sum(int(task.read_text().split()[0]) for task in self._tasks) / 1e3
+
+    def each(self, count: int, asked: str) -> float:
+        """Microseconds of CPU for each of ``count`` creates."""
+        before = self.cpu_us()
+        for _ in range(count):
+            self.made += 1
+            meta = {"name": f"c{self.made}", "labels": {"asked": asked}}
+            self.post(CREATE, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"key": "value" * 40}})
+        return (self.cpu_us() - before) / count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=20)
+    args = parser.parse_args()
+    found: dict[str, list[float]] = {"yes": [], "no": []}
+    with (
+        tempfile.TemporaryDirectory() as directory, KasServer(Path(directory) / "data", *FLAGS) as server,
+        HookServer(Path(directory)) as hook,
+    ):  # fmt: skip
+        bench = Bench(server)
+        bench.post(CONFIGURATIONS, configuration(hook))
+        for asked in found:
+            bench.each(args.requests, asked)
+        for turn in range(args.rounds):
+            for asked in ("yes", "no") if turn % 2 else ("no", "yes"):
+                found[asked].append(bench.each(args.requests, asked))
+        assert len(hook.seen) == args.requests * (args.rounds + 1)
+    out = {
+        name: {"asked": round(of(found["yes"])), "not asked": round(of(found["no"])), "added": round(of(found["yes"]) - of(found["no"]))}
+        for name, of in (("least us", min), ("median us", statistics.median))
+    }
+    print(json.dumps(out, indent=1))
+
+
+if __name__ == "__main__":
+    main()
