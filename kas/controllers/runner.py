@@ -61,8 +61,8 @@ class Runner:
     """Owns every background task of a worker; ``stop`` cancels and awaits them.
 
     ``index`` is the worker's number, ``run_dir`` the directory it shares with the others; ``periodic`` runs on every worker,
-    ``compact`` (blocking, given a monotonic time in seconds) and the ``controllers``, which are made then, on the one that leads. ``hooks`` are
-    told which of them run.
+    ``compact`` (blocking, given a monotonic time in seconds) and the ``controllers``, which are made then, on the one that leads.
+    ``hooks`` are told which of them run.
     """
 
     def __init__(
