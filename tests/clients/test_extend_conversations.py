@@ -10,7 +10,6 @@ import pytest
 
 from tests import need
 from tests.clients import replay
-from tests.clients.conversation import Connection
 from tests.clients.hooked import HOOKED
 from tests.clients.patient import Patient
 from tests.vectors import files
@@ -34,13 +33,6 @@ ROWS = [row for row in files.lines("http-extend") if not HOOKED.match(row["id"][
 PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
 
 pytestmark = pytest.mark.client
-
-
-@pytest.fixture(scope="module")
-def connection(module_server):
-    connection = Connection(module_server("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1"))
-    yield connection
-    connection.close()
 
 
 @pytest.mark.parametrize("row", PARAMS)
