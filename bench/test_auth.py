@@ -21,7 +21,7 @@ from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.authn.x509 import Certificates, ClientCertificate, Peer
 from kas.auth.authz.modes import build
 from kas.auth.authz.rbac import RbacIndex
-from kas.auth.tokens import Signer, bound_claims, generate_key
+from kas.auth.tokens import Signer, bound_claims
 from kas.auth.tokens import Verifier as TokenVerifier
 from kas.auth.user import UserInfo
 from kas.observe.metrics import Registry
@@ -101,7 +101,7 @@ def service_account_token(ttl_s: float):
     """As ``oidc_token``, of a service account (ES256, bound to a pod)."""
     meta = {"name": "sa", "namespace": "ns", "uid": "u"}
     objects = {"serviceaccounts": {"metadata": meta}, "pods": {"metadata": {**meta, "name": "p"}}}
-    key = generate_key()
+    key = pki.generate_key()
     claims = bound_claims(ISSUER, objects["serviceaccounts"], [ISSUER], int(time()), 36000, pod=objects["pods"])
     tokens = ServiceAccountTokens(TokenVerifier([key], [ISSUER]), [ISSUER], lambda resource, namespace, name: objects.get(resource))
     headers = {"authorization": f"Bearer {Signer(key, ISSUER).sign(claims)}"}

@@ -151,7 +151,7 @@ def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
             time.sleep(AGAIN_S)
 
 
-class Followed:
+class Cluster:
     """One cluster, its replica, and what keeps the two together. ``shared`` is the replicator's place in the page of its memory."""
 
     def __init__(self, o: Completed, config: Config, path: Path, shared: Shared, encryption: EncryptionAtRest | None) -> None:
@@ -187,7 +187,7 @@ class Followed:
         self._client.close()
 
 
-def _begin_all(all_: Sequence[Followed], report: int, alone: bool, patient: bool) -> int:
+def _begin_all(all_: Sequence[Cluster], report: int, alone: bool, patient: bool) -> int:
     """Has every replica begin; an exit code when one cannot, which ``report`` is told, -1 otherwise."""
     for followed in all_:
         try:
@@ -205,7 +205,7 @@ def _begin_all(all_: Sequence[Followed], report: int, alone: bool, patient: bool
     return -1
 
 
-def _run_all(all_: Sequence[Followed]) -> int:
+def _run_all(all_: Sequence[Cluster]) -> int:
     """Follows every cluster until one of them ends; the exit code. What one of them raises is raised."""
 
     def stop(*_: object) -> None:
@@ -215,7 +215,7 @@ def _run_all(all_: Sequence[Followed]) -> int:
     for s in (signal.SIGTERM, signal.SIGINT):
         signal.signal(s, stop)
 
-    def run(followed: Followed) -> int:
+    def run(followed: Cluster) -> int:
         try:
             return followed.run()
         finally:
@@ -235,7 +235,7 @@ def serve(o: Completed, specs: Sequence[str], index: int, report: int, ask: int,
     encryption = _encryption(o) if o.raw.encryption_provider_config else None
     paths = replica_paths(o)
     all_ = [
-        Followed(o, config, path, Shared.attach(spec, index), encryption)
+        Cluster(o, config, path, Shared.attach(spec, index), encryption)
         for config, path, spec in zip(clusters(o), paths, specs, strict=True)
     ]
     if alone:

@@ -41,7 +41,7 @@ from kas.client.services import ServiceResolver
 from kas.config import capabilities, features
 from kas.config.options import Completed
 from kas.config.runtime import chosen, enabled_versions
-from kas.controllers import Controller, queue
+from kas.controllers import Controller, Deferred, queue
 from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
@@ -537,8 +537,8 @@ class Server:
         return Authority(pki / "ca.crt", pki / "ca.key")
 
     def controllers(self) -> Iterator[Controller]:
-        """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is loaded when it is
-        taken."""
+        """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is made when it
+        runs."""
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
         authority: Any = Lazy(self._authority)
@@ -546,23 +546,26 @@ class Server:
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
             self.authorizer, authority,
         )  # fmt: skip
-        yield from map(initializer.make, self.own)
+        yield from map(initializer.deferred, self.own)
         if "CoordinatedLeaderElection" in self.features:
             yield self._elections()
         if not o.etcd:
-            yield from map(initializer.make, self.chosen)
+            yield from map(initializer.deferred, self.chosen)
             return
         from kas.controllers.election import LeaderElection
         from kas.controllers.masterleases import MasterLeases
 
         if raw.endpoint_reconciler_type == "lease":
-            yield MasterLeases(self.registries, o.endpoint_address, self.bootstrapper.forget)
+            yield Deferred(
+                MasterLeases.name, lambda: MasterLeases(self.registries, o.endpoint_address, self.bootstrapper.forget)
+            )
         if self._has_peers:
             from kas.controllers.peerleases import PeerLease
 
-            yield PeerLease(self.registries, bootstrap.server_name(socket.gethostname().lower()), *self._peer_address())
+            host = bootstrap.server_name(socket.gethostname().lower())
+            yield Deferred(PeerLease.name, lambda: PeerLease(self.registries, host, *self._peer_address()))
         if self.chosen:
-            yield LeaderElection(self.registries, lambda: [initializer.make(name) for name in self.chosen], self.hooks)
+            yield LeaderElection(self.registries, lambda: [*map(initializer.deferred, self.chosen)], self.hooks)
 
     def _elections(self) -> Controller:
         """Elects leaders among LeaseCandidates, on one server of the cluster."""

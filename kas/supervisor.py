@@ -586,8 +586,7 @@ class _Supervisor:
                 self._give_up()
                 continue
             if w.index >= 0:
-                for shared in (self.shared, *self.others):
-                    shared.memory.reap(w.index)
+                self._bury(w)
             if self.renewing or (code == EXIT_LOST and w.index == REPLICATOR):
                 self._renew()
                 continue
@@ -601,6 +600,17 @@ class _Supervisor:
             print(f"kas: {w.name} died ({reason}); starting it again", file=sys.stderr)
             time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
             self._spawn(w.index)
+
+    def _bury(self, w: Worker) -> None:
+        """What the worker held is free, and what was open in it no longer counts."""
+        for shared in (self.shared, *self.others):
+            shared.memory.reap(w.index)
+        from kas.observe.metrics import bury
+
+        try:
+            bury(self.options.run_dir, w.index)
+        except OSError as e:  # a full disk: what it said of itself counts until the one in its place says something
+            print(f"kas: the gauges of {w.name} stay for now: {e}", file=sys.stderr)
 
     def _renew(self) -> None:
         """The replica is made anew: who reads the one there is ends first, then everything begins as at the start."""

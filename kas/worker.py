@@ -253,7 +253,7 @@ def _give_up(server: Server) -> None:
 
 
 async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) -> None:
-    raw = server.options.raw
+    raw, began = server.options.raw, time.monotonic()
     server.shutting_down = True
     log.info("shutdown initiated")
     await runner.end(PEER_LEASE)  # what is passed on to this server comes to an end while it still serves
@@ -285,7 +285,9 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
             await asyncio.gather(*(x.stopped for x in listeners if x.stopped is not None))
     await server.aggregator.close()
     if server.auditor is not None:
-        await server.auditor.close()
+        # Three of the five seconds after which this process would be killed.
+        left = began + raw.shutdown_delay_duration + raw.shutdown_grace + 3 - time.monotonic()
+        await server.auditor.close(max(0.5, left))
     if server.tracer is not None:
         await asyncio.to_thread(server.tracer.exporter.close)
     server.store.close()

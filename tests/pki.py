@@ -97,6 +97,11 @@ def authority(name: str, by: Issued | None = None, **more) -> Issued:
     return issue([("CN", name)], by, ca=True, **more)
 
 
+def generate_key() -> bytes:
+    """A new private key as PEM. ECDSA P-256: some 100 µs to make, where RSA takes tenths of seconds."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
 def rsa_key(exponent: int) -> rsa.RSAPrivateKey:
     """A key of 2,048 bits with that exponent, a prime; libraries make none but 3 and 65537."""
     made = rsa.generate_private_key(65537, 2048).private_numbers()

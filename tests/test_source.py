@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from tests import need
 
@@ -44,13 +47,42 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+class Source(NamedTuple):
+    """What one reading of a Python file finds; (name, line) each."""
+
+    imports: list[tuple[str, int]]  # of modules, in functions too
+    run: list[tuple[str, int]]  # the same without those that only type checkers read
+    undocumented: list[tuple[str, int]]
+    long: list[tuple[str, int]]  # functions, with how long they are
+    servers: list[tuple[str, int]]
+
+
+@functools.cache
+def source(path: Path) -> Source:
+    """Read once for all tests: the trees of all files take longer to make than to look at, and too much memory to keep."""
+    if path.suffix != ".py":
+        return Source([], [], [], [], [])
+    tree = ast.parse(path.read_text())
+    long, servers = [], []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 80:
+            long.append((f"{node.name}: {node.end_lineno - node.lineno + 1} lines", node.lineno))
+        elif isinstance(node, ast.arg) and node.arg == "server" and (node.annotation is None or ast.unparse(node.annotation) == "Any"):
+            servers.append(("takes a server", node.lineno))
+        elif isinstance(node, ast.Attribute) and node.attr in ("server", "_server"):
+            servers.append(("keeps a server", node.lineno))
+    undocumented = [(n.name, n.lineno) for n in public(tree) if not ast.get_docstring(n)]
+    return Source(_imports(ast.walk(tree)), _imports(_run(tree)), undocumented, long, servers)
+
+
 def imported(path: Path, types: bool = True) -> list[tuple[str, int]]:
     """The modules a file imports, in functions too, with line numbers; without ``types`` not those that only type checkers read."""
-    if path.suffix != ".py":
-        return []
+    return source(path).imports if types else source(path).run
+
+
+def _imports(nodes: Iterable[ast.AST]) -> list[tuple[str, int]]:
     out = []
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree) if types else _run(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             out += [(a.name, node.lineno) for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -181,11 +213,7 @@ def test_nobody_is_given_the_whole_server():
         if path.suffix != ".py" or own.split(".")[1:2] in (["server"], ["worker"], ["supervisor"], ["cli"], ["testing"]):
             continue
         wrong += [f"{path.relative_to(ROOT)}:{line} imports {name}" for name, line in imported(path) if name.startswith("kas.server")]
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.arg) and node.arg == "server" and (node.annotation is None or ast.unparse(node.annotation) == "Any"):
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} takes a server")
-            elif isinstance(node, ast.Attribute) and node.attr in ("server", "_server"):
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} keeps a server")
+        wrong += [f"{path.relative_to(ROOT)}:{line} {what}" for what, line in source(path).servers]
     print(f"\n`Any` for a server: {len(wrong)}")
     assert not wrong, "\n".join(wrong)
 
@@ -221,9 +249,8 @@ def public(node: ast.AST):
 def test_everything_public_says_what_it_is():
     wrong = []
     for path in MODULES.values():
-        if path.suffix == ".py" and not path.stem.endswith("_pb2"):
-            found = public(ast.parse(path.read_text()))
-            wrong += [f"{path.relative_to(ROOT)}:{n.lineno} {n.name}" for n in found if not ast.get_docstring(n)]
+        if not path.stem.endswith("_pb2"):
+            wrong += [f"{path.relative_to(ROOT)}:{line} {name}" for name, line in source(path).undocumented]
     assert not wrong, "\n".join(wrong)
 
 
@@ -239,9 +266,7 @@ def test_functions_and_files_are_of_a_size_to_read():
         if path.suffix == ".py":
             if path.read_text().count("\n") > 700:
                 wrong.append(f"{path.relative_to(ROOT)} is long")
-            for n in ast.walk(ast.parse(path.read_text())):
-                if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.end_lineno - n.lineno >= 80:
-                    wrong.append(f"{path.relative_to(ROOT)}:{n.lineno} {n.name}: {n.end_lineno - n.lineno + 1} lines")
+            wrong += [f"{path.relative_to(ROOT)}:{line} {what}" for what, line in source(path).long]
     assert not wrong, "\n".join(wrong)
 
 

@@ -70,6 +70,8 @@ def _gates() -> Iterator[str]:
         fields = sorted(kinds.get(name, ()))
         if fields:
             what.append("fields: " + ", ".join(fields))
+        if name in features.NOT_GOVERNED:
+            what.append(features.NOT_GOVERNED[name])
         yield f"| {name} | {'on' if gate.default else 'off'} | {gate.stage} | {'; '.join(what)} |"
 
 

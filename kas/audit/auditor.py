@@ -5,6 +5,8 @@ A policy without a backend, or a backend without a policy, records nothing, as u
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable
 from pathlib import Path
@@ -66,9 +68,12 @@ class Auditor:
         """Count a request that is refused because it could not be recorded."""
         self._rejected.inc()
 
-    async def close(self) -> None:
-        """Store what waits."""
-        await self._backends.close()
+    async def close(self, within_s: float) -> None:
+        """Store what waits. As upstream this takes as long as the backends take, with all their tries; what they have not taken after
+        ``within_s`` is counted as failed, and logged."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._backends.close()
 
 
 def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = None, alone: bool = False) -> Auditor | None:
@@ -92,7 +97,9 @@ def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = 
         _add(union, log, log_flags(options), joins=True)
     if options.audit_webhook_config_file:
         backend = load_kubeconfig(options.audit_webhook_config_file)
-        _add(union, WebhookBackend(Webhook(backend, options.audit_webhook_initial_backoff, via=via)), webhook_flags(options))
+        # Upstream tries again after any failure: hardly one of them is a reason to lose events.
+        webhook = Webhook(backend, options.audit_webhook_initial_backoff, via=via, persistent=True)
+        _add(union, WebhookBackend(webhook), webhook_flags(options))
     return Auditor(policy, union, metrics) if union.backends else None
 
 

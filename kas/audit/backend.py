@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
@@ -21,7 +22,8 @@ class AuditError(Exception):
 
 
 class Backend(Protocol):
-    """``process`` stores entries, at once or awaitable; it raises AuditError when it could not. ``close`` stores what still waits."""
+    """``process`` stores entries, at once or awaitable; it raises AuditError when it could not. ``close`` stores what still waits;
+    when it is cancelled, what it could not store is told of as what ``process`` could not."""
 
     name: str
 
@@ -132,6 +134,5 @@ class Union:
         log.error("Error in audit plugin '%s' affecting audit events: %s", backend.name, e)
 
     async def close(self) -> None:
-        """Store what waits in any of them."""
-        for backend, _ in self.backends:
-            await backend.close()
+        """Store what waits in any of them; at the same time, so that none has less of it for another's sake."""
+        await asyncio.gather(*(backend.close() for backend, _ in self.backends))

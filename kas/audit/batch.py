@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from kas.audit.backend import AuditError, Backend, log
 from kas.audit.event import Entry
 
 MAX_UNDER_WAY = 16  # batches a slow backend may have at once
+ENDED = "events are lost: the server ends and the backend has not taken them"
 
 
 class Batch:
@@ -63,12 +64,12 @@ class Batch:
     async def _send_one(self) -> None:
         if not self._closing:
             await self._throttle()
+        while len(self._sending) >= MAX_UNDER_WAY:
+            await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
         due = self._size
         if self._joins:
             due = max(due, len(self._waiting) // due * due)
         batch = [self._waiting.popleft() for _ in range(min(due, len(self._waiting)))]
-        while len(self._sending) >= MAX_UNDER_WAY:
-            await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
         try:
             pending = self._backend.process(batch)
         except Exception as e:
@@ -82,10 +83,13 @@ class Batch:
     async def _deliver(self, pending: Awaitable[None], batch: Sequence[Entry]) -> None:
         try:
             await pending
+        except asyncio.CancelledError:
+            self._lost(AuditError(f"{len(batch)} {ENDED}"), batch)
+            raise
         except Exception as e:
             self._lost(e, batch)
 
-    def _lost(self, e: Exception, batch: Sequence[Entry]) -> None:
+    def _lost(self, e: Exception, batch: Collection[Entry]) -> None:
         """Whatever it was: nobody waits for a batch who would hear of it, and those that follow must go."""
         if not isinstance(e, AuditError):
             log.exception("a batch of audit events failed")
@@ -103,11 +107,20 @@ class Batch:
             await asyncio.sleep(-self._tokens / self._qps)
 
     async def close(self) -> None:
-        """Sends what waits, without throttling."""
+        """Sends what waits, without throttling, and ends when the backend has it all. When this is cancelled, what it has not is lost."""
         self._closing = True
         self._full.set()
-        if self._loop_task is not None:
-            await self._loop_task
-        if self._sending:
-            await asyncio.wait(self._sending)
-        await self._backend.close()
+        try:
+            if self._loop_task is not None:
+                await self._loop_task
+            if self._sending:
+                await asyncio.wait(self._sending)
+        finally:
+            late = list(self._sending)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+            if self._waiting:
+                self._lost(AuditError(f"{len(self._waiting)} {ENDED}"), self._waiting)
+                self._waiting.clear()
+            await self._backend.close()

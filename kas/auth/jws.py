@@ -47,6 +47,8 @@ def verified(token: str, keys: Iterable[Key], allowed: Collection[str] = ALL) ->
     from jwt.api_jws import PyJWS
     from jwt.exceptions import InvalidTokenError
 
+    if not token.isascii():
+        raise JWSError("illegal base64 data")
     jws = PyJWS()
     try:
         header = jws.get_unverified_header(token)

@@ -120,15 +120,6 @@ def discovery_document(issuer: str, jwks_uri: str, algorithms: Sequence[str]) ->
     }
 
 
-def generate_key() -> bytes:
-    """A new private key as PEM. ECDSA P-256: some 100 µs to make, where RSA takes tenths of seconds of start-up."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-
-
 def ensure_signing_key(path: Path) -> bytes:
     """The PEM of the key that signs service-account tokens (RS256, which every client library verifies), made when it is not there: of
     several processes that make it at once the first one's counts. Takes some tenths of a second then. Raises ``OSError``."""

@@ -1,8 +1,8 @@
 """JSON to a backend and back, with retries: upstream's ``apiserver/pkg/util/webhook`` for the webhooks of a configuration file.
 
 Connections stay open between questions; 30 s a try, no redirects. Five tries at most, for connections that were reset, 429, 500, 504 and
-answers that say Retry-After; the pause grows by half each time. Client and backend trust each other as far as the kubeconfig says; the
-answer is bounded.
+answers that say Retry-After, or after any failure (``persistent``); the pause grows by half each time. Client and backend trust each other
+as far as the kubeconfig says; the answer is bounded.
 """
 
 from __future__ import annotations
@@ -55,13 +55,14 @@ class WebhookError(Exception):
 
 class Webhook:
     """One backend. ``backoff_s`` is the first pause between two tries. ``tried`` is called after each of them with what came of it
-    (success, error, timeout or canceled) and how many seconds it took. ``via`` is the way there, None the direct one."""
+    (success, error, timeout or canceled) and how many seconds it took. ``via`` is the way there, None the direct one. ``persistent``:
+    whatever went wrong is worth another try."""
 
     def __init__(
         self, backend: Backend, backoff_s: float, timeout_s: float = TIMEOUT_S, sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
-        via: Via | None = None,
+        via: Via | None = None, persistent: bool = False,
     ) -> None:  # fmt: skip
-        self._pool = Pool()
+        self._pool, self._persistent = Pool(), persistent
         self.tried: Callable[[str, float], None] = lambda result, seconds: None
         query, timeout = backend.target.query, f"timeout={format_duration(round(timeout_s * 10**9))}"
         self._target = replace(backend.target, query=f"{query}&{timeout}" if query else timeout, via=via)
@@ -89,7 +90,7 @@ class Webhook:
                 return answer
             except WebhookError as e:
                 result = "timeout" if e.timed_out else "error"
-                if not e.retry or not left:
+                if not (e.retry or self._persistent) or not left:
                     raise
                 wait = max(pause * (1 + JITTER * random.random()), min(e.pause_s, MAX_PAUSE_S))
             finally:

@@ -56,6 +56,12 @@ GOVERNED = {
 }
 
 
+# What is easily expected of a gate of fields, and is not so, as in kube-apiserver.
+NOT_GOVERNED = {
+    "CRDObservedGenerationTracking": "kept when a client writes them; no loop of the server does",
+}
+
+
 class Gate(NamedTuple):
     """``stage`` is Alpha, Beta, GA or Deprecated; a locked gate keeps its default."""
 

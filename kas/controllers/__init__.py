@@ -12,8 +12,9 @@ reflectors (``kas.informers``), which begin when it runs and end with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -77,6 +78,22 @@ class Controller(Protocol):
         ...
 
 
+class Deferred:
+    """A controller that is loaded and made when it is first run: one that cannot be made fails as one that crashes does, so it is logged,
+    its health check fails, and it is tried again. (A kube-controller-manager whose controller cannot be made exits, and is started again
+    with a growing pause; here the others go on meanwhile.)"""
+
+    def __init__(self, name: str, make: Callable[[], Controller]) -> None:
+        self.name, self._make = name, make
+        self._made: Controller | None = None
+
+    async def run(self) -> None:
+        """Makes it unless it is made, and runs it."""
+        if self._made is None:
+            self._made = self._make()
+        await self._made.run()
+
+
 @dataclass(frozen=True, slots=True)
 class Initializer:
     """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
@@ -93,8 +110,12 @@ class Initializer:
     authorizer: Authorizer
     authority: Authority
 
+    def deferred(self, name: str) -> Controller:
+        """The controller of that name, which is made when it is to run."""
+        return Deferred(name, partial(self.make, name))
+
     def make(self, name: str) -> Controller:
-        """The controller of that name."""
+        """The controller of that name. Raises what its module or constructor does."""
         module, _, cls = {**ALWAYS, **BY_CHOICE}[name].partition(".")
         known = {name: getattr(self, name) for name in self.__slots__}
         controller: Controller = inject.make(getattr(import_module(f"kas.controllers.{module}"), cls), known)

@@ -61,12 +61,12 @@ class Runner:
     """Owns every background task of a worker; ``stop`` cancels and awaits them.
 
     ``index`` is the worker's number, ``run_dir`` the directory it shares with the others; ``periodic`` runs on every worker,
-    ``compact`` (blocking, given the time in seconds) and the ``controllers``, which are made then, on the one that leads. ``hooks`` are
-    told which of them run.
+    ``compact`` (blocking, given a monotonic time in seconds) and the ``controllers``, which are made then, on the one that leads.
+    ``hooks`` are told which of them run.
     """
 
     def __init__(
-        self, index: int, run_dir: Path, store: Expiring, compact: Callable[[int], object], periodic: Sequence[Periodic],
+        self, index: int, run_dir: Path, store: Expiring, compact: Callable[[float], object], periodic: Sequence[Periodic],
         controllers: Callable[[], Iterable[Controller]], hooks: Hooks,
     ) -> None:  # fmt: skip
         self._index, self._run_dir, self._store, self._compact_to = index, run_dir, store, compact
@@ -132,7 +132,7 @@ class Runner:
         while True:
             await asyncio.sleep(COMPACT_EVERY_S)
             try:
-                await asyncio.to_thread(self._compact_to, int(time.time()))
+                await asyncio.to_thread(self._compact_to, time.monotonic())
             except StoreError as e:
                 log.error("compaction: %s", e)
             except Exception:  # whatever it is: without it the history grows until the store is full

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kas.endpoints.rest import method_not_allowed
-from kas.observe.metrics import Registry
+from kas.observe.metrics import DUMPED, Registry, dump_path
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
 
@@ -30,10 +30,10 @@ class MetricsEndpoint:
                 each.resume(self._path(name).read_bytes())
 
     def _registries(self) -> tuple[tuple[str, Registry], ...]:
-        return ("metrics", self.registry), ("slis", self.slis)
+        return tuple(zip(DUMPED, (self.registry, self.slis), strict=True))
 
     def _path(self, name: str) -> Path:
-        return self.run_dir / f"{name}-{self.index}.json"
+        return dump_path(self.run_dir, name, self.index)
 
     def install(self, mux: Mux) -> None:
         """Serve /metrics and /metrics/slis."""

@@ -7,9 +7,12 @@ leader says in the run directory, so that all workers of a server answer alike.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
+
+log = logging.getLogger("kas.hooks")
 
 NOT_FINISHED = "not finished"
 
@@ -62,8 +65,11 @@ class Hooks:
 
     def _write(self) -> None:
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._failed))
-        os.replace(new, self._path)
+        try:
+            new.write_text(json.dumps(self._failed))
+            os.replace(new, self._path)
+        except OSError as e:  # a full disk must not end the loops that this is about
+            log.warning("the other workers were not told of a loop that failed or runs again: %s", e)
 
     def _read(self) -> None:
         try:

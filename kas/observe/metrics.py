@@ -3,17 +3,23 @@
 The hot path adds to a dictionary and never formats. Every worker keeps its own; ``Registry.dump`` is written to the run
 directory now and then and merged by whichever worker is asked for /metrics, so an answer covers all of them (the other
 workers' numbers are at most a second old). A worker in the place of one that died goes on with what that one had counted: a sum that
-fell would be a counter that began anew, and all of it counted twice (Prometheus' ``rate``). Names, labels and buckets are upstream's.
+fell would be a counter that began anew, and all of it counted twice (Prometheus' ``rate``). Its gauges end with it (``bury``). Names,
+labels and buckets are upstream's.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Set
+from pathlib import Path
 from typing import Any, NamedTuple
 
 Labels = tuple[str, ...]
+DUMPED = ("metrics", "slis")  # the registries of a worker
+Dumped = dict[str, list[tuple[Labels, Any]]]  # by name
 
 
 class Counter:
@@ -112,7 +118,7 @@ class Registry:
 
     def resume(self, dumped: bytes) -> None:
         """Counters and histograms go on from what another worker, which is no more, gave as its ``dump``."""
-        self._before = {name: {tuple(k): v for k, v in rows} for name, rows in json.loads(dumped).items()}
+        self._before = {name: {tuple(k): v for k, v in rows} for name, rows in json.loads(dumped)[0].items()}
 
     def _counted(self, m: Metric) -> dict[Labels, Any]:
         """The values of a metric with those of the worker before this one; a gauge is about now."""
@@ -150,8 +156,12 @@ class Registry:
         """This worker's numbers, for another worker to merge."""
         for collect in self.collectors:
             collect()
-        counted = ((n, self._counted(m)) for n, m in self.metrics.items() if m.shared)
-        return json.dumps({n: [[list(k), v] for k, v in values.items()] for n, values in counted if values}).encode()
+        counted: Dumped = {}
+        now: Dumped = {}
+        for n, m in self.metrics.items():
+            if m.shared and (values := self._counted(m)):
+                (now if m.kind == "gauge" else counted)[n] = [(k, v) for k, v in values.items()]
+        return json.dumps((counted, now)).encode()
 
     def expose(self, others: Iterable[bytes] = (), collected: bool = False) -> bytes:
         """Prometheus' text format of this worker's numbers plus ``others`` (what their ``dump`` gave). ``collected``: as ``dump`` has just
@@ -160,7 +170,8 @@ class Registry:
             collect()
         merged = {n: self._counted(m) for n, m in self.metrics.items()}
         for raw in others:
-            for n, rows in json.loads(raw).items():
+            counted, now = json.loads(raw)
+            for n, rows in (counted | now).items():
                 into = merged.get(n)
                 if into is None:
                     continue
@@ -173,6 +184,22 @@ class Registry:
                 m, allowed = self.metrics[n], self.shown.allowed.get(n)
                 _expose(m, _constrained(m, merged[n], allowed) if allowed else merged[n], lines)
         return ("\n".join(lines) + "\n").encode()
+
+
+def dump_path(run_dir: Path, name: str, index: int) -> Path:
+    """Where the worker with the number ``index`` leaves the dump of its registry ``name``, one of ``DUMPED``."""
+    return run_dir / f"{name}-{index}.json"
+
+
+def bury(run_dir: Path, index: int) -> None:
+    """Take the gauges from what a worker that is no more left: nothing is open in it. What it counted stays. Raises ``OSError``."""
+    for name in DUMPED:
+        path = dump_path(run_dir, name, index)
+        with contextlib.suppress(FileNotFoundError):  # it had told nothing yet
+            counted, _ = json.loads(path.read_bytes())
+            new = path.with_suffix(".new")
+            new.write_bytes(json.dumps((counted, {})).encode())
+            os.replace(new, path)
 
 
 def _merge(into: dict[Labels, Any], key: Labels, value: Any, same: bool) -> None:

@@ -3,7 +3,7 @@
 # Parts, in the order of inclusion (each says at its top what it trusts and where it is measured):
 #   lmdb      the functions of LMDB, keys, errors            scan      a range as records or as the bytes of a list
 #   block     labels and fields as bytes                     history   the log: events, and states at older revisions
-#   splice    a resourceVersion inside a protobuf message    upkeep    compaction, expiry, the clock
+#   splice    a resourceVersion inside a protobuf message    upkeep    compaction, expiry
 #   record    one stored object                              write     one transaction of a group commit
 #   draft     an object before its revision is known         commit    operations, from Python to that transaction and back
 #   seal      what is stored of a sealed object              shared    memory that the workers share
@@ -16,7 +16,6 @@
 #   body       key → JSON as served, protobuf message        of a sealed object: the sealed payload
 #   log        LogKey → LogHead, key, head and body of the record *before* the write
 #   expiry     deadline (8 bytes, big endian), key → revision, full key
-#   clock      Unix second (8 bytes, big endian) → the revision at its beginning
 # Keys beyond 470 bytes are cut and digested (key_bytes). Integers are little endian where not said otherwise.
 #
 # Ownership: pointers into the map are good until their transaction ends or writes; nothing of them leaves a function that began
@@ -174,7 +173,7 @@ cdef class Env:                          # one data directory, open
     cdef void *env                       # MDB_env, NULL once closed
     cdef void *spare                     # one read transaction, reset, kept for the next reader
     cdef pthread_rwlock_t lock           # read: around every transaction; write: around remapping and closing
-    cdef unsigned int main, current, body, log, expiry, clock
+    cdef unsigned int main, current, body, log, expiry
     cdef readonly size_t limit           # bytes the operator allows; the map may grow a little above it so that deletes go on
     cdef readonly str path
     cdef public object transformer_for   # key → Transformer or None; None when nothing is ever sealed

@@ -169,8 +169,9 @@ class Store(Protocol):
         """Deletes what outlived its lease, at most ``limit``; returns how many were due. Blocks."""
         ...
 
-    def maintain(self, now_s: int, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
-        """Forgets history beyond an age in seconds or a size in bytes; returns the compacted revision. For the leading worker. Blocks."""
+    def maintain(self, now_s: float, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
+        """Forgets history beyond an age in seconds or a size in bytes; returns the compacted revision. ``now_s`` is of a clock that is
+        never set; age is counted from when the leading worker, for whom this is, first asks. Blocks."""
         ...
 
     def size(self) -> tuple[str, int]:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from kas.audit.backend import AuditError, Truncate, Union
-from kas.audit.batch import Batch
+from kas.audit.batch import ENDED, MAX_UNDER_WAY, Batch
 from kas.observe.metrics import Registry
 from tests.audit.entries import entry
 
@@ -156,6 +156,27 @@ def test_a_full_buffer_loses_what_comes_and_says_so():
         gate.set()
         await batch.close()
         assert sink.batches == [["id-0"], ["id-1"]]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_what_was_not_taken_by_the_end_is_told():
+    """Of more batches than may be under way, and of one backend among others."""
+
+    async def main() -> None:
+        union, open_gate = Union(Registry().counter("apiserver_audit_error_total", "help", ("plugin",))), asyncio.Event()
+        told: list[str] = []
+        slow, quick = Sink(gate=asyncio.Event()), Sink(gate=open_gate)
+        failed = lambda b, e, n: told.append(f"{e} ({n})")  # noqa: E731
+        union.backends = [(Batch(sink, 100, 2, 60, 0, 0, failed), False) for sink in (slow, quick)]
+        union.process([entry(n) for n in range(2 * MAX_UNDER_WAY + 5)])
+        open_gate.set()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await union.close()
+        assert sorted(told) == [f"2 {ENDED} (2)"] * MAX_UNDER_WAY + [f"5 {ENDED} (5)"]
+        assert sum(map(len, quick.batches)) == 2 * MAX_UNDER_WAY + 5
+        assert slow.closed and quick.closed and not slow.batches
 
     asyncio.run(asyncio.wait_for(main(), 60))
 

@@ -105,6 +105,7 @@ class Sink:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                sink.refused += sink.fails
                 if not sink.fails:
                     sink.lists.append(body)
                 self.send_response(400 if sink.fails else 200)
@@ -115,7 +116,7 @@ class Sink:
                 return
 
         self.lists: list[dict] = []
-        self.fails = False
+        self.fails, self.refused = False, 0
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -141,7 +142,8 @@ def sink():
 
 def test_a_strict_webhook_refuses_what_it_cannot_record(kas_server, connect, sink, tmp_path):
     rule = {"level": "Request", "resources": [{"resources": ["configmaps"]}], "namespaces": ["default"]}
-    flags = (policy(tmp_path, rule), sink.kubeconfig(tmp_path), "--audit-webhook-mode=blocking-strict")
+    mode = ("--audit-webhook-mode=blocking-strict", "--audit-webhook-initial-backoff=1ms")
+    flags = (policy(tmp_path, rule), sink.kubeconfig(tmp_path), *mode)
     client = connect(kas_server("--controllers", "none", *flags))
     path = "/api/v1/namespaces/default/configmaps"
     assert client("POST", path, {"metadata": {"name": "a"}}, Audit_ID="a")[0] == 201
@@ -151,6 +153,7 @@ def test_a_strict_webhook_refuses_what_it_cannot_record(kas_server, connect, sin
     sink.fails = True
     r = client.raw("POST", path, {"metadata": {"name": "b"}})
     assert r.status_code == 500 and r.headers["Content-Type"].startswith("text/plain")
+    assert sink.refused == 5, "whatever it answers, it is asked again, as upstream does"
     sink.fails = False
     assert client("GET", f"{path}/b")[0] == 404, "what could not be recorded has not happened"
     assert 'apiserver_audit_requests_rejected_total 1' in client.raw("GET", "/metrics").text
@@ -166,6 +169,21 @@ def test_batches_reach_the_webhook_also_at_the_end(kas_server, connect, sink, tm
     assert not sink.lists
     assert server.stop() == 0
     assert [[e["auditID"] for e in found["items"]] for found in sink.lists] == [[f"n{n}" for n in range(5)]]
+
+
+def test_what_the_webhook_has_not_taken_in_time_is_told(kas_server, connect, sink, tmp_path):
+    """Its tries outlast the grace: 10 s to the second one."""
+    rule = {"level": "Metadata", "resources": [{"resources": ["configmaps"]}], "namespaces": ["default"], "verbs": ["list"]}
+    flags = (policy(tmp_path, rule, omitStages=["RequestReceived"]), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-size=2")
+    server = kas_server("--controllers", "none", "--shutdown-grace=1ms", *flags)
+    client = connect(server)
+    sink.fails = True
+    for _ in range(3):
+        assert client("GET", "/api/v1/namespaces/default/configmaps")[0] == 200
+    assert server.stop() == 0
+    lost = "events are lost: the server ends and the backend has not taken them"
+    assert server.output.count(f"'webhook' affecting audit events: 2 {lost}") == 1
+    assert server.output.count(f"'webhook' affecting audit events: 1 {lost}") == 1
 
 
 def test_a_policy_that_is_wrong_does_not_start(tmp_path):

@@ -49,8 +49,19 @@ def test_a_file_that_cannot_be_used(tmp_path):
     assert "secret" not in str(e.value)
 
 
+def test_passwords_are_bytes(tmp_path):
+    (tmp_path / "f").write_bytes(b"p\xff,alice,1\n")
+    users = load_basic_file(str(tmp_path / "f"))
+    assert users.authenticate({"authorization": "Basic " + base64.b64encode(b"alice:p\xff").decode()}.get) == UserInfo("alice", (), "1")
+    with pytest.raises(AuthenticationError):
+        users.authenticate({"authorization": "Basic " + base64.b64encode(b"alice:p\xfe").decode()}.get)
+
+
 def test_a_server_with_such_a_file(path, tmp_path_factory):
-    with KasServer(tmp_path_factory.mktemp("kas"), f"--basic-auth-file={path}", "--controllers=none", "--unsafe-no-fsync") as server:
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens.csv"
+    tokens.write_bytes("grüße,alice,1\n".encode() + b"\xff\xfe.\xff.\xff,bob,2\n")
+    flags = (f"--basic-auth-file={path}", f"--token-auth-file={tokens}", "--controllers=none", "--unsafe-no-fsync")
+    with KasServer(tmp_path_factory.mktemp("kas"), *flags) as server:
         def who(**headers):
             client = Client(server)
             client.session.headers["Authorization"] = headers["authorization"]
@@ -60,3 +71,6 @@ def test_a_server_with_such_a_file(path, tmp_path_factory):
         assert who(**header("alice", "pa:ss")) == "alice" and who(**header("alice", "x")) == 401
         assert who(authorization=f"Bearer {server.token}") == "admin"
         assert "pa:ss" not in server.output
+        assert who(authorization="Bearer grüße".encode()) == "alice" and who(authorization=b"Bearer \xff\xfe.\xff.\xff") == "bob"
+        for wrong in ("Bearer grüsse".encode(), "Bearer grüße".encode("latin-1"), b"Bearer \xff.\xfe.\xff"):
+            assert who(authorization=wrong) == 401

@@ -4,22 +4,8 @@ import pytest
 
 from kas.auth.authz.escalation import check_binding, check_role
 from kas.auth.authz.rbac import RbacIndex
-from kas.auth.user import MASTERS, UserInfo
 from kas.meta.errors import ApiError
-
-BOB = UserInfo("bob", ("system:authenticated",))
-READ = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
-ROOT = UserInfo("root", (MASTERS,))
-
-
-def role(name, rules, namespace="", **more):
-    return {"metadata": {"name": name, **({"namespace": namespace} if namespace else {})}, "rules": rules, **more}
-
-
-def binding(name, kind, ref, *users, namespace=""):
-    meta = {"name": name, **({"namespace": namespace} if namespace else {})}
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": ref}
-    return {"metadata": meta, "roleRef": ref, "subjects": [{"kind": "User", "name": u} for u in users]}
+from tests.auth.rbacobjects import BOB, READ, ROOT, binding, role
 
 
 def refused(call, *args, **kwargs):

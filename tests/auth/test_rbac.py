@@ -5,21 +5,8 @@ import pytest
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
 from kas.auth.authz.rbac import COMPILED_BYTES, MOST_RULES, LargeBinding, RbacIndex
 from kas.auth.authz.roles import Role
-from kas.auth.user import MASTERS, UserInfo
-
-BOB = UserInfo("bob", ("system:authenticated",))
-READ = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
-ROOT = UserInfo("root", (MASTERS,))
-
-
-def role(name, rules, namespace="", **more):
-    return {"metadata": {"name": name, **({"namespace": namespace} if namespace else {})}, "rules": rules, **more}
-
-
-def binding(name, kind, ref, *users, namespace=""):
-    meta = {"name": name, **({"namespace": namespace} if namespace else {})}
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": ref}
-    return {"metadata": meta, "roleRef": ref, "subjects": [{"kind": "User", "name": u} for u in users]}
+from kas.auth.user import UserInfo
+from tests.auth.rbacobjects import BOB, READ, binding, role
 
 
 def get(user, name="p", ns="ns", resource="pods", verb="get"):

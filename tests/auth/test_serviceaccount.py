@@ -9,8 +9,9 @@ from kas.auth.authn import AuthenticationError
 from kas.auth.authn.serviceaccount import ServiceAccountTokens
 from kas.auth.authn.tokenfile import admin_token
 from kas.auth.authn.union import TokenUnion
-from kas.auth.tokens import Signer, Verifier, bound_claims, generate_key, key_id, legacy_claims
+from kas.auth.tokens import Signer, Verifier, bound_claims, key_id, legacy_claims
 from kas.auth.user import CREDENTIAL_ID, POD_NAME
+from tests.pki import generate_key
 
 ISSUER = "https://kubernetes.default.svc"
 

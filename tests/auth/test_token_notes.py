@@ -8,10 +8,11 @@ from typing import Any
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.authn.serviceaccount import GENERATED, MANUAL, NO_GENERATED, STALE, ServiceAccountTokens
 from kas.auth.authn.union import Authenticators
-from kas.auth.tokens import Signer, Verifier, bound_claims, generate_key, legacy_claims
+from kas.auth.tokens import Signer, Verifier, bound_claims, legacy_claims
 from kas.filters.authentication import authentication
 from kas.observe.metrics import Registry
 from kas.request.http import Request
+from tests.pki import generate_key
 
 KEY = generate_key()
 SIGNER = Signer(KEY, "https://issuer")

@@ -9,12 +9,13 @@ import pytest
 from kas.auth.authn.bootstrap import BootstrapTokens
 from kas.auth.authn.serviceaccount import ServiceAccountTokens
 from kas.auth.credentials import ServiceAccountKeys
-from kas.auth.tokens import Signer, Verifier, generate_key
+from kas.auth.tokens import Signer, Verifier
 from kas.auth.user import NODE_NAME, NODE_UID, POD_NAME, UserInfo
 from kas.config import features
 from kas.kinds.authentication.tokenrequest import Issuer, create
 from kas.meta.errors import ApiError
 from kas.registry.strategy import Context
+from tests.pki import generate_key
 
 CTX = Context(namespace="ns", now="2024-01-02T03:04:05Z")
 NOW = 1704164645

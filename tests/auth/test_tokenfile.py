@@ -2,7 +2,8 @@
 
 import pytest
 
-from kas.auth.authn.tokenfile import TokenFileError, parse_token_file
+from kas.auth.authn.bearer import bearer_token
+from kas.auth.authn.tokenfile import TokenFileError, load_token_file, parse_token_file
 from kas.auth.user import UserInfo
 
 
@@ -44,3 +45,13 @@ def test_quotes_in_place():
 
 def test_a_line_without_a_token_is_nobodys():
     assert list(parse_token_file(",alice,1\nt2,bob,2\n", "f")) == ["t2"]
+
+
+@pytest.mark.parametrize("secret", [b"gr\xc3\xbc\xc3\x9fe", b"\xff\xfe\xfc", b"\xc3\xbc\xff", "\u2713".encode()])
+def test_the_bytes_of_a_header_are_compared_with_those_of_the_file(tmp_path, secret):
+    (tmp_path / "f").write_bytes(secret + b',j\xc3\xa4\xff,1,"a,\xff"\n')
+    users = load_token_file(str(tmp_path / "f"))
+    header = (b"Bearer " + secret).decode("latin-1")  # as a request has it
+    assert users.authenticate_token(bearer_token(header)) == UserInfo("jä\ufffd", ("a", "\ufffd"), "1")
+    assert users.authenticate_token(bearer_token(header[:-1])) is None
+    assert users.authenticate_token(bearer_token(header.encode("ascii", "replace").decode())) is None

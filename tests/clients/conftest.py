@@ -10,6 +10,7 @@ from kas.testing.plugin import servers
 from kas.testing.server import KasServer
 from tests import need
 from tests.clients import kubectl
+from tests.clients.conversation import Connection
 
 # Lines a module wants to see in the summary: (section, line).
 _LINES: list[tuple[str, str]] = []
@@ -19,6 +20,14 @@ _LINES: list[tuple[str, str]] = []
 def module_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KasServer]]:
     """``module_server(*flags, workers=1)`` starts a server that lives as long as the module's tests."""
     yield from servers(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def connection(module_server: Callable[..., KasServer]) -> Iterator[Connection]:
+    """What recorded conversations are replayed with."""
+    connection = Connection(module_server("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1"))
+    yield connection
+    connection.close()
 
 
 @pytest.fixture

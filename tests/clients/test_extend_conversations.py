@@ -10,7 +10,7 @@ import pytest
 
 from tests import need
 from tests.clients import replay
-from tests.clients.conversation import Connection, diff, without
+from tests.clients.conversation import diff, without
 from tests.clients.hooked import HOOKED
 from tests.clients.patient import Patient
 from tests.vectors import files
@@ -35,13 +35,6 @@ ROWS = [row for row in files.lines("http-extend") if not HOOKED.match(row["id"][
 PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
 
 pytestmark = pytest.mark.client
-
-
-@pytest.fixture(scope="module")
-def connection(module_server):
-    connection = Connection(module_server("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1"))
-    yield connection
-    connection.close()
 
 
 @pytest.mark.parametrize("row", PARAMS)

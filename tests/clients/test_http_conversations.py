@@ -9,7 +9,6 @@ import pytest
 
 from tests import need
 from tests.clients import replay
-from tests.clients.conversation import Connection
 from tests.vectors import files
 
 ROWS = replay.recorded()
@@ -17,13 +16,6 @@ MISSING = f"no recorded conversations in {files.DIRECTORY}"
 PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
 
 pytestmark = pytest.mark.client
-
-
-@pytest.fixture(scope="module")
-def connection(module_server):
-    connection = Connection(module_server("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1"))
-    yield connection
-    connection.close()
 
 
 @pytest.fixture(scope="module")

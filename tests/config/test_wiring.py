@@ -14,12 +14,13 @@ from kas.auth.attributes import ALLOW, Attributes
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.oidc.configuration import load
 from kas.auth.authn.oidc.mapping import user_of
-from kas.auth.tokens import Signer, generate_key
+from kas.auth.tokens import Signer
 from kas.auth.user import UserInfo
 from kas.client.services import ResolveError
 from kas.config.options import complete, read
 from kas.replicator import cluster
 from kas.request.http import Request
+from tests.pki import generate_key
 from tests.server.whole import World
 
 

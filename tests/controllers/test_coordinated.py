@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kas import kinds
 from kas.config.features import DEFAULT
 from kas.controllers.coordinated import (
     AGAIN_S,
@@ -23,10 +22,8 @@ from kas.controllers.coordinated import (
     strategy_of,
 )
 from kas.controllers.coordinated import Candidate as C
-from kas.meta import clock
 from kas.registry.registries import Registries
-from kas.store import open_store
-from kas.types.scheme import BUILTIN
+from tests.controllers.stored import stored
 from tests.filters.serving import until
 
 KEY = ("default", "app")
@@ -83,15 +80,8 @@ class World:
 def play(tmp_path: Path) -> Callable[[Callable[[World], Awaitable[None]]], None]:
     def play(story: Callable[[World], Awaitable[None]]) -> None:
         async def run() -> None:
-            kinds.install()
-            store = open_store(str(tmp_path), sync=False)
-            store.start(asyncio.get_running_loop())
-            registries = Registries(store, clock.now)
-            registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
-            try:
+            async with stored(tmp_path) as registries:
                 await story(World(registries))
-            finally:
-                store.close()
 
         with DEFAULT.overridden(CoordinatedLeaderElection=True):
             asyncio.run(run())

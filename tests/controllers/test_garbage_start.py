@@ -11,14 +11,10 @@ from typing import Any
 
 import pytest
 
-from kas import kinds
 from kas.controllers import garbage
 from kas.controllers.client import Client
 from kas.controllers.garbage import GarbageCollector
-from kas.meta import clock
-from kas.registry.registries import Registries
-from kas.store import open_store
-from kas.types.scheme import BUILTIN
+from tests.controllers.stored import stored
 
 NAMESPACE = "a"
 NOBODY_ELSE: Any = SimpleNamespace(services=SimpleNamespace(remote={}))  # an aggregator that knows no backends
@@ -31,16 +27,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[
 
     def play(story: Callable[..., Awaitable[None]]) -> None:
         async def run() -> None:
-            kinds.install()
-            store = open_store(str(tmp_path), sync=False)
-            store.start(asyncio.get_running_loop())
-            registries = Registries(store, clock.now)
-            registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
-            try:
-                async with asyncio.timeout(60):
-                    await story(Client(registries, "test"), GarbageCollector(registries, NOBODY_ELSE))
-            finally:
-                store.close()
+            async with stored(tmp_path) as registries, asyncio.timeout(60):
+                await story(Client(registries, "test"), GarbageCollector(registries, NOBODY_ELSE))
 
         asyncio.run(run())
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
-from kas.controllers import runner
+from kas.controllers import Deferred, runner
 from kas.controllers.runner import Runner
 from kas.observe.hooks import Hooks
 from kas.store import StoreError
@@ -36,3 +37,80 @@ def test_compaction_and_expiry_go_on_after_a_failure(tmp_path: Path, monkeypatch
         await own.stop()
 
     asyncio.run(run())
+
+
+def test_a_controller_that_cannot_be_made_is_seen_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And those behind it run."""
+    monkeypatch.setattr(runner, "PAUSE_S", 0)
+    may, ran = asyncio.Event(), dict[str, int]()
+
+    class Loop:
+        def __init__(self, name: str) -> None:
+            if name == "broken" and not may.is_set():
+                raise KeyError("bug")
+            self.name = name
+
+        async def run(self) -> None:
+            ran[self.name] = ran.get(self.name, 0) + 1
+            if self.name == "broken" and ran[self.name] == 1:
+                raise ValueError("once")
+            await asyncio.Event().wait()
+
+    def loops() -> list[Deferred]:
+        return [Deferred(name, lambda name=name: Loop(name)) for name in ("first", "broken", "last")]  # type: ignore[misc]
+
+    hooks = Hooks((), {"first": "one", "broken": "two", "last": "three"}, tmp_path / "hooks")
+
+    class Store:
+        def expire(self, now_s: int, limit: int) -> int:
+            return 0
+
+    async def run() -> None:
+        own = Runner(0, tmp_path, Store(), lambda now_s: None, (), loops, hooks)
+        own.start()
+        async with asyncio.timeout(60):
+            while set(ran) != {"first", "last"} or not hooks.why("two"):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert {name: hooks.why(name) for name in hooks.names} == {"one": "", "two": "KeyError: 'bug'", "three": ""}
+            may.set()
+            while ran.get("broken") != 2 or hooks.why("two"):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        await own.stop()
+
+    asyncio.run(run())
+    assert ran == {"first": 1, "broken": 2, "last": 1}
+    assert "controller broken failed" in caplog.messages
+
+
+def test_a_full_disk_ends_no_loop(tmp_path: Path) -> None:
+    hooks = Hooks((), {"a": "hook"}, tmp_path / "not there" / "hooks")
+    hooks.begin()
+    hooks.lead()
+    hooks.failed("a", "why")
+    assert hooks.why("hook") == "why"
+    hooks.running("a")
+    assert hooks.why("hook") == ""
+
+
+def test_compaction_does_not_see_the_clock_being_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "COMPACT_EVERY_S", 0)
+    wall = iter((0.0, 2e9, -2e9) * 1000)
+    monkeypatch.setattr(time, "time", lambda: next(wall))
+    told: list[float] = []
+
+    class Store:
+        def expire(self, now_s: int, limit: int) -> int:
+            return 0
+
+    async def run() -> None:
+        own = Runner(0, tmp_path, Store(), told.append, (), lambda: (), Hooks((), {}, tmp_path / "hooks"))
+        own.start()
+        async with asyncio.timeout(60):
+            while len(told) < 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        await own.stop()
+
+    asyncio.run(run())
+    assert told == sorted(told) and told[-1] - told[0] < 1e6

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kas.apiextensions import celrules
-from kas.auth.tokens import bound_claims, generate_key, legacy_claims
+from kas.auth.tokens import bound_claims, legacy_claims
 from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
 from kas.config import features
@@ -31,6 +31,7 @@ from kas.types.scheme import schema_type
 from tests.endpoints import flow_metrics
 from tests.endpoints.customs import DEFINITIONS, definition, version
 from tests.endpoints.inprocess import Stream
+from tests.pki import generate_key
 from tests.server.whole import World
 
 PODS = "/api/v1/namespaces/default/pods"

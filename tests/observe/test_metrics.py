@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kas.endpoints.metrics import MetricsEndpoint
-from kas.observe.metrics import Registry
+from kas.observe.metrics import Registry, bury
 
 
 class Worker:
@@ -69,6 +69,20 @@ def test_a_worker_that_is_replaced_takes_nothing_away(tmp_path: Path) -> None:
     third.serve(0.5)
     assert first.scrape()['requests_total{verb="get"}'] == 4  # what it has counted since is told within a second
     assert third.scrape()['requests_total{verb="get"}'] == 5
+
+
+def test_gauges_end_with_their_worker(tmp_path: Path) -> None:
+    first, second = Worker(tmp_path, 0), Worker(tmp_path, 1)
+    first.serve(1)
+    second.serve(1)
+    second.scrape()
+    assert first.scrape()["open"] == 2
+    bury(tmp_path, 1)  # as the supervisor does before there is another
+    after = first.scrape()
+    assert after["open"] == 1
+    assert after['requests_total{verb="get"}'] == 2 and first.scrape("/metrics/slis")["checks_total"] == 2
+    bury(tmp_path, 2)  # had told nothing yet
+    assert Worker(tmp_path, 1).scrape()['requests_total{verb="get"}'] == 2
 
 
 def test_what_is_shown_outlives_who_shows_it(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -132,7 +131,8 @@ class Link:
                 if garbled is not None and not first:
                     data = garbled(data)
                 if rate:
-                    time.sleep(len(data) / rate)
+                    with self._state:  # heal() lets go what is on its way
+                        self._state.wait_for(lambda: self._closed or self._rate != rate, len(data) / rate)  # noqa: B023
                 b.sendall(data)
         except OSError:
             pass  # one end is gone: so is the other, below

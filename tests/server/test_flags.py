@@ -12,10 +12,11 @@ import time
 import pytest
 import requests
 
-from kas.auth.tokens import Signer, generate_key
+from kas.auth.tokens import Signer
 from kas.config.address import host_address
 from kas.config.flags import FLAGS
 from kas.testing.server import KasServer
+from tests.pki import generate_key
 
 
 @pytest.fixture(scope="module")

@@ -282,9 +282,18 @@ def test_a_dead_worker_is_replaced(kas_server, connect):
     server = kas_server("--workers", "2")
     api = connect(server)
     assert api("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "kept"}, "data": {"a": "1"}})[0] == 201
+    numbers = [server.data_dir / f"run/metrics-{index}.json" for index in (0, 1)]
+    wait_for(lambda: all(path.exists() for path in numbers), "what they say of themselves")
     before = server.worker_pids()
+    for pid in before:
+        os.kill(pid, signal.SIGSTOP)
+    told = [json.loads(path.read_bytes())[1] for path in numbers]
+    assert all("process_open_fds" in gauges for gauges in told)
     os.kill(before[0], signal.SIGKILL)
     wait_for(lambda: before[0] not in server.worker_pids(), "a new worker")
+    gauges = [json.loads(path.read_bytes())[1] for path in numbers]
+    assert [now == then for now, then in zip(gauges, told, strict=True)].count(False) == 1, "those of the dead one are gone"
+    os.kill(before[1], signal.SIGCONT)
 
     def answers() -> bool:
         try:

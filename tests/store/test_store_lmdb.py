@@ -97,23 +97,45 @@ def test_queue_has_a_bound(store: LMDBStore) -> None:
 
 def test_history_policy_keeps_the_window(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), sync=False)
-    now = [1000.0]
-    store._committer._clock = lambda: now[0]
+    policy = HistoryPolicy(window_s=450, chunk=3)
     for i in range(10):
-        now[0] = 1000 + 100 * i
         store.commit_now(put("/registry/a/1"))
         store.commit_now(put("/registry/a/2"))
-    policy = HistoryPolicy(window_s=450, chunk=3)
-    assert policy.target(store, 1900) == 10
-    assert policy.run(store, 1900) == 10
+        assert policy.run(store, 1000 + 100 * i) == [0, 0, 0, 0, 0, 2, 4, 6, 8, 10][i]
     assert store.get("/registry/a/1", 10).revision == 9
     with pytest.raises(Compacted):
         store.get("/registry/a/1", 9)
     assert policy.run(store, 1900) == 10
+    assert policy.run(store, 2349) == 18
     # Long after the last write all of the history is old.
     assert policy.run(store, 9000) == 20
     assert store.get("/registry/a/1").revision == 19
     store.close()
+
+
+@pytest.mark.parametrize("jump_s", [10 * 365 * 86400, -10 * 365 * 86400])
+def test_history_survives_a_clock_that_is_set(tmp_path: Path, jump_s: float) -> None:
+    """Also one that was set while nothing ran."""
+    store = open_store(str(tmp_path), sync=False)
+    for now in range(0, 60, 10):
+        store._committer._clock = lambda now=now: 2e9 + now  # type: ignore[misc]
+        store.commit_now(put("/registry/a/1"))
+        store.maintain(now, window_s=300)
+    store.close()
+    store = open_store(str(tmp_path), sync=False)
+    store._committer._clock = lambda: 2e9 + 60 + jump_s
+    store.commit_now(put("/registry/a/1"))
+    for now in range(60, 361, 10):
+        assert store.maintain(now, window_s=300) == (7 if now == 360 else 0)
+        store.commit_now(put("/registry/a/1"))
+    store.close()
+
+
+def test_what_history_is_seen_of_is_bounded(store: LMDBStore) -> None:
+    policy = HistoryPolicy(window_s=86400)
+    for now in range(0, 200_000, 5):
+        policy.target(store, now)
+    assert len(policy._seen) <= 62
 
 
 def test_history_policy_bounds_the_size(store: LMDBStore) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kas.auth.authn import AuthenticationError, HeaderGet
-from kas.auth.authn.tokenfile import rows
+from kas.auth.authn.tokenfile import read, rows
 from kas.auth.user import UserInfo
 
 _NOBODY = b"\0" * 32
@@ -31,8 +31,8 @@ class BasicAuth:
         if scheme.lower() != "basic":
             return None
         try:
-            name, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+            name, colon, password = base64.b64decode(encoded.strip(), validate=True).decode("utf-8", "surrogateescape").partition(":")
+        except binascii.Error:
             colon = ""
         if not colon:
             raise AuthenticationError("invalid basic authorization header")
@@ -50,6 +50,4 @@ def _digest(password: str) -> bytes:
 def load_basic_file(path: str) -> BasicAuth:
     """Reads the file. Raises OSError, and TokenFileError for one that is not what it should be. Of lines with the same name the last
     one counts."""
-    with open(path, encoding="utf-8", newline="") as f:
-        text = f.read()
-    return BasicAuth({user.name: (_digest(password), user) for password, user in rows(text, path, "password file", "password")})
+    return BasicAuth({user.name: (_digest(password), user) for password, user in rows(read(path), path, "password file", "password")})

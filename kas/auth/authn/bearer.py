@@ -96,7 +96,10 @@ def _digest(header: str) -> bytes:
 
 
 def bearer_token(header: str) -> str:
-    """The token of an Authorization header; "" when it is none of the bearer scheme."""
+    """The token of an Authorization header; "" when it is none of the bearer scheme. Its bytes are those of UTF-8, as in files and in
+    what webhooks are told; others are surrogates."""
+    if not header.isascii():  # a byte a character
+        header = header.encode("latin-1").decode("utf-8", "surrogateescape")
     parts = header.strip().split(" ", 2)
     if len(parts) < 2 or parts[0].lower() != "bearer":
         return ""

@@ -37,8 +37,13 @@ def _digest(token: str) -> bytes:
 
 def load_token_file(path: str) -> StaticTokens:
     """Read ``--token-auth-file``; OSError when it cannot be read."""
-    with open(path, encoding="utf-8", newline="") as f:
-        return StaticTokens(parse_token_file(f.read(), path))
+    return StaticTokens(parse_token_file(read(path), path))
+
+
+def read(path: str) -> str:
+    """The text of a file of secrets, which may be any bytes; those that are not UTF-8 are surrogates. Raises OSError."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as f:
+        return f.read()
 
 
 def parse_token_file(text: str, path: str = "token file") -> dict[str, UserInfo]:
@@ -51,12 +56,17 @@ def rows(text: str, path: str, file: str, secret: str) -> Iterator[tuple[str, Us
     for line, row in _records(text):
         if len(row) < 3:
             raise TokenFileError(f"{file} '{path}' must have at least 3 columns ({secret}, user name, user uid), found {len(row)}")
-        token, name, uid = row[0], row[1], row[2]
+        token, name, uid = row[0], *map(_shown, row[1:3])
         if not token:
             log.warning("empty %s in %s, line %d: nobody can use it", secret, path, line)
             continue
-        groups = row[3].split(",") if len(row) > 3 else []  # of an empty column: one group without a name
+        groups = _shown(row[3]).split(",") if len(row) > 3 else []  # of an empty column: one group without a name
         yield token, UserInfo(name, groups, uid)
+
+
+def _shown(text: str) -> str:
+    """What is no UTF-8 as JSON can show it."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _records(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -106,7 +116,7 @@ def _records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _column(line: str, index: int) -> int:
-    return len(line[:index].encode()) + 1
+    return len(line[:index].encode("utf-8", "surrogateescape")) + 1
 
 
 def _malformed(start: int, line: int, column: int, why: str) -> TokenFileError:

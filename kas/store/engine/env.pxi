@@ -127,7 +127,7 @@ cdef class Env:
                         if write:
                             v = val(PyBytes_AS_STRING(FORMAT), PyBytes_GET_SIZE(FORMAT))
                             rc = L.put(txn, self.main, &k, &v, 0)
-                for name in ("current", "body", "log", "expiry", "clock"):
+                for name in ("current", "body", "log", "expiry"):
                     if rc == 0:
                         rc = self._open_table(txn, name, write)
                 if rc == 0:
@@ -155,7 +155,7 @@ cdef class Env:
         if rc:
             raise engine_error(rc, f"cannot read {self.path}")
         try:
-            for dbi in (self.current, self.body, self.log, self.expiry, self.clock):
+            for dbi in (self.current, self.body, self.log, self.expiry):
                 rc = L.cursor_open(txn, dbi, &cursor)
                 if rc == 0:
                     for op in (OP_FIRST, OP_LAST):
@@ -176,10 +176,8 @@ cdef class Env:
             slot = &self.body
         elif name == "log":
             slot = &self.log
-        elif name == "expiry":
-            slot = &self.expiry
         else:
-            slot = &self.clock
+            slot = &self.expiry
         return L.dbi_open(txn, PyBytes_AS_STRING(raw), DBI_CREATE if write else 0, slot)
 
     def close(self):

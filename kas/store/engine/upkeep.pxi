@@ -1,4 +1,4 @@
-# Upkeep: forgetting old history, what has outlived its lease, which revision a second began with.
+# Upkeep: forgetting old history, what has outlived its lease.
 #
 # All of it in bounded transactions, so that writers get in between. Nothing leaves but numbers and keys. Trusted: nothing; lengths are
 # checked where they are read. Benchmark: bench/test_store.py::test_compact.
@@ -94,63 +94,3 @@ def due(Env env not None, uint64_t now_s, Py_ssize_t limit):
         if cursor != NULL:
             L.cursor_close(cursor)
         env.end_read(txn)
-
-
-def revision_before(Env env not None, uint64_t second):
-    """The newest revision known to be older than a Unix second; 0 when none is. One sample a second is kept."""
-    cdef void *txn
-    cdef void *cursor = NULL
-    cdef kas_val k, v
-    cdef uint64_t at = be64(second), out = 0, newest
-    cdef int rc = env.begin_read(&txn)
-    if rc:
-        raise engine_error(rc, "reading the clock table")
-    try:
-        rc = env.number(txn, b"kas.revision", &newest)
-        if rc == 0:
-            rc = L.cursor_open(txn, env.clock, &cursor)
-        if rc == 0:
-            k = val(&at, 8)
-            rc = L.cursor_get(cursor, &k, &v, OP_SET_RANGE)
-            if rc == ERR_NOTFOUND:
-                out = newest  # no write since
-            elif rc == 0:
-                memcpy(&out, v.data, 8)
-        if rc and rc != ERR_NOTFOUND:
-            raise engine_error(rc, "reading the clock table")
-        return out
-    finally:
-        if cursor != NULL:
-            L.cursor_close(cursor)
-        env.end_read(txn)
-
-
-def trim_clock(Env env not None, uint64_t second, Py_ssize_t max_entries):
-    """Forgets clock samples older than a Unix second."""
-    cdef void *txn
-    cdef void *cursor = NULL
-    cdef kas_val k, v
-    cdef uint64_t at
-    cdef Py_ssize_t removed = 0
-    cdef int rc
-    with nogil:
-        rc = env.begin_write(&txn)
-        if rc == 0:
-            rc = L.cursor_open(txn, env.clock, &cursor)
-            if rc == 0:
-                rc = L.cursor_get(cursor, &k, &v, OP_FIRST)
-                while rc == 0 and removed < max_entries:
-                    memcpy(&at, k.data, 8)
-                    if be64(at) >= second:
-                        break
-                    rc = L.cursor_del(cursor, 0)
-                    removed += 1
-                    if rc == 0:
-                        rc = L.cursor_get(cursor, &k, &v, OP_FIRST)
-                if rc == ERR_NOTFOUND:
-                    rc = 0
-                L.cursor_close(cursor)
-            rc = env.end_write(txn, rc)
-    if rc:
-        raise engine_error(rc, "trimming the clock table")
-    return removed

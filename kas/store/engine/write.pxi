@@ -288,9 +288,8 @@ cdef int write_batch(Env env, Prepared *ops, size_t n, uint64_t now_s, uint64_t 
     statuses say."""
     cdef void *txn
     cdef size_t i = 0, end
-    cdef uint64_t revision, at = be64(now_s)
+    cdef uint64_t revision
     cdef bint good
-    cdef kas_val k, v
     cdef int rc = env.begin_write(&txn)
     if rc:
         return rc
@@ -311,11 +310,5 @@ cdef int write_batch(Env env, Prepared *ops, size_t n, uint64_t now_s, uint64_t 
         return 0
     if rc == 0:
         rc = env.set_number(txn, b"kas.revision", revision)
-    if rc == 0:
-        k = val(&at, 8)
-        rc = L.get(txn, env.clock, &k, &v)
-        if rc == ERR_NOTFOUND:
-            v = val(before, 8)
-            rc = L.put(txn, env.clock, &k, &v, 0)
     newest[0] = revision
     return env.end_write(txn, rc)

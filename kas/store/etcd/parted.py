@@ -176,7 +176,7 @@ class Parted(Store):
         """See the contract."""
         return sum(store.expire(now_s, limit) for store in self._parts)
 
-    def maintain(self, now_s: int, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
+    def maintain(self, now_s: float, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
         """See the contract; the main part's revision."""
         for store in self._parts[1:]:
             store.maintain(now_s, window_s, max_history_bytes)

@@ -79,6 +79,7 @@ class LMDBStore(Store):
         )
         self.hub = Hub(self.events, self._newest, self.shared.revision)
         self._committer = Committer(self._env, self.shared, self._deliver, self._committed.note, lambda: trim(self))
+        self._history = HistoryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gathered: list[Unit] = []
         self._started = False
@@ -418,22 +419,15 @@ class LMDBStore(Store):
         """
         return _engine.compact_step(self._env, revision, max_entries)[1]
 
-    def maintain(self, now_s: int, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
+    def maintain(self, now_s: float, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
         """Forgets history that is older than ``window_s`` seconds or takes more than ``max_history_bytes``, and what dead processes hold;
-        returns the compacted revision. Blocks: call it in a thread."""
-        return HistoryPolicy(window_s, max_history_bytes).run(self, now_s)
+        returns the compacted revision. ``now_s`` is of a clock that is never set. Blocks: call it in a thread, one at a time."""
+        self._history.window_s, self._history.max_bytes = window_s, max_history_bytes
+        return self._history.run(self, now_s)
 
     def leased(self) -> list[tuple[str, int]]:
         """All keys that end by themselves with the revisions they were written at, the next first. For tools."""
         return _engine.due(self._env, (1 << 64) - 1, 1 << 62)
-
-    def revision_before(self, second: int) -> int:
-        """The newest revision committed before a Unix second (while the clock's samples reach back)."""
-        return _engine.revision_before(self._env, second)
-
-    def trim_clock(self, second: int, max_entries: int = 10000) -> None:
-        """Forgets the clock's samples older than a Unix second."""
-        _engine.trim_clock(self._env, second, max_entries)
 
     def refresh(self) -> None:
         """Publishes the newest durable revision and wakes everyone when nobody did: a writer was killed right after its commit.

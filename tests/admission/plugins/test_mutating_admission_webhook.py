@@ -8,21 +8,8 @@ import pytest
 
 from kas.admission.plugins import mutating_admission_webhook as module
 from tests.admission.admission_fakes import refused
-from tests.admission.webhook.hook_server import HookServer, reviewed, rule, webhook
+from tests.admission.webhook.hook_server import reviewed, rule, webhook
 from tests.admission.webhook.running import Hooked
-
-
-@pytest.fixture(scope="module")
-def hook_server(tmp_path_factory):
-    with HookServer(tmp_path_factory.mktemp("hook")) as running:
-        yield running
-
-
-@pytest.fixture
-def hook(hook_server):
-    hook_server.seen.clear()
-    hook_server.answers = reviewed
-    return hook_server
 
 
 @pytest.fixture

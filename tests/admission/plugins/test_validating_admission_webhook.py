@@ -16,19 +16,6 @@ from tests.admission.webhook.running import Hooked
 RESOURCE = "validatingwebhookconfigurations"
 
 
-@pytest.fixture(scope="module")
-def hook_server(tmp_path_factory):
-    with HookServer(tmp_path_factory.mktemp("hook")) as running:
-        yield running
-
-
-@pytest.fixture
-def hook(hook_server):
-    hook_server.seen.clear()
-    hook_server.answers = reviewed
-    return hook_server
-
-
 @pytest.fixture
 def hooked(server):
     made = Hooked(server, module, RESOURCE)
