@@ -25,6 +25,7 @@ from kas.types.gostruct import render
 
 TAINTS = "scheduler.alpha.kubernetes.io/taints"
 AVOID_PODS = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+_TAINT = {"Key": "string", "Value": "string", "Effect": "core.TaintEffect"}
 KEPT_CIDR = 'node updates may not change podCIDR except from "" to valid'
 KEPT_PROVIDER = 'node updates may not change providerID except from "" to valid'
 
@@ -55,40 +56,18 @@ def _taints(items: list[dict[str, Any]], path: str) -> list[FieldError]:
     return errs
 
 
-def _members(value: Any, into: str) -> dict[str, Any]:
-    """The members of a JSON object under lower-case names, as Go matches them whatever their case; null has none."""
-    if value is not None and not isinstance(value, dict):
-        raise gojson.JSONError(gojson.cannot_unmarshal(value, into))
-    return {name.lower(): member for name, member in (value or {}).items()}
-
-
-def _annotated_taints(text: str) -> list[dict[str, Any]]:
-    taints = gojson.loads(text)
-    if taints is not None and not isinstance(taints, list):
-        raise gojson.JSONError(gojson.cannot_unmarshal(taints, "[]core.Taint"))
-    out = []
-    for taint in taints or ():
-        members = _members(taint, "core.Taint")
-        for name, kind in (("Key", "string"), ("Value", "string"), ("Effect", "core.TaintEffect")):
-            member = members.get(name.lower())
-            if member is not None and not isinstance(member, str):
-                raise gojson.JSONError(f"json: cannot unmarshal {gojson.go_type(member)} into Go struct field Taint.{name} of type {kind}")
-        out.append(members)
-    return out
-
-
 def _avoided_pods(text: str, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
-    entries = _members(gojson.loads(text), "v1.AvoidPods").get("preferavoidpods")
+    entries = gojson.members(gojson.loads(text), "v1.AvoidPods").get("preferavoidpods")
     if entries is not None and not isinstance(entries, list):
         into = "Go struct field AvoidPods.preferAvoidPods of type []v1.PreferAvoidPodsEntry"
         raise gojson.JSONError(f"json: cannot unmarshal {gojson.go_type(entries)} into {into}")
     for i, entry in enumerate(entries or ()):
         at = f"{path}.{AVOID_PODS}[{i}].PodSignature"
-        signature = _members(_members(entry, "v1.PreferAvoidPodsEntry").get("podsignature"), "v1.PodSignature")
+        signature = gojson.members(gojson.members(entry, "v1.PreferAvoidPodsEntry").get("podsignature"), "v1.PodSignature")
         if signature.get("podcontroller") is None:
             errs.append(field.required(at))
-        elif _members(signature["podcontroller"], "v1.OwnerReference").get("controller") is False:
+        elif gojson.members(signature["podcontroller"], "v1.OwnerReference").get("controller") is False:
             errs.append(field.invalid(f"{at}.PodController.Controller", False, "must point to a controller"))
     return errs
 
@@ -99,7 +78,7 @@ def _annotations(meta: dict[str, Any]) -> list[FieldError]:
     errs: list[FieldError] = []
     if annotations.get(TAINTS):
         try:
-            errs += _taints(_annotated_taints(annotations[TAINTS]), f"{path}.{TAINTS}")
+            errs += _taints(gojson.structs(annotations[TAINTS], "core.Taint", _TAINT), f"{path}.{TAINTS}")
         except gojson.JSONError as err:
             errs.append(field.invalid(path, TAINTS, str(err)))
     if annotations.get(AVOID_PODS):
