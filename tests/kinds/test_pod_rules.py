@@ -154,6 +154,18 @@ def test_a_stored_pod_keeps_them():
     assert got["spec"]["volumes"] == old["spec"]["volumes"] and got["spec"]["containers"] == old["spec"]["containers"]
 
 
+def test_what_is_told_to_the_signer_has_a_domain():
+    source = {"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k", "userAnnotations": {"A.io/b": "", "c": "", "d e": ""}}
+    with features.DEFAULT.overridden(PodCertificateRequest=True):
+        found = refused(create, PODS, pod(volumes=[{"name": "v", "projected": {"sources": [{"podCertificate": source}]}}]))
+    assert {where for where, _ in found} == {"spec.volumes[0].projected.sources[0].podCertificate.userAnnotations"}
+    assert 'Invalid value: "c": must be a domain-prefixed key (such as "acme.io/foo")' in [message for _, message in found]
+    source["userAnnotations"] = {"a.io/b": "x" * (256 << 10)}
+    with features.DEFAULT.overridden(PodCertificateRequest=True):
+        found = refused(create, PODS, pod(volumes=[{"name": "v", "projected": {"sources": [{"podCertificate": source}]}}]))
+    assert [message for _, message in found] == ["Too long: may not be more than 262144 bytes"]
+
+
 # -- updates -----------------------------------------------------------------------------------------------------------
 
 
