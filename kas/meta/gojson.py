@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -88,6 +89,35 @@ def go_type(value: Any) -> str:
 def cannot_unmarshal(value: Any, into: str) -> str:
     """``json.UnmarshalTypeError``: the text Go has for a value that does not fit the type ``into``."""
     return f"json: cannot unmarshal {go_type(value)} into Go value of type {into}"
+
+
+def members(value: Any, into: str) -> dict[str, Any]:
+    """The members of a JSON object under lower-case names, as Go matches them whatever their case; null has none. ``into``: Go's type."""
+    if value is not None and not isinstance(value, dict):
+        raise JSONError(cannot_unmarshal(value, into))
+    return {name.lower(): member for name, member in (value or {}).items()}
+
+
+def structs(text: str, into: str, fields: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A JSON list of structs ``into`` (a Go type without tags: ``fields`` are its names and their types, strings but for int64), each
+    under the names that the API has for its fields. Raises JSONError."""
+    items = loads(text)
+    if items is not None and not isinstance(items, list):
+        raise JSONError(cannot_unmarshal(items, f"[]{into}"))
+    out = []
+    for item in items or ():
+        known, given = {}, members(item, into)
+        for name, kind in fields.items():
+            value = given.get(name.lower())
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int if kind == "int64" else str):
+                # Of a number that does not fit its type Go tells the digits.
+                shown = f"number {orjson.dumps(value).decode()}" if kind == "int64" and isinstance(value, float) else go_type(value)
+                raise JSONError(f"json: cannot unmarshal {shown} into Go struct field {into.partition('.')[2]}.{name} of type {kind}")
+            known[name[0].lower() + name[1:]] = value
+        out.append(known)
+    return out
 
 
 def _unexpected(byte: int, context: str) -> str:

@@ -354,6 +354,16 @@ def fully_qualified_domain_name(path: str, name: str) -> list[FieldError]:
     return []
 
 
+def domain_prefixed_key(path: str, text: str) -> list[FieldError]:
+    """``acme.io/foo``: a label key that has a domain."""
+    if not text:
+        return [field.required(path)]
+    errors = [field.invalid(path, text, message) for message in is_qualified_name(text)]
+    if not errors and "/" not in text:
+        errors.append(field.invalid(path, text, 'must be a domain-prefixed key (such as "acme.io/foo")'))
+    return errors
+
+
 def domain_prefixed_path(path: str, text: str) -> list[FieldError]:
     """``acme.io/foo/bar``: a domain and a URL path, as a controller's or scheduler's name."""
     if not text:

@@ -293,3 +293,33 @@ def test_key_pairs_are_looked_into():
     assert warnings(ours, crt) == [f"tls: failed to find certificate PEM data in certificate input, {switched}"]
     types = "after skipping PEM blocks of the following types: [EC PRIVATE KEY PRIVATE KEY]"
     assert warnings(ours + theirs, ours) == [f'tls: failed to find "CERTIFICATE" PEM block in certificate input {types}']
+
+
+@pytest.mark.parametrize(
+    ("features", "found"),
+    [
+        (["A", "B/cD", "B2"], []),
+        (["B", "A", "A"], ['[1]: Invalid value: "A": list must be sorted alphabetically', '[2]: Duplicate value: "A"']),
+        (["a"], ['[0]: Invalid value: "a": invalid feature name "a": must start with an UpperCamelCase segment, with subsequent segments '
+                 "separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"]),
+        (["A" * 254], [f'[0]: Invalid value: "{"A" * 254}": invalid feature name "{"A" * 254}": must be no more than 253 characters']),
+    ],
+)  # fmt: skip
+def test_nodes_declare_features_in_order(features, found):
+    body = {**node(), "status": {"declaredFeatures": features}}
+    at = "status.declaredFeatures"
+    if not found:
+        stored, _ = create("v1/nodes", body)
+        assert stored["status"]["declaredFeatures"] == features
+        return
+    assert [f"{where.removeprefix(at)}: {message}" for where, message in refused(create, "v1/nodes", body)] == found
+    stored, _ = create("v1/nodes", node())
+    assert len(refused(update, "v1/nodes", stored, lambda o: o["status"].update(declaredFeatures=features), "status")) == len(found)
+
+
+def test_a_node_swaps_to_something():
+    status = {"nodeInfo": {**dict.fromkeys(("machineID", "systemUUID", "bootID"), "a"), "swap": {"capacity": 0}}}
+    found = refused(create, "v1/nodes", {**node(), "status": status})
+    assert found == [("metadata.nodeSwapStatus.capacity", "Invalid value: 0: must be greater than zero")]
+    status["nodeInfo"]["swap"] = {"capacity": 1}
+    create("v1/nodes", {**node(), "status": status})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.config import features
 from kas.kinds.core.pod import warnings as podwarnings
 from kas.kinds.core.pod.strategy import assign
 from kas.registry import pipeline
@@ -151,6 +152,18 @@ def test_a_stored_pod_keeps_them():
     old["spec"]["os"] = {"name": "linux"}
     got, _ = update(PODS, old, label)
     assert got["spec"]["volumes"] == old["spec"]["volumes"] and got["spec"]["containers"] == old["spec"]["containers"]
+
+
+def test_what_is_told_to_the_signer_has_a_domain():
+    source = {"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k", "userAnnotations": {"A.io/b": "", "c": "", "d e": ""}}
+    with features.DEFAULT.overridden(PodCertificateRequest=True):
+        found = refused(create, PODS, pod(volumes=[{"name": "v", "projected": {"sources": [{"podCertificate": source}]}}]))
+    assert {where for where, _ in found} == {"spec.volumes[0].projected.sources[0].podCertificate.userAnnotations"}
+    assert 'Invalid value: "c": must be a domain-prefixed key (such as "acme.io/foo")' in [message for _, message in found]
+    source["userAnnotations"] = {"a.io/b": "x" * (256 << 10)}
+    with features.DEFAULT.overridden(PodCertificateRequest=True):
+        found = refused(create, PODS, pod(volumes=[{"name": "v", "projected": {"sources": [{"podCertificate": source}]}}]))
+    assert [message for _, message in found] == ["Too long: may not be more than 262144 bytes"]
 
 
 # -- updates -----------------------------------------------------------------------------------------------------------
@@ -319,3 +332,59 @@ def test_a_port_name_used_twice():
         f'spec.containers[1].ports[0]: duplicate port name "http" with {first}, '
         f"services and probes that select ports by name will use {first}"
     ]
+
+
+# -- annotations and tolerations ---------------------------------------------------------------------------------------
+
+COST, TOLERATED = "controller.kubernetes.io/pod-deletion-cost", "scheduler.alpha.kubernetes.io/tolerations"
+
+
+def annotated(**annotations):
+    body = pod()
+    body["metadata"]["annotations"] = annotations
+    return body
+
+
+@pytest.mark.parametrize("cost", ["0", "-0", "-05", "7", "2147483647", "-2147483648", "-000000000000001"])
+def test_a_deletion_cost_may_have_zeros_behind_a_minus(cost):
+    create(PODS, annotated(**{COST: cost}))
+
+
+@pytest.mark.parametrize("cost", ["", "-", "+1", "008", "1.5", "abc", "2147483648", "-2147483649", "9" * 50])
+def test_any_other_deletion_cost_is_refused_while_it_means_something(cost):
+    body = annotated(**{COST: cost})
+    assert said(create, PODS, body) == [f'metadata.annotations[{COST}]: Invalid value: "{cost}": must be a 32bit integer']
+    with features.DEFAULT.overridden(PodDeletionCost=False):
+        create(PODS, body)
+
+
+@pytest.mark.parametrize(
+    "text,where,message",
+    [
+        ("x", "", f'Invalid value: "{TOLERATED}": invalid character \'x\' looking for beginning of value'),
+        ("{}", "", f'Invalid value: "{TOLERATED}": json: cannot unmarshal object into Go value of type []core.Toleration'),
+        ("[1]", "", f'Invalid value: "{TOLERATED}": json: cannot unmarshal number into Go value of type core.Toleration'),
+        ('[{"operator": 1}]', "", f'Invalid value: "{TOLERATED}": json: cannot unmarshal number into Go struct field '
+         "Toleration.Operator of type core.TolerationOperator"),
+        ('[{"tolerationSeconds": 1.5}]', "", f'Invalid value: "{TOLERATED}": json: cannot unmarshal number 1.5 into Go struct field '
+         "Toleration.TolerationSeconds of type int64"),
+        ('[{"KEY": "a", "tolerationSeconds": 1}]', f".{TOLERATED}[0].effect",
+         'Invalid value: "": effect must be \'NoExecute\' when `tolerationSeconds` is set'),
+    ],
+)  # fmt: skip
+def test_tolerations_of_the_annotation_are_checked(text, where, message):
+    assert said(create, PODS, annotated(**{TOLERATED: text})) == [f"metadata.annotations{where}: {message}"]
+
+
+def test_tolerations_of_the_annotation_may_be_right():
+    for text in ("", "null", '[{"operator": "Exists", "TolerationSeconds": 3, "effect": "NoExecute", "key": null, "other": 1}]'):
+        create(PODS, annotated(**{TOLERATED: text}))
+
+
+def test_tolerations_compare_numbers_where_the_gate_is_on_or_the_stored_pod_does():
+    with features.DEFAULT.overridden(TaintTolerationComparisonOperators=True):
+        old = stored(tolerations=[{"key": "a", "operator": "Gt", "value": "-12"}])
+        for value, message in (("", "must be non-empty"), ("01", "must be a valid decimal integer in canonical form")):
+            found = said(create, PODS, pod(tolerations=[{"key": "a", "operator": "Lt", "value": value}]))
+            assert found == [f'spec.tolerations[0].value: Invalid value: "{value}": {message}']
+    update(PODS, old, label)

@@ -192,3 +192,9 @@ def test_share_ids_are_uuids_in_their_normal_form(text, problem):
     found = share_id(text, "shareID")
     assert [(e.field, e.value) for e in found] == ([("shareID", text)] if problem else [])
     assert not problem or found[0].detail.startswith(problem)
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("a/b", 0), ("/b", 1), ("a/", 1), ("a b", 1), ("a/b/c", 0), ("//", 0)])
+def test_names_of_attributes_have_a_slash_or_more_than_upstream_looks_at(name, wrong):
+    obj = _slice(devices=[{"name": "d1", "attributes": {name: {"bool": True}}}])
+    assert len(SLICES.refusals(obj) if wrong else SLICES.create(obj) and []) == wrong

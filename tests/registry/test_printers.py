@@ -69,6 +69,10 @@ def test_a_controller_without_kind_is_shown_by_its_name():
     owner["apiVersion"] = "apps/v1"
     row = row_of("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}})
     assert row[1] == ".apps/q"
+    # A group that is there but empty is none, and leaves no dot.
+    owner.update(apiVersion="/v1", kind="K")
+    row = row_of("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}})
+    assert row[1] == "k/q"
 
 
 def test_every_printed_kind_has_a_row_for_each_column():
@@ -146,6 +150,23 @@ def test_kinds_without_printer_show_name_and_creation_time():
 def test_capacities_answer_with_the_default_table_although_they_have_a_printer():
     made = printers.table(("storage.k8s.io", "v1", "CSIStorageCapacity"), [{"metadata": {"name": "c"}}], now=NOW)
     assert made["rows"][0]["cells"] == ["c", "0001-01-01T00:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "fields", "column", "cell"),
+    [
+        ("discovery.k8s.io", "EndpointSlice", {"ports": [{"name": "", "port": 1}], "endpoints": [{"addresses": [""]}]}, 3, ""),
+        ("discovery.k8s.io", "EndpointSlice", {"ports": [], "endpoints": []}, 3, "<unset>"),
+        ("", "Service", {"spec": {"type": "ClusterIP", "externalIPs": [""]}}, 3, ""),
+        ("", "Service", {"spec": {"type": "LoadBalancer", "externalIPs": [""]}}, 3, ""),
+        ("", "Service", {"spec": {"type": "LoadBalancer"}}, 3, "<pending>"),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema", {"spec": {"distinguisherMethod": {}, "priorityLevelConfiguration": {}}}, 3, ""),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema", {"spec": {"priorityLevelConfiguration": {"name": "p"}}}, 3, "<none>"),
+    ],
+)  # fmt: skip
+def test_an_empty_value_is_shown_as_it_is(group, kind, fields, column, cell):
+    row = printers.table((group, "v1", kind), [{"metadata": {"name": "a"}, **fields}], now=NOW)["rows"][0]
+    assert row["cells"][column] == cell
 
 
 def test_headers_can_be_left_out():

@@ -52,6 +52,6 @@ def controller_revision_row(obj: Obj, now: float) -> list[Any]:
     text = NONE
     if owner is not None:
         group, slash, _ = owner.get("apiVersion", "").partition("/")
-        kind = f"{owner.get('kind', '')}.{group}" if slash else owner.get("kind", "")
+        kind = f"{owner.get('kind', '')}.{group}" if group and slash else owner.get("kind", "")
         text = f"{kind.lower()}/{owner.get('name', '')}" if kind else owner.get("name", "")
     return [obj["metadata"].get("name", ""), text, obj.get("revision", 0), age(obj, now)]

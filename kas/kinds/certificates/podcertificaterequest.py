@@ -7,9 +7,9 @@ from typing import Any
 
 from kas.kinds.certificates.pem import decode_bytes
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
-from kas.kinds.core.signers import signer_name
+from kas.kinds.core.signers import signer_name, user_annotations
 from kas.meta import field, names
-from kas.meta.checks import conditions, dns_subdomain, immutable, qualified_name, unsupported
+from kas.meta.checks import conditions, dns_subdomain, immutable, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import OMIT_VALUE, FieldError
 from kas.meta.pem import pem_blocks
@@ -55,8 +55,7 @@ class PodCertificateRequestStrategy(Strategy):
         spec = obj.get("spec") or {}
         signer = spec.get("signerName") or ""
         errs += signer_name(signer, "spec.signerName")
-        for key in sorted(spec.get("unverifiedUserAnnotations") or ()):
-            errs += qualified_name(key.lower(), "spec.unverifiedUserAnnotations")
+        errs += user_annotations(spec.get("unverifiedUserAnnotations"), "spec.unverifiedUserAnnotations")
         for name, uid in (("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")):
             errs += dns_subdomain(spec.get(name) or "", f"spec.{name}")
             value = spec.get(uid) or ""
@@ -214,11 +213,12 @@ def _issued(ctx: Context, spec: dict[str, Any], status: dict[str, Any]) -> list[
     if end != leaf.not_valid_after_utc:
         return refuse("must be set to the NotAfter time encoded in the leaf certificate", "status.notAfter", status["notAfter"])
     lifetime = int((end - begin).total_seconds())
+    shown = lifetime * 10**9  # a time.Duration is an integer to JSON
     if lifetime < MIN_EXPIRATION_S:
-        return refuse("leaf certificate lifetime must be >= 1 hour", CHAIN_PATH, lifetime)
+        return refuse("leaf certificate lifetime must be >= 1 hour", CHAIN_PATH, shown)
     most = spec.get("maxExpirationSeconds") or 0
     if lifetime > most:
-        return refuse(f"leaf certificate lifetime must be <= spec.maxExpirationSeconds ({most})", CHAIN_PATH, lifetime)
+        return refuse(f"leaf certificate lifetime must be <= spec.maxExpirationSeconds ({most})", CHAIN_PATH, shown)
     if refresh < begin + REFRESH_MARGIN:
         return refuse("must be at least 10 minutes after status.notBefore", "status.beginRefreshAt", status["beginRefreshAt"])
     if refresh > end - REFRESH_MARGIN:

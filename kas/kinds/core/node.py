@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kas import checks
@@ -25,6 +26,13 @@ from kas.types.gostruct import render
 
 TAINTS = "scheduler.alpha.kubernetes.io/taints"
 AVOID_PODS = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+_TAINT = {"Key": "string", "Value": "string", "Effect": "core.TaintEffect"}
+MAX_FEATURE = 253
+FEATURE_FORMAT = (
+    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' "
+    "(e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+)
+_FEATURE = re.compile("[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*")
 KEPT_CIDR = 'node updates may not change podCIDR except from "" to valid'
 KEPT_PROVIDER = 'node updates may not change providerID except from "" to valid'
 
@@ -55,40 +63,18 @@ def _taints(items: list[dict[str, Any]], path: str) -> list[FieldError]:
     return errs
 
 
-def _members(value: Any, into: str) -> dict[str, Any]:
-    """The members of a JSON object under lower-case names, as Go matches them whatever their case; null has none."""
-    if value is not None and not isinstance(value, dict):
-        raise gojson.JSONError(gojson.cannot_unmarshal(value, into))
-    return {name.lower(): member for name, member in (value or {}).items()}
-
-
-def _annotated_taints(text: str) -> list[dict[str, Any]]:
-    taints = gojson.loads(text)
-    if taints is not None and not isinstance(taints, list):
-        raise gojson.JSONError(gojson.cannot_unmarshal(taints, "[]core.Taint"))
-    out = []
-    for taint in taints or ():
-        members = _members(taint, "core.Taint")
-        for name, kind in (("Key", "string"), ("Value", "string"), ("Effect", "core.TaintEffect")):
-            member = members.get(name.lower())
-            if member is not None and not isinstance(member, str):
-                raise gojson.JSONError(f"json: cannot unmarshal {gojson.go_type(member)} into Go struct field Taint.{name} of type {kind}")
-        out.append(members)
-    return out
-
-
 def _avoided_pods(text: str, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
-    entries = _members(gojson.loads(text), "v1.AvoidPods").get("preferavoidpods")
+    entries = gojson.members(gojson.loads(text), "v1.AvoidPods").get("preferavoidpods")
     if entries is not None and not isinstance(entries, list):
         into = "Go struct field AvoidPods.preferAvoidPods of type []v1.PreferAvoidPodsEntry"
         raise gojson.JSONError(f"json: cannot unmarshal {gojson.go_type(entries)} into {into}")
     for i, entry in enumerate(entries or ()):
         at = f"{path}.{AVOID_PODS}[{i}].PodSignature"
-        signature = _members(_members(entry, "v1.PreferAvoidPodsEntry").get("podsignature"), "v1.PodSignature")
+        signature = gojson.members(gojson.members(entry, "v1.PreferAvoidPodsEntry").get("podsignature"), "v1.PodSignature")
         if signature.get("podcontroller") is None:
             errs.append(field.required(at))
-        elif _members(signature["podcontroller"], "v1.OwnerReference").get("controller") is False:
+        elif gojson.members(signature["podcontroller"], "v1.OwnerReference").get("controller") is False:
             errs.append(field.invalid(f"{at}.PodController.Controller", False, "must point to a controller"))
     return errs
 
@@ -99,7 +85,7 @@ def _annotations(meta: dict[str, Any]) -> list[FieldError]:
     errs: list[FieldError] = []
     if annotations.get(TAINTS):
         try:
-            errs += _taints(_annotated_taints(annotations[TAINTS]), f"{path}.{TAINTS}")
+            errs += _taints(gojson.structs(annotations[TAINTS], "core.Taint", _TAINT), f"{path}.{TAINTS}")
         except gojson.JSONError as err:
             errs.append(field.invalid(path, TAINTS, str(err)))
     if annotations.get(AVOID_PODS):
@@ -120,12 +106,36 @@ def _resources(status: dict[str, Any]) -> list[FieldError]:
     return errs
 
 
+def _declared_features(status: dict[str, Any]) -> list[FieldError]:
+    """Names of feature gates, with parts behind slashes, in the order of the alphabet (``validateNodeDeclaredFeatures``)."""
+    errs: list[FieldError] = []
+    features = [name or "" for name in status.get("declaredFeatures") or ()]
+    for i, name in enumerate(features):
+        at, was = f"status.declaredFeatures[{i}]", features[i - 1] if i else ""
+        if i and name == was:
+            errs.append(field.duplicate(at, name))
+        elif name.encode() < was.encode():
+            errs.append(field.invalid(at, name, "list must be sorted alphabetically"))
+        wrong = ""
+        if names.byte_length(name) > MAX_FEATURE:
+            wrong = f"must be no more than {MAX_FEATURE} characters"
+        elif not _FEATURE.fullmatch(name):
+            wrong = FEATURE_FORMAT
+        if wrong:
+            errs.append(field.invalid(at, name, f"invalid feature name {field.go_quote(name)}: {wrong}"))
+    return errs
+
+
 def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     errs = object_meta(obj["metadata"], False, names.dns_subdomain) + _annotations(obj["metadata"])
     if spec.get("taints"):
         errs += _taints(spec["taints"], "metadata.taints")
     errs += _resources(status)
+    swap = ((status.get("nodeInfo") or {}).get("swap") or {}).get("capacity")
+    if swap is not None and swap <= 0:
+        errs.append(field.invalid("metadata.nodeSwapStatus.capacity", swap, "must be greater than zero"))
+    errs += _declared_features(status)
     cidrs = spec.get("podCIDRs") or []
     known = frozenset(((old or {}).get("spec") or {}).get("podCIDRs") or ())
     for i, cidr in enumerate(cidrs):
@@ -173,7 +183,7 @@ def _config_source(source: dict[str, Any] | None, path: str, in_status: bool) ->
 def _update(obj: Obj, old: Obj) -> list[FieldError]:
     spec, status, before = obj.get("spec") or {}, obj.get("status") or {}, old.get("spec") or {}
     errs = object_meta_update(obj["metadata"], old["metadata"]) + _annotations(obj["metadata"])
-    errs += _resources(status)
+    errs += _resources(status) + _declared_features(status)
     addresses = status.get("addresses") or ()
     for i in repeats([tuple(sorted(address.items())) for address in addresses]):
         errs.append(field.duplicate(f"status.addresses[{i}]", render("core.NodeAddress", addresses[i])))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kas.meta import field, names
 from kas.meta.field import FieldError
+from kas.meta.metachecks import TOTAL_ANNOTATION_SIZE_LIMIT_B
 
 MAX_DOMAIN = 253
 MAX_PATH = MAX_DOMAIN + 63 + 1
@@ -36,6 +39,15 @@ def signer_name(name: str, path: str) -> list[FieldError]:
             break
     if len(name) > MAX_DOMAIN + MAX_PATH + 1:
         errs.append(field.too_long(path, MAX_DOMAIN + MAX_PATH + 1))
+    return errs
+
+
+def user_annotations(items: Mapping[str, str] | None, path: str) -> list[FieldError]:
+    """``ValidateUserAnnotations``, what a pod tells the signer: each key has a domain, whatever its case; all are bounded together."""
+    items = items or {}
+    errs = [err for key in sorted(items) for err in names.domain_prefixed_key(path, key.lower())]
+    if sum(names.byte_length(key) + names.byte_length(text) for key, text in items.items()) > TOTAL_ANNOTATION_SIZE_LIMIT_B:
+        errs.append(field.too_long(path, TOTAL_ANNOTATION_SIZE_LIMIT_B))
     return errs
 
 

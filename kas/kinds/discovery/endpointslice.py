@@ -224,6 +224,6 @@ def endpoint_slice_row(obj: Obj, now: float) -> list[Any]:
     ports = [_slice_port(p) for p in obj.get("ports") or ()]
     addresses = [a for e in obj.get("endpoints") or () for a in e.get("addresses") or ()]
     return [
-        obj["metadata"].get("name", ""), obj.get("addressType", ""), first_three(ports) or UNSET,
-        first_three(addresses) or UNSET, age(obj, now),
+        obj["metadata"].get("name", ""), obj.get("addressType", ""), first_three(ports) if ports else UNSET,
+        first_three(addresses) if addresses else UNSET, age(obj, now),
     ]  # fmt: skip

@@ -188,8 +188,9 @@ def _url_path(url: str) -> str:
 def flow_schema_row(obj: Obj, now: float) -> list[Any]:
     """The cells of a Table row: name, priority level, precedence, distinguisher, age, whether the level is missing."""
     spec, conditions = part(obj, "spec"), part(obj, "status").get("conditions") or ()
+    method = spec.get("distinguisherMethod")
     return [
         obj["metadata"].get("name", ""), part(spec, "priorityLevelConfiguration").get("name", ""),
-        spec.get("matchingPrecedence", 0), part(spec, "distinguisherMethod").get("type", NONE), age(obj, now),
+        spec.get("matchingPrecedence", 0), NONE if method is None else method.get("type", ""), age(obj, now),
         next((c.get("status", "") for c in conditions if c.get("type") == "Dangling"), "?"),
     ]  # fmt: skip

@@ -94,10 +94,12 @@ def _identifier(text: str, path: str) -> list[FieldError]:
 
 
 def device_qualified_name(name: str, path: str) -> list[FieldError]:
-    """``[domain/]identifier``, the name of an attribute or capacity."""
+    """``[domain/]identifier``, the name of an attribute or capacity. Upstream finds nothing wrong with more than one slash."""
     domain, slash, rest = name.partition("/")
     if not slash:
         return _identifier(name, path)
+    if "/" in rest:
+        return []
     errs = csi_driver_name(domain, path) if domain else [field.invalid(path, "", "the domain must not be empty")]
     return errs + (_identifier(rest, path) if rest else [field.invalid(path, "", "the name must not be empty")])
 

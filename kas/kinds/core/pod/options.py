@@ -5,6 +5,7 @@ Nearly every stored object is right, so each leniency is worked out only when a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from kas.meta.field import FieldError
 from kas.meta.labelselectors import label_selector
 
 Spec = Mapping[str, Any]
+_DELETION_COST = re.compile("0|-[0-9]+|[1-9][0-9]*")
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -26,10 +28,8 @@ def deletion_cost(annotations: Mapping[str, str], path: str) -> list[FieldError]
     text = annotations.get(DELETION_COST)
     if text is None:
         return []
-    digits = text[1:] if text[:1] in "+-" else text
-    # Neither a leading plus nor leading zeros: the value round-trips as text.
-    plain = digits.isascii() and digits.isdigit() and text[:1] != "+" and (digits == "0" or digits[0] != "0") and text != "-0"
-    if plain and len(digits) <= 10 and -(1 << 31) <= int(text) < 1 << 31:
+    # The first character alone decides against a plus and leading zeros: zeros behind a minus are upstream's to allow.
+    if _DELETION_COST.fullmatch(text) and len(text.lstrip("-0")) <= 10 and -(1 << 31) <= int(text) < 1 << 31:
         return []
     return [field.invalid(f"{path}[{DELETION_COST}]", text, "must be a 32bit integer")]
 
@@ -43,10 +43,10 @@ class Options:
     ) -> None:
         self.is_pod, self._old, self._meta, self._selector_values = is_pod, old or {}, meta or {}, selector_values
 
-    @cached_property
+    @property
     def deletion_cost(self) -> bool:
         """A pod deletion cost that is no 32-bit integer."""
-        return bool(deletion_cost(self._meta.get("annotations") or {}, ""))
+        return not features.DEFAULT.enabled("PodDeletionCost") or bool(deletion_cost(self._meta.get("annotations") or {}, ""))
 
     @cached_property
     def affinity_values(self) -> bool:
@@ -73,6 +73,11 @@ class Options:
             for expression in term.get("matchExpressions") or ()
             for value in expression.get("values") or ()
         )
+
+    @property
+    def comparing_tolerations(self) -> bool:
+        """Tolerations that compare numbers."""
+        return scheduling.compares(self._old)
 
     @cached_property
     def spread_selector(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kas.config import features
 from kas.meta import cached, field, names
 from kas.meta.checks import unsupported
 from kas.meta.field import FieldError
@@ -17,6 +19,8 @@ Term = Mapping[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 WEIGHT = "must be in the range 1-100"
+COMPARISONS = ("Lt", "Gt")
+_DECIMAL = re.compile("0|-?[1-9][0-9]*")
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -182,8 +186,24 @@ def taint_effect(effect: str, allow_empty: bool, path: str) -> list[FieldError]:
     return [unsupported(path, effect, TAINT_EFFECTS)]
 
 
-def tolerations(items: list[dict[str, Any]], path: str) -> list[FieldError]:
-    """``ValidateTolerations``: key, operator and value go together, and only NoExecute has a time to tolerate."""
+def compares(spec: Mapping[str, Any]) -> bool:
+    """Whether the gate TaintTolerationComparisonOperators is on, or ``spec`` has used what it allows."""
+    if features.DEFAULT.enabled("TaintTolerationComparisonOperators"):
+        return True
+    return any(item.get("operator") in COMPARISONS for item in spec.get("tolerations") or ())
+
+
+def _comparison(operator: str, value: str, allowed: bool, path: str) -> list[FieldError]:
+    if not allowed:
+        # They are known all the same.
+        return [unsupported(f"{path}.operator", operator, ("Equal", "Exists", *COMPARISONS))]
+    message = names.EMPTY_ERROR if not value else "" if _DECIMAL.fullmatch(value) else "must be a valid decimal integer in canonical form"
+    return [field.invalid(f"{path}.value", value, message)] if message else []
+
+
+def tolerations(items: list[dict[str, Any]], path: str, comparing: bool | None = None) -> list[FieldError]:
+    """``ValidateTolerations``: key, operator and value go together, and only NoExecute has a time to tolerate. ``comparing``: whether
+    numbers may be compared; None asks the gate."""
     errs: list[FieldError] = []
     for i, item in enumerate(items):
         at = f"{path}[{i}]"
@@ -204,10 +224,10 @@ def tolerations(items: list[dict[str, Any]], path: str) -> list[FieldError]:
         elif operator == "Exists":
             if value:
                 errs.append(field.invalid(f"{at}.operator", value, "value must be empty when `operator` is 'Exists'"))
+        elif operator in COMPARISONS:
+            errs += _comparison(operator, value, compares({}) if comparing is None else comparing, at)
         else:
-            # The two that compare are known, though the gate TaintTolerationComparisonOperators is off.
-            known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
-            errs.append(unsupported(f"{at}.operator", operator, known))
+            errs.append(unsupported(f"{at}.operator", operator, ("Equal", "Exists")))
         if effect:
             errs += taint_effect(effect, True, f"{at}.effect")
     return errs

@@ -16,7 +16,7 @@ from kas.kinds.core.pod.containers import PodFacts, ephemeral_containers, init_c
 from kas.kinds.core.pod.options import DEFAULT, Options, deletion_cost
 from kas.kinds.core.pod.volumes import volumes
 from kas.kinds.core.resources import amount, container_requirements, is_hugepages, pod_requirements
-from kas.meta import field, names
+from kas.meta import field, gojson, names
 from kas.meta import objectmeta as metadata
 from kas.meta.checks import legacy_ip, unsupported
 from kas.meta.field import FieldError
@@ -28,6 +28,10 @@ MAX_INT32 = 2147483647
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 MIRROR = "kubernetes.io/config.mirror"
+TOLERATIONS = "scheduler.alpha.kubernetes.io/tolerations"
+_TOLERATION = {
+    "Key": "string", "Operator": "core.TolerationOperator", "Value": "string", "Effect": "core.TaintEffect", "TolerationSeconds": "int64"
+}
 
 
 _NO_CLAIMS: frozenset[str] = frozenset()
@@ -36,9 +40,18 @@ _NO_CLAIMS: frozenset[str] = frozenset()
 # -- annotations -------------------------------------------------------------------------------------------------------
 
 
+def _annotated_tolerations(text: str, path: str, comparing: bool) -> list[FieldError]:
+    """What an annotation that nothing reads any more must still hold: JSON of tolerations."""
+    try:
+        items = gojson.structs(text, "core.Toleration", _TOLERATION)
+    except gojson.JSONError as err:
+        return [field.invalid(path, TOLERATIONS, str(err))]
+    return scheduling.tolerations(items, f"{path}.{TOLERATIONS}", comparing)
+
+
 def specific_annotations(annotations: Mapping[str, str] | None, spec: Spec, path: str, options: Options) -> list[FieldError]:
-    """``ValidatePodSpecificAnnotations``: mirror pods have a node, the deletion cost is a 32-bit integer unless the stored one is not,
-    and legacy profiles are known; ``path`` is that of the annotations.
+    """``ValidatePodSpecificAnnotations``: mirror pods have a node, tolerations of the alpha are as those of the spec, the deletion cost
+    is a 32-bit integer unless the stored one is not, and legacy profiles are known; ``path`` is that of the annotations.
     """
     if not annotations:
         return []
@@ -46,6 +59,8 @@ def specific_annotations(annotations: Mapping[str, str] | None, spec: Spec, path
     if MIRROR in annotations and not spec.get("nodeName"):
         message = "must set spec.nodeName if mirror pod annotation is set"
         errs.append(field.invalid(f"{path}[{MIRROR}]", annotations[MIRROR], message))
+    if annotations.get(TOLERATIONS):
+        errs += _annotated_tolerations(annotations[TOLERATIONS], path, scheduling.compares(spec))
     found = deletion_cost(annotations, path)
     if found and not options.deletion_cost:
         errs += found
@@ -315,7 +330,7 @@ def _names_and_limits(pod: Spec, path: str, options: Options) -> list[FieldError
         if get(key):
             errs += [field.invalid(f"{path}.{key}", pod[key], m) for m in names.is_dns1123_label(pod[key])]
     if get("tolerations"):
-        errs += scheduling.tolerations(pod["tolerations"], f"{path}.tolerations")
+        errs += scheduling.tolerations(pod["tolerations"], f"{path}.tolerations", options.comparing_tolerations)
     if get("hostAliases"):
         errs += _host_aliases(pod["hostAliases"], f"{path}.hostAliases")
     if get("priorityClassName"):

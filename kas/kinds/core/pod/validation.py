@@ -105,12 +105,12 @@ def _tolerated(item: dict) -> tuple[Any, ...]:
     return tuple(item.get(name) or "" for name in ("key", "operator", "value", "effect"))
 
 
-def _added_tolerations(new: list[dict], old: list[dict], path: str) -> list[FieldError]:
+def _added_tolerations(new: list[dict], old: list[dict], path: str, options: Options) -> list[FieldError]:
     left = {_tolerated(item) for item in new}
     for item in old:
         if _tolerated(item) not in left:
             return [field.forbidden(path, "existing toleration can not be modified except its tolerationSeconds")]
-    return tolerations(new, path)
+    return tolerations(new, path, options.comparing_tolerations)
 
 
 def _deleted_gates(new: list[dict], old: list[dict], path: str) -> list[FieldError]:
@@ -191,7 +191,7 @@ def update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
             return errs
     elif old_deadline is not None:
         errs.append(field.invalid(at, None, "must not update from a positive integer to nil value"))
-    errs += _added_tolerations(new_spec.get("tolerations") or [], old_spec.get("tolerations") or [], "spec.tolerations")
+    errs += _added_tolerations(new_spec.get("tolerations") or [], old_spec.get("tolerations") or [], "spec.tolerations", options)
     errs += _deleted_gates(new_spec.get("schedulingGates") or [], old_spec.get("schedulingGates") or [], "spec.schedulingGates")
     if semantic_equal(new_spec, old_spec, BUILTIN.type("core.v1.PodSpec")):
         return errs

@@ -11,7 +11,7 @@ from kas.kinds.core.pod.fieldrefs import VOLUME_FIELDS, object_field, resource_f
 from kas.kinds.core.pod.options import Options
 from kas.kinds.core.pod.volumesources import ISCSI_NAME_LENGTH, MORE_THAN_ONE, Source, local_descending_path, local_non_reserved_path, need
 from kas.kinds.core.resources import amount
-from kas.kinds.core.signers import bundle_name, signer_name
+from kas.kinds.core.signers import bundle_name, signer_name, user_annotations
 from kas.meta import cached, field, names
 from kas.meta.checks import csi_driver_name, unsupported
 from kas.meta.field import FieldError
@@ -183,7 +183,7 @@ def _pod_certificate(source: Source, path: str, take: Callable[[str, str], None]
             take(target, target)
     if not given:
         errs.append(field.required(path, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
-    return errs
+    return errs + user_annotations(source.get("userAnnotations"), f"{path}.userAnnotations")
 
 
 def _csi(source: Source, path: str) -> list[FieldError]:

@@ -16,10 +16,10 @@ def _external_ip(obj: Obj) -> str:
     external = list(spec.get("externalIPs") or ())
     match spec.get("type"):
         case "ClusterIP" | "NodePort":
-            return ",".join(external) or NONE
+            return ",".join(external) if external else NONE
         case "LoadBalancer":
             balanced = load_balancer(part(obj, "status"))
-            return ",".join(([balanced] if balanced else []) + external) or "<pending>"
+            return ",".join(([balanced] if balanced else []) + external) if balanced or external else "<pending>"
         case "ExternalName":
             return spec.get("externalName", "")
     return "<unknown>"
