@@ -8,14 +8,17 @@ connection until somebody wants it, and what nobody wanted is taken from it once
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from kas._fastpath import request_of
+from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.edge.front.introduction import Introductions
-from kas.meta.errors import ApiError
+from kas.endpoints import respond
+from kas.meta.errors import ApiError, bad_request
 from kas.request.http import Handler, Request, Response, Result, Stream
 from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
 
@@ -23,6 +26,12 @@ log = logging.getLogger("kas.edge")
 
 # Their bodies mean nothing here and are never read.
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+# A line that a WebSocket is to get as one message; what is longer, and no event of a watch is, comes in parts.
+LINE_BYTES = 8 << 20
+
+
+class _EnoughError(Exception):
+    """Nothing more of a stream is wanted."""
 
 
 class App:
@@ -58,7 +67,7 @@ class App:
             source = inlet(req, receive, self._bounds)
             req.incoming = None if source.ended else source
         resp = self.handler(req)
-        if not isinstance(resp, Response) or resp.stream is not None:
+        if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES:
             return self._later(req, resp, source or Inlet(receive), send)
         await _whole(req, resp, send)
         return None if source is None or source.ended or req.has_header(b"expect") else source.drain()
@@ -83,6 +92,7 @@ class App:
                 task.uncancel()
                 source.close()
                 return
+        resp = bounded(req, resp, self._bounds.answers)
         try:
             if resp.stream is None:
                 await _whole(req, resp, send)
@@ -120,30 +130,44 @@ class App:
             await _converse(resp, receive, send)
         else:
             try:
-                await _unconverted(resp, receive, send)
+                await _unconverted(req, resp, receive, send)
             finally:
                 if resp.finish is not None:
                     resp.finish()
 
 
-async def _unconverted(resp: Response, receive, send) -> None:
-    """The answer to a handshake that is none to a handshake."""
+async def _unconverted(req: Request, resp: Response, receive, send) -> None:
+    """The answer to a handshake that is none to a handshake; 400 for one that is large, as lists may be."""
     headers = [h for h in resp.headers if h[0] != b"content-length"]
     body = resp.body
     if resp.stream is not None:
-        if resp.status == 200 and len(headers) == len(resp.headers):  # it goes on and on
+        if resp.status == 200 and len(headers) == len(resp.headers) and req.info.verb != "list":  # it goes on and on
             await _converse(Upgrade("", _lines(resp.stream), lambda: None), receive, send)
             return
-        pieces: list[bytes] = []
-
-        async def keep(piece: bytes) -> None:
-            pieces.append(piece)
-
-        await resp.stream(keep)
-        body = b"".join(pieces)
+        body = await _collected(resp.stream)
+    if len(body) > UNCONVERTED_BYTES:
+        refused = respond.status(req, bad_request(f"what is answered to a handshake has {UNCONVERTED_BYTES} bytes at most"))
+        resp.status, headers, body = refused.status, refused.headers, refused.body
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "websocket.http.response.start", "status": resp.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
+
+
+async def _collected(stream: Stream) -> bytes:
+    """A stream's bytes, no more of them than show that they are too many."""
+    pieces: list[bytes] = []
+    size = 0
+
+    async def keep(piece: bytes) -> None:
+        nonlocal size
+        pieces.append(piece)
+        size += len(piece)
+        if size > UNCONVERTED_BYTES:
+            raise _EnoughError
+
+    with contextlib.suppress(_EnoughError):
+        await stream(keep)
+    return b"".join(pieces)
 
 
 def _introduce(req: Request, introductions: Introductions) -> None:
@@ -254,6 +278,9 @@ def _lines(stream: Stream) -> Conversation:
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 await socket.send(line.decode("utf-8", "replace") + "\n")
+            if len(rest) > LINE_BYTES:
+                await socket.send(rest.decode("utf-8", "replace"))
+                rest = b""
 
         async def until_closed() -> None:
             while await socket.receive() is not None:

@@ -27,10 +27,10 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Bounds:
-    """What the bodies of one worker share."""
+    """What the bodies of one worker share, and its answers that are whole."""
 
     def __init__(self) -> None:
-        self.budget, self.pace = Budget(), Pace()
+        self.budget, self.pace, self.answers = Budget(), Pace(), Budget()
 
 
 class Inlet:
