@@ -38,7 +38,7 @@ class Budget:
         name = user.name if user is not None else ""
         held = self.by_user.get(name, 0)
         own = held + size
-        beyond = own > self._user_bytes and (held or not first) or self.held + size > self._worker_bytes and (self.held or not first)
+        beyond = (own > self._user_bytes and (held or not first)) or (self.held + size > self._worker_bytes and (self.held or not first))
         if beyond and (user is None or MASTERS not in user.groups):
             raise too_many_requests("Too many requests, please try again later.", RETRY_AFTER_S)
         self.by_user[name] = own
