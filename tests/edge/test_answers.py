@@ -135,3 +135,20 @@ def test_a_handshake_is_not_answered_with_a_list_that_is_large(streamed: bool):
     resp = Response(200, [], stream=stream) if streamed else answered(b"x" * (UNCONVERTED_BYTES + 1))
     (head, body), _ = exchange(scope("websocket"), resp)
     assert head["status"] == 400 and b"BadRequest" in body["body"] and len(asked) in (0, 3)
+
+
+def test_a_websocket_has_spoken_whose_port_the_http_server_tells_as_text():
+    """Taken for a silent connection it was cut 40 s after its handshake, unless its client sent something."""
+    spoke: list[int] = []
+
+    async def run() -> None:
+        async def send(_: dict[str, Any]) -> None:
+            pass
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "websocket.connect"}
+
+        await App(lambda req: Response(404, []), spoke=spoke.append)({**scope("websocket"), "client": ("127.0.0.1", "4711")}, receive, send)
+
+    asyncio.run(run())
+    assert spoke == [4711]

@@ -74,3 +74,10 @@ def _(a: Attacker) -> None:
     a.raw(20, a.head("CONNECT", "127.0.0.1:22"), bytes(100_000), listen=0.1)
     tunnels = (frame(HEADERS, END_HEADERS, 1 + 2 * i, b"\x02\x07CONNECT\x01\x01x") for i in range(200))
     a.frames(tunnels)
+
+
+@row("WebSockets: ten messages of 20 MB in pieces that do not end", 201)
+def _(a: Attacker) -> None:
+    let_mallory_watch(a)
+    watch = f"GET {a.maps}?watch=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer m-token\r\n" + "\r\n".join((*UPGRADE, "", ""))
+    a.raw(10, watch.encode(), message(TEXT & 0x0F, 0), message(CONTINUED, MIB) * 20, listen=0.5)
