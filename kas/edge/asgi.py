@@ -256,7 +256,7 @@ class _Socket:
 
     def say(self, message: dict[str, Any]) -> Awaitable[None]:
         """A message of ASGI."""
-        return self._send(message)  # type: ignore[no-any-return]
+        return self._send(message)
 
 
 async def _converse(upgrade: Upgrade, socket: _Socket) -> None:

@@ -256,7 +256,7 @@ class VirtualResources:
         """ListMeta and the objects of a page, which are as they are now: a storage knows no others. So the tokens are those with which
         upstream goes on after a list has expired."""
         by_key = {_key(served, obj): obj for obj in listed.items if selects(o, obj)}
-        keys, limit, meta = sorted(key for key in by_key if key >= start), limit_of(o), {"resourceVersion": listed.resource_version}
+        keys, limit, meta = sorted(key for key in by_key if key >= start), limit_of(o), Obj(resourceVersion=listed.resource_version)
         if 0 < limit < len(keys):
             meta["continue"] = continuetoken.encode(keys[limit - 1] + "\0", served.registry.prefix(namespace), -1)
             if o.label_selector is None and o.field_selector is None:
