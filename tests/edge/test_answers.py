@@ -14,6 +14,7 @@ from kas.edge.answers import LARGE_BYTES, PIECE_BYTES, UNCONVERTED_BYTES, bounde
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
 from kas.edge.budget import Budget
+from kas.endpoints.listpages import LEAST_BYTES, PAGE_BYTES, Underway
 from kas.meta.errors import ApiError
 from kas.request.http import Request, Response
 
@@ -152,3 +153,13 @@ def test_a_websocket_has_spoken_whose_port_the_http_server_tells_as_text():
 
     asyncio.run(run())
     assert spoke == [4711]
+
+
+def test_pieces_of_lists_get_smaller_the_more_are_under_way():
+    """The HTTP server keeps some pieces of each answer that nobody takes, whatever their size."""
+    underway = Underway()
+    few = underway.write_bytes
+    underway.answers = 60
+    assert few >= PAGE_BYTES and LEAST_BYTES <= underway.write_bytes <= PAGE_BYTES // 4
+    underway.answers = 10_000
+    assert underway.write_bytes == LEAST_BYTES
