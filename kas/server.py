@@ -5,11 +5,12 @@ What happens to them from the start to the end of the process is in ``worker.py`
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,7 @@ from kas.observe import caches
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
+from kas.observe.process import Trimmer
 from kas.observe.processmetrics import ProcessMetrics
 from kas.observe.tracing import Tracer
 from kas.registry import bootstrap
@@ -157,7 +159,7 @@ class Server:
             loops |= ELECTION_LOOPS
         steps = (*STEPS, *map(hook_name, extensions.post_start))
         self.hooks, self.heartbeat = Hooks(steps, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
-        self.waiting, self.deadlines = WaitGroup(), Deadlines()
+        self.waiting, self.deadlines, self._trimmer = WaitGroup(), Deadlines(), Trimmer()
         kinds.install()
         self.scheme = Scheme()
         self.enabled = enabled_versions(self.scheme, {**chosen(self.scheme, extensions.kinds), **raw.runtime_config})
@@ -587,7 +589,7 @@ class Server:
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
-            ("credentials that were good", CLEAN_EVERY_S, caches.sweep),
+            ("credentials that were good", CLEAN_EVERY_S, caches.sweep), ("freed memory", CLEAN_EVERY_S, self._give_back),
             *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
         if self.keys.external is not None:
@@ -604,6 +606,9 @@ class Server:
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)
+
+    def _give_back(self) -> Awaitable[None] | None:
+        return asyncio.to_thread(self._trimmer.trim) if self._trimmer.due() else None
 
     # --- bootstrap
 

@@ -25,6 +25,7 @@ from kas.admission import order
 from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Runner
+from kas.edge import gathered
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
 from kas.edge.descriptors import Gate, sent, wait_for_words
@@ -125,7 +126,8 @@ async def _serve(
     server.load_credentials()
     step("credentials loaded")
     silent = Silent(frozenset(p for p in (options.secure_port, options.insecure_port, options.read_only_port) if p))
-    listeners = _listeners(server, sockets, silent, rendezvous)
+    bounds = Bounds()
+    listeners = _listeners(server, sockets, silent, rendezvous, bounds)
     server.started = True
     held = [socket.socket(fileno=os.dup(fd)) for fd in sockets.values()]
     gate = Gate(held, spare_descriptors(), lambda: _give_up(server))
@@ -136,7 +138,10 @@ async def _serve(
     for bound in held:
         wait_for_words(bound)
     LoopTime(server.metrics, _whose, gate.glance).start()
-    runner = server.runner([("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look))])
+    runner = server.runner([
+        ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look)),
+        ("WebSockets", gathered.LOOK_EVERY_S, lambda: asyncio.to_thread(bounds.gathered.look) if bounds.gathered.open else None),
+    ])
     runner.start()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
     # after every 700 of them finds nothing and costs up to a third of a pod's create.
@@ -208,10 +213,12 @@ def _whose(frame: FrameType) -> str:
     return f"verb={verb} path={req.path} userAgent={req.header(b'user-agent')} user={user} audit-ID={req.audit_id}"
 
 
-def _listeners(server: Server, sockets: dict[str, int], silent: Silent, rendezvous: Rendezvous | None) -> list[Listener]:
+def _listeners(
+    server: Server, sockets: dict[str, int], silent: Silent, rendezvous: Rendezvous | None, bounds: Bounds
+) -> list[Listener]:
     o, raw = server.options, server.options.raw
     http = HTTP("1" if raw.disable_http2_serving else "auto", raw.http2_max_streams_per_connection)
-    connections, bounds = spare_descriptors() // (len(sockets) + (rendezvous is not None)), Bounds()
+    connections = spare_descriptors() // (len(sockets) + (rendezvous is not None))
     out = []
     gate = server.flow_control.gate if server.flow_control is not None else None
     turns = Turns(lambda: gate.queued_reads or gate.queued_writes) if gate is not None else None

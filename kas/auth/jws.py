@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
+from kas.auth import publickeys
+
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 EC = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}  # by the curve
 ALL = frozenset((*RSA, *(name for names in EC.values() for name in names)))
@@ -31,10 +33,13 @@ class Key(NamedTuple):
 
 
 def key(public: Any, id: str) -> Key:
-    """Raises ValueError for a key of another kind than RSA, or EC on P-256, P-384 or P-521."""
+    """Raises ValueError for a key of another kind than RSA, or EC on P-256, P-384 or P-521, and for one that costs too much to verify
+    with."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     if isinstance(public, rsa.RSAPublicKey):
+        if not publickeys.usable(public):
+            raise ValueError(f"an RSA key of more than {publickeys.MAX_RSA_BITS} bits, or with an exponent above 2^31")
         return Key(id, RSA, public)
     if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in EC:
         return Key(id, EC[public.curve.name], public)

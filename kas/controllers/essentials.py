@@ -13,6 +13,7 @@ import logging
 from typing import Any
 
 from kas.controllers.client import Client
+from kas.meta.aside import POOL
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
 from kas.store import Conflict
@@ -43,7 +44,8 @@ class Essentials:
         while True:
             await self._look_at_range()
             await asyncio.sleep(EVERY_S)
-            for operations in self._bootstrapper.missing(KEPT):
+            # All that flow control has is looked at, and somebody may have made thousands of that.
+            for operations in await POOL.run(self._bootstrapper.missing, KEPT):
                 try:
                     await self.client.store.commit_many(operations)
                 except Conflict as e:

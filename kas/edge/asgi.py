@@ -8,14 +8,18 @@ connection until somebody wants it, and what nobody wanted is taken from it once
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from kas._fastpath import request_of
+from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.edge.front.introduction import Introductions
-from kas.meta.errors import ApiError
+from kas.edge.gathered import Messages
+from kas.endpoints import respond
+from kas.meta.errors import ApiError, bad_request
 from kas.request.http import Handler, Request, Response, Result, Stream
 from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
 
@@ -23,6 +27,12 @@ log = logging.getLogger("kas.edge")
 
 # Their bodies mean nothing here and are never read.
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+# A line that a WebSocket is to get as one message; what is longer, and no event of a watch is, comes in parts.
+LINE_BYTES = 8 << 20
+
+
+class _EnoughError(Exception):
+    """Nothing more of a stream is wanted."""
 
 
 class App:
@@ -33,7 +43,8 @@ class App:
         self, handler: Handler, read_only: bool = False, introductions: Introductions | None = None,
         spoke: Callable[[int], None] = lambda port: None, bounds: Bounds | None = None,
     ) -> None:  # fmt: skip
-        """``spoke`` is told the client's port of each request; ``bounds`` are those of bodies, the app's own where none are given."""
+        """``spoke`` is told the client's port of each request; ``bounds`` are those of what clients send and are sent, the app's own where
+        none are given."""
         self.handler, self.read_only, self.introductions, self._spoke = handler, read_only, introductions, spoke
         self._departures, self._bounds = Departures(), bounds or Bounds()
 
@@ -58,7 +69,7 @@ class App:
             source = inlet(req, receive, self._bounds)
             req.incoming = None if source.ended else source
         resp = self.handler(req)
-        if not isinstance(resp, Response) or resp.stream is not None:
+        if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES:
             return self._later(req, resp, source or Inlet(receive), send)
         await _whole(req, resp, send)
         return None if source is None or source.ended or req.has_header(b"expect") else source.drain()
@@ -83,6 +94,7 @@ class App:
                 task.uncancel()
                 source.close()
                 return
+        resp = bounded(req, resp, self._bounds.answers)
         try:
             if resp.stream is None:
                 await _whole(req, resp, send)
@@ -107,7 +119,7 @@ class App:
         client = scope["client"]
         if client:
             req.client = client[0]
-            self._spoke(client[1])
+            self._spoke(int(client[1]))  # granian gives a text here
         req.scheme = "https" if scope["scheme"] == "wss" else "http"
         if self.introductions is not None:
             _introduce(req, self.introductions)
@@ -116,34 +128,55 @@ class App:
         resp: Any = self.handler(req)
         if not isinstance(resp, Response):
             resp = await resp
-        if isinstance(resp, Upgrade):
-            await _converse(resp, receive, send)
-        else:
-            try:
-                await _unconverted(resp, receive, send)
-            finally:
-                if resp.finish is not None:
-                    resp.finish()
+        messages = Messages()
+        if client:
+            self._bounds.gathered.open[client[0], int(client[1])] = messages
+        try:
+            if isinstance(resp, Upgrade):
+                await _converse(resp, _Socket(receive, send, messages))
+            else:
+                try:
+                    await _unconverted(req, resp, _Socket(receive, send, messages), send)
+                finally:
+                    if resp.finish is not None:
+                        resp.finish()
+        finally:
+            if client:
+                self._bounds.gathered.open.pop((client[0], int(client[1])), None)
 
 
-async def _unconverted(resp: Response, receive, send) -> None:
-    """The answer to a handshake that is none to a handshake."""
+async def _unconverted(req: Request, resp: Response, socket: _Socket, send) -> None:
+    """The answer to a handshake that is none to a handshake; 400 for one that is large, as lists may be."""
     headers = [h for h in resp.headers if h[0] != b"content-length"]
     body = resp.body
     if resp.stream is not None:
-        if resp.status == 200 and len(headers) == len(resp.headers):  # it goes on and on
-            await _converse(Upgrade("", _lines(resp.stream), lambda: None), receive, send)
+        if resp.status == 200 and len(headers) == len(resp.headers) and req.info.verb != "list":  # it goes on and on
+            await _converse(Upgrade("", _lines(resp.stream), lambda: None), socket)
             return
-        pieces: list[bytes] = []
-
-        async def keep(piece: bytes) -> None:
-            pieces.append(piece)
-
-        await resp.stream(keep)
-        body = b"".join(pieces)
+        body = await _collected(resp.stream)
+    if len(body) > UNCONVERTED_BYTES:
+        refused = respond.status(req, bad_request(f"what is answered to a handshake has {UNCONVERTED_BYTES} bytes at most"))
+        resp.status, headers, body = refused.status, refused.headers, refused.body
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "websocket.http.response.start", "status": resp.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
+
+
+async def _collected(stream: Stream) -> bytes:
+    """A stream's bytes, no more of them than show that they are too many."""
+    pieces: list[bytes] = []
+    size = 0
+
+    async def keep(piece: bytes) -> None:
+        nonlocal size
+        pieces.append(piece)
+        size += len(piece)
+        if size > UNCONVERTED_BYTES:
+            raise _EnoughError
+
+    with contextlib.suppress(_EnoughError):
+        await stream(keep)
+    return b"".join(pieces)
 
 
 def _introduce(req: Request, introductions: Introductions) -> None:
@@ -200,10 +233,10 @@ async def _stream(resp: Response, source: Inlet, send) -> None:
 class _Socket:
     """The client's side of a WebSocket, as ``Upgrade.talk`` sees it."""
 
-    __slots__ = ("_receive", "_send", "closed")
+    __slots__ = ("_messages", "_receive", "_send", "closed")
 
-    def __init__(self, receive, send) -> None:
-        self._receive, self._send, self.closed = receive, send, False
+    def __init__(self, receive, send, messages: Messages) -> None:
+        self._receive, self._send, self._messages, self.closed = receive, send, messages, False
 
     async def receive(self) -> bytes | str | None:
         if self.closed:
@@ -213,22 +246,25 @@ class _Socket:
             self.closed = True
             return None
         data = message.get("bytes")
-        return data if data is not None else message.get("text") or ""
+        if data is None:
+            data = message.get("text") or ""
+        self._messages.add(len(data))
+        return data
 
     async def send(self, message: bytes | str) -> None:
-        if isinstance(message, str):
-            await self._send({"type": "websocket.send", "text": message})
-        else:
-            await self._send({"type": "websocket.send", "bytes": message})
+        await self.say({"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
+
+    def say(self, message: dict[str, Any]) -> Awaitable[None]:
+        """A message of ASGI."""
+        return self._send(message)
 
 
-async def _converse(upgrade: Upgrade, receive, send) -> None:
+async def _converse(upgrade: Upgrade, socket: _Socket) -> None:
     try:
-        await send({"type": "websocket.accept", "subprotocol": upgrade.subprotocol or None, "headers": []})
+        await socket.say({"type": "websocket.accept", "subprotocol": upgrade.subprotocol or None, "headers": []})
     except BaseException:
         upgrade.abandon()
         raise
-    socket = _Socket(receive, send)
     try:
         code = await upgrade.talk(socket)
     except asyncio.CancelledError:
@@ -237,10 +273,10 @@ async def _converse(upgrade: Upgrade, receive, send) -> None:
         return
     except BaseException:
         if not socket.closed:
-            await send({"type": "websocket.close", "code": CLOSE_INTERNAL})
+            await socket.say({"type": "websocket.close", "code": CLOSE_INTERNAL})
         raise
     if not socket.closed:
-        await send({"type": "websocket.close", "code": code})
+        await socket.say({"type": "websocket.close", "code": code})
 
 
 def _lines(stream: Stream) -> Conversation:
@@ -254,6 +290,9 @@ def _lines(stream: Stream) -> Conversation:
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 await socket.send(line.decode("utf-8", "replace") + "\n")
+            if len(rest) > LINE_BYTES:
+                await socket.send(rest.decode("utf-8", "replace"))
+                rest = b""
 
         async def until_closed() -> None:
             while await socket.receive() is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from kas.auth.user import UserInfo
 from kas.edge.budget import FREE_BYTES, Budget, Pace, too_slow
+from kas.edge.gathered import Gathered
 from kas.meta.errors import ApiError, bad_request, request_entity_too_large
 from kas.request.http import MAX_BODY_BYTES, Request
 
@@ -27,10 +28,10 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Bounds:
-    """What the bodies of one worker share."""
+    """What the bodies of one worker share, its answers that are whole, and its WebSockets."""
 
     def __init__(self) -> None:
-        self.budget, self.pace = Budget(), Pace()
+        self.budget, self.pace, self.answers, self.gathered = Budget(), Pace(), Budget(), Gathered()
 
 
 class Inlet:

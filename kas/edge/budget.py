@@ -1,4 +1,4 @@
-"""What bodies may hold of a worker's memory, and how slowly they may come.
+"""What bodies, and answers that are whole, may hold of a worker's memory, and how slowly bodies may come.
 
 Bodies up to ``FREE_BYTES`` are bounded by the number of requests in flight and cost nothing here. Of larger ones every byte that is held,
 from its arrival to the end of its request, counts against the user and against the worker. What nobody reads is never held.
@@ -25,18 +25,21 @@ PATIENCE_S, BYTES_PER_S = 10.0, 16 << 10
 
 
 class Budget:
-    """Bytes held of bodies, over all and by user name. Administrators count and are not refused: they repair an overloaded server."""
+    """Bytes held, over all and by user name. Administrators count and are not refused: they repair an overloaded server."""
 
     def __init__(self, worker_bytes: int = WORKER_BYTES, user_bytes: int = USER_BYTES) -> None:
         self._worker_bytes, self._user_bytes = worker_bytes, user_bytes
         self.held = 0
         self.by_user: dict[str, int] = {}
 
-    def take(self, user: UserInfo | None, size: int) -> None:
-        """``size`` bytes more. Raises 429 beyond a bound, and then takes nothing."""
+    def take(self, user: UserInfo | None, size: int, first: bool = False) -> None:
+        """``size`` bytes more. Raises 429 beyond a bound, and then takes nothing. ``first``: whoever holds nothing may hold anything that
+        the worker has room for, and anything at all when nobody holds something."""
         name = user.name if user is not None else ""
-        own = self.by_user.get(name, 0) + size
-        if (own > self._user_bytes or self.held + size > self._worker_bytes) and (user is None or MASTERS not in user.groups):
+        held = self.by_user.get(name, 0)
+        own = held + size
+        beyond = (own > self._user_bytes and (held or not first)) or (self.held + size > self._worker_bytes and (self.held or not first))
+        if beyond and (user is None or MASTERS not in user.groups):
             raise too_many_requests("Too many requests, please try again later.", RETRY_AFTER_S)
         self.by_user[name] = own
         self.held += size

@@ -37,8 +37,8 @@ from kas.meta.waiting import awaited
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
 from kas.request.http import Response
-from kas.request.negotiation import JSON, PROTOBUF
-from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope, protobuf_list
+from kas.request.negotiation import JSON, PROTOBUF, YAML
+from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope, pretty_json, protobuf_list
 
 PRINTED_ITEMS = 16
 
@@ -313,25 +313,25 @@ async def _collected(q: Listing, first: Any) -> Response:
 def encode(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response:
     """Records in the version of the request as a list in any media type and form."""
     req, served, m = q.req, q.served, q.media
-    if m.plain_json:
+    if m.convert is None and m.accepted == JSON:
         head = served.list_head + orjson.dumps(meta) + b',"items":['
-        return respond.finish(req, 200, JSON, b"".join((head, b",".join([served.item(x) for x in records]), b"]}\n")))
-    if m.convert is None and m.accepted == PROTOBUF and served.list_type is not None:
+        body = b"".join((head, b",".join([served.item(x) for x in records]), b"]}\n"))
+        return respond.finish(req, 200, JSON, pretty_json(body) if m.pretty else body)
+    if m.convert is None and m.accepted == YAML:  # object by object: one call for all would keep the interpreter's lock
+        value = orjson.loads(served.list_head + orjson.dumps(meta) + b"}")
+        return respond.finish(req, 200, YAML, respond.to_yaml({**value, "items": [orjson.loads(served.item(x)) for x in records]}))
+    if m.convert is None:
+        assert served.list_type is not None  # what has no protobuf was refused
         message = encode_protobuf(served.list_type, {"metadata": meta}) + listmessages.messages_of(served, records)
         return respond.finish(req, 200, PROTOBUF, envelope(served.api_version, served.list_kind, message))
-    if m.accepted == PROTOBUF and m.convert is not None and m.convert.kind == respond.PARTIAL_LIST:
+    if m.accepted == PROTOBUF and m.convert.kind == respond.PARTIAL_LIST:
         kind = BUILTIN.known("meta.k8s.io", m.convert.version, respond.PARTIAL_LIST)
         parts = [served.partial_protobuf(rec, rec.revision) for rec in records]
         list_meta = encode_protobuf(_LIST_META, meta)
         return respond.finish(req, 200, PROTOBUF, protobuf_list(list_meta, parts, api_version=kind.api_version, kind=kind.kind))
-    if m.convert is not None and m.convert.kind == respond.TABLE:
+    if m.convert.kind == respond.TABLE:
         return respond.generic(req, m, _table(q, meta, records))
-    objects = [served.object(rec) for rec in records]
-    if m.convert is not None:
-        version = m.convert.version
-        value = {"kind": respond.PARTIAL_LIST, "apiVersion": f"meta.k8s.io/{version}", "metadata": meta,
-                 "items": [respond.partial(x, version) for x in objects]}  # fmt: skip
-        return respond.generic(req, m, value)
-    if not served.type.custom:
-        objects = [{k: v for k, v in x.items() if k not in ("kind", "apiVersion")} for x in objects]
-    return respond.typed(req, m, served.list_type, served.api_version, served.list_kind, {"metadata": meta, "items": objects}, 200)
+    version = m.convert.version
+    value = {"kind": respond.PARTIAL_LIST, "apiVersion": f"meta.k8s.io/{version}", "metadata": meta,
+             "items": [respond.partial(served.object(rec), version) for rec in records]}  # fmt: skip
+    return respond.generic(req, m, value)

@@ -282,7 +282,7 @@ class WatchStream:
             return [self._encoder.frame(ADDED, rec, rec.revision) for rec in sifted if rec is not None]
         shown: Sequence[Shown]
         if self._aside(records):
-            shown = await self._served.converted(records)
+            shown = await self._unless_ended(asyncio.ensure_future(self._served.converted(records)))
             return await POOL.run(self._added, shown)
         found = self._served.convert(records)
         shown = found if isinstance(found, Sequence) else await self._unless_ended(asyncio.ensure_future(found))
@@ -292,9 +292,8 @@ class WatchStream:
         return [self._encoder.frame(ADDED, rec, rec.revision) for rec in shown]
 
     def _aside(self, what: Sequence[Any]) -> bool:
-        """Whether frames of records or events are made beside the loop: large ones in forms that are not just copied. What waits for a
-        webhook is converted on the loop."""
-        return not self._encoder.copies and self._served.streams and large(what)
+        """Whether frames of records or events are made beside the loop: large ones in forms that are not just copied."""
+        return not self._encoder.copies and large(what)
 
     def _send(self, write: Write, piece: bytes) -> Awaitable[None]:
         """Writes it; a large one counts as under way until it is taken."""

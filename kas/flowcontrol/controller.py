@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import hashlib
 import time
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ class FlowControl:
         self._uids: dict[str, str] = {}
         self._objects: dict[str, dict[str, Obj]] = {SCHEMAS: {}, LEVELS: {}}
         self._stale = True
+        self._changed: set[str] = set()  # schemas, while nothing else did
         self.leaving: list[Level] = []  # of configurations that are gone, until they are idle
         self._flows: dict[Any, tuple[object, dict[Any, Flow]]] = {}
         self._room = Budget("flow_control_flows", "which flow requests belong to, by user, verb and resource", FLOWS_BUDGET, LONGEST_FLOW)
@@ -88,7 +90,10 @@ class FlowControl:
             else:
                 known[name] = obj
         self._objects[resource] = known
-        self._stale = True
+        if resource == LEVELS or all_there_are:
+            self._stale = True
+        else:
+            self._changed.update(objects)
         self._forget()
 
     def _forget(self) -> None:
@@ -99,8 +104,12 @@ class FlowControl:
     def configure(self) -> None:
         """Makes what the objects say, when they have changed."""
         if not self._stale:
+            for name in self._changed:  # there may be thousands of others, and one changes
+                self._configure_schema(name)
+            self._changed.clear()
             return
         self._stale = False
+        self._changed.clear()
         objects = _mandatory(PRIORITY_LEVELS) | self._objects[LEVELS]
         specs = {name: obj.get("spec") or {} for name, obj in objects.items()}
         self._uids = {name: obj["metadata"].get("uid") or "" for name, obj in objects.items()}
@@ -117,13 +126,31 @@ class FlowControl:
         known = self._read
         self._read = {name: known[name] if name in known and known[name][0] is obj else (obj, Schema(obj)) for name, obj in flows.items()}
         self._schemas = sorted((s for _, s in self._read.values() if s.level in self.levels), key=lambda s: s.order)
-        pairs = {(s.name, s.level) for s in self._schemas}
-        self.stats = {key: self.stats.get(key) or Stats(*key) for key in sorted(pairs)}
+        pairs = [(s.name, s.level) for s in self._schemas]
+        self.stats = {key: self.stats.get(key) or Stats(*key) for key in pairs}
         for kept in (self.demands, self.targets, self.dropped):
             for name in set(kept) - set(specs):
                 del kept[name]
         if self.first:
             self._borrow()
+
+    def _configure_schema(self, name: str) -> None:
+        """One schema as its object says, while levels and other schemas are as they were."""
+        old = self._read.pop(name, None)
+        key, stats = ("", ""), None
+        if old is not None and old[1].level in self.levels:
+            key = name, old[1].level
+            del self._schemas[bisect_left(self._schemas, old[1].order, key=_order)]
+            stats = self.stats.pop(key)
+        obj = self._objects[SCHEMAS].get(name) or _mandatory(FLOW_SCHEMAS).get(name)
+        if obj is None:
+            return
+        schema = Schema(obj)
+        self._read[name] = obj, schema
+        if schema.level in self.levels:
+            insort(self._schemas, schema, key=_order)
+            new = name, schema.level
+            self.stats[new] = stats if stats is not None and new == key else Stats(*new)
 
     def _configure_level(self, name: str, spec: Obj) -> None:
         level, n = self.levels.get(name), self.nominal[name]
@@ -298,6 +325,10 @@ class _Part:
     def apply(self, events: Sequence[Event]) -> None:
         found = {split_key(self._prefix, e.key)[1]: object_of(e.record) if e.record is not None else None for e in events}
         self._control.changed(self._resource, found, False)
+
+
+def _order(schema: Schema) -> tuple[int, str]:
+    return schema.order
 
 
 def _loop() -> asyncio.AbstractEventLoop | None:

@@ -16,6 +16,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 # and some at once, stay below both: mapped anew they would cost a list a quarter of its time in page faults.
 MMAP_BYTES, TRIM_BYTES = 2 << 20, 8 << 20
 ADOPTED_S = 0.0005  # between two looks at who the parent is
+GROWN_BYTES = 8 << 20
 RESERVE = 64  # descriptors that are never given to clients: files, the store, threads of the listeners
 
 
@@ -73,6 +74,35 @@ def end_with(parent: int, alive: int) -> None:
         os._exit(1)
 
     threading.Thread(target=wait, name="kas-parent", daemon=True).start()
+
+
+class Trimmer:
+    """Gives back what the allocator keeps of freed memory inside of its heaps, whenever the process has grown by ``GROWN_BYTES``. glibc
+    does it by itself only for the end of a heap, so that one small block keeps all that lies before it."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # not in musl
+        self._least = 0 if self._trim is None else _resident_bytes()
+
+    def due(self) -> bool:
+        """Whether ``trim`` may find something."""
+        if self._trim is None:
+            return False
+        now = _resident_bytes()
+        self._least = min(self._least, now)
+        return now >= self._least + GROWN_BYTES
+
+    def trim(self) -> None:
+        """Does it: some milliseconds, without the interpreter's lock."""
+        if self._trim is not None:
+            self._trim(0)
+            self._least = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def bound_heaps() -> None:

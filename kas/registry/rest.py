@@ -52,7 +52,7 @@ class Getter(Protocol):
     """Finds one object."""
 
     def get(self, ctx: Context, name: str) -> Obj | Awaitable[Obj | None] | None:
-        """The object of ``ctx.namespace`` with this name, None when there is none. It is the caller's own."""
+        """The object of ``ctx.namespace`` with this name, None when there is none. It is the caller's own, as those of a list are."""
         ...
 
 
@@ -60,7 +60,8 @@ class Lister(Protocol):
     """Finds all objects."""
 
     def list(self, ctx: Context) -> ObjectList | Awaitable[ObjectList]:
-        """Those of ``ctx.namespace``, of all namespaces when it is "". Selectors are the server's matter."""
+        """Those of ``ctx.namespace``, of all namespaces when it is "". Selectors are the server's matter. The objects are the caller's own,
+        which reads them in another thread: a storage that changes its objects in place gives copies."""
         ...
 
 

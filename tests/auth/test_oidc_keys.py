@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 
 import pytest
@@ -35,6 +36,14 @@ def test_keys_that_can_verify_are_taken():
         {"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}, 5, {},
     ))  # fmt: skip
     assert [(key.id, key.algorithms[0]) for key in found] == [("r", "RS256"), ("e", "ES256")]
+
+
+@pytest.mark.parametrize(("bits", "exponent"), [(3072, 3000), (16_384, 17), (1_000_000, 17)])
+def test_keys_that_are_costly_to_verify_with_are_passed_over(bits, exponent):
+    """256 of 3,072 bits, with exponents as long, took 1.6 s for each token that names none."""
+    numbers = ((1 << bits) - 1, (1 << exponent) - 1)
+    n, e = (base64.urlsafe_b64encode(x.to_bytes((x.bit_length() + 7) // 8, "big")).decode().rstrip("=") for x in numbers)
+    assert [key.id for key in parse(document({"kty": "RSA", "n": n, "e": e, "kid": "bad"}, jwk(rsa_key(), "r")))] == ["r"]
 
 
 @pytest.mark.parametrize("bad", [b"", b"[]", b"{}", b'{"keys": 5}', b"[" * 100_000, json.dumps({"keys": [{}] * (MAX_KEYS + 1)}).encode()])

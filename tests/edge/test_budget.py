@@ -39,6 +39,19 @@ def test_a_user_is_bounded_and_so_are_all_together():
     assert b.held == 0 and not b.by_user
 
 
+def test_who_holds_nothing_may_hold_one_of_any_size_where_there_is_room():
+    b = Budget(worker_bytes=100, user_bytes=60)
+    b.take(ALICE, 90, first=True)
+    with pytest.raises(ApiError):
+        b.take(ALICE, 1, first=True)
+    b.take(BOB, 10, first=True)
+    with pytest.raises(ApiError):
+        b.take(UserInfo("carol"), 1, first=True)
+    b.give_back(ALICE, 90)
+    b.give_back(BOB, 10)
+    b.take(BOB, 1000, first=True)
+
+
 class Pieces:
     """``receive`` of a client that sends ``sizes`` and then nothing more; None ends the body."""
 

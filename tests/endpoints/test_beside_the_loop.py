@@ -12,7 +12,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kas.meta.aside import POOL
+from kas.extensions import Extensions
+from kas.meta.aside import LARGE as LARGE_BYTES
+from kas.meta.aside import POOL, is_large
+from kas.registry.rest import ObjectList, VirtualResource
 from tests.growth.serving import InProcess, Sent
 
 TABLE, METADATA = (f"application/json;as={kind};v=v1;g=meta.k8s.io" for kind in ("Table", "PartialObjectMetadataList"))
@@ -35,9 +38,27 @@ def definition(fields: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+class Kept:
+    """What a program keeps: two objects in one namespace, 2,000 in another; one with as many fields as its name says."""
+
+    def get(self, ctx: Any, name: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "namespace": ctx.namespace}, "spec": {f"f{i}": "x" * 10 for i in range(int(name))}}
+
+    def list(self, ctx: Any) -> ObjectList:
+        count = 2 if ctx.namespace == "default" else 2000
+        return ObjectList([{**self.get(ctx, "3"), "metadata": {"name": f"n{i}", "namespace": ctx.namespace}} for i in range(count)], "5")
+
+    def delete(self, ctx: Any, obj: dict[str, Any]) -> None:
+        pass
+
+
+VIRTUAL = VirtualResource("virtual.example.com", "v1", "kepts", "Kept", Kept())
+KEPT, MANY = (f"/apis/virtual.example.com/v1/namespaces/{ns}/kepts" for ns in ("default", "kube-public"))
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
-    running = InProcess(Path(tmp_path_factory.mktemp("beside")) / "data")
+    running = InProcess(Path(tmp_path_factory.mktemp("beside")) / "data", Extensions(resources=(VIRTUAL,)))
     data = {f"k{i}": "v" * 10 for i in range(4000)}
     for made in (
         Sent("POST", "/api/v1/namespaces", {"metadata": {"name": "kube-public"}}),
@@ -77,6 +98,27 @@ def test_watches(server: InProcess) -> None:
 def test_deletes_of_collections(server: InProcess) -> None:
     assert not handed(server, Sent("DELETE", f"{SMALL}?dryRun=All", accept=YAML))
     assert handed(server, Sent("DELETE", f"{LARGE}?dryRun=All", accept=YAML)) > 1
+
+
+@pytest.mark.parametrize("accept", [JSON, YAML, TABLE, METADATA])
+def test_virtual_resources(server: InProcess, accept: str) -> None:
+    assert not handed(server, Sent("GET", KEPT, accept=accept))
+    assert handed(server, Sent("GET", MANY, accept=accept)) == 2  # selected, and encoded
+    assert handed(server, Sent("GET", f"{MANY}?limit=1", accept=accept)) == 1
+    if accept in (JSON, YAML):
+        assert [handed(server, Sent("GET", f"{KEPT}/{n}", accept=accept)) for n in (3, 20_000)] == [0, 1]
+
+
+def test_virtual_collections_are_answered_as_lists(server: InProcess) -> None:
+    status, body = server.ask(Sent("DELETE", MANY))
+    assert status == 200 and len(body["items"]) == 2000
+    assert handed(server, Sent("DELETE", KEPT)) == 0 < handed(server, Sent("DELETE", MANY))
+
+
+def test_what_is_large_once_written() -> None:
+    assert not is_large({"a": "x" * (LARGE_BYTES - 100), "b": [1, None, True, {}]})
+    for large in ("x" * LARGE_BYTES, {"a": {"b": ["x" * LARGE_BYTES]}}, list(range(LARGE_BYTES)), [{"a": "12"}] * (LARGE_BYTES // 8)):
+        assert is_large(large)
 
 
 def test_long_selectors(server: InProcess) -> None:

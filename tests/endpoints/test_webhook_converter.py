@@ -13,6 +13,7 @@ from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
 from kas.endpoints.custom import webhookconverter
 from kas.endpoints.custom.webhookconverter import WebhookConverter, converters
+from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry as Metrics
 from tests.admission.webhook.hook_server import HookServer, said
@@ -100,6 +101,14 @@ def test_a_batch_is_one_review(hook, versions, used):
 def test_nobody_is_asked_about_what_is_of_the_version(hook):
     objects = [obj("a", V2), obj("b", V2)]
     assert convert(converter(hook), *objects) == objects and not hook.seen
+
+
+def test_what_is_large_is_written_and_read_beside_the_loop(hook):
+    before = POOL.done
+    convert(converter(hook), obj("a"), obj("b"))
+    assert POOL.done == before
+    assert convert(converter(hook), obj("a", text="x" * LARGE))[0]["spec"]["text"] == "x" * LARGE
+    assert POOL.done == before + 3  # written, read, checked
 
 
 def test_a_large_batch_is_several_reviews(hook, monkeypatch):

@@ -9,8 +9,12 @@ import pytest
 from kas._fastpath import parse
 from kas.auth.user import UserInfo
 from kas.flowcontrol.classification import Schema, deal, flow_hash
+from kas.flowcontrol.controller import FlowControl
+from kas.flowcontrol.work import Work
+from kas.observe.metrics import Registry
 from kas.request.http import Request
 from kas.request.requestinfo import Query
+from kas.store.shared import Shared
 
 PODS = "/api/v1/namespaces/a/pods"
 
@@ -98,3 +102,27 @@ def test_a_hand_is_of_different_queues_and_every_queue_is_dealt():
     assert {i for h in hands for i in h} == set(range(64))
     assert deal(7, 1, 1) == (0,) and sorted(deal(12345, 5, 5)) == [0, 1, 2, 3, 4]
     assert flow_hash("s", "u") != flow_hash("s", "v") != flow_hash("t", "v")
+
+
+def test_one_schema_that_changes_leaves_what_reading_all_of_them_would(tmp_path):
+    """Thousands of others are not looked at again."""
+    rng, made = random.Random(7), FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
+    made.configure()
+    stored: dict[str, dict] = {}
+    for _ in range(300):
+        name = rng.choice(["global-default", "exempt", *(f"s{i}" for i in range(12))])
+        if rng.random() < 0.3:
+            stored.pop(name, None)
+        else:
+            stored[name] = schema(name, rng.randrange(1, 4), "", subjects=[])
+            stored[name]["spec"]["priorityLevelConfiguration"]["name"] = rng.choice(["exempt", "catch-all", "none"])
+        made.changed("flowschemas", {name: stored.get(name)}, False)
+        if rng.random() < 0.5:
+            continue  # several at once
+        kept = dict(made.stats)
+        made.configure()
+        found = [(s.name, s.level, s.order) for s in made._schemas], set(made.stats)
+        assert all(made.stats[key] is kept[key] for key in set(kept) & set(made.stats))
+        made.changed("flowschemas", stored, True)
+        made.configure()
+        assert ([(s.name, s.level, s.order) for s in made._schemas], set(made.stats)) == found

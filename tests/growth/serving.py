@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kas.config.options import Options, complete
+from kas.extensions import NONE, Extensions
 from kas.request.http import Request, Response
 from kas.server import Server
 from kas.store import open_store
@@ -44,7 +45,7 @@ class Sent:
 class InProcess:
     """``ask`` answers (status, body); ``cost`` the CPU seconds of a request that was made before it was measured."""
 
-    def __init__(self, directory: Path, **flags: Any) -> None:
+    def __init__(self, directory: Path, extensions: Extensions = NONE, **flags: Any) -> None:
         options = complete(Options({"data-dir": str(directory), "advertise-address": "127.0.0.1", "token-auth-file": "", **flags}))
         options.run_dir = directory / "run"
         options.run_dir.mkdir(parents=True)
@@ -52,13 +53,13 @@ class InProcess:
         self.loop = asyncio.new_event_loop()
         self.shared = Shared.private()
         self.store = open_store(str(directory / "store"), max_size=2 << 30, sync=False, shared=self.shared)
-        self.server = self.loop.run_until_complete(self._start(options))
+        self.server = self.loop.run_until_complete(self._start(options, extensions))
         self.chain = self.server.chain_of("insecure")
         gc.collect()
         gc.freeze()  # so that collecting what requests leave behind is quick
 
-    async def _start(self, options: Any) -> Server:
-        server = Server(options, self.store, self.shared, 0)
+    async def _start(self, options: Any, extensions: Extensions) -> Server:
+        server = Server(options, self.store, self.shared, 0, extensions)
         self.store.start(asyncio.get_running_loop())
         server.bootstrap()
         server.store.hub.catch_up()

@@ -26,6 +26,7 @@ http.client._MAXHEADERS = 1000  # up to 4 KiB of short warnings are more headers
 
 # ``make fuzz`` asks for some hundred thousand.
 EXAMPLES = int(os.environ.get("KAS_FUZZ_EXAMPLES", "60"))
+FLAGS = os.environ.get("KAS_FUZZ_FLAGS", "").split()  # more of the server's
 FUZZ = settings(
     max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES <= 60, suppress_health_check=list(HealthCheck), database=None
 )  # fmt: skip
@@ -125,7 +126,7 @@ class Wire:
 
 @pytest.fixture(scope="module")
 def wire(tmp_path_factory):
-    with KasServer(tmp_path_factory.mktemp("fuzz"), "--unsafe-no-fsync", "--controllers", "none") as server:
+    with KasServer(tmp_path_factory.mktemp("fuzz"), "--unsafe-no-fsync", "--controllers", "none", *FLAGS) as server:
         w = Wire(server)
         w("POST", "/api/v1/namespaces/default/serviceaccounts", b'{"metadata":{"name":"default"}}', Content_Type=JSON)
         w("POST", COLLECTIONS[1], orjson.dumps(POD), Content_Type=JSON)

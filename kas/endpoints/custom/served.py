@@ -11,7 +11,9 @@ from kas.apiextensions import customtypes, traits
 from kas.apiextensions.definition import DefinedVersion, Definition
 from kas.endpoints.custom.merging import MergeSchemas
 from kas.endpoints.served import CONVERTED_AT_ONCE, Served
+from kas.meta.aside import LARGE, POOL, is_large, step
 from kas.meta.stored import object_of
+from kas.meta.waiting import awaited
 from kas.patch.fieldmanager.schema import Schema
 from kas.registry.generic import Registry
 from kas.registry.strategy import Obj
@@ -105,8 +107,20 @@ class CustomServed(Served):
         this version stays as it is."""
         if self.native or not records:
             return records
-        since, self.state.asked = self.state.definition.since, True
-        out, places, objects = list(records), [], []
+        self.state.asked = True
+        if not self.converter.total and sum(len(rec.json) for rec in records) >= LARGE:
+            return self._read_aside(records, revisions)
+        places, objects = self._read(records, revisions)
+        if not places:
+            return records
+        found = self._here(objects)
+        if isinstance(found, list):
+            return _filled(self.type, records, places, found, revisions)
+        return self._later(found, records, places, revisions)
+
+    def _read(self, records: Sequence[Shown], revisions: Sequence[int] | None) -> tuple[list[int], list[Obj]]:
+        """Which of the records are not yet as this version shows them, and their objects as today's definition has them."""
+        since, places, objects = self.state.definition.since, list[int](), list[Obj]()
         for i, rec in enumerate(records):
             if self.stores and isinstance(rec, Record) and rec.revision > since:
                 continue
@@ -115,18 +129,19 @@ class CustomServed(Served):
                 obj["metadata"]["resourceVersion"] = str(revisions[i])
             places.append(i)
             objects.append(obj)
+        return places, objects
+
+    async def _read_aside(self, records: Sequence[Shown], revisions: Sequence[int] | None) -> Sequence[Shown]:
+        """``convert`` of what is large where the converter may wait."""
+        places, objects = await POOL.run(self._read, records, revisions)
         if not places:
             return records
-        revisions = [rec.revision for rec in records] if revisions is None else revisions
-        found = self._here(objects)
-        if isinstance(found, list):
-            return _filled(self.type, out, places, found, revisions)
-        return self._later(found, out, places, revisions)
+        return _filled(self.type, records, places, await awaited(self._here(objects)), revisions)
 
     async def _later(
-        self, pending: Awaitable[list[Obj]], out: list[Shown], places: Sequence[int], revisions: Sequence[int]
+        self, pending: Awaitable[list[Obj]], records: Sequence[Shown], places: Sequence[int], revisions: Sequence[int] | None
     ) -> Sequence[Shown]:
-        return _filled(self.type, out, places, await pending, revisions)
+        return _filled(self.type, records, places, await pending, revisions)
 
     def _here(self, objects: list[Obj]) -> list[Obj] | Awaitable[list[Obj]]:
         """Objects of any versions in this one."""
@@ -152,8 +167,9 @@ class CustomServed(Served):
             customtypes.decode(self.type, obj)
             return obj
         found = self.converter.convert([obj], self.stored)
-        stored = _pruned(self.registry.type, found if isinstance(found, list) else await found)[0]
-        customtypes.default(self.registry.type, stored)
+        type_ = self.registry.type
+        stored = (_pruned(type_, found) if isinstance(found, list) else await _pruned_later(type_, found))[0]
+        customtypes.default(type_, stored)
         return stored
 
     # --- what kinds have
@@ -163,9 +179,13 @@ class CustomServed(Served):
         return self.state.merging.of(self.version)
 
 
-def _filled(type_: TypeDesc, out: list[Shown], places: Sequence[int], objects: list[Obj], revisions: Sequence[int]) -> list[Shown]:
+def _filled(
+    type_: TypeDesc, records: Sequence[Shown], places: Sequence[int], objects: list[Obj], revisions: Sequence[int] | None
+) -> list[Shown]:
+    """The records with the objects at their places, under these revisions or their own."""
+    out = list(records)
     for i, obj in zip(places, objects, strict=True):
-        out[i] = Decoded(type_, obj, revisions[i])
+        out[i] = Decoded(type_, obj, records[i].revision if revisions is None else revisions[i])
     return out
 
 
@@ -180,7 +200,8 @@ def _pruned(type_: TypeDesc, objects: list[Obj]) -> list[Obj]:
 
 
 async def _pruned_later(type_: TypeDesc, pending: Awaitable[list[Obj]]) -> list[Obj]:
-    return _pruned(type_, await pending)
+    found = await pending
+    return await step(is_large(found), _pruned, type_, found)
 
 
 def copied(obj: Any) -> Any:

@@ -29,7 +29,8 @@ from kas.endpoints.rest import Rest, method_not_allowed
 from kas.endpoints.selection import with_served_fields
 from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 from kas.meta import errors
-from kas.meta.waiting import awaited
+from kas.meta.aside import is_large, step
+from kas.meta.waiting import Stint, awaited
 from kas.registry import pipeline
 from kas.registry import rest as storages
 from kas.registry.generic import Registry
@@ -223,7 +224,8 @@ class VirtualResources:
 
     async def _get(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         respond.media(req)
-        return respond.obj(req, served, await self._found(req, served, namespace, name))
+        found = await self._found(req, served, namespace, name)
+        return await step(is_large(found.object), respond.obj, req, served, found)
 
     async def _found(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Decoded:
         found = await load(served, self._context(req, namespace), name)
@@ -234,15 +236,27 @@ class VirtualResources:
     async def _list(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
         meta, found = await self._listed(req, served, namespace, o)
-        return listing.encode(Listing(req, served, m, "", None, "", 0, 0), meta, found)
+        return await self._answered(req, served, m, meta, found)
+
+    @staticmethod
+    async def _answered(req: Request, served: VirtualServed, m: respond.Media, meta: Obj, found: list[Decoded]) -> Response:
+        """What is large is encoded beside the loop."""
+        large = is_large([rec.object for rec in found])
+        return await step(large, listing.encode, Listing(req, served, m, "", None, "", 0, 0), meta, found)
 
     async def _listed(self, req: Request, served: VirtualServed, namespace: str, o: ListOptions) -> tuple[Obj, list[Decoded]]:
-        """ListMeta and the objects of a page, which are as they are now: a storage knows no others. So the tokens are those with which
-        upstream goes on after a list has expired."""
+        """``_page`` of what the storage has."""
         _, start, _ = position(served, namespace, o)
         listed = await awaited(served.resource_of.storage.list(self._context(req, namespace)))
+        items = tuple(listed.items)
+        return await step(is_large(items), self._page, served, namespace, o, start, listed._replace(items=items))
+
+    @staticmethod
+    def _page(served: VirtualServed, namespace: str, o: ListOptions, start: str, listed: ObjectList) -> tuple[Obj, list[Decoded]]:
+        """ListMeta and the objects of a page, which are as they are now: a storage knows no others. So the tokens are those with which
+        upstream goes on after a list has expired."""
         by_key = {_key(served, obj): obj for obj in listed.items if selects(o, obj)}
-        keys, limit, meta = sorted(key for key in by_key if key >= start), limit_of(o), {"resourceVersion": listed.resource_version}
+        keys, limit, meta = sorted(key for key in by_key if key >= start), limit_of(o), Obj(resourceVersion=listed.resource_version)
         if 0 < limit < len(keys):
             meta["continue"] = continuetoken.encode(keys[limit - 1] + "\0", served.registry.prefix(namespace), -1)
             if o.label_selector is None and o.field_selector is None:
@@ -284,8 +298,10 @@ class VirtualResources:
     async def _deletecollection(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
         list_meta, found = await self._listed(req, served, namespace, o)
-        options = await self._rest.deleter.options(req, served)
+        options, stint = await self._rest.deleter.options(req, served), Stint()
         for rec in found:
+            if stint.over:
+                await stint.pause()
             meta = rec.object["metadata"]
             ctx = self._rest.writer.context(req, meta.get("namespace") or "", bool(options.get("dryRun")))
             try:
@@ -293,7 +309,7 @@ class VirtualResources:
             except errors.ApiError as e:
                 if e.code != 404:
                     raise
-        return listing.encode(Listing(req, served, m, "", None, "", 0, 0), list_meta, found)
+        return await self._answered(req, served, m, list_meta, found)
 
 
 def _key(served: VirtualServed, obj: Obj) -> str:

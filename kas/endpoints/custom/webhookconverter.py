@@ -18,6 +18,7 @@ from kas.apiextensions.nopconverter import NopConverter
 from kas.client.hooks import HookClients, HookError, read_review
 from kas.endpoints.custom.conversionmetrics import CALL, INVALID, MALFORMED, NOTHING, PARTIAL, ConversionMetrics
 from kas.meta import errors
+from kas.meta.aside import LARGE, is_large, step
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.meta.labelselectors import labels as validate_labels
@@ -80,8 +81,10 @@ class WebhookConverter:
         out = list(objects)
         done, began, succeeded = 0, monotonic(), False
         before, after = (text.rpartition("/")[2] for text in (objects[places[0]]["apiVersion"], api_version))
+        parts, large = _parts(objects, places), is_large([objects[i] for i in places])
         try:
-            for sent in _parts(objects, places):
+            while done < len(places):
+                sent = await step(large, next, parts)
                 found = await self._counted(objects, places[done : done + len(sent)], sent, api_version, done if len(places) > 1 else None)
                 for n, value in enumerate(found):
                     out[places[done + n]] = value
@@ -97,12 +100,9 @@ class WebhookConverter:
         """What a webhook makes of some objects, checked; ``first`` is the place of the first of them in a list of several."""
         originals, began, failure = [objects[i] for i in places], monotonic(), CALL
         try:
-            found = await self._ask(originals, sent, api_version)
+            found, large = await self._ask(originals, sent, api_version)
             failure = INVALID
-            made = [
-                _checked(original, value, api_version, None if first is None else first + n)
-                for n, (original, value) in enumerate(zip(originals, found, strict=True))
-            ]
+            made = await step(large, _all_checked, originals, found, api_version, first)
             failure = ""
         except _FailedError as e:
             failure = e.why
@@ -111,8 +111,8 @@ class WebhookConverter:
             self._metrics.asked(monotonic() - began, failure)
         return made
 
-    async def _ask(self, originals: Sequence[Obj], sent: list[bytes], api_version: str) -> list[Any]:
-        """What a webhook makes of some objects; ``sent`` are their JSON. Raises _FailedError."""
+    async def _ask(self, originals: Sequence[Obj], sent: list[bytes], api_version: str) -> tuple[list[Any], bool]:
+        """What a webhook makes of some objects, and whether that is large; ``sent`` are their JSON. Raises _FailedError."""
         if self._version is None:
             raise _FailedError(CALL, "no supported conversion review versions")
         uid, gvk = str(uuid.uuid4()), _gvk(originals[0])
@@ -120,13 +120,14 @@ class WebhookConverter:
         review = orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[self._version], "request": request})
         try:
             answer = await self._clients.of(self._config).post(review, TIMEOUT_S)
-            found = _converted(answer, self._version, uid)
+            large = len(answer) >= LARGE
+            found = await step(large, _converted, answer, self._version, uid)
         except (HookError, _BadAnswerError) as e:
             raise _FailedError(CALL if isinstance(e, HookError) else MALFORMED, f"conversion webhook for {gvk} failed: {e}") from None
         if len(found) != len(sent):
             why = PARTIAL if len(sent) > 1 else NOTHING
             raise _FailedError(why, f"conversion webhook for {gvk} returned {len(found)} objects, expected {len(sent)}")
-        return found
+        return found, large
 
 
 def converters(clients: HookClients, metrics: Metrics) -> Callable[[Definition], Converter]:
@@ -168,6 +169,14 @@ def _converted(answer: bytes, version: str, uid: str) -> list[Any]:
     if status != "Success":
         raise _BadAnswerError(result.get("message") or f"response.result.status was '{status}', not 'Success'")
     return found.get("convertedObjects") or []
+
+
+def _all_checked(originals: Sequence[Obj], found: Sequence[Any], api_version: str, first: int | None) -> list[Obj]:
+    """``_checked`` for each; ``first`` is the place of the first of them in a list of several."""
+    return [
+        _checked(original, value, api_version, None if first is None else first + n)
+        for n, (original, value) in enumerate(zip(originals, found, strict=True))
+    ]
 
 
 def _checked(original: Obj, value: Any, api_version: str, index: int | None) -> Obj:

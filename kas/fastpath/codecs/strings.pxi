@@ -221,16 +221,24 @@ def write_json(object value, *, bint sort_keys=True):
     return finish(&b)
 
 
+cdef Py_ssize_t PRETTY_BYTES = 1 << 20  # a millisecond or a few
+
+
 def pretty_json(bytes data):
     """Valid compact JSON as Go's json.Indent with two spaces lays it out (``?pretty=true``)."""
     cdef Buf b
     cdef const char* s = PyBytes_AS_STRING(data)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(data), i = 0, start
+    cdef Py_ssize_t pause = PRETTY_BYTES
     cdef int depth = 0, k
     cdef char c
     buf_init(&b, n * 2 + 64)
     try:
         while i < n:
+            if i >= pause:  # whoever waits for the interpreter's lock gets it
+                with nogil:
+                    pass
+                pause = i + PRETTY_BYTES
             c = s[i]
             if c == 34:
                 start = i

@@ -1,0 +1,41 @@
+"""Answers that are large and whole: they are given to the connection piece by piece, as it takes them, and what is left of them counts
+against the user who asked. Handed over at once, the HTTP server would keep each for as long as its client does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from kas.edge.budget import Budget
+from kas.endpoints import respond
+from kas.meta.errors import ApiError, timeout
+from kas.request.http import Request, Response, Write
+
+LARGE_BYTES, PIECE_BYTES = 1 << 20, 256 << 10
+# What a handshake for a WebSocket that becomes none is answered with at most: that cannot be sent in pieces.
+UNCONVERTED_BYTES = 1 << 20
+
+
+def bounded(req: Request, resp: Response, budget: Budget) -> Response:
+    """The answer itself; one that is large and whole as a stream that holds its share of the budget until it has ended, or 429 where
+    there is no room for it."""
+    if resp.stream is not None or len(resp.body) <= LARGE_BYTES or req.method == "HEAD":
+        return resp
+    body, user, size = resp.body, req.user, len(resp.body)
+    try:
+        budget.take(user, size, first=True)
+    except ApiError as e:
+        return respond.status(req, e)
+
+    async def run(write: Write) -> None:
+        try:
+            async with asyncio.timeout(max(1.0, req.deadline - time.monotonic()) if req.deadline else None):
+                for at in range(0, size, PIECE_BYTES):
+                    await write(body[at : at + PIECE_BYTES])
+        except TimeoutError:
+            # The head has left: the connection ends without the answer's end.
+            raise timeout(f"{req.path}: the answer was not taken in time", 0) from None
+
+    out = Response(resp.status, [*resp.headers, (b"content-length", str(size).encode())], stream=run)
+    out.finish = lambda: budget.give_back(user, size)
+    return out

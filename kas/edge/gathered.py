@@ -1,0 +1,114 @@
+"""Ends WebSockets whose clients send messages that do not end: the HTTP server below gathers the pieces of each, up to 64 MiB (granian
+2.8.7; measured: 605 MB for ten connections), and nobody hears of it before the last one has come.
+
+What is gathered is what the kernel says has come over the connection since its last message was handed on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+
+log = logging.getLogger("kas.edge")
+
+GATHERED_BYTES = 64 << 20  # by all WebSockets of a worker
+LOOK_EVERY_S = 1.0
+# The head of a frame and of a TLS record; what else may have come between two looks.
+AROUND, SLACK = 64, 64 << 10
+# struct tcp_info of Linux: tcpi_bytes_received, of 64 bits.
+_RECEIVED_AT, _INFO_BYTES = 128, 136
+
+Client = tuple[str, int]
+
+
+class Messages:
+    """Of one WebSocket: what was handed on since the last look, and how much had come by then that belonged to finished messages."""
+
+    __slots__ = ("done", "fd", "size")
+
+    def __init__(self) -> None:
+        self.size, self.done, self.fd = 0, 0, -1
+
+    def add(self, size: int) -> None:
+        """One more was handed on."""
+        self.size += size + AROUND
+
+    def unfinished(self, received: int) -> int:
+        """How much of what has come is of no message that was handed on, or is of none at all, such as pings."""
+        size, self.size = self.size, 0
+        # What is around records and messages is not known better, and may be forgotten once something was handed on.
+        left = max(0, received - self.done - (size + size // 16 + SLACK if size else 0))
+        self.done = received - left
+        return left
+
+
+class Gathered:
+    """``open`` are the WebSockets of a worker by their clients; the app adds and takes away."""
+
+    def __init__(self, most: int = GATHERED_BYTES) -> None:
+        self.open: dict[Client, Messages] = {}
+        self._most = most
+
+    def look(self) -> int:
+        """Ends those with the longest unfinished messages as long as all of them together are too long; returns how many. For a thread:
+        some microseconds a WebSocket, and a descriptor where there are new ones."""
+        known = list(self.open.items())
+        if any(m.fd < 0 for _, m in known) and sys.platform == "linux":
+            found = {client: fd for fd in _descriptors() for client in _client_of(fd)}
+            for client, messages in known:
+                messages.fd = found.get(client, messages.fd)
+        held = sorted(((_unfinished(m, client), client, m.fd) for client, m in known), reverse=True)
+        total, ended = sum(size for size, _, _ in held), 0
+        for size, client, fd in held:
+            if total <= self._most:
+                break
+            total -= size
+            with _socket(fd, client) as s:
+                if s is not None:
+                    s.shutdown(socket.SHUT_RDWR)
+                    ended += 1
+        if ended:
+            log.warning("%d WebSockets with messages that did not end were ended", ended)
+        return ended
+
+
+def _unfinished(m: Messages, client: Client) -> int:
+    with _socket(m.fd, client) as s:
+        if s is not None:
+            info = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+            if len(info) >= _INFO_BYTES:
+                return m.unfinished(struct.unpack_from("=Q", info, _RECEIVED_AT)[0])
+    return 0
+
+
+def _descriptors() -> Iterator[int]:
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # gone
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                yield int(name)
+
+
+def _client_of(fd: int) -> tuple[Client, ...]:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as s:
+        if s.family in (socket.AF_INET, socket.AF_INET6):
+            return (s.getpeername()[:2],)
+    return ()
+
+
+@contextlib.contextmanager
+def _socket(fd: int, client: Client) -> Iterator[socket.socket | None]:
+    """The connection of ``client``; None where the descriptor means something else by now."""
+    with contextlib.ExitStack() as stack:
+        found = None
+        with contextlib.suppress(OSError):
+            # A duplicate: the number may mean something else in the next moment.
+            s = stack.enter_context(socket.socket(fileno=os.dup(fd))) if fd >= 0 else None
+            if s is not None and s.family in (socket.AF_INET, socket.AF_INET6) and s.getpeername()[:2] == client:
+                found = s
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            yield found

@@ -1,0 +1,55 @@
+"""WebSockets whose messages do not end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kas.edge import gathered
+from kas.edge.gathered import AROUND, SLACK, Gathered, Messages
+
+MIB = 1 << 20
+
+
+def test_what_was_handed_on_is_not_held():
+    m = Messages()
+    assert m.unfinished(500) == 500  # the handshake
+    m.add(MIB)
+    assert m.unfinished(500 + MIB + 1000) == 0
+    assert m.unfinished(500 + 3 * MIB) == 2 * MIB - 1000
+    m.add(0)
+    assert m.unfinished(500 + 9 * MIB) == 8 * MIB - 1000 - AROUND - AROUND // 16 - SLACK
+
+
+def test_the_longest_are_ended_until_all_are_short_enough(connections):
+    one = Gathered(most=3 * MIB)
+    clients = [server.getpeername()[:2] for _, server in connections]
+    for client, size in zip(clients, (100, MIB, 2 * MIB + MIB // 2), strict=True):
+        messages = one.open[client] = Messages()
+        messages.done = -size  # as if that had come
+    assert one.look() == 1
+    assert connections[2][0].recv(10) == b""
+    del one.open[clients[2]]  # as its conversation does at its end
+    connections[0][1].sendall(b"still there")
+    assert connections[0][0].recv(100) == b"still there" and one.look() == 0
+
+
+def test_who_is_gone_is_nobody(connections):
+    one = Gathered(most=0)
+    client = connections[0][1].getpeername()[:2]
+    one.open[client] = Messages()
+    connections[0][1].close()
+    assert one.look() == 0 and gathered._client_of(10_000_000) == ()
+
+
+@pytest.fixture
+def connections() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    """Pairs of a client's end and the server's."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        made = [(socket.create_connection(listening.getsockname()), listening.accept()[0]) for _ in range(3)]
+        yield made
+        for pair in made:
+            for s in pair:
+                s.close()
