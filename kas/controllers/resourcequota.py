@@ -47,8 +47,8 @@ class ResourceQuotas:
 
     name = "resourcequota-controller"
 
-    def __init__(self, registries: Registries, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, registries: Registries) -> None:
+        self.clock: Callable[[], float] = time.monotonic
         self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:resourcequota-controller")
         self.store = registries.store
         self.registry = registries.of("", "resourcequotas")
@@ -106,19 +106,19 @@ class ResourceQuotas:
             self.namespaces.pop(namespace, None)
             self.settling.pop(namespace, None)
             return None
-        began, changed = self._clock(), False
+        began, changed = self.clock(), False
         before, settling = self.settling.get(namespace, {}), dict[str, _Settling]()
         for quota in quotas:
             uid, revision = quota["metadata"]["uid"], quota["metadata"]["resourceVersion"]
-            last = before.get(uid) or _Settling(revision, self._clock(), 0)
-            last = last if last.revision == revision else _Settling(revision, self._clock(), last.tries + 1)
-            settled = self._clock() - last.since >= SETTLED_S or last.tries >= MOST_TRIES
+            last = before.get(uid) or _Settling(revision, self.clock(), 0)
+            last = last if last.revision == revision else _Settling(revision, self.clock(), last.tries + 1)
+            settled = self.clock() - last.since >= SETTLED_S or last.tries >= MOST_TRIES
             hard = (quota.get("spec") or {}).get("hard") or {}
             counted = await self._count(namespace, quota, hard)
             if not settled and _keep(quota, counted):
                 settling[uid] = last
             changed |= await self._write(namespace, quota, hard, counted)
-        self.namespaces[namespace] = pause = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (self._clock() - began)))
+        self.namespaces[namespace] = pause = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (self.clock() - began)))
         if settling:
             self.settling[namespace] = settling
             return max(SETTLED_S, pause)

@@ -47,7 +47,7 @@ PLACEHOLDERS = [
         (r"\bX_[a-z0-9]{5}\b", "X_<gen>"),
         (r"kube-api-access-[a-z0-9]{5}", "<projected>"),
         (r"\b10\.0\.0\.\d+\b", "<ip>"),
-        (r":3[0-2]\d{3}/", ":<port>/"),
+        (r"(?<!\b127\.0\.0\.1):3[0-2]\d{3}/", ":<port>/"),  # of nodes: the server's own may be alike
         (r"\b127\.0\.0\.1:\d+", "<server>"),
         (r"https?://(127\.0\.0\.1|localhost)(:\d+)?", "<server>"),
         (r"dial tcp [^ ]+: connect: connection refused", "<refused>"),

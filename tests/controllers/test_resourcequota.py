@@ -20,7 +20,8 @@ class Quota:
 
     def __init__(self, server: InProcess) -> None:
         self.server, self.now = server, 0.0
-        self.controller = ResourceQuotas(server.server.registries, lambda: self.now)
+        self.controller = ResourceQuotas(server.server.registries)
+        self.controller.clock = lambda: self.now
         self.ask("POST", f"{NS}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "5"}}})
         assert self.count() == AGAIN_S and self.used == "0"
 
