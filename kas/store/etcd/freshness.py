@@ -200,7 +200,7 @@ class Freshness:
             self._later(self._fence())
 
     async def _fence(self) -> None:
-        with contextlib.suppress(StoreError):  # it is written again as long as somebody waits, and those have their own time
+        with contextlib.suppress(StoreError):  # who waits has a time of his own, and is read for from etcd then
             await self._client.call(PUT, pb.PutRequest(key=self._fence_key), FRESH_S)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
