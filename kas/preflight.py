@@ -19,7 +19,8 @@ def preflight(o: Options) -> list[str]:
         or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
         or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
-        or o.egress_selector_config_file or o.audit_log_path or o.audit_webhook_config_file
+        or o.egress_selector_config_file or o.audit_log_path or o.audit_webhook_config_file or o.client_ca_file
+        or o.requestheader_client_ca_file
     )  # fmt: skip
     plugins = o.admission_control or o.enable_admission_plugins or o.disable_admission_plugins
     if not (chosen or o.runtime_config or plugins or files):
@@ -52,6 +53,7 @@ def unusable(o: Options) -> list[str]:
     out = [*runtime.problems(BUILTIN, o.runtime_config), *order.problems(o)]
     for check in (
         lambda: controllers.chosen(o.controllers),
+        lambda: _authorities(o),
         lambda: _serving(o),
         lambda: _credentials(o),
         lambda: _authentication(o),
@@ -93,6 +95,18 @@ def _audit_backends(o: Options) -> list[str]:
     return out
 
 
+def _authorities(o: Options) -> None:
+    from kas.config.flagtypes import quote
+    from kas.meta.pem import bundle_problem
+
+    for name, path in (("client-ca-bundle", o.client_ca_file), ("request-header", o.requestheader_client_ca_file)):
+        try:
+            data = Path(path).read_bytes() if path else b""
+        except OSError:
+            continue
+        why = bundle_problem(data) if data else ""
+        if why:
+            raise ValueError(f"error loading CA bundle for {quote(f'{name}::{path}')}: {why}")
 
 
 def _serving(o: Options) -> None:

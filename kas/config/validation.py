@@ -275,7 +275,7 @@ def _unreadable(path: str) -> Iterator[str]:
 
 
 def _clients(o: Options) -> Iterator[str]:
-    """Upstream's ``RequestHeaderAuthenticationOptions.Validate``, and that the files with CAs hold some."""
+    """Upstream's ``RequestHeaderAuthenticationOptions.Validate``; which certificates the files with CAs hold is for ``preflight``."""
     for name in ("username-headers", "uid-headers", "group-headers", "extra-headers-prefix", "allowed-names"):
         if any(not v.strip() for v in getattr(o, f"requestheader_{name.replace('-', '_')}")):
             yield f"empty value in {quote(f'requestheader-{name}')}"
@@ -285,8 +285,6 @@ def _clients(o: Options) -> Iterator[str]:
     ):  # fmt: skip
         if found is not None and not os.path.getsize(path):
             yield f"missing content for CA bundle {quote(f'{name}::{path}')}"
-        elif found is not None and not found:
-            yield f"error loading CA bundle for {quote(f'{name}::{path}')}: data does not contain any valid RSA or ECDSA certificates"
     if clients and proxies and clients & proxies and not any(o.requestheader_allowed_names):
         yield (
             "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be "

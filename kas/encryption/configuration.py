@@ -131,9 +131,9 @@ def _overlaps(names: Sequence[str], path: str) -> Iterator[FieldError]:
     parsed = [group_resource(name) for name in names]
     if len(set(parsed)) < len(parsed):
         yield field.invalid(path, list(names), "the same resource cannot be specified multiple times")
-    wild = {group for group, resource in parsed if resource == "*"}
-    masked = len(parsed) > 1 and any(group == "*" for group, _ in parsed)
-    if masked or any(resource != "*" and group in wild for group, resource in parsed):
+    everything = len(parsed) > 1 and ("*", "*") in parsed
+    # A wildcard that is said twice counts for both faults, upstream too.
+    if everything or any(sum(other == group for other, _ in parsed) > 1 for group, resource in parsed if resource == "*"):
         why = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
         yield field.invalid(path, list(names), why)
 

@@ -33,6 +33,21 @@ def pem_blocks(data: bytes) -> Iterator[Block]:
         yield Block(match.group(1).decode("utf-8", "replace"), bool(match.group(2)), der)
 
 
+def bundle_problem(bundle: bytes) -> str:
+    """What keeps client-go's ``ParseCertsPEM`` from taking a bundle of certificates, "" for nothing. Takes ``cryptography`` in."""
+    from cryptography import x509
+
+    found = False
+    for block in pem_blocks(bundle):
+        if block.kind == "CERTIFICATE" and not block.has_headers:
+            found = True
+            try:
+                x509.load_der_x509_certificate(block.der)
+            except ValueError:
+                return "x509: malformed certificate"
+    return "" if found else "data does not contain any valid RSA or ECDSA certificates"
+
+
 def authorities_problem(bundle: bytes) -> str:
     """What keeps client-go from taking a CA bundle, "" when it holds a certificate or nothing at all. Takes ``cryptography`` in."""
     from cryptography import x509

@@ -27,7 +27,7 @@ def test_abac(tmp_path):
     assert may("alice", "delete", "services") and not may("alice", "get", "pods")
     assert may("x", "delete", "anything", groups=("ops",)) and not may("x", "get", "pods")
     assert abac.authorize(Attributes(UserInfo("x"), "get", "ns", "", "v1", "pods")) == (NO_OPINION, "No policy matched.", "")
-    with pytest.raises(PolicyError, match=r"policy file, line 2: .*: expected a Policy"):
+    with pytest.raises(PolicyError, match=r"policy file, line 2: .*: no kind \"Pod\" is registered for version \"v1\" in scheme"):
         parse_policies('\n{"apiVersion": "v1", "kind": "Pod"}')
 
 
@@ -41,6 +41,9 @@ def test_abac(tmp_path):
          "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string"),
         ('{"user": 5}', "json: cannot unmarshal number into Go struct field Policy.user of type string"),
         ('{"readonly": "yes"}', "json: cannot unmarshal string into Go struct field Policy.readonly of type bool"),
+        ('{"kind": "Pod"}', 'no kind "Pod" is registered for version "abac.authorization.kubernetes.io/v0" in scheme "pkg/apis/abac/'),
+        ('{"apiVersion": "v1"}', 'no kind "Policy" is registered for version "v1" in scheme "pkg/apis/abac/register.go:33"'),
+        ('{"apiVersion":"abac.authorization.kubernetes.io/v1beta1"}', "converting (v1beta1.Policy) to (v0.Policy): unknown conversion"),
         ('{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":[]}}',
          "json: cannot unmarshal array into Go struct field PolicySpec.spec.group of type string"),
     ],
@@ -53,5 +56,6 @@ def test_a_line_that_is_no_policy_is_refused(line, why):
 
 def test_lines_may_be_yaml():
     assert parse_policies("user: alice")[0] == {"user": "alice", "apiGroup": "*", "namespace": "*", "resource": "*", "nonResourcePath": "*"}
+    assert parse_policies('{"kind": "Policy", "user": "alice"}') == parse_policies('{"user": "alice"}')
     (nobody,) = parse_policies('{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy"}')
     assert nobody == {}

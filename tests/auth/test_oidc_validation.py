@@ -42,6 +42,8 @@ def errors(*authenticators, **more):
          ['issuer.audienceMatchPolicy: Invalid value: "All": audienceMatchPolicy must be empty or MatchAny for single audience']),
         (jwt(issuer={"egressSelectorType": "x"}),
          ['issuer.egressSelectorType: Invalid value: "x": egress selector must be either controlplane or cluster']),
+        (jwt(issuer={"certificateAuthority": "-----BEGIN CERTIFICATE-----\nZm9v\n-----END CERTIFICATE-----\n"}),
+         ['issuer.certificateAuthority: Invalid value: "<omitted>": x509: malformed certificate']),
         (jwt({"claim": "a", "expression": "'b'"}),
          ['claimMappings.username: Invalid value: "": claim and expression can\'t both be set']),
         (jwt({"claim": "a"}), ["claimMappings.username.prefix: Required value: prefix is required when claim is set. It can be set to an "

@@ -50,6 +50,7 @@ class Hook:
             "huge": Answer(200, b'{"status": {"authenticated": true, "user": {"username": "' + b"x" * (10 << 20) + b'"}}}'),
             "redirect": Answer(307, b"", (("Location", "/elsewhere"),)), "refused": Answer(403, b"no", TEXT),
             "wrongkind": Answer(200, b'{"apiVersion": "v1", "kind": "Pod", "status": {"authenticated": true}}'),
+            "error": Answer(200, json.dumps({**question, "status": {"error": "go away"}}).encode()),
             "types": Answer(200, b'{"status": {"authenticated": "yes", "user": {"username": "x"}}}'),
         }  # fmt: skip
         if token in faults:
@@ -96,7 +97,7 @@ def test_whose_token_is_known_here_is_not_asked_about(server, hook):
     assert hook.asked(server.token) == 0
 
 
-@pytest.mark.parametrize("fault", ["garbage", "list", "empty", "huge", "redirect", "refused", "wrongkind", "types"])
+@pytest.mark.parametrize("fault", ["garbage", "list", "empty", "huge", "redirect", "refused", "wrongkind", "types", "error"])
 def test_answers_that_are_none(server, hook, fault):
     assert who(server, fault) is None
     assert who(server, fault) is None

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kas.encryption.atrest import EncryptionAtRest
-from kas.encryption.configuration import load
+from kas.encryption.configuration import load, validate
 from kas.types.configfile import ConfigurationError
 from kas.types.scheme import BUILTIN
 
@@ -51,6 +51,24 @@ def refused(tmp_path, *rules, reload=False, **more) -> str:
 ])  # fmt: skip
 def test_providers(tmp_path, provider, text):
     assert refused(tmp_path, (["secrets"], [provider])) == f"error while parsing file: resources[0].providers[0].{text}"
+
+
+TWICE = "the same resource cannot be specified multiple times"
+MASKED = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
+
+
+@pytest.mark.parametrize("names, found", [
+    (["secrets", "secrets"], [TWICE]),
+    (["*.apps", "*.apps"], [TWICE, MASKED]),
+    (["*.*", "*.*"], [TWICE, MASKED]),
+    (["*.", "configmaps"], [MASKED]),
+    (["*.*", "*.apps"], [MASKED]),
+    (["*.apps", "deployments.batch"], []),
+    (["secrets.*", "configmaps"], []),
+])  # fmt: skip
+def test_resources_of_one_list_that_mean_the_same(tmp_path, names, found):
+    said = str(validate([{"resources": names, "providers": [{"identity": {}}]}], False)[: len(found) + 1])
+    assert [why in said for why in (TWICE, MASKED)] == [why in found for why in (TWICE, MASKED)]
 
 
 def test_two_providers_in_one_element_are_refused_without_telling_a_secret(tmp_path):

@@ -1,7 +1,7 @@
 """Asks a webhook whose a token is (``plugin/pkg/authenticator/token/webhook`` behind ``authentication/token/cache``).
 
-Answers, good or bad, are kept for a while by the digest of token and audiences; failures to get one are not. Those who ask for the same
-token at once wait for one question.
+Answers, good or bad, are kept for a while by the digest of token and audiences; failures to get one are not, nor are those with an error.
+Those who ask for the same token at once wait for one question.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class TokenWebhook:
             log.error("Failed to make webhook authenticator request: %s", why)
             return None, why
         else:
-            user = verdict[0]
-            length = len(verdict[1]) + (0 if user is None else user[0].length)
-            self._kept.put(key, (verdict, self._clock() + self._ttl), length)
+            user, error = verdict
+            if not error:  # what a webhook calls an error is no answer to keep, upstream too
+                self._kept.put(key, (verdict, self._clock() + self._ttl), 0 if user is None else user[0].length)
             return verdict
         finally:
             del self._asked[key]

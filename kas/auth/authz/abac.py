@@ -11,11 +11,14 @@ from typing import Any
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
 from kas.auth.user import AUTHENTICATED, UserInfo
 from kas.meta import gojson
+from kas.meta.field import go_quote
 from kas.types.configfile import BOOL, STRING, UNREADABLE, ConfigurationError, Struct, decode, kind_of, parse
 
 Spec = dict[str, Any]
 
 API_VERSION = "abac.authorization.kubernetes.io/v1beta1"
+V0 = "abac.authorization.kubernetes.io/v0"  # what upstream takes a line without an apiVersion for
+SCHEME = "pkg/apis/abac/register.go:33"
 _SPEC = {"user": STRING, "group": STRING, "readonly": BOOL, "namespace": STRING, "resource": STRING}
 _V0 = Struct("Policy", _SPEC)
 _V1BETA1 = Struct("Policy", {"spec": Struct("PolicySpec", {**_SPEC, "apiGroup": STRING, "nonResourcePath": STRING})})
@@ -80,10 +83,13 @@ def _policy(line: str) -> Spec:
     except gojson.JSONError as e:
         raise ConfigurationError(f"{UNREADABLE}: {e}") from None
     version, kind = kind_of({} if value is None else value)
-    if not version and not kind:
+    if not version and kind in ("", "Policy"):
         return _from_v0(decode(value or {}, _V0, package="v0", strict=False))
+    if version == API_VERSION and not kind:
+        raise ConfigurationError("converting (v1beta1.Policy) to (v0.Policy): unknown conversion")
     if (version, kind) != (API_VERSION, "Policy"):
-        raise ConfigurationError(f"expected a Policy of {API_VERSION}")
+        said = f"no kind {go_quote(kind or 'Policy')} is registered for version {go_quote(version or V0)}"
+        raise ConfigurationError(f"{said} in scheme {go_quote(SCHEME)}")
     return _checked_group(decode(value, _V1BETA1, package="v1beta1", strict=False).get("spec") or {})
 
 

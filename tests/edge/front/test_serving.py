@@ -248,6 +248,7 @@ def test_idle_connections_cost_little(world, kas_server):
     (["--client-ca-file={d}/none.crt"], "open {d}/none.crt: no such file or directory"),
     (["--client-ca-file={d}/x.txt"],
      'error loading CA bundle for "client-ca-bundle::{d}/x.txt": data does not contain any valid RSA or ECDSA'),
+    (["--client-ca-file={d}/der.txt"], 'error loading CA bundle for "client-ca-bundle::{d}/der.txt": x509: malformed certificate'),
     (["--requestheader-client-ca-file={d}/x.txt"],
      'error loading CA bundle for "request-header::{d}/x.txt": data does not contain any valid'),
     (["--client-ca-file={d}/ca.crt", "--requestheader-client-ca-file={d}/ca.crt"],
@@ -260,6 +261,7 @@ def test_idle_connections_cost_little(world, kas_server):
 ])  # fmt: skip
 def test_what_cannot_work_refuses_to_start(world, tmp_path, flags, text):
     (world.directory / "x.txt").write_text("nothing")
+    (world.directory / "der.txt").write_text("-----BEGIN CERTIFICATE-----\nZm9v\n-----END CERTIFICATE-----\n")
     (world.directory / "bad.crt").write_text("-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n")
     world.issue_serving()
     server = KasServer(tmp_path / "server", *(f.format(d=world.directory) for f in flags))

@@ -13,6 +13,7 @@ from kas.meta import field
 from kas.meta.field import FieldError, child, index
 from kas.meta.gourl import parse
 from kas.meta.names import domain_prefixed_path
+from kas.meta.pem import bundle_problem
 
 Obj = dict[str, Any]
 Errors = list[FieldError]
@@ -99,8 +100,8 @@ def _issuer(issuer: Obj, path: str, own: Set[str]) -> Errors:
         errs += _url(discovery, at, frozenset())
     errs += _audiences(issuer, path)
     ca = issuer.get("certificateAuthority") or ""
-    if ca and not has_certificates(ca):
-        why = "data does not contain any valid RSA or ECDSA certificates"
+    why = bundle_problem(ca.encode()) if ca else ""
+    if why:
         errs.append(field.invalid(child(path, "certificateAuthority"), "<omitted>", why))
     egress = issuer.get("egressSelectorType") or ""
     if egress and not DEFAULT.enabled("StructuredAuthenticationConfigurationEgressSelector"):
@@ -109,16 +110,6 @@ def _issuer(issuer: Obj, path: str, own: Set[str]) -> Errors:
     if egress and egress not in EGRESS:
         errs.append(field.invalid(child(path, "egressSelectorType"), egress, "egress selector must be either controlplane or cluster"))
     return errs
-
-
-def has_certificates(pem: str) -> bool:
-    """Whether a text holds certificates, all of which can be read."""
-    from cryptography import x509
-
-    try:
-        return bool(x509.load_pem_x509_certificates(pem.encode()))
-    except ValueError:
-        return False
 
 
 def _url(url: str, path: str, own: Set[str]) -> Errors:
