@@ -57,18 +57,16 @@ def problems(o: Options) -> Iterator[str]:
     """Upstream's texts, one for each thing that is wrong. Flags of a backend that is not used are not looked at."""
     if o.audit_log_path:
         yield from _backend("log", log_flags(o))
+        if o.audit_log_format not in FORMATS:
+            yield f'invalid audit log format {o.audit_log_format}, allowed formats are "{",".join(FORMATS)}"'
         for name, value in (("age", o.audit_log_maxage), ("backup", o.audit_log_maxbackup), ("size", o.audit_log_maxsize)):
             if value < 0:
                 yield f"--audit-log-max{name} {value} can't be a negative number"
-        if o.audit_log_format not in FORMATS:
-            yield f'invalid audit log format {o.audit_log_format}, allowed formats are "{",".join(FORMATS)}"'
     if o.audit_webhook_config_file:
         yield from _backend("webhook", webhook_flags(o))
 
 
 def _backend(kind: str, f: BackendFlags) -> Iterator[str]:
-    if f.version not in VERSIONS:
-        yield f"invalid group version, allowed versions are [{' '.join(map(quote, VERSIONS))}]"
     if f.mode not in MODES:
         yield f'invalid audit {kind} mode {f.mode}, allowed modes are "{",".join(MODES)}"'
     positive = "must be a positive number"
@@ -87,3 +85,5 @@ def _backend(kind: str, f: BackendFlags) -> Iterator[str]:
         yield f"invalid audit truncate {kind} max event size {event}, {positive}"
     elif batch < event:
         yield f"invalid audit truncate {kind} max batch size {batch}, must be greater than max event size ({event})"
+    if f.version not in VERSIONS:
+        yield f"invalid group version, allowed versions are [{' '.join(map(quote, VERSIONS))}]"

@@ -328,7 +328,10 @@ def _identity(o: Options) -> Iterator[str]:
     nameless = bool(o.service_account_signing_key_file) and "service-account-issuer" not in o.given
     if nameless:
         yield "service-account-issuer is a required flag"
-    if nameless or (not o.service_account_issuer[0] and (o.service_account_signing_key_file or o.api_audiences)):
+    # This server makes a key where nothing is said of keys; who names audiences and keys to verify with names one to sign with, too.
+    signing = o.service_account_signing_key_file or o.service_account_signing_endpoint
+    keyless = bool(o.api_audiences and o.service_account_key_file) and not signing
+    if nameless or keyless or (not o.service_account_issuer[0] and (o.service_account_signing_key_file or o.api_audiences)):
         yield "--service-account-signing-key-file, --service-account-issuer, and --api-audiences should be specified together"
     if o.service_account_signing_endpoint:
         if o.service_account_signing_key_file or o.service_account_key_file:

@@ -202,6 +202,10 @@ def test_nothing_given_nothing_said():
         # To Go a folder can be opened, and not be read.
         (["--client-ca-file=/tmp"], ["read /tmp: is a directory"]),
         (["--service-account-key-file=/tmp"], ["read /tmp: is a directory"]),
+        (["--audit-log-path=a", "--audit-log-version=x", "--audit-log-mode=y", "--audit-log-format=z", "--audit-log-maxage=-1"],
+         ['invalid audit log mode y, allowed modes are "batch,blocking,blocking-strict"',
+          'invalid group version, allowed versions are ["audit.k8s.io/v1"]',
+          'invalid audit log format z, allowed formats are "legacy,json"', "--audit-log-maxage -1 can't be a negative number"]),
         (["--requestheader-client-ca-file=/dev/null"], ['missing content for CA bundle "request-header::/dev/null"']),
     ],
 )  # fmt: skip
@@ -232,6 +236,9 @@ def test_who_brings_a_key_names_the_issuer():
     key = f"--service-account-signing-key-file={__file__}"
     assert read([key])[1] == ["service-account-issuer is a required flag", together]
     assert read([key, "--service-account-issuer=https://x"])[1] == []
+    verifying = [f"--service-account-key-file={__file__}", "--service-account-issuer=https://x"]
+    assert read(verifying)[1] == [] and read([*verifying, "--api-audiences=a"])[1] == [together]
+    assert read([*verifying, "--api-audiences=a", key])[1] == []
     assert read(["--service-account-issuer="])[1] == ["service-account-issuer should not be an empty string"]
     assert read([key, "--service-account-issuer="])[1] == ["service-account-issuer should not be an empty string", together]
 
