@@ -220,12 +220,13 @@ def _yaml_as_json(body: bytes) -> bytes | None:
         return None
 
 
-_ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"), ("\u2028".encode(), b"\\u2028"), ("\u2029".encode(), b"\\u2029"))
+_ESCAPES = (b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026")
+_LINE_ENDS = ("\u2028".encode(), b"\\u2028"), ("\u2029".encode(), b"\\u2029")  # several bytes are looked for at a fifth of the speed
 
 
 def _escaped(text: bytes) -> bytes:
     """Go's encoder escapes what HTML would read; in JSON these stand inside of strings only."""
-    for char, escape in _ESCAPES:
+    for char, escape in _ESCAPES if text.isascii() else (*_ESCAPES, *_LINE_ENDS):
         if char in text:
             text = text.replace(char, escape)
     return text
@@ -237,8 +238,8 @@ _second: tuple[int, str] = (-1, "")
 
 def _micro_time(seconds: float) -> str:
     global _second
-    whole = int(seconds)
-    known = _second
+    micros = int(seconds * 1e6)
+    whole, known = micros // 1_000_000, _second
     if known[0] != whole:
         known = _second = whole, format_micro_time(whole, 0)[:-7]
-    return f"{known[1]}{int((seconds - whole) * 1e6):06d}Z"
+    return known[1] + str(micros + 1_000_000)[-6:] + "Z"  # six digits, also in the first second of all

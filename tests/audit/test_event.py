@@ -78,6 +78,21 @@ def test_a_decoded_body_names_the_object_and_is_recorded_from_level_request_on()
     assert b'"a":"\\u003cb\\u003e"' in e.entry(COMPLETE).line
 
 
+@pytest.mark.parametrize(("said", "shown"), [
+    ("a<b", b"a\\u003cb"), ("é\u2028<", "é\\u2028\\u003c".encode()), ("\u2029&", b"\\u2029\\u0026"), ("\u2027", "\u2027".encode()),
+])  # fmt: skip
+def test_what_html_and_scripts_would_read_is_escaped(said, shown):
+    assert b'"k":"' + shown + b'"' in Entry({"k": said}).text
+
+
+@pytest.mark.parametrize(("at", "shown"), [
+    (1763900000.0, "2025-11-23T12:13:20.000000Z"), (1763900000.000001, "2025-11-23T12:13:20.000001Z"),
+    (1763899999.75, "2025-11-23T12:13:19.750000Z"), (0.000007, "1970-01-01T00:00:00.000007Z"),
+])  # fmt: skip
+def test_times_have_microseconds(at, shown):
+    assert fields(Event(request(), Verdict(METADATA, (), False), at))["requestReceivedTimestamp"] == shown
+
+
 def test_managed_fields_are_left_out_where_the_policy_says_so():
     e, _ = event(REQUEST_RESPONSE, omit_managed_fields=True, method="POST", path="/api/v1/namespaces/ns/configmaps")
     obj = {"metadata": {"name": "x", "managedFields": MANAGED}}

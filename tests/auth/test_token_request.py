@@ -146,7 +146,7 @@ def test_bootstrap_token():
     bad = [
         {"usage-bootstrap-authentication": "false"}, {"expiration": "2024-01-02T03:04:05Z"}, {"expiration": "soon"},
         {"expiration": "2024-01-02T03:34:05+00:30"}, {"expiration": "2099-01-02t03:04:05z"}, {"expiration": "2099-1-2T03:04:05Z"},
-        {"auth-extra-groups": "system:masters"}, {"token-id": "other1"},
+        {"auth-extra-groups": "system:masters"}, {"auth-extra-groups": "system:bootstrappers:a,"}, {"token-id": "other1"},
     ]  # fmt: skip
     for change in bad:
         stored[0] = secret(**change)

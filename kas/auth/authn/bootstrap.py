@@ -48,7 +48,8 @@ class BootstrapTokens:
             return None
         if not self._alive(data.get("expiration", "")):
             return None
-        groups = [g for g in data.get("auth-extra-groups", "").split(",") if g]
+        extra = data.get("auth-extra-groups", "")
+        groups = extra.split(",") if extra else []
         if not all(map(_GROUP.match, groups)):
             return None
         return UserInfo(f"system:bootstrap:{token_id}", [GROUP, *sorted(set(groups) - {GROUP})])
