@@ -11,6 +11,7 @@ import asyncio
 import re
 import ssl
 from asyncio.sslproto import SSLProtocol
+from collections.abc import Callable
 from time import perf_counter
 from typing import Generic, cast
 
@@ -37,14 +38,19 @@ class DialMetrics:
         )  # fmt: skip
 
 
+def _as_egress(wanted: str) -> bytes:
+    return b"Host: 127.0.0.1\r\n"
+
+
 class ConnectProxy:
-    """One proxy: on the Unix socket ``path``, or at ``address`` (host, port), with TLS if there is a context."""
+    """One proxy: on the Unix socket ``path``, or at ``address`` (host, port), with TLS if there is a context. ``headers`` are those of the
+    question for the way to ``host:port``."""
 
     def __init__(
         self, metrics: DialMetrics, path: str = "", address: tuple[str, int] = ("", 0), tls: ssl.SSLContext | None = None,
-        tls_name: str = "",
+        tls_name: str = "", headers: Callable[[str], bytes] = _as_egress,
     ) -> None:  # fmt: skip
-        self._metrics, self._path, self._address, self._tls = metrics, path, address, tls
+        self._metrics, self._path, self._address, self._tls, self._headers = metrics, path, address, tls, headers
         self._tls_name = tls_name or address[0]
         self.where = path or host_port(*address)
         self._network = "unix" if path else "tcp"
@@ -56,7 +62,8 @@ class ConnectProxy:
             raise BackendError(f"dial {self._network} {self.where}: invalid character in host name {go_quote(host)}")
         began, metrics = perf_counter(), self._metrics
         metrics.started.inc(self._labels)
-        opening = _Opening[P](factory, host_port(host, port), self.where)
+        wanted = host_port(host, port)
+        opening = _Opening[P](factory, wanted, self.where, self._headers(wanted))
         try:
             await self._reached(opening)
             try:
@@ -107,8 +114,8 @@ class _Sealed(SSLProtocol):
 class _Opening(asyncio.Protocol, Generic[P]):
     """Asks for the way to ``wanted``, and gives the connection to what ``factory`` makes: ``made``."""
 
-    def __init__(self, factory: Factory[P], wanted: str, proxy: str) -> None:
-        self._factory, self._wanted, self._proxy = factory, wanted, proxy
+    def __init__(self, factory: Factory[P], wanted: str, proxy: str, headers: bytes) -> None:
+        self._factory, self._wanted, self._proxy, self._headers = factory, wanted, proxy, headers
         self._got = bytearray()
         self._transport: asyncio.Transport | None = None
         self.asked = False
@@ -119,7 +126,7 @@ class _Opening(asyncio.Protocol, Generic[P]):
         if self.made.done():  # nobody waits any more
             self.close()
             return
-        self._transport.write(f"CONNECT {self._wanted} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode("latin-1", "replace"))
+        self._transport.write(f"CONNECT {self._wanted} HTTP/1.1\r\n".encode("latin-1", "replace") + self._headers + b"\r\n")
         self.asked = True
 
     def data_received(self, data: bytes) -> None:

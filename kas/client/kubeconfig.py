@@ -1,8 +1,8 @@
 """A kubeconfig as the API server reads one: where a backend is, and how it and we prove who we are (``load``); or only as whom we come to
 which of many (``load_users``).
 
-Certificates, tokens (also from a file that changes) and passwords; ``exec`` plug-ins, auth providers and proxies are refused. Paths in
-the file are relative to it. Upstream: ``client-go/tools/clientcmd``.
+Certificates, tokens (also from a file that changes), passwords, and HTTP proxies before https servers; ``exec`` plug-ins and auth providers
+are refused. Paths in the file are relative to it. Upstream: ``client-go/tools/clientcmd``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import posixpath
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kas.client.http import Headers, Target
+from kas.client.http import Headers, Target, Via
 from kas.meta.field import go_quote
 from kas.meta.goerrors import unreadable
+from kas.meta.gourl import parse
 from kas.meta.tls import trust_as_go
 from kas.types import configfile
 from kas.types.configfile import BOOL, BYTES, RAW, STRING, Struct
@@ -27,6 +28,7 @@ from kas.types.configfile import BOOL, BYTES, RAW, STRING, Struct
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
 NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
 NO_CLUSTER = "cluster has no server defined"
+PROXIES = {"http": 80, "https": 443}
 REFUSED = {"exec": "exec plug-ins", "auth-provider": "auth providers", "as": "impersonation"}
 API_VERSION, KIND = "v1", "Config"
 SCHEME = "k8s.io/client-go/tools/clientcmd/api/latest/latest.go:50"
@@ -120,9 +122,42 @@ def load(path: str) -> Backend:
         raise KubeconfigError(NOTHING)
     _check(found)
     credentials = _credentials(user, user_name, path)
+    target = _target(cluster, credentials, base)
     if cluster.get("proxy-url"):
-        raise KubeconfigError(f'{path}: cluster "{cluster_name}": proxy-url is not supported')
-    return Backend(_target(cluster, credentials, base), credentials)
+        try:
+            target = replace(target, via=_proxy(cluster["proxy-url"], target))
+        except ValueError as e:
+            raise KubeconfigError(f'{path}: cluster "{cluster_name}": proxy-url: {e}') from None
+    return Backend(target, credentials)
+
+
+def _proxy(url: str, target: Target) -> Via:
+    """The proxy before an https server, where the same certificates count; it is not one of the ways that ``--egress-selector-config-file``
+    counts. Raises ValueError for one that we have no way through."""
+    from kas.client.connectproxy import ConnectProxy, DialMetrics  # few have one
+    from kas.observe.metrics import Registry
+
+    parts = urlsplit(url)
+    if parts.scheme not in PROXIES or target.tls is None:
+        raise ValueError("only http and https proxies before https servers are supported")
+    if not parts.hostname:
+        raise ValueError("no host")
+    said = ""
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        said = f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}\r\n"
+    address = parts.hostname, parts.port or PROXIES[parts.scheme]
+    tls = target.tls if parts.scheme == "https" else None
+    return ConnectProxy(DialMetrics(Registry()), address=address, tls=tls, headers=lambda wanted: f"Host: {wanted}\r\n{said}".encode())
+
+
+def _proxy_problem(url: str) -> str:
+    """``parseProxyURL``."""
+    try:
+        scheme = parse(url).scheme
+    except ValueError:
+        return f"could not parse: {url}"
+    return "" if scheme in (*PROXIES, "socks5") else f"unsupported scheme {go_quote(scheme)}, must be http, https, or socks5"
 
 
 class Users:
@@ -226,6 +261,9 @@ def _cluster_problems(cluster: dict[str, Any], name: str, base: str) -> Iterator
         return
     if not cluster.get("server"):
         yield f'no server found for cluster "{name}"' if name else "default cluster has no server defined"
+    why = _proxy_problem(cluster["proxy-url"]) if cluster.get("proxy-url") else ""
+    if why:
+        yield f"invalid 'proxy-url' {go_quote(cluster['proxy-url'])} for cluster {go_quote(name)}: {why}"
     if cluster.get("certificate-authority") and cluster.get("certificate-authority-data"):
         what = "certificate-authority-data and certificate-authority are both specified"
         yield f"{what} for {name}. certificate-authority-data will override."

@@ -55,8 +55,8 @@ class WebhookError(Exception):
 
 class Webhook:
     """One backend. ``backoff_s`` is the first pause between two tries. ``tried`` is called after each of them with what came of it
-    (success, error, timeout or canceled) and how many seconds it took. ``via`` is the way there, None the direct one. ``persistent``:
-    whatever went wrong is worth another try."""
+    (success, error, timeout or canceled) and how many seconds it took. ``via`` is the way there if the kubeconfig names none.
+    ``persistent``: whatever went wrong is worth another try."""
 
     def __init__(
         self, backend: Backend, backoff_s: float, timeout_s: float = TIMEOUT_S, sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
@@ -65,7 +65,7 @@ class Webhook:
         self._pool, self._persistent = Pool(), persistent
         self.tried: Callable[[str, float], None] = lambda result, seconds: None
         query, timeout = backend.target.query, f"timeout={format_duration(round(timeout_s * 10**9))}"
-        self._target = replace(backend.target, query=f"{query}&{timeout}" if query else timeout, via=via)
+        self._target = replace(backend.target, query=f"{query}&{timeout}" if query else timeout, via=backend.target.via or via)
         self._backend, self._backoff_s, self._timeout_s, self._sleep = backend, backoff_s, timeout_s, sleep
 
     async def post(self, body: dict[str, Any]) -> dict[str, Any]:

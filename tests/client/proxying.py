@@ -38,6 +38,7 @@ class ConnectProxy:
         self.port = 0
         self.asked: list[str] = []
         self.routes: dict[str, int] = {}
+        self.headers = "Host: 127.0.0.1\r\n"  # that are to be asked with
         self.says: bytes | None = b""
         self.closes = False
         self._loop = asyncio.new_event_loop()
@@ -94,7 +95,7 @@ class ConnectProxy:
     async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first, _, rest = (await reader.readuntil(b"\r\n\r\n")).decode().partition("\r\n")
         verb, where, version = first.split(" ")
-        assert (verb, version, rest) == ("CONNECT", "HTTP/1.1", "Host: 127.0.0.1\r\n\r\n")
+        assert (verb, version, rest) == ("CONNECT", "HTTP/1.1", self.headers + "\r\n")
         self.asked.append(where)
         if self.says != b"":
             writer.write(self.says or b"")

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from kas.client.http import Via
 from kas.client.kubeconfig import KubeconfigError, load, load_users
+from kas.client.webhook import Webhook, WebhookError
+from tests.client.proxying import Authority, ConnectProxy
+from tests.tlsstub import Answer, TLSStub, authority, serving
 
 GOOD = """apiVersion: v1
 kind: Config
@@ -73,3 +80,44 @@ def test_a_folder_is_no_file(tmp_path):
 def test_users_by_name(tmp_path):
     users = load_users(write(tmp_path, GOOD.replace("name: u, user: {}", "name: x.example.com, user: {token: t}")))
     assert users.of("x.example.com", 443).token == "t" and not users.of("y.example.com", 443).token
+
+
+async def posted(path: str, via: Via | None = None) -> dict:
+    webhook = Webhook(load(path), 0.0, via=via)
+    try:
+        return await webhook.post({"a": 1})
+    finally:
+        webhook.close()
+
+
+class Nowhere:
+    """A way that the kubeconfig's own goes before."""
+
+    where = "nowhere"
+
+    async def connect(self, factory, host, port):
+        raise AssertionError("the kubeconfig names another proxy")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_before_the_server(tmp_path, scheme):
+    """Asked as Go asks it, with the password of its URL; TLS with the server is inside, and a proxy's own is of the same authorities."""
+    certificates = Authority(tmp_path)
+    stub = TLSStub(*serving(tmp_path, authority(tmp_path)), lambda asked: Answer(200, b'{"found": true}'))
+    port = int(stub.url.rpartition(":")[2].partition("/")[0])
+    authorities = tmp_path / "both.crt"
+    authorities.write_bytes((tmp_path / "stub-ca.crt").read_bytes() + Path(certificates.ca).read_bytes())
+    with ConnectProxy(authority=certificates if scheme == "https" else None) as proxy:
+        proxy.headers = f"Host: 127.0.0.1:{port}\r\nProxy-Authorization: Basic dTpwIHc=\r\n"
+        user = "{{client-certificate: {}, client-key: {}}}".format(*certificates.client)
+        text = GOOD.replace("https://127.0.0.1:1/x", stub.url).replace(
+            "{server", f"{{certificate-authority: {authorities}, proxy-url: '{scheme}://u:p%20w@127.0.0.1:{proxy.port}', server"
+        )
+        path = write(tmp_path, text.replace("user: {}", f"user: {user}"))
+        assert asyncio.run(posted(path, Nowhere())) == {"found": True}
+        assert proxy.asked == [f"127.0.0.1:{port}"] and len(stub.asked) == 1
+        proxy.says, proxy.closes = b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", True
+        with pytest.raises(WebhookError, match="code 407: 407 Proxy Authentication Required"):
+            asyncio.run(posted(path))
+    stub.close()
+    assert len(stub.asked) == 1
