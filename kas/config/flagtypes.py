@@ -201,9 +201,12 @@ def _quantity(text: str, _: Any) -> int:
     return quantity.parse(text).value()
 
 
+AUTO_PORT = -(1 << 64)  # no number that can be given: -1 is a mistake
+
+
 def _port(text: str, _: Any) -> int:
-    """A port; -1 stands for 'auto'."""
-    return -1 if text == "auto" else parse_int(text)
+    """A port; ``AUTO_PORT`` stands for 'auto'."""
+    return AUTO_PORT if text == "auto" else parse_int(text)
 
 
 def _show_bool(value: Any) -> str:
@@ -244,7 +247,7 @@ TYPES = {t.name: t for t in (
     FlagType("stringArray", _string_array, _show_list),
     FlagType("duration", lambda text, _: duration.seconds(text), lambda s: duration.format_ns(round(s * 1e9))),
     FlagType("ip", _ip),
-    FlagType("port", _port, lambda port: "auto" if port == -1 else str(port)),
+    FlagType("port", _port, lambda port: "auto" if port == AUTO_PORT else str(port)),
     FlagType("quantity", _quantity, _show_size),
     FlagType("mapStringString", _string_map, _show_map),
     FlagType("stringToString", _string_to_string, lambda v: "[" + _show_map(v) + "]"),

@@ -25,7 +25,7 @@ class OptionError(Exception):
 class Options:
     """The value of every flag, given or default, as an attribute named like it; ``given`` names those of the command line.
 
-    Durations are seconds, sizes bytes, ports 0 = off and -1 = any free one. Declared here are those that are read somewhere.
+    Durations are seconds, sizes bytes, ports 0 = off and ``AUTO_PORT`` = any free one. Declared here are those that are read somewhere.
     """
 
     given: tuple[str, ...]

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from kas import KUBERNETES_VERSION
 from kas.config import auditing, authentication, ciphers, features, overrides
-from kas.config.flagtypes import quote
+from kas.config.flagtypes import AUTO_PORT, quote
 from kas.meta.goerrors import unreadable
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ OWN_LIMITS = (
     "workers", "http2-max-streams-per-connection", "api-burst", "api-rate", "default-not-ready-toleration-seconds",
     "default-unreachable-toleration-seconds", "worker-timeout",
 )  # fmt: skip
+MEDIA_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")  # that objects may be stored in, upstream
 PEERS = "UnknownVersionInteroperabilityProxy"
 OLDEST_EMULATED = 3  # minor releases back
 _MAX_AGE = re.compile(r"max-age=[^=]*")
@@ -209,9 +210,11 @@ def _version_map(texts: Sequence[str]) -> dict[str, tuple[int, int]]:
 def _ports(o: Options) -> Iterator[str]:
     ports = {"secure": o.secure_port, "insecure": o.insecure_port, "read-only": o.read_only_port}
     for name, port in ports.items():
-        if name == "secure" and port > 65535:
+        if 0 <= port <= 65535 or port == AUTO_PORT:
+            continue
+        if name == "secure":
             yield f"--secure-port {port} must be between 1 and 65535, inclusive. It cannot be turned off with 0"
-        elif not -1 <= port <= 65535:
+        else:
             yield f"--{name}-port {port} must be between 0 and 65535, inclusive. 0 for turning off {name} port"
     if not any(ports.values()):  # upstream has only the secure one; here another may serve in its place
         yield "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"
@@ -223,6 +226,9 @@ def _storage(o: Options) -> Iterator[str]:
         yield from list(_watch_cache_sizes(getattr(o, "watch_cache_sizes")))[:1]  # noqa: B009
     if o.encryption_provider_config_automatic_reload and not o.encryption_provider_config:
         yield "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
+    media_type = getattr(o, "storage_media_type")  # noqa: B009 - a flag without effect
+    if media_type.partition(";")[0].strip().lower() not in MEDIA_TYPES:
+        yield f"unable to find serializer for {quote(media_type)}, supported media types: {', '.join(MEDIA_TYPES)}"
     if o.storage_backend not in ("lmdb", "etcd3"):
         yield f"--storage-backend invalid, allowed values: lmdb, etcd3: kas does not have {quote(o.storage_backend)} yet"
     elif o.storage_backend == "etcd3":

@@ -68,6 +68,7 @@ GIVEN = {
     "colonSeparatedMultimapStringString": "a:b", "int32Slice": "1,2", "namedCertKey": "a,b", "portRange": "1-2", "Level": "3",
     "pattern=N,...": "a=1", "show-hidden-metrics-for-version": "1.35", "emulated-version": "1.35", "min-compatibility-version": "1.35",
     "kubernetes-service-node-port": "30000", "watch-cache-sizes": "pods#7",
+    "storage-media-type": "application/yaml",
 }  # fmt: skip
 ALPHA_LOGGING = "--feature-gates=LoggingAlphaOptions=true"
 # What a flag may not be given without.
@@ -165,6 +166,9 @@ def test_nothing_given_nothing_said():
           "options.json.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled"]),
         (["--watch-cache-sizes=pods#5,nodes"], ["invalid value of watch cache size: nodes"]),
         (["--watch-cache-sizes=pods#x"], ["invalid size of watch cache size: pods#x"]),
+        (["--storage-media-type=application/vnd.kubernetes.protobuf"], []),
+        (["--storage-media-type=text/x"], ['unable to find serializer for "text/x", supported media types: '
+                                           "application/json, application/yaml, application/vnd.kubernetes.protobuf"]),
         (["--watch-cache-sizes=pods#-1"], ["watch cache size cannot be negative: pods#-1"]),
         (["--watch-cache-sizes=pods", "--watch-cache=false"], []),
         (["--etcd-servers-overrides=pods"],
@@ -246,6 +250,8 @@ def test_who_brings_a_key_names_the_issuer():
 def test_one_port_is_open():
     assert read(["--secure-port=0"])[1] == ["--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"]
     assert read(["--secure-port=0", "--insecure-port=8080"])[1] == []
+    assert read(["--secure-port=-1"])[1] == ["--secure-port -1 must be between 1 and 65535, inclusive. It cannot be turned off with 0"]
+    assert read(["--insecure-port=-1"])[1] == ["--insecure-port -1 must be between 0 and 65535, inclusive. 0 for turning off insecure port"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kas.config.flagset import parse
-from kas.config.flagtypes import TYPES
+from kas.config.flagtypes import AUTO_PORT, TYPES
 
 
 def values(*args: str):
@@ -106,7 +106,7 @@ def test_it_reads_on_after_an_error():
         ("quantity", "64Gi", 64 << 30, "64Gi"), ("quantity", "1e3", 1000, "1000"), ("quantity", "1.5Ki", 1536, "1536"),
         ("quantity", "100m", 1, "1"),
         ("portRange", "30000+9", (30000, 30009), "30000-30009"), ("portRange", "80", (80, 80), "80-80"),
-        ("port", "auto", -1, "auto"), ("ip", "::1", "::1", "::1"), ("float", "0.5", 0.5, "0.5"),
+        ("port", "auto", AUTO_PORT, "auto"), ("port", "-1", -1, "-1"), ("ip", "::1", "::1", "::1"), ("float", "0.5", 0.5, "0.5"),
         ("namedCertKey", "c,k:a,b", ["c,k:a,b"], "[c,k:a,b]"),
     ],
 )  # fmt: skip

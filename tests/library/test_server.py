@@ -14,6 +14,7 @@ import pytest
 
 import kas
 from kas.auth.attributes import DENY, NO_OPINION
+from kas.config.flagtypes import AUTO_PORT
 from kas.config.runtime import chosen
 from kas.registry.rest import ObjectList
 from kas.types.scheme import BUILTIN
@@ -33,7 +34,7 @@ def options(directory: Path, **flags: Any) -> kas.Options:
 def test_flags_are_named_like_attributes_and_have_values_of_python_or_of_the_command_line(tmp_path):
     o = kas.Options(data_dir=tmp_path, workers=2, event_ttl="1m", enable_admission_plugins=["AlwaysPullImages"], anonymous_auth=False)
     assert (o.data_dir, o.workers, o.event_ttl, o.anonymous_auth) == (str(tmp_path), 2, 60.0, False)
-    assert kas.Options(event_ttl=60.0).event_ttl == 60.0 and kas.Options(secure_port="auto").secure_port == -1
+    assert kas.Options(event_ttl=60.0).event_ttl == 60.0 and kas.Options(secure_port="auto").secure_port == AUTO_PORT
     assert set(o.given) == {"data-dir", "workers", "event-ttl", "enable-admission-plugins", "anonymous-auth"}
 
 
