@@ -104,3 +104,20 @@ def test_only_nodes_are_nodes(authorizer):
     assert ask(authorizer, pretender, "get", "secrets", "vol") == (NO_OPINION, "", "")
     nameless = UserInfo("system:node:", ("system:nodes",))
     assert ask(authorizer, nameless, "get", "secrets", "vol")[1] == 'unknown node for user "system:node:"'
+
+
+def test_requests_for_certificates_of_pods_are_the_nodes_own(graph):
+    """While their gate is on; the selector is what a kubelet watches with."""
+    verbs = ["create", "get", "list", "watch"]
+    rule = {"verbs": verbs, "apiGroups": ["certificates.k8s.io"], "resources": ["podcertificaterequests"]}
+    on, off = NodeAuthorizer(graph, [*role_rules("system:node"), rule]), NodeAuthorizer(graph, role_rules("system:node"))
+    graph.put("podcertificaterequests", {"metadata": {"name": "r", "namespace": "ns"}, "spec": {"nodeName": "n1"}})
+    certificates = {"resource": "podcertificaterequests", "group": "certificates.k8s.io"}
+    own = {"fields": "spec.nodeName=n1"}
+    for verb, more in (("create", {}), ("get", {"name": "r"}), ("list", own), ("watch", own)):
+        assert ask(on, N1, verb, **certificates, **more)[0] == ALLOW and ask(off, N1, verb, **certificates, **more) == (NO_OPINION, "", "")
+    why = "can only list/watch podcertificaterequests with nodeName field selector"
+    assert ask(on, N1, "list", **certificates) == ask(on, N2, "watch", **own, **certificates) == (NO_OPINION, why, "")
+    assert ask(on, N2, "get", name="r", **certificates)[1] == "no relationship found between node 'n2' and this object"
+    for verb, sub in (("delete", ""), ("get", "status")):
+        assert ask(on, N1, verb, name="r", sub=sub, **certificates) == (NO_OPINION, "", "")

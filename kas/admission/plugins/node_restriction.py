@@ -70,7 +70,7 @@ class Plugin:
     def _own_pod(self, a: Attributes, name: str) -> Obj:
         pod = self._objects.get("", "pods", a.namespace, name)
         if pod is None:
-            raise errors.not_found("", "pods", name)
+            raise errors.not_found("", "pod", name)  # upstream's listers name what they look for in the singular
         return pod
 
     # --- pods
@@ -121,7 +121,7 @@ class Plugin:
             raise a.forbid(f"{who} must not set blockOwnerDeletion on an owner reference")
         stored = self._objects.get("", "nodes", "", node)
         if stored is None:
-            raise errors.not_found("", "nodes", node)
+            raise errors.not_found("", "node", node)
         if owner.get("uid") != stored["metadata"].get("uid"):
             raise a.forbid(f"node {node} UID mismatch: expected {owner.get('uid', '')} got {stored['metadata'].get('uid', '')}")
 

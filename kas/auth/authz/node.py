@@ -41,6 +41,7 @@ class NodeAuthorizer:
             ("storage.k8s.io", "volumeattachments"): self._get, ("", "serviceaccounts"): self._token,
             ("coordination.k8s.io", "leases"): self._lease, ("storage.k8s.io", "csinodes"): self._csi_node,
             ("resource.k8s.io", "resourceslices"): self._slice, ("", "nodes"): self._node, ("", "pods"): self._pod,
+            ("certificates.k8s.io", "podcertificaterequests"): self._pod_certificate,
         }  # fmt: skip
 
     def authorize(self, a: Attributes) -> Outcome:
@@ -133,6 +134,17 @@ class NodeAuthorizer:
             return _no("can only list/watch/deletecollection resourceslices with nodeName field selector")
         verbs = "get, watch, list, create, update, patch, delete, deletecollection"
         return _no(f"only the following verbs are allowed for a ResourceSlice: {verbs}")
+
+    def _pod_certificate(self, node: str, a: Attributes) -> Outcome:
+        if not any(r.allows(a) for r in self._rules):  # system:node has no rule about them while their gate is off
+            return _NO_OPINION
+        if a.verb == "create":  # for which pods is admission's to say
+            return _ALLOWED
+        if a.verb == "get":
+            return self._related(node, a)
+        if _selects(a, "spec.nodeName", node):
+            return _ALLOWED
+        return _no("can only list/watch podcertificaterequests with nodeName field selector")
 
     def _node(self, node: str, a: Attributes) -> Outcome:
         if a.subresource == "":

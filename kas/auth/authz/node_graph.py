@@ -15,7 +15,7 @@ Key = tuple[str, str, str]
 
 MIRROR_POD = "kubernetes.io/config.mirror"
 # Resources the graph has to be fed with.
-SOURCES = ("pods", "persistentvolumes", "volumeattachments", "resourceslices")
+SOURCES = ("pods", "persistentvolumes", "volumeattachments", "resourceslices", "podcertificaterequests")
 
 
 class NodeGraph:
@@ -45,6 +45,9 @@ class NodeGraph:
             self._give(key, spec.get("nodeName") or "", (key,))
         elif resource == "resourceslices":
             key = ("resourceslices", "", name)
+            self._give(key, spec.get("nodeName") or "", (key,))
+        elif resource == "podcertificaterequests":
+            key = (resource, meta["namespace"], name)
             self._give(key, spec.get("nodeName") or "", (key,))
         elif resource == "persistentvolumes":
             self._drop_volume(name)

@@ -76,6 +76,8 @@ def test_nodes_get_tokens_of_their_pods(restriction, server):
 
     token().run()
     assert "node requested token bound to a pod scheduled on a different node" in refused(token("other")).message
+    missing = refused(token("gone"))  # as upstream's lister says it
+    assert (missing.code, missing.message, missing.details) == (404, 'pod "gone" not found', {"name": "gone", "kind": "pod"})
     assert 'audience "elsewhere" not found in pod spec volume' in refused(token(audiences=("elsewhere",))).message
     server.grants.add((NODE.name, node_restriction.AUDIENCE_VERB, "elsewhere", "sa"))
     token(audiences=("elsewhere",)).run()
