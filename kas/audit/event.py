@@ -60,7 +60,7 @@ class Entry:
 
 class Event:
     """A request that is recorded. ``level`` is one of ``METADATA``, ``REQUEST`` and ``REQUEST_RESPONSE``. ``handed_on``: another server
-    answers, whose words are not to be found in this log."""
+    answers, whose words are not to be found in this log. ``panicked`` names the exception that was a bug, "" for none."""
 
     __slots__ = ("_omit_managed_fields", "_omitted", "_received", "_ref", "_req", "_user", "handed_on", "level", "panicked",
                  "request_object", "response_object", "response_status")  # fmt: skip
@@ -74,7 +74,8 @@ class Event:
         self.request_object: bytes | None = None
         self.response_object: bytes | None = None
         self.response_status: Obj | None = None
-        self.panicked = self.handed_on = False
+        self.handed_on = False
+        self.panicked = ""
 
     def records(self, stage: str) -> bool:
         """Whether the policy wants this stage."""
@@ -114,6 +115,11 @@ class Event:
                 self.response_object = without_managed_fields(answer) if self._omit_managed_fields else answer.rstrip(b"\n")
         status["code"] = code
         self.response_status = status
+
+    def broke(self) -> None:
+        """There is no answer but that of a bug, ``panicked``. Its text may hold anything, and is for the server's own log."""
+        message = f"APIServer panic'd: {self.panicked}"
+        self.response_status = {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError", "code": 500}
 
     def entry(self, stage: str) -> Entry:
         """What is known at this stage, with the time of now."""

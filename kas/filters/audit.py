@@ -68,23 +68,25 @@ class _Recorder:
             if req.user is None and req.info is not None and (resp.status == 401 or (resp.status == 400 and _unreadable_timeout(req))):
                 self._unauthenticated(req, resp)
             return
-        end = PANIC if event.panicked else COMPLETE
-        if isinstance(resp, Upgrade):
+        if event.panicked:
+            event.broke()
+            _after(self._record(event, PANIC), resp)
+        elif isinstance(resp, Upgrade):
             event.answered(resp.status, None)
             self._record(event, STARTED)
-            resp.talk = self._conversation(event, end, resp.talk)
+            resp.talk = self._conversation(event, resp.talk)
         elif resp.stream is None:
             shown = None if event.handed_on else as_json(resp.headers, resp.body, event.level == REQUEST_RESPONSE)
             event.answered(resp.status, shown)
             if req.long_running:
                 self._record(event, STARTED)
-            _after(self._record(event, end), resp)
+            _after(self._record(event, COMPLETE), resp)
         elif req.long_running:
             event.answered(resp.status, None)
             self._record(event, STARTED)
-            resp.stream = self._stream(event, end, resp.stream)
+            resp.stream = self._stream(event, resp.stream)
         else:
-            resp.stream = self._list(event, end, resp, resp.stream)
+            resp.stream = self._list(event, resp, resp.stream)
 
     def _unauthenticated(self, req: Request, resp: Response) -> None:
         event = self.auditor.begin(req)
@@ -106,16 +108,16 @@ class _Recorder:
         task.add_done_callback(self._under_way.discard)
         return task
 
-    def _stream(self, event: Event, end: str, stream: Stream) -> Stream:
+    def _stream(self, event: Event, stream: Stream) -> Stream:
         async def recorded(write: Write) -> None:
             try:
                 await stream(write)
             finally:
-                self._record(event, end)
+                self._record(event, COMPLETE)
 
         return recorded
 
-    def _list(self, event: Event, end: str, resp: Response, stream: Stream) -> Stream:
+    def _list(self, event: Event, resp: Response, stream: Stream) -> Stream:
         """A large answer that is sent in pieces. At level RequestResponse they are kept, as the record holds all of it; of one that breaks
         off, it holds nothing."""
         keep = event.level == REQUEST_RESPONSE and not event.handed_on
@@ -132,16 +134,16 @@ class _Recorder:
                 whole = True
             finally:
                 event.answered(resp.status, as_json(resp.headers, b"".join(pieces), keep) if keep and whole else None)
-                self._record(event, end)
+                self._record(event, COMPLETE)
 
         return recorded
 
-    def _conversation(self, event: Event, end: str, talk: Conversation) -> Conversation:
+    def _conversation(self, event: Event, talk: Conversation) -> Conversation:
         async def recorded(socket: Socket) -> int:
             try:
                 return await talk(socket)
             finally:
-                self._record(event, end)
+                self._record(event, COMPLETE)
 
         return recorded
 

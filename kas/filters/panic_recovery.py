@@ -25,7 +25,7 @@ def panic_recovery(registry: Registry) -> Filter:
         log.error('apiserver panic\'d on %s %s audit-ID="%s"', req.method, go_quote(req.path), req.audit_id, exc_info=exc)
         panics.inc()
         if req.audit is not None:
-            req.audit.panicked = True
+            req.audit.panicked = type(exc).__name__
         return status(req, ApiError(500, "InternalError", MESSAGE, {}))
 
     return Filter("panic_recovery", recover=recover)

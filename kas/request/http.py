@@ -51,10 +51,10 @@ class Incoming(Protocol):
 
 class AuditEvent(Protocol):
     """What a request that is recorded tells on its way (``kas.audit.event``). ``level`` is audit.k8s.io's; ``handed_on``: another
-    server answers."""
+    server answers. ``panicked`` names the exception that was a bug, "" for none."""
 
     level: str
-    panicked: bool
+    panicked: str
     handed_on: bool
 
     def decoded(self, type_: Any, kind: str, api_version: str, obj: dict[str, Any]) -> None:

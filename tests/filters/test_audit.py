@@ -133,6 +133,23 @@ def test_a_list_that_breaks_off_is_recorded_without_it():
         assert (event["stage"], event["responseStatus"]["code"], event.get("responseObject")) == ("ResponseComplete", 200, shown)
 
 
+@pytest.mark.parametrize("path", ["/api/v1/namespaces/a/pods/b", "/api/v1/namespaces/a/pods/b/log"])
+def test_a_bug_is_the_end_of_a_request_at_a_stage_of_its_own(path):
+    """Also of one that runs long, whose answer has not started. What the bug says of itself is not for the record."""
+
+    def bug(req: Request) -> Response:
+        raise KeyError("a secret")
+
+    backend = Backend()
+    h = Harness(auditor=auditor(backend, level="RequestResponse"))
+    h.chain._endpoint = bug
+    assert h.chain(Request("GET", path, "", [])).status == 500
+    assert [e["stage"] for e in backend.entries] == ["RequestReceived", "Panic"]
+    message = "APIServer panic'd: KeyError"
+    told = {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError", "code": 500}
+    assert backend.entries[-1]["responseStatus"] == told and "responseObject" not in backend.entries[-1]
+
+
 def test_what_another_server_says_is_not_recorded():
     answer = Response(403, [(b"content-type", b"application/json")], b'{"kind":"Status"\n{"kind":"Event"}')
 
