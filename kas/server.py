@@ -22,7 +22,7 @@ from kas.admission.webhook.calling import room
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.apiextensions import celmetrics
 from kas.auth import external
-from kas.auth.authn import revocation
+from kas.auth.authn import revocation, x509
 from kas.auth.authn.revocation import Revocation
 from kas.auth.authn.serviceaccount import TokenCounts
 from kas.auth.authz import rbac_informer
@@ -265,7 +265,7 @@ class Server:
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
             more=[*self.extensions.authenticators, *hooked],
-            counts=TokenCounts(self.metrics), basic_file=raw.basic_auth_file,
+            counts=TokenCounts(self.metrics), basic_file=raw.basic_auth_file, lifetimes=x509.lifetimes(self.metrics),
         )  # fmt: skip
 
     def load_credentials(self) -> None:

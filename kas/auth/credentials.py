@@ -24,6 +24,7 @@ from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier, ensure_signing_key
 if TYPE_CHECKING:
     from kas.auth.external import External
     from kas.auth.externaljwt import ExternalSigner
+    from kas.observe.metrics import Histogram
 
 
 class ServiceAccountKeys:
@@ -87,20 +88,20 @@ class Credentials:
 
     ``admin_token``, ``token_file`` and ``basic_file`` ("" for none) are files; ``audiences`` are the API server's own; ``get`` reads what
     service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. ``client_cas`` are files with the CAs of
-    clients, none for no client certificates. ``more`` are authenticators of an embedding program, asked last. Raises
-    ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
+    clients, none for no client certificates. ``more`` are authenticators of an embedding program, asked last. ``lifetimes`` counts
+    how long certificates of clients last yet. Raises ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
     """
 
     def __init__(
         self, admin_token: Path, token_file: str, keys: ServiceAccountKeys, audiences: Sequence[str], get: Getter, anonymous: bool,
         note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
         more: Sequence[RequestAuthenticator | TokenAuthenticator] = (),
-        counts: TokenCounts | None = None, basic_file: str = "",
+        counts: TokenCounts | None = None, basic_file: str = "", lifetimes: Histogram | None = None,
     ) -> None:  # fmt: skip
         self._client_cas, self._proxies, self._bootstrap_tokens = client_cas, proxies, bootstrap_tokens
         self._admin_token, self._token_file, self._basic_file = admin_token, token_file, basic_file
         self._keys, self._audiences, self._get, self._anonymous = keys, audiences, get, anonymous
-        self._note_use, self._counts = note_use, counts
+        self._note_use, self._counts, self._lifetimes = note_use, counts, lifetimes
         self._more_tokens = [cast(TokenAuthenticator, m) for m in more if hasattr(m, "authenticate_token")]
         self._more = [cast(RequestAuthenticator, m) for m in more if not hasattr(m, "authenticate_token")]
         self.tokens: TokenUnion
@@ -146,7 +147,7 @@ class Credentials:
             out.append(RequestHeader(verifier, p.username_headers, p.group_headers, p.extra_prefixes, p.uid_headers, p.allowed_names))
         out += basic
         if self._client_cas:
-            out.append(ClientCertificate(Verifier(Bundle(*map(str, self._client_cas)))))
+            out.append(ClientCertificate(Verifier(Bundle(*map(str, self._client_cas))), self._lifetimes))
         return out
 
     def _service_accounts(self) -> ServiceAccountTokens:

@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kas.apiextensions import celrules
+from kas.auth.authn.x509 import Certificates
 from kas.auth.tokens import bound_claims, legacy_claims
 from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
@@ -28,6 +29,7 @@ from kas.meta.errors import ApiError, not_found
 from kas.request.http import Request, Response
 from kas.store import StoreError
 from kas.types.scheme import schema_type
+from tests import pki
 from tests.endpoints import flow_metrics
 from tests.endpoints.customs import DEFINITIONS, definition, version
 from tests.endpoints.inprocess import Stream
@@ -195,6 +197,22 @@ async def attempts(m: Metered) -> None:
     assert {r: m.value("authentication_attempts", result=r) for r in ("success", "error", "failure")} == {
         "success": 1, "error": 1, "failure": 1,
     }  # fmt: skip
+
+
+CLIENTS = pki.authority("clients")
+
+
+@of("apiserver_client_certificate_expiration_seconds", client_ca_file="{directory}/clients.crt")
+async def certificates(m: Metered) -> None:
+    """Each request is counted, also with a certificate that is over."""
+    for ends_s, status in ((86_000, 403), (-100, 401), (86_000, 403)):
+        shown = Certificates(pki.issue([("CN", "jane")], CLIENTS, ends_s=ends_s).ders)
+        req = Request("GET", PODS, "", [])
+        req.peer = SimpleNamespace(certificates=shown)
+        assert m.server.chain(req).status == status
+    buckets = {le: m.value("apiserver_client_certificate_expiration_seconds_bucket", le=le) for le in ("0", "43200", "86400")}
+    assert buckets == {"0": 1, "43200": 1, "86400": 3}
+    assert 0 < 2 * 86_000 - 100 - m.value("apiserver_client_certificate_expiration_seconds_sum") < 60
 
 
 @of("authenticated_user_requests")
@@ -736,6 +754,7 @@ def run(tmp_path: Any, case: Callable[[Metered], Awaitable[None]], flags: dict[s
     async def go() -> None:
         rules = [{"level": "Metadata"}]
         (tmp_path / "policy.yaml").write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+        (tmp_path / "clients.crt").write_bytes(CLIENTS.pem)
         given = {name: value.format(directory=tmp_path) if isinstance(value, str) else value for name, value in flags.items()}
         world = World(tmp_path, loop=asyncio.get_running_loop(), **given)
         try:

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from time import time
 from typing import Any, Protocol
 
 from kas.auth.authn import AuthenticationError, HeaderGet
 from kas.auth.user import CREDENTIAL_ID, UserInfo, with_authenticated
 from kas.observe.caches import Cache
+from kas.observe.metrics import Histogram, Registry
 
 # The user's uid as a subject attribute (AllowParsingUserUIDFromCertAuth).
 UID_OID = "1.3.6.1.4.1.57683.2"
+
+HOUR_S, DAY_S = 3600.0, 86400.0
+# All of one type: which is compared with every request.
+LIFETIMES_S = (
+    0.0, HOUR_S / 2, HOUR_S, 2 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S, DAY_S, 2 * DAY_S, 4 * DAY_S, 7 * DAY_S, 30 * DAY_S, 90 * DAY_S,
+    180 * DAY_S, 360 * DAY_S,
+)  # fmt: skip
 
 HeaderPairs = Sequence[tuple[bytes, bytes]]
 
@@ -24,13 +33,21 @@ class Certificates:
     """What a client has shown on its connection: ``chain`` is DER, its own certificate first. ``digest`` is the hex SHA-256 of that one,
     ``key`` stands for the whole chain. Nothing is verified yet."""
 
-    __slots__ = ("_name", "chain", "digest", "key")
+    __slots__ = ("_ends", "_name", "chain", "digest", "key")
 
     def __init__(self, chain: Sequence[bytes]) -> None:
         self.chain = tuple(chain)
         self.digest = hashlib.sha256(self.chain[0]).hexdigest()
         self.key = hashlib.sha256(b"".join(hashlib.sha256(der).digest() for der in self.chain)).digest()
         self._name: str | None = None
+        self._ends: float | None = None
+
+    @property
+    def ends(self) -> float:
+        """When the client's own certificate expires, in seconds since the epoch; read from it once. 0 for what cannot be read."""
+        if self._ends is None:
+            self._ends = _end(self.chain[0])
+        return self._ends
 
     @property
     def common_name(self) -> str:
@@ -56,11 +73,17 @@ class Verifier(Protocol):
         """Raises AuthenticationError unless the certificates are good at this moment."""
 
 
+def lifetimes(metrics: Registry) -> Histogram:
+    """How long the certificates that clients show are good for yet; dashboards warn by it of clients that will be locked out."""
+    said = "Distribution of the remaining lifetime on the certificate used to authenticate a request."
+    return metrics.histogram("apiserver_client_certificate_expiration_seconds", said, (), LIFETIMES_S)
+
+
 class ClientCertificate:
     """Remembers the users of recent certificates: reading one costs some 50 µs, a connection is used many times."""
 
-    def __init__(self, verifier: Verifier) -> None:
-        self._verifier = verifier
+    def __init__(self, verifier: Verifier, lifetimes: Histogram | None = None) -> None:
+        self._verifier, self._lifetimes = verifier, lifetimes
         self._known: Cache[str, UserInfo] = Cache("client_certificates", "certificates and their users", 16 << 20, 32 << 10)
 
     def authenticate(self, get: HeaderGet, peer: Peer | None = None) -> UserInfo | None:
@@ -68,6 +91,8 @@ class ClientCertificate:
         if peer is None:
             return None
         shown = peer.certificates
+        if self._lifetimes is not None:  # also of one that is not good, or is no more
+            self._lifetimes.observe((), shown.ends - time())
         self._verifier.check(shown)
         user = self._known.entries.get(shown.digest)
         if user is None:
@@ -88,6 +113,15 @@ def user_from_certificate(der: bytes) -> UserInfo | None:
         raise AuthenticationError(f"x509: expected at most one uid in the subject, found {len(uids)}")
     extra = {CREDENTIAL_ID: [f"X509SHA256={hashlib.sha256(der).hexdigest()}"]}
     return UserInfo(name, groups, uids[0] if uids else "", extra)
+
+
+def _end(der: bytes) -> float:
+    from cryptography import x509
+
+    try:
+        return x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _attributes(der: bytes) -> tuple[str, list[str], list[str]]:
