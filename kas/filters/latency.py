@@ -17,6 +17,9 @@ SIZE_BUCKETS = tuple(1000 * 10**i for i in range(7))
 
 # Answers of who was not let in, or found nothing that could be called.
 UNSERVED = frozenset((401, 403, 405, 429, 503))
+# Answers of a server that defends itself.
+LATE, TOO_MANY = 504, 429
+EVICTION = "eviction"  # that a pod may not be evicted now its disruption budget says, with TOO_MANY
 
 
 def _removed(group: str, version: str, resource: str) -> str | None:
@@ -60,13 +63,21 @@ def latency(registry: Registry) -> Filter:
         "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
         ("group", "removed_release", "resource", "subresource", "version"), same=True,
     )  # fmt: skip
+    terminations = registry.counter(
+        "apiserver_request_terminations_total",
+        "Number of requests which apiserver terminated in self-defense.",
+        ("code", "component", "group", "resource", "scope", "subresource", "verb", "version"),
+    )
     tally = Tally(BUCKETS, SIZE_BUCKETS)
 
     def collect() -> None:
+        terminations.values.clear()  # rows with and without dry run come together
         for row in tally.rows():
             status, verb, group, version, resource, subresource, scope, dry = row.labels
             labels = ("apiserver", "All" if dry else "", group, resource, scope, subresource, verb, version)
             requests.values[(str(status), *labels)] = row.count
+            if status == LATE or (status == TOO_MANY and subresource != EVICTION):
+                terminations.inc((str(status), "apiserver", group, resource, scope, subresource, verb, version), row.count)
             if resource and status not in UNSERVED:
                 removed = _removed(group, version, resource)
                 if removed is not None:

@@ -170,12 +170,24 @@ async def in_flight(m: Metered) -> None:
     assert m.value("apiserver_current_inflight_requests", request_kind="mutating") == 0
 
 
-@of("apiserver_dropped_requests_total", enable_priority_and_fairness=False, max_requests_inflight=1, authorization_mode=["AlwaysAllow"])
+ONE_READ = {"enable_priority_and_fairness": False, "max_requests_inflight": 1, "authorization_mode": ["AlwaysAllow"]}
+
+
+@of("apiserver_dropped_requests_total", **ONE_READ)
 async def dropped(m: Metered) -> None:
     m.world.shared.memory.enter(False)  # a read that another worker is serving
     assert (await m("GET", PODS, token="")).status == 429
     assert m.value("apiserver_dropped_requests_total", request_kind="readOnly") == 1
     assert m.value("apiserver_dropped_requests_total", request_kind="mutating") == 0
+
+
+@of("apiserver_request_terminations_total", **ONE_READ)
+async def terminated(m: Metered) -> None:
+    m.world.shared.memory.enter(False)
+    for path in (PODS, PODS + "?dryRun=All", "/nowhere"):
+        assert (await m("GET", path, token="")).status == 429
+    assert m.value("apiserver_request_terminations_total", code="429", verb="LIST", resource="pods", scope="namespace") == 2
+    assert m.value("apiserver_request_terminations_total") == m.value("apiserver_request_terminations_total") == 3  # however often it is read
 
 
 @of("apiserver_authorization_decisions_total")

@@ -34,6 +34,19 @@ def test_a_request_is_counted_under_its_labels():
     }
 
 
+def test_what_a_server_ends_to_defend_itself_is_counted_again():
+    """Not what a disruption budget says of an eviction."""
+    counted = Counted()
+    evict, path = request("POST", "/api/v1/namespaces/a/pods/b/eviction"), "/api/v1/namespaces/a/pods"
+    for req, status in ((evict, 429), (evict, 504), (request(path=path), 429), (request(path=path), 500), (request(path=path), 504)):
+        counted(req, Response(status, []))
+    assert counted.rows("apiserver_request_terminations_total") == {
+        ("504", "apiserver", "", "pods", "resource", "eviction", "POST", "v1"): 1,
+        ("429", "apiserver", "", "pods", "namespace", "", "LIST", "v1"): 1,
+        ("504", "apiserver", "", "pods", "namespace", "", "LIST", "v1"): 1,
+    }
+
+
 def test_durations_do_not_tell_statuses_apart_and_add_up():
     counted = Counted()
     for status in (200, 500):
