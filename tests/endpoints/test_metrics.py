@@ -187,7 +187,8 @@ async def terminated(m: Metered) -> None:
     for path in (PODS, PODS + "?dryRun=All", "/nowhere"):
         assert (await m("GET", path, token="")).status == 429
     assert m.value("apiserver_request_terminations_total", code="429", verb="LIST", resource="pods", scope="namespace") == 2
-    assert m.value("apiserver_request_terminations_total") == m.value("apiserver_request_terminations_total") == 3  # however often it is read
+    for _ in range(2):  # however often it is read
+        assert m.value("apiserver_request_terminations_total") == 3
 
 
 @of("apiserver_authorization_decisions_total")
