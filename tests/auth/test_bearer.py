@@ -45,5 +45,17 @@ def test_websocket_token():
     assert bearer.authenticate(headers(upgrade="websocket", sec_websocket_protocol=f"{proto},x")).name == "admin"
     with pytest.raises(AuthenticationError):
         bearer.authenticate(headers(upgrade="websocket", sec_websocket_protocol=proto))
-    with pytest.raises(AuthenticationError):
+    with pytest.raises(AuthenticationError, match="multiple"):
         websocket_token(f"{proto},{proto}")
+
+
+def test_an_empty_token_among_subprotocols_is_none_and_padding_is_no_part_of_one():
+    prefix, bearer = "base64url.bearer.authorization.k8s.io.", BearerToken(admin_token("t"))
+    for protocols in (prefix, f"{prefix},x", "x"):
+        assert bearer.authenticate(headers(upgrade="websocket", sec_websocket_protocol=protocols)) is None
+    with pytest.raises(AuthenticationError, match="multiple"):
+        websocket_token(f"{prefix},{prefix}dA")
+    for encoded in ("dA==", "dA=", "d", "+w", "/w", "_w", "dA\u00e4"):  # "_w" is a byte that is no UTF-8
+        with pytest.raises(AuthenticationError, match=r"invalid base64\.bearer\.authorization token encoding"):
+            websocket_token(f"{prefix}{encoded},x")
+    assert websocket_token(f"{prefix}dB,x") == ("t", ["x"])  # bits that are left over are not looked at

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
@@ -21,6 +22,7 @@ SUCCESS_TTL_S = 10.0
 MAX_HEADER = 16 << 10
 
 WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
+_RAW_URL = re.compile(r"[A-Za-z0-9_-]*")
 
 
 class BearerToken:
@@ -107,20 +109,21 @@ def bearer_token(header: str) -> str:
 
 
 def websocket_token(protocols: str) -> tuple[str, list[str]]:
-    """(token, the other subprotocols). Browsers cannot set headers on websockets, so the token hides among the protocols."""
-    token, others = "", []
+    """(token, the other subprotocols); "" where none hides among them. Browsers cannot set headers on websockets, so the token stands
+    there, in base64 of URLs without padding."""
+    tokens, others = list[str](), list[str]()
     for protocol in (p.strip() for p in protocols.split(",")):
         if not protocol.startswith(WEBSOCKET_PREFIX):
             if protocol:
                 others.append(protocol)
             continue
-        if token:
+        if tokens:
             raise AuthenticationError("multiple base64.bearer.authorization tokens specified")
         encoded = protocol[len(WEBSOCKET_PREFIX) :]
         try:
-            token = base64.b64decode(encoded + "=" * (-len(encoded) % 4), b"-_", validate=True).decode()
+            if not _RAW_URL.fullmatch(encoded):
+                raise binascii.Error("illegal character")
+            tokens.append(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode())
         except (binascii.Error, UnicodeDecodeError) as e:
             raise AuthenticationError(f"invalid base64.bearer.authorization token encoding: {e}") from e
-        if not token:
-            raise AuthenticationError("empty base64.bearer.authorization token")
-    return token, others
+    return "".join(tokens), others
