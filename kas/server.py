@@ -542,7 +542,7 @@ class Server:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is made when it
         runs."""
         o, raw = self.options, self.options.raw
-        root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
+        root_ca = o.serving_pair[0] if raw.tls_cert_file or raw.cert_dir else o.data_dir / "pki" / "ca.crt"
         authority: Any = Lazy(self._authority)
         initializer = controllers.Initializer(
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,

@@ -261,6 +261,15 @@ class Completed:
     run_dir: Path = field(default_factory=Path)
 
     @property
+    def serving_pair(self) -> tuple[Path, Path]:
+        """The files of the serving certificate and its key: given by flags, or those of ``--cert-dir``, where they are made if nobody put
+        them there."""
+        if self.raw.tls_cert_file:
+            return Path(self.raw.tls_cert_file), Path(self.raw.tls_private_key_file)
+        directory = Path(self.raw.cert_dir) if self.raw.cert_dir else self.data_dir / "pki"
+        return directory / "apiserver.crt", directory / "apiserver.key"
+
+    @property
     def own_address(self) -> tuple[str, int] | None:
         """Host and port at which this host reaches the secure port; None without one."""
         if not self.secure_port:

@@ -65,6 +65,11 @@ def validate(o: Options) -> list[str]:
 def _serving(o: Options) -> Iterator[str]:
     if bool(o.tls_cert_file) != bool(o.tls_private_key_file):
         yield "missing filename for serving cert"
+    elif o.cert_dir and not o.tls_cert_file:
+        pair = [os.path.join(o.cert_dir, name) for name in ("apiserver.crt", "apiserver.key")]
+        missing = [path for path in pair if not os.access(path, os.R_OK)]
+        if len(missing) == 1:
+            yield f"error reading {missing[0]}, certificate and key must be supplied as a pair"
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
     yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream tells the first
