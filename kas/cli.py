@@ -43,9 +43,9 @@ def main(args: Sequence[str] | None = None) -> None:
 
         sys.exit(snapshot(rest))
     elif command == "envtest":
-        from kas.testing.envtest import main as envtest
+        from kas.envtest import main as envtest
 
-        sys.exit(envtest(rest))
+        sys.exit(envtest(rest, serve))
     else:
         what = f"unknown command {command!r}" if command != "version" else f"version takes no arguments, got {' '.join(rest)}"
         print(f"kas: {what}; see kas --help", file=sys.stderr)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import socket
-from pathlib import Path
 
 from kas.config.options import Completed
 from kas.meta.files import write_whole

@@ -234,7 +234,8 @@ def _listeners(
         tls = None
         if name == "secure_port":
             app = App(server.chain, spoke=silent.spoke.add, bounds=bounds)
-            tls = TLSFiles(*map(str, o.serving_pair), o.tls_min)
+            cert, key = o.serving_pair
+            tls = TLSFiles(str(cert), str(key), o.tls_min)
         elif name == "insecure_port":
             app = App(server.chain_of("insecure"), spoke=silent.spoke.add, bounds=bounds)
         else:

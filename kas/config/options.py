@@ -85,6 +85,7 @@ class Options:
     authorization_webhook_version: str
     basic_auth_file: str
     bind_address: str
+    cert_dir: str
     client_ca_file: str
     controllers: list[str]
     coordinated_leadership_lease_duration: float

@@ -14,8 +14,9 @@ def settings(o: Completed) -> Settings:
     authorities = [str(file) for file in o.client_cas]
     if raw.requestheader_client_ca_file:
         authorities.append(raw.requestheader_client_ca_file)
+    cert, key = o.serving_pair
     return Settings(
-        Pair(*map(str, o.serving_pair)),
+        Pair(str(cert), str(key)),
         [_named(text) for text in raw.tls_sni_cert_key],
         authorities,
         # Suites of TLS 1.3 alone leave nothing to offer to older clients.

@@ -18,10 +18,9 @@ import pytest
 import requests
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from kas import cli
+from kas import cli, envtest
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, Client
-from kas.testing import envtest
 from tests import etcd, pki
 
 START_S = STOP_S = 20.0  # envtest's own
@@ -88,7 +87,7 @@ class ControlPlane:
     def _run(self, program: str, flags: list[str], health: str) -> None:
         process = subprocess.Popen([self.assets / program, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.running.append(process)
-        until, unchecked = time.monotonic() + START_S, ssl._create_unverified_context()  # noqa: S323 (envtest does not look either)
+        until, unchecked = time.monotonic() + START_S, ssl._create_unverified_context()  # as envtest
         while True:
             with contextlib.suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(health, context=unchecked) as answer:
                 assert answer.status == 200
@@ -203,10 +202,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert capsys.readouterr().out.splitlines()[-1] == f"export KUBEBUILDER_ASSETS={tmp_path / 'assets'}"
     assert sorted(os.listdir(tmp_path / "assets")) == ["etcd", "kube-apiserver", "kubectl"]
     assert (tmp_path / "assets" / "kubectl").resolve() == kubectl
-    assert envtest.main(["--help"]) == 0 and capsys.readouterr().out == envtest.USAGE
-    assert [envtest.main(args) for args in ([], ["a", "b"], ["--x"])] == [2, 2, 2]
+    assert envtest.main(["--help"], cli.serve) == 0 and capsys.readouterr().out == envtest.USAGE
+    assert [envtest.main(args, cli.serve) for args in ([], ["a", "b"], ["--x"])] == [2, 2, 2]
     (tmp_path / "file").write_text("")
-    assert envtest.main([str(tmp_path / "file")]) == 1
+    assert envtest.main([str(tmp_path / "file")], cli.serve) == 1
 
 
 def test_only_plain_http_is_stood_in_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,6 @@ control plane that is stopped and started again finds what it had. With a real e
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import shlex
@@ -21,10 +20,13 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from kas.config import flagset
 
 PROGRAMS = ("kube-apiserver", "etcd")
 PLACE = "/kas"  # path at which etcd's stand-in tells where data are kept
@@ -52,11 +54,16 @@ Other flags of etcd are accepted and have no effect.
 """
 
 
-def main(args: Sequence[str]) -> int:
-    """``kas envtest DIR``. Returns the exit code."""
+def main(args: Sequence[str], serve: Callable[[Sequence[str]], int]) -> int:
+    """``kas envtest DIR``, and what the programs written there run: ``kas envtest --run PROGRAM FLAGS``. ``serve`` is ``kas serve``.
+    Returns the exit code."""
     if args and args[0] in ("-h", "--help"):
         print(USAGE, end="")
         return 0
+    if args[:2] == ["--run", "etcd"]:
+        return etcd(args[2:])
+    if args[:2] == ["--run", "kube-apiserver"]:
+        return serve(serve_flags(args[2:]))
     if len(args) != 1 or args[0].startswith("-"):
         print("kas: envtest takes one directory; see kas envtest --help", file=sys.stderr)
         return 2
@@ -75,18 +82,15 @@ def write_programs(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name in PROGRAMS:
         path = directory / name
-        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kas.testing.envtest {name} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m kas envtest --run {name} "$@"\n')
         path.chmod(0o755)
     kubectl, link = shutil.which("kubectl"), directory / "kubectl"
     if kubectl and not link.exists():
         link.symlink_to(Path(kubectl).resolve())
 
 
-def kube_apiserver(args: Sequence[str]) -> int:
-    """``kas serve`` as envtest expects kube-apiserver to be: what flags leave open is chosen for tests. Returns the exit code."""
-    from kas import cli
-    from kas.config import flagset
-
+def serve_flags(args: Sequence[str]) -> list[str]:
+    """Flags of ``kas serve`` that do what envtest expects of kube-apiserver: what those given leave open is chosen for tests."""
     given = flagset.parse(args).values
     more = {"workers": "1", "controllers": "none"}
     if "storage-backend" not in given and not {"help", "version"} & given.keys():
@@ -97,15 +101,15 @@ def kube_apiserver(args: Sequence[str]) -> int:
             more["data-dir"] = str(Path(certificates) / "kas") if certificates else tempfile.mkdtemp(prefix="kas-envtest-")
         else:
             more |= {"storage-backend": "lmdb", "data-dir": place["dataDir"], "unsafe-no-fsync": str(not place["fsync"]).lower()}
-    return cli.serve([*(f"--{name}={value}" for name, value in more.items() if name not in given), *args])
+    return [*(f"--{name}={value}" for name, value in more.items() if name not in given), *args]
 
 
 def _place(servers: Sequence[str]) -> dict[str, Any] | None:
     """What etcd's stand-in says; None when it is a real etcd that is to be served."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for server in servers:
+    for url in servers:
         try:
-            with opener.open(server.rstrip("/") + PLACE, timeout=ASK_S) as answer:
+            with opener.open(url.rstrip("/") + PLACE, timeout=ASK_S) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError:
             return None  # etcd knows no such path
@@ -114,7 +118,7 @@ def _place(servers: Sequence[str]) -> dict[str, Any] | None:
     return None
 
 
-class _Health(http.server.BaseHTTPRequestHandler):
+class _Health(BaseHTTPRequestHandler):
     """Answers as etcd does for its health."""
 
     timeout = ASK_S
@@ -156,8 +160,8 @@ def etcd(args: Sequence[str]) -> int:
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     signal.signal(signal.SIGTERM, _end)
     _Server.address_family = socket.AF_INET6 if ":" in url.hostname else socket.AF_INET
-    with _Server((url.hostname, url.port or 2379), type("Health", (_Health,), {"answers": answers})) as server:
-        server.serve_forever()
+    with _Server((url.hostname, url.port or 2379), type("Health", (_Health,), {"answers": answers})) as listener:
+        listener.serve_forever()
     return 0
 
 
@@ -176,7 +180,3 @@ def _flags(args: Sequence[str]) -> dict[str, str]:
 
 def _end(number: int, frame: FrameType | None) -> None:
     os._exit(0)  # nothing is kept here
-
-
-if __name__ == "__main__":
-    sys.exit({"kube-apiserver": kube_apiserver, "etcd": etcd}[sys.argv[1]](sys.argv[2:]))
