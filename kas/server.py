@@ -640,7 +640,7 @@ class Server:
         } if proxies.ca_file else {}  # fmt: skip
         found = bootstrap.initial(
             clock.now(), service_ip, cidrs, addresses, port, groups, Path(client_ca).read_text() if client_ca else "", vouching,
-            self.features,
+            self.features, o.raw.kubernetes_service_node_port,
         )  # fmt: skip
         return [entry for entry in found if (entry.group, entry.resource) in kept]
 

@@ -129,6 +129,7 @@ class Options:
     kubelet_client_certificate: str
     kubelet_client_key: str
     kubelet_preferred_address_types: list[str]
+    kubernetes_service_node_port: int
     lease_reuse_duration_seconds: int
     log_dir: str
     logging_format: str

@@ -413,7 +413,7 @@ def _network(o: Options) -> Iterator[str]:
         if address.version != networks[0].version:
             yield f"service IP family {quote(str(networks[0]))} must match public address family {quote(str(address))}"
     low, high = o.service_node_port_range
-    own: int = getattr(o, "kubernetes_service_node_port")  # noqa: B009 - a flag without effect
+    own = o.kubernetes_service_node_port
     if not 0 <= own <= 65535:
         yield (
             f"--kubernetes-service-node-port {own} must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
