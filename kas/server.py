@@ -371,7 +371,7 @@ class Server:
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority,
-            self.egress.cluster,
+            self.egress.cluster, raw.max_connection_bytes_per_sec,
         )  # fmt: skip
         install_subresources(
             self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage

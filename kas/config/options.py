@@ -133,6 +133,7 @@ class Options:
     lease_reuse_duration_seconds: int
     log_dir: str
     logging_format: str
+    max_connection_bytes_per_sec: int
     max_mutating_requests_inflight: int
     max_requests_inflight: int
     min_request_timeout: int
