@@ -218,6 +218,12 @@ def test_nobody_is_given_the_whole_server():
     assert not wrong, "\n".join(wrong)
 
 
+def test_types_are_asked_of_the_servers_scheme():
+    """The table of compiled-in types stands behind ``Scheme``; who else asks it has a reason in docs/architecture.md."""
+    asked = {own for own, path in MODULES.items() if path.suffix == ".py" and re.search(r"\bBUILTIN\b", path.read_text())}
+    assert asked == {"kas.types.scheme", "kas.types.checktables", "kas.controllers.policystatus"}
+
+
 def test_each_plugin_filter_authenticator_and_authorizer_has_its_test_module():
     wanted = [ROOT / "tests" / "admission" / "plugins" / f"test_{p.stem}.py" for p in (KAS / "admission" / "plugins").glob("[a-z]*.py")]
     authorizers = [p for p in (KAS / "auth" / "authz").glob("[a-z]*.py") if "class " in p.read_text()]

@@ -25,7 +25,7 @@ from kas.meta.quantity import Quantity
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 from kas.store import Event
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 PAUSE_S, LONGEST_PAUSE_S, AGAIN_S, RESYNC_S = 0.1, 10.0, 1.0, 300.0
 SETTLED_S, MOST_TRIES = 0.5, 10  # by then a write has been committed or has given back what it took
@@ -166,7 +166,7 @@ class ResourceQuotas:
             used = {k: v for k, v in (before.get("used") or {}).items() if k in hard}
             used |= {name: str(counted[name]) for name in sorted(counted) if name in hard}
             status = {"hard": dict(hard), "used": dict(sorted(used.items()))}
-            if semantic_equal(before, status, BUILTIN.type("core.v1.ResourceQuotaStatus")):
+            if semantic_equal(before, status, builtin_type("core.v1.ResourceQuotaStatus")):
                 return False
             obj["status"] = status
             return True

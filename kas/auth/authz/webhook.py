@@ -21,7 +21,7 @@ from kas.client.hooks import HookError, read_review
 from kas.client.webhook import Webhook, WebhookError
 from kas.observe import caches
 from kas.observe.metrics import Registry
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_kind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -143,7 +143,7 @@ class WebhookAuthorizer:
             raise HookError("0-length response with status code: 200 and content type: ")
         wanted = (f"{GROUP}/{self._version}", KIND)
         # Of v1beta1 only the status is read, which is v1's.
-        review = read_review(answer, wanted, _KNOWN, BUILTIN.known(GROUP, "v1", KIND).type)
+        review = read_review(answer, wanted, _KNOWN, builtin_kind(GROUP, "v1", KIND).type)
         status: dict[str, Any] = review.get("status") or {}
         return status
 

@@ -14,7 +14,7 @@ from kas.registry.printing.cells import part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 MAX_LONG_NODE_ID = 256
 
@@ -41,7 +41,7 @@ class CSINodeStrategy(Strategy):
         for before in _drivers(old):
             for driver in _drivers(obj):
                 if driver.get("name") == before.get("name") and not semantic_equal(
-                    _fixed(driver), _fixed(before), BUILTIN.type("storage.v1.CSINodeDriver")
+                    _fixed(driver), _fixed(before), builtin_type("storage.v1.CSINodeDriver")
                 ):
                     errs.append(field.invalid("spec.drivers", render("storage.CSINodeDriver", _fixed(driver)), IMMUTABLE))
         return errs
