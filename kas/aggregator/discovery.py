@@ -76,7 +76,7 @@ class Discovery:
         """Ask every backend again."""
         self.touch(list(self._services.remote))
 
-    async def settled(self) -> None:
+    async def idle(self) -> None:
         """Returns when every question that was due has its answer, or none in time."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))

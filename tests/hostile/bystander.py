@@ -22,7 +22,7 @@ from kas.testing.server import KasServer
 COLLECTION = "/api/v1/namespaces/kube-system/configmaps"
 PATH = f"{COLLECTION}/bystander"
 QUIET_S = 1.0
-# p99 may be three times the quiet one, and as long as so many quiet GETs take, because what is judged beside the loop shares the
+# p99 may be three times the quiet one, and as long as so many quiet GETs take, because what is validated beside the loop shares the
 # interpreter's lock with it: each turn of the other side is a millisecond, or one call into compiled code (docs/threat-model.md).
 P99_RATIO, P99_GETS = 3.0, 150
 # Nothing may hold the loop for longer than it takes the worker, of its own time, to answer so many quiet GETs.

@@ -86,12 +86,12 @@ class WebhookAuthorizer:
         )
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """What the webhook answers, at once when it is remembered or the conditions settle it."""
+        """What the webhook answers, at once when it is remembered or the conditions exclude it."""
         spec = spec_of(a)
         if self._conditions:
-            settled = self._excluded(spec)
-            if settled is not None:
-                return settled
+            excluded = self._excluded(spec)
+            if excluded is not None:
+                return excluded
         body = orjson.dumps(spec)
         key = hashlib.sha256(body).digest() if _length(a) < MAX_REMEMBERED else None
         if key is not None:

@@ -105,7 +105,7 @@ class EndpointSliceStrategy(Strategy):
         elif kind not in ADDRESS_TYPES:
             errs.append(unsupported("addressType", kind, ADDRESS_TYPES))
         endpoints = obj.get("endpoints") or []
-        # stored endpoints were judged by the rules of their time
+        # stored endpoints were validated by the rules of their time
         if old is None or not semantic_equal(endpoints, old.get("endpoints"), builtin_field("discovery.v1.EndpointSlice", "endpoints")):
             errs += _endpoints(endpoints, kind)
         return errs + _ports(obj.get("ports") or [])

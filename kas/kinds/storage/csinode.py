@@ -35,7 +35,7 @@ class CSINodeStrategy(Strategy):
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """A driver's entry is replaced by removing and adding it; only its allocatable count may change in place.
 
-        Upstream judges the object twice here, and clients see each finding twice among the causes.
+        Upstream validates the object twice here, and clients see each finding twice among the causes.
         """
         errs = self._validate(obj, MAX_LONG_NODE_ID) * 2
         for before in _drivers(old):
