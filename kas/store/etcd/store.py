@@ -393,7 +393,7 @@ class EtcdStore(LMDBStore):
             return "error getting data from etcd: context deadline exceeded"
         return self._probe_failed
 
-    def expire(self, now_s: int, limit: int = 500) -> int:
+    def expire(self, now_s: int | None = None, limit: int = 500) -> int:
         """etcd ends what has a lease."""
         self.refresh()
         return 0
