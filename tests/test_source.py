@@ -294,6 +294,14 @@ def test_every_compiled_part_is_packaged():
     assert all(f'"**/*.{ending}"' in data for ending in ("pxi", "pyx", "pxd", "pyi"))
 
 
+def test_programs_find_the_checkout():
+    """Those beside the package run as ``python bench/x.py`` from anywhere: who imports tests or other benches says where they are."""
+    for path in (p for room in ("bench", "loadtests") for p in (ROOT / room).glob("*.py")):
+        text = path.read_text()
+        if "__main__" in text and re.search(r"^from (bench|loadtests|tests)\b", text, re.MULTILINE):
+            assert re.search(r"^sys\.path", text, re.MULTILINE), path
+
+
 def test_nothing_lies_outside_of_the_checkout():
     """A clone in a folder with nothing beside it builds, runs and tests."""
     kinds = {".py", ".pyx", ".pxi", ".pxd", ".md", ".txt", ".yaml", ".toml", ".in", ""}
