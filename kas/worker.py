@@ -285,11 +285,12 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     with contextlib.suppress(TimeoutError, OSError):
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await sent()
+    ending = [listener for listener in listeners if not listener.deaf()]
     for listener in listeners:
         listener.stop()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
-            await asyncio.gather(*(x.stopped for x in listeners if x.stopped is not None))
+            await asyncio.gather(*(x.stopped for x in ending if x.stopped is not None))
     await server.aggregator.close()
     if server.auditor is not None:
         # Three of the five seconds after which this process would be killed.
