@@ -100,7 +100,7 @@ class Etcd:
             client.close()
 
     def end_lease(self, key: str, within_s: int) -> None:
-        """What etcd does itself some ``within_s`` seconds after nobody keeps the key's lease alive: the key is gone, and all others of it."""
+        """Does at once what etcd does ``within_s`` seconds after the last renewal: the key goes, with all others of its lease."""
         client = Client(self.config)
         try:
             lease = client.call(RANGE, pb.RangeRequest(key=key.encode())).kvs[0].lease

@@ -27,7 +27,8 @@ class Setup:
     """One etcd, and what servers of it need to know one another."""
 
     def __init__(self, directory: Path, etcd: Etcd) -> None:
-        self.directory, self.etcd, self.serving, front = directory, etcd, Authority(directory, "serving"), Authority(directory, "front-proxy")
+        self.directory, self.etcd = directory, etcd
+        self.serving, front = Authority(directory, "serving"), Authority(directory, "front-proxy")
         certificate, key = self.serving.issue("server", ["127.0.0.1", "localhost", "kubernetes.default.svc"])
         shown, shown_key = front.issue("aggregator")
         self.flags = (
