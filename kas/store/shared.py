@@ -5,8 +5,8 @@ Where several clusters are one store (``kas.store.etcd.parted``) each has a page
 The supervisor calls ``Shared.create(workers)`` before it starts workers, and hands each of them the descriptors
 (``pass_fds=shared.fds``) and the text ``shared.spec``; a worker calls ``Shared.attach(spec, index)``. ``Shared.private()`` is
 the whole thing for a single process. The clock of leases shows the time of day as it was when the server started, and what has passed
-since: whoever sets the machine's clock meanwhile ends no lease and makes none last. Wake-ups are eventfds, one per worker, that everyone
-may write; where the system has none, pipes.
+since, asleep or awake: whoever sets the machine's clock meanwhile ends no lease and makes none last. Wake-ups are eventfds, one per
+worker, that everyone may write; where the system has none, pipes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,14 @@ from collections.abc import Callable
 
 from kas.store._engine import SharedMemory, shared_size
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _uptime() -> float:
+    """Seconds since the machine started. Linux' monotonic clock stands still while it sleeps: leases would lag behind the time of day, and
+    all of them have ended when the server starts anew."""
+    return time.clock_gettime(_CLOCK)
+
 
 class Shared:
     """One worker's (or the supervisor's) handle. ``memory`` has the counters (``enter``, ``leave``, ``in_flight``, ``reap``)."""
@@ -26,8 +34,8 @@ class Shared:
     __slots__ = ("_began", "_map", "_memory_fd", "_pipes", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
 
     def __init__(self, memory_fd: int, wake: list[tuple[int, int]], index: int, began: float | None = None) -> None:
-        # The time of day when the machine's monotonic clock, which all processes see, was at 0.
-        self._began = time.time() - time.monotonic() if began is None else began
+        # The time of day when the machine's clock that nobody sets, and all processes see, was at 0.
+        self._began = time.time() - _uptime() if began is None else began
         workers = max(1, len(wake))
         self._map = mmap.mmap(memory_fd, shared_size(workers)) if memory_fd >= 0 else mmap.mmap(-1, shared_size(workers))
         self._memory_fd = memory_fd
@@ -80,7 +88,7 @@ class Shared:
 
     def lease_clock(self) -> float:
         """Seconds since the epoch, by the clock of leases."""
-        return self._began + time.monotonic()
+        return self._began + _uptime()
 
     @property
     def revision(self) -> int:
