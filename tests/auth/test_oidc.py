@@ -298,7 +298,7 @@ def test_anonymous_by_path(configured):
 
 def test_an_issuer_that_comes_late(place, ca, tmp_path_factory):
     late = Issuer(place, ca, "late")
-    late.fault = "down"
+    late.fault = "stranger"
     flags = (
         f"--oidc-issuer-url={late.url}", "--oidc-client-id=client", f"--oidc-ca-file={place}/stub-ca.crt", "--controllers=none",
         "--unsafe-no-fsync",
@@ -307,7 +307,6 @@ def test_an_issuer_that_comes_late(place, ca, tmp_path_factory):
         with KasServer(tmp_path_factory.mktemp("kas"), *flags) as server:
             assert who(server, late.token()) is None
             assert who(server, server.token)["username"] == "admin"  # all others are served
-            late.fault = "stranger"
             until(lambda: "issuer did not match the issuer returned by provider" in server.output)
             late.fault = ""
             assert until(lambda: who(server, late.token()))["username"] == f"{late.url}#jane"
