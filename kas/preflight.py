@@ -47,9 +47,9 @@ def unusable(o: Options) -> list[str]:
     from kas import controllers
     from kas.admission import order
     from kas.config import runtime
-    from kas.types.scheme import BUILTIN
+    from kas.types.scheme import Scheme
 
-    out = [*runtime.problems(BUILTIN, o.runtime_config), *order.problems(o)]
+    out = [*runtime.problems(Scheme(), o.runtime_config), *order.problems(o)]
     for check in (
         lambda: controllers.chosen(o.controllers),
         lambda: _serving(o),
@@ -162,12 +162,12 @@ def _encryption(o: Options) -> None:
     """Made as a worker makes it, except that no plug-in is asked."""
     from kas.config import features
     from kas.encryption.atrest import EncryptionAtRest
-    from kas.types.scheme import BUILTIN
+    from kas.types.scheme import Scheme
 
     path, gates = o.encryption_provider_config, o.feature_gates
     if path:
         v1 = not features.problems(gates) and "KMSv1" in features.enabled(gates)
-        EncryptionAtRest(path, o.encryption_provider_config_automatic_reload, v1, BUILTIN.resources).close()
+        EncryptionAtRest(path, o.encryption_provider_config_automatic_reload, v1, Scheme().resources).close()
 
 
 def _tracing(o: Options) -> None:

@@ -172,7 +172,7 @@ class Server:
         self.auditor = self._auditor() if raw.audit_policy_file else None
         self.flow_control = self._flow_control() if raw.enable_priority_and_fairness else None
         self.filter_parts = parts(
-            raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
+            raw, self.metrics, self.scheme, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
             (self._part_of(), BesideReplica(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
             self.flow_control.gate if self.flow_control is not None else None, self.tracer,
@@ -450,7 +450,7 @@ class Server:
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
-            self.aggregator,
+            self.aggregator, self.scheme.groups,
         )  # fmt: skip
         self.documents.install(self.director, raw.enable_swagger_ui)
         slis = Metrics()
@@ -502,7 +502,7 @@ class Server:
             self.store, peerleases.PREFIX, peerleases.address_of, self._peer_address(), raw.peer_ca_file,
             (raw.proxy_client_cert_file, raw.proxy_client_key_file), lambda *at: self.documents.serves(*at),
             lambda: self.documents.refresh_discovery(), self._for_one_backend(), "RemoteRequestHeaderUID" in self.features,
-            PeerMetrics(self.metrics),
+            self.scheme.groups, PeerMetrics(self.metrics),
         )  # fmt: skip
 
     def _custom_handler(self) -> CustomHandler:
