@@ -39,6 +39,7 @@ GOVERNED = {
     "HPAScaleToZero": "minReplicas may be 0",
     "KMSv1": "KMS plug-ins of version 1",
     "LoggingAlphaOptions": "--log-*-split-stream and --log-*-info-buffer-size may be given",
+    "MutablePVNodeAffinity": "nodeAffinity of PersistentVolumes may change",
     "NodeDeclaredFeatures": "the plug-in NodeDeclaredFeatureValidator",
     "PodCertificateRequest": "podcertificaterequests are served, once their version is on; rules of bootstrap roles",
     "PodDeletionCost": "the annotation for it is a 32-bit integer",
@@ -54,6 +55,7 @@ GOVERNED = {
     "TaintTolerationComparisonOperators": "tolerations may have the operators Lt and Gt",
     "TokenRequestServiceAccountUIDValidation": "a token is refused where the request names another uid than the service account's",
     "UnknownVersionInteroperabilityProxy": "requests for what only another API server of the cluster serves are passed on to it",
+    "UserNamespacesHostNetworkSupport": "pods with hostNetwork may have users of their own (hostUsers: false)",
     "WatchList": "sendInitialEvents, and initial events of watches that ask for them the old way",
 }
 

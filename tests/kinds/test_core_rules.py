@@ -10,6 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from kas.config import features
 from kas.meta.checks import non_special_ip
 from tests.kinds.helpers import create, refused, update
 
@@ -323,3 +324,18 @@ def test_a_node_swaps_to_something():
     assert found == [("metadata.nodeSwapStatus.capacity", "Invalid value: 0: must be greater than zero")]
     status["nodeInfo"]["swap"] = {"capacity": 1}
     create("v1/nodes", {**node(), "status": status})
+
+
+def test_where_a_volume_is_changes_only_by_a_gate():
+    def terms(zone):
+        return {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]}}
+
+    spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/a"}, "nodeAffinity": terms("a")}
+    old, _ = create("v1/persistentvolumes", {"metadata": {"name": "v"}, "spec": spec})
+
+    def move(obj):
+        obj["spec"]["nodeAffinity"] = terms("b")
+
+    assert {where for where, _ in refused(update, "v1/persistentvolumes", old, move)} == {"nodeAffinity"}
+    with features.DEFAULT.overridden(MutablePVNodeAffinity=True):
+        assert update("v1/persistentvolumes", old, move)[0]["spec"]["nodeAffinity"] == terms("b")

@@ -88,6 +88,7 @@ def test_words(spec, expected):
 LENIENT = [
     {"securityContext": {"seLinuxChangePolicy": "MountOption"}},
     {"hostNetwork": True, "securityContext": {"sysctls": [{"name": "net.core.a", "value": "1"}]}},
+    {"hostUsers": False, "hostNetwork": True},
     {"hostUsers": False, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
      "containers": [container(volumeDevices=[{"name": "v", "devicePath": "/dev/x"}])]},
     {"initContainers": [container("i", resizePolicy=AGAIN)]},
@@ -100,6 +101,12 @@ LENIENT = [
 def test_what_is_stored_may_stay(spec):
     assert said(create, PODS, pod(**spec))
     assert update(PODS, left(**spec), label)[0]["metadata"]["labels"] == {"new": "label"}
+
+
+def test_the_network_of_the_host_may_be_given_to_users_of_their_own():
+    with features.DEFAULT.overridden(UserNamespacesHostNetworkSupport=True):
+        assert create(PODS, pod(hostUsers=False, hostNetwork=True))
+        assert said(create, PODS, pod(hostUsers=False, hostPID=True)) == ["spec.HostPID: Forbidden: when `hostUsers` is false"]
 
 
 def test_sidecars_alone_start_again_on_a_resize():
@@ -192,9 +199,9 @@ def test_status_fields_are_judged():
         "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"
     ]
     claim = status(resourceClaimStatuses=[{"name": "a", "resourceClaimName": "A"}])
-    assert [where for where, _ in refused(update, PODS, stored(), claim, "status")] == [
-        "status.resourceClaimStatuses[0].name", "status.resourceClaimStatuses[0].resourceClaimName"
-    ]  # fmt: skip
+    wrong = refused(update, PODS, stored(), claim, "status")
+    assert [where for where, _ in wrong] == ["status.resourceClaimStatuses[0].name"] * 2
+    assert wrong[1][1].startswith('Invalid value: "A": a lowercase RFC 1123 subdomain')
     mapping = {"containerName": "z", "resourceName": "example.com/a", "requestName": "r"}
     extended = status(extendedResourceClaimStatus={"resourceClaimName": "b", "requestMappings": [mapping]})
     assert said(update, PODS, stored(), extended, "status") == [

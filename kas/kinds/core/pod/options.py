@@ -128,6 +128,13 @@ class Options:
         """Block devices in a user namespace, which never worked."""
         return self._old.get("hostUsers") is False and any(c.get("volumeDevices") for c, _ in security.containers(self._old, ""))
 
+    @property
+    def network_of_users(self) -> bool:
+        """The host's network in a user namespace."""
+        if features.DEFAULT.enabled("UserNamespacesHostNetworkSupport"):
+            return True
+        return self._old.get("hostUsers") is False and bool(self._old.get("hostNetwork"))
+
     @cached_property
     def restarting_init(self) -> bool:
         """Init containers that are no sidecars and ask to be restarted on a resize."""

@@ -283,7 +283,9 @@ def host_users(spec: Mapping[str, Any], path: str, options: Options) -> list[Fie
     if spec.get("hostUsers") is not False:
         return []
     why = "when `hostUsers` is false"
-    shared = (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
+    shared: tuple[tuple[str, str], ...] = (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
+    if options.network_of_users:
+        shared = shared[1:]
     errs = [field.forbidden(f"{path}.{shown}", why) for name, shown in shared if spec.get(name)]
     for container, at in containers(spec, path):
         if container.get("volumeDevices") and not options.devices_of_users:

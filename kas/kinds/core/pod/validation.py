@@ -390,7 +390,8 @@ def _claim_statuses(items: list[dict], claims: list[dict]) -> list[FieldError]:
             errs.append(field.duplicate(f"{at}.name", name))
         seen.add(name)
         if claim is not None:
-            errs += [field.invalid(f"{at}.resourceClaimName", claim, m) for m in names.is_dns1123_subdomain(claim)]
+            # upstream names the name where the claim's is wrong
+            errs += [field.invalid(f"{at}.name", claim, m) for m in names.is_dns1123_subdomain(claim)]
     return errs
 
 
