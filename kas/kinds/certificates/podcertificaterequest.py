@@ -7,7 +7,7 @@ from typing import Any
 
 from kas.kinds.certificates.pem import decode_bytes, der_request_problem, stub_key
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
-from kas.kinds.core.signers import signer_name, user_annotations
+from kas.kinds.core.signers import is_kubernetes_signer, signer_name, user_annotations
 from kas.meta import field, names
 from kas.meta.checks import conditions, dns_subdomain, immutable, unsupported
 from kas.meta.equality import semantic_equal
@@ -67,9 +67,7 @@ class PodCertificateRequestStrategy(Strategy):
         seconds = spec.get("maxExpirationSeconds")
         if seconds is None:
             return [*errs, field.required("spec.maxExpirationSeconds", "must be set")]
-        domain = signer.partition("/")[0]
-        is_kubernetes = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
-        most = KUBERNETES_MAX_EXPIRATION_S if is_kubernetes else MAX_EXPIRATION_S
+        most = KUBERNETES_MAX_EXPIRATION_S if is_kubernetes_signer(signer) else MAX_EXPIRATION_S
         if not MIN_EXPIRATION_S <= seconds <= most:
             errs.append(field.invalid("spec.maxExpirationSeconds", seconds, f"must be in the range [{MIN_EXPIRATION_S}, {most}]"))
         return errs + _proof(spec)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kas.config import features
 from kas.kinds.core.pod.fieldrefs import ENV_FIELDS, object_field, resource_field
 from kas.kinds.core.pod.options import DEFAULT, Options
 from kas.kinds.core.pod.probes import container_ports, host_port_conflicts, lifecycle, probe
@@ -81,7 +82,9 @@ def _value_from(item: Container, path: str) -> list[FieldError]:
         count += 1
         errs += _file_key_ref(source["fileKeyRef"], f"{path}.fileKeyRef")
     if not count:
-        message = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        rest = "`secretKeyRef` or `fileKeyRef`" if features.DEFAULT.enabled("EnvFiles") else "or `secretKeyRef`"
+        comma = "," if features.DEFAULT.enabled("EnvFiles") else ""
+        message = f"must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`{comma} {rest}"
         errs.append(field.invalid(path, "", message))
     elif item.get("value"):
         errs.append(field.invalid(path, "", "may not be specified when `value` is not empty"))
