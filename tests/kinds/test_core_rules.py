@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kas.config import features
+from kas.kinds.core.event import strict_update
 from kas.meta.checks import non_special_ip
 from tests.kinds.helpers import create, refused, update
 
@@ -403,3 +404,12 @@ def test_iscsi_names_are_ascii_to_their_end(iqn):
         "containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "iscsi": source}],
     }})  # fmt: skip
     assert [where for where, _ in found] == ["spec.volumes[0].iscsi.iqn"]
+
+
+def test_the_reason_of_an_event_is_looked_at_twice():
+    old = {
+        "metadata": {"name": "e", "namespace": "ns1"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "ns1"}, "action": "a",
+        "eventTime": "2024-01-02T03:04:05.000000Z", "reportingComponent": "c", "reportingInstance": "i", "reason": "r", "type": "Normal",
+    }  # fmt: skip
+    errs = strict_update({**old, "reason": "other"}, old)
+    assert [err.field for err in errs if not err.field.startswith("metadata")] == ["reason", "reason"]

@@ -514,3 +514,31 @@ def test_resources_of_the_pod_are_resized_only_by_a_gate():
     gate = "InPlacePodLevelResourcesVerticalScalingEnabled"
     message = f"Forbidden: resize of pods with pod-level resources is forbidden when {gate} feature gate is disabled"
     assert [told for _, told in found] == [message]
+
+
+def test_restart_rules_of_init_containers_are_let_in_by_gates():
+    rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}
+    all_of_them = {**rule, "action": "RestartAllContainers"}
+    sidecar = container("s", restartPolicy="Always", restartPolicyRules=[rule])
+    create(PODS, pod(initContainers=[sidecar, container("i", restartPolicy="Never", restartPolicyRules=[all_of_them])]))
+    with features.DEFAULT.overridden(ContainerRestartRules=False, RestartAllContainersOnContainerExits=False):
+        assert said(create, PODS, pod(initContainers=[container("i", restartPolicy="Never")])) == [
+            'spec.initContainers[0].restartPolicy: Unsupported value: "Never": supported values: "Always"',
+        ]
+        assert create(PODS, pod(initContainers=[container("i", restartPolicy="Always")]))
+    with features.DEFAULT.overridden(RestartAllContainersOnContainerExits=False):
+        assert said(create, PODS, pod(initContainers=[sidecar], containers=[
+            container(restartPolicy="Never", restartPolicyRules=[all_of_them]),
+        ])) == [
+            'spec.containers[0].restartPolicyRules[0].action: Unsupported value: "RestartAllContainers": supported values: "Restart"',
+            "spec.initContainers[0].restartPolicyRules: Forbidden: "
+            "restartPolicyRules are not allowed for init containers with restart policy Always",
+        ]  # fmt: skip
+    used = stored(initContainers=[container("i", restartPolicy="Never", restartPolicyRules=[all_of_them])])
+    with features.DEFAULT.overridden(ContainerRestartRules=False, RestartAllContainersOnContainerExits=False):
+        update(PODS, used, label)
+
+
+def test_bound_pods_may_be_nominated_without_the_gate():
+    with features.DEFAULT.overridden(ClearingNominatedNodeNameAfterBinding=False):
+        update(PODS, stored(nodeName="n"), status(nominatedNodeName="m"), "status")

@@ -317,7 +317,7 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
     nominated = status.get("nominatedNodeName") or ""
     if nominated and nominated != (old_status.get("nominatedNodeName") or ""):
         errs += [field.invalid("status.nominatedNodeName", nominated, m) for m in names.is_dns1123_subdomain(nominated)]
-        if old_spec.get("nodeName"):
+        if old_spec.get("nodeName") and features.DEFAULT.enabled("ClearingNominatedNodeNameAfterBinding"):
             errs.append(field.forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node"))
     errs += _observed(status, "status")
     if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
