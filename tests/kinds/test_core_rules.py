@@ -69,6 +69,13 @@ def test_node_ports_go_with_the_type():
     assert "nodePort" not in update("v1/services", stored, narrow)[0]["spec"]["ports"][0]
 
 
+def test_metadata_of_a_stored_service_are_those_of_an_update():
+    """Told twice by what all kinds have in common, and once by the kind."""
+    stored, _ = create("v1/services", service(clusterIP="10.0.0.5", clusterIPs=["10.0.0.5"]))
+    errs = refused(update, "v1/services", stored, lambda obj: obj["metadata"].update(labels={"a b": "c"}))
+    assert [field for field, _ in errs] == ["metadata.labels"] * 3
+
+
 def test_link_local_multicast_is_a_matter_of_the_scope():
     assert non_special_ip("ff02::1", "p") and non_special_ip("ff12::1", "p") and non_special_ip("224.0.0.9", "p")
     assert not non_special_ip("ff05::1", "p") and not non_special_ip("224.0.1.9", "p")

@@ -286,9 +286,11 @@ def service(obj: Spec, old: Spec | None = None) -> list[FieldError]:
     """``ValidateService``; addresses that ``old`` has already are not complained about."""
     meta, spec, before = obj["metadata"], obj.get("spec") or {}, (old or {}).get("spec") or {}
     annotations, ports = meta.get("annotations") or {}, spec.get("ports") or []
-    # The name of a stored service is immutable, so that only a new one is held to the rule.
-    rule = names.dns_label if features.DEFAULT.enabled("RelaxedServiceNameValidation") else names.dns1035_label
-    errs = object_meta(meta, True, rule if old is None else names.path_segment)
+    errs: list[FieldError] = []
+    # The metadata of a stored service were looked at as those of an update.
+    if old is None:
+        relaxed = features.DEFAULT.enabled("RelaxedServiceNameValidation")
+        errs += object_meta(meta, True, names.dns_label if relaxed else names.dns1035_label)
     if CHECK.passes(spec) and _ANNOTATIONS.isdisjoint(annotations):
         return errs
     hints, mode = annotations.get(TOPOLOGY_HINTS), annotations.get(TOPOLOGY_MODE)
