@@ -12,7 +12,7 @@ from kas.meta import errors, field
 from kas.meta.equality import semantic_equal
 from kas.meta.field import go_quote
 from kas.meta.waiting import awaited, eager
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 
 class Plugin:
@@ -30,7 +30,7 @@ class Plugin:
     @eager
     async def validate(self, a: Attributes) -> None:
         """422 for who changes the status but may not sign for the stored signer."""
-        of = BUILTIN.type("certificates.v1beta1.PodCertificateRequestStatus")
+        of = builtin_type("certificates.v1beta1.PodCertificateRequestStatus")
         if semantic_equal(a.obj.get("status") or {}, a.old.get("status") or {}, of):
             return
         signer = (a.old.get("spec") or {}).get("signerName") or ""

@@ -15,7 +15,7 @@ from kas.meta.ip import ip_warnings
 from kas.registry.printing.cells import NONE, first_three
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 
@@ -69,7 +69,7 @@ class EndpointsStrategy(Strategy):
         """``ValidateEndpointsUpdate``: subsets that stay as they are may have been valid for an older release."""
         errs = object_meta_update(obj["metadata"], old["metadata"]) + object_meta(obj["metadata"], True, names.dns_subdomain)
         found = _subsets(obj)
-        if found and semantic_equal(obj.get("subsets"), old.get("subsets"), BUILTIN.field("core.v1.Endpoints", "subsets")):
+        if found and semantic_equal(obj.get("subsets"), old.get("subsets"), builtin_field("core.v1.Endpoints", "subsets")):
             return errs
         return errs + found
 

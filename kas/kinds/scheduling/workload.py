@@ -23,7 +23,7 @@ from kas.registry.printing.cells import NONE, is_true, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import served
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 MAX_TEMPLATES, MAX_CLAIMS, MAX_TOPOLOGIES = 8, 4, 1
 MAX_PRIORITY = 1_000_000_000
@@ -76,7 +76,7 @@ def _name(item: dict[str, Any], path: str) -> list[FieldError]:
 def _immutable(spec: str, new: dict[str, Any], old: dict[str, Any], name: str) -> list[FieldError]:
     value = new.get(name)
     type = f"scheduling.v1alpha2.{spec}"
-    return immutable(value, old.get(name), f"spec.{name}", served(type, value, name), BUILTIN.field(type, name))
+    return immutable(value, old.get(name), f"spec.{name}", served(type, value, name), builtin_field(type, name))
 
 
 @strategy_for("scheduling.k8s.io", "podgroups")
