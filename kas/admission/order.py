@@ -24,7 +24,7 @@ ORDER = (
     "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
     "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "DenyServiceExternalIPs", "PodTopologyLabels",
     "NodeDeclaredFeatureValidator", "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
-    "RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook",
+    "RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook",
     "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
 )  # fmt: skip
 
@@ -40,7 +40,7 @@ DEFAULT_ON = frozenset((
 FIRST_CONFIGURED = "MutatingAdmissionPolicy"
 
 # Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
-ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess", "DRAClaimStatus"))
+ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning"))
 
 # Accepted by the flags, so that a command line of another server works, and without effect: why, for the warning at start.
 NO_EFFECT = {

@@ -98,6 +98,11 @@ _SUBDOMAIN_ERROR = regex_error(
     " and must start and end with an alphanumeric character",
     _DNS1123_SUBDOMAIN, "example.com",
 )  # fmt: skip
+_SUBDOMAIN_CASELESS_ERROR = regex_error(
+    "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
+    _DNS1123_SUBDOMAIN, "Example.com",
+)  # fmt: skip
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # of ASCII alone
 _SUBDOMAIN_UNDERSCORE_ERROR = regex_error(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.',"
     " and must start and end with an alphanumeric character",
@@ -152,6 +157,11 @@ def is_dns1123_subdomain(text: str) -> list[str]:
     if not valid:
         errors.append(_SUBDOMAIN_ERROR)
     return errors
+
+
+def is_dns1123_subdomain_caseless(text: str) -> list[str]:
+    """``IsDNS1123SubdomainCaseless``: what is wrong with the text, letters of either case are not."""
+    return [_SUBDOMAIN_CASELESS_ERROR if e is _SUBDOMAIN_ERROR else e for e in is_dns1123_subdomain(text.translate(_LOWER))]
 
 
 def is_dns1123_subdomain_with_underscore(text: str) -> list[str]:

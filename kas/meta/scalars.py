@@ -186,6 +186,17 @@ def decimal(text: str) -> int:
     return -value if text.startswith("-") else value
 
 
+def int64(text: str) -> int:
+    """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
+    value = decimal(text)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
+    return value
+
+
 def parse_uint64(text: str) -> int:
     """``strconv.ParseUint(text, 10, 64)``. Raises ValueError with Go's words."""
     why = "invalid syntax"

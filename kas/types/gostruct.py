@@ -29,7 +29,8 @@ _NAMES = {
     "gmsaCredentialSpecName": "GMSACredentialSpecName", "grpc": "GRPC", "httpGet": "HTTPGet", "httpHeaders": "HTTPHeaders", "ip": "IP",
     "iqn": "IQN", "iscsi": "ISCSI", "iscsiInterface": "ISCSIInterface", "nfs": "NFS", "os": "OS", "pdName": "PDName", "rbd": "RBD",
     "seLinuxChangePolicy": "SELinuxChangePolicy", "seLinuxOptions": "SELinuxOptions", "sslEnabled": "SSLEnabled", "storageos": "StorageOS",
-    "tcpSocket": "TCPSocket", "tls": "TLS", "tty": "TTY", "uid": "UID", "wwids": "WWIDs", "http": "HTTP", "cidr": "CIDR", "url": "URL",
+    "tcpSocket": "TCPSocket", "tls": "TLS", "tty": "TTY", "uid": "UID", "wwids": "WWIDs", "http": "HTTP",
+    "cidr": "CIDR", "cidrs": "CIDRs", "url": "URL",
 }  # fmt: skip
 _RBD = {"monitors": "CephMonitors", "image": "RBDImage", "pool": "RBDPool", "user": "RadosUser"}
 _CHAP = {"chapAuthDiscovery": "DiscoveryCHAPAuth", "chapAuthSession": "SessionCHAPAuth"}

@@ -43,7 +43,7 @@ def test_all_that_is_wrong_with_names_is_told():
 
 def test_one_flag_may_name_all_that_are_on():
     named = Options({"admission-control": ["ResourceQuota", "NamespaceLifecycle", "AlwaysAdmit"]})
-    always = ["RBACEscalation", "DRAAdminAccess", "DRAClaimStatus"]
+    always = ["RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning"]
     assert order.enabled(*order.wanted(named)) == ["NamespaceLifecycle", *always, "ResourceQuota"]
     assert order.problems(named) == []
     both = Options({"admission-control": ["A"], "enable-admission-plugins": ["AlwaysDeny"]})

@@ -8,7 +8,7 @@ import datetime
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from kas.kinds.certificates.pem import request_problem
@@ -161,3 +161,107 @@ def test_a_request_that_is_no_der(der, why):
     body = base64.b64encode(der).decode()
     pem = f"-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n"
     assert request_problem(pem.encode()) == f"asn1: {why}"
+
+
+REQUESTS = Kind("certificates.k8s.io/v1beta1/podcertificaterequests")
+POD_UID = "pod-uid"
+DER = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _stub(key=KEY) -> str:
+    return _b64(x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256()).public_bytes(DER[0]))
+
+
+def _pod_request(**spec):
+    of = {"podName": "p", "podUID": POD_UID, "serviceAccountName": "s", "serviceAccountUID": "u", "nodeName": "n", "nodeUID": "v"}
+    return {"spec": {"signerName": SIGNER, **of, **spec}}
+
+
+STUBBED = _pod_request(stubPKCS10Request=_stub())
+PROOF = _b64(KEY.sign(POD_UID.encode(), ec.ECDSA(hashes.SHA256())))
+PROVEN = {"pkixPublicKey": _b64(KEY.public_key().public_bytes(*DER)), "proofOfPossession": PROOF}
+ONE_OF = ("spec", "Invalid value: exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set")
+
+
+@pytest.mark.parametrize("spec", [STUBBED["spec"], _pod_request(**PROVEN)["spec"]])
+def test_a_pod_asks_with_a_request_or_with_a_key_and_its_proof(spec):
+    assert REQUESTS.create({"spec": spec})["spec"]["maxExpirationSeconds"] == 86400
+
+
+def _broken_stub() -> str:
+    der = bytearray(base64.b64decode(_stub()))
+    der[-1] ^= 1
+    return _b64(bytes(der))
+
+
+SMALL = _stub(rsa.generate_private_key(65537, 2048))
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({}, ONE_OF),
+        (PROVEN | {"stubPKCS10Request": _stub()}, ONE_OF),
+        ({"pkixPublicKey": PROVEN["pkixPublicKey"]}, ONE_OF),
+        ({"stubPKCS10Request": "AAAA"}, ("spec.stubPKCS10Request", 'Invalid value: "AAAA": must be a valid PKCS#10 CSR')),
+        ({"stubPKCS10Request": _b64(bytes(10241))}, ("spec.stubPKCS10Request", "Too long: may not be more than 10240 bytes")),
+        (
+            {"stubPKCS10Request": SMALL},
+            ("spec.stubPKCS10Request", 'Invalid value: "2048-bit modulus": RSA keys must have modulus size 3072 or 4096'),
+        ),
+        (
+            PROVEN | {"podUID": "another"},
+            ("spec.proofOfPossession", "Invalid value: could not verify proof-of-possession signature"),
+        ),
+    ],
+)
+def test_what_proves_no_key(spec, want):
+    assert want in REQUESTS.messages(_pod_request(**spec))
+
+
+def test_a_stub_is_signed_by_its_own_key():
+    ((path, text),) = REQUESTS.messages(_pod_request(stubPKCS10Request=_broken_stub()))
+    assert path == "spec.stubPKCS10Request" and "could not verify the signature" in text
+
+
+ISSUED_AT = datetime.datetime.fromisoformat(NOW)
+
+
+def _leaf(key=KEY, names=("a.example.com",)) -> str:
+    builder = x509.CertificateBuilder().subject_name(SUBJECT).issuer_name(SUBJECT).public_key(key.public_key()).serial_number(7)
+    builder = builder.not_valid_before(ISSUED_AT).not_valid_after(ISSUED_AT + datetime.timedelta(hours=2))
+    alternatives = [x509.RFC822Name(n) if "@" in n else x509.DNSName(n) for n in names]
+    made = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False).sign(KEY, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _issued(chain: str):
+    condition = {"type": "Issued", "status": "True", "reason": "Done", "message": "", "lastTransitionTime": NOW}
+    times = {"notBefore": NOW, "beginRefreshAt": "2024-01-02T04:04:05Z", "notAfter": "2024-01-02T05:04:05Z"}
+    stored = REQUESTS.create(STUBBED)
+    return stored | {"status": {"conditions": [condition], "certificateChain": chain, **times}}, stored
+
+
+def test_what_is_issued_is_of_the_stub_s_key():
+    assert REQUESTS.update(*_issued(_leaf()), "status")["status"]["certificateChain"]
+    other = REQUESTS.messages(*_issued(_leaf(ec.generate_private_key(ec.SECP256R1()))), "status")
+    assert [text.rpartition(": ")[2] for _, text in other] == ["leaf certificate was not issued to the requested public key"]
+
+
+@pytest.mark.parametrize(
+    ("chain", "want"),
+    [
+        (_leaf(names=("a..b",)), "leaf certificate's DNSName should not contain '..'"),
+        (_leaf(names=(".a",)), "leaf certificate's DNSName should not start or end with '.'"),
+        (_leaf(names=("",)), "leaf certificate should not contain empty DNSName"),
+        (_leaf(names=("a b@c",)), "leaf certificate should not contain invalid EmailAddress"),
+        (_leaf() + _leaf().replace("CERTIFICATE", "X"), "issued certificate chain must consist entirely of CERTFICATE PEM blocks"),
+        ("none", "issued certificate chain must contain at least one certificate"),
+    ],
+)
+def test_a_chain_is_looked_at_whole(chain, want):
+    assert [text.rpartition(": ")[2] for _, text in REQUESTS.messages(*_issued(chain), "status")] == [want]

@@ -10,6 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from kas.config import features
+from kas.kinds.core.event import strict_update
 from kas.meta.checks import non_special_ip
 from tests.kinds.helpers import create, refused, update
 
@@ -65,6 +67,13 @@ def test_node_ports_go_with_the_type():
         obj["spec"]["type"] = "ClusterIP"
 
     assert "nodePort" not in update("v1/services", stored, narrow)[0]["spec"]["ports"][0]
+
+
+def test_metadata_of_a_stored_service_are_those_of_an_update():
+    """Told twice by what all kinds have in common, and once by the kind."""
+    stored, _ = create("v1/services", service(clusterIP="10.0.0.5", clusterIPs=["10.0.0.5"]))
+    errs = refused(update, "v1/services", stored, lambda obj: obj["metadata"].update(labels={"a b": "c"}))
+    assert [field for field, _ in errs] == ["metadata.labels"] * 3
 
 
 def test_link_local_multicast_is_a_matter_of_the_scope():
@@ -323,3 +332,91 @@ def test_a_node_swaps_to_something():
     assert found == [("metadata.nodeSwapStatus.capacity", "Invalid value: 0: must be greater than zero")]
     status["nodeInfo"]["swap"] = {"capacity": 1}
     create("v1/nodes", {**node(), "status": status})
+
+
+def test_where_a_volume_is_changes_only_by_a_gate():
+    def terms(zone):
+        return {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]}}
+
+    spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/a"}, "nodeAffinity": terms("a")}
+    old, _ = create("v1/persistentvolumes", {"metadata": {"name": "v"}, "spec": spec})
+
+    def move(obj):
+        obj["spec"]["nodeAffinity"] = terms("b")
+
+    assert {where for where, _ in refused(update, "v1/persistentvolumes", old, move)} == {"nodeAffinity"}
+    with features.DEFAULT.overridden(MutablePVNodeAffinity=True):
+        assert update("v1/persistentvolumes", old, move)[0]["spec"]["nodeAffinity"] == terms("b")
+
+
+def test_an_attributes_class_may_be_taken_back_until_it_was_applied():
+    old = create("v1/persistentvolumeclaims", claim(volumeAttributesClassName="gold"))[0]
+    old["spec"]["volumeName"] = "v"
+    old["status"] = {"phase": "Bound"}
+
+    def without(obj):
+        del obj["spec"]["volumeAttributesClassName"]
+
+    def empty(obj):
+        obj["spec"]["volumeAttributesClassName"] = ""
+
+    assert "volumeAttributesClassName" not in update("v1/persistentvolumeclaims", old, without)[0]["spec"]
+    update("v1/persistentvolumeclaims", old, empty)
+    old["status"]["currentVolumeAttributesClassName"] = "gold"
+    for change, what in ((without, "nil"), (empty, "empty string")):
+        assert refused(update, "v1/persistentvolumeclaims", old, change) == [
+            ("spec.volumeAttributesClassName",
+             f"Forbidden: update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"),
+        ]  # fmt: skip
+    del old["spec"]["volumeAttributesClassName"]
+    update("v1/persistentvolumeclaims", old, lambda obj: obj["metadata"].update(labels={"a": "b"}))
+
+
+def test_states_of_a_resize_are_known():
+    old = create("v1/persistentvolumeclaims", claim())[0]
+
+    def change(obj):
+        obj["status"] = {"allocatedResourceStatuses": {"storage": "Soon", "cpu": "NodeResizePending"}}
+
+    found = refused(update, "v1/persistentvolumeclaims", old, change, "status")
+    assert {where for where, _ in found} == {"status.allocatedResourceStatuses"}
+
+
+def test_source_ranges_of_an_unchanged_annotation_are_not_judged_anew():
+    key = "service.beta.kubernetes.io/load-balancer-source-ranges"
+    old = create("v1/services", service(type="LoadBalancer", clusterIP="10.0.0.1", clusterIPs=["10.0.0.1"]))[0]
+    old["metadata"]["annotations"] = {key: "10.0.0.0/8,none"}
+    update("v1/services", old, lambda obj: obj["metadata"].update(labels={"a": "b"}))
+    found = refused(update, "v1/services", old, lambda obj: obj["metadata"].update(annotations={key: "no,10.0.0.0/8"}))
+    assert [where for where, _ in found] == [f"metadata.annotations[{key}]"]
+
+
+def test_unchanged_subsets_are_not_judged_anew():
+    old = create("v1/endpoints", {"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}]})[0]
+    old["subsets"][0]["addresses"][0]["ip"] = "127.0.0.1"
+    update("v1/endpoints", old, lambda obj: obj["metadata"].update(labels={"a": "b"}))
+    found = refused(update, "v1/endpoints", old, lambda obj: obj["subsets"].append({"addresses": [{"ip": "10.0.0.2"}]}))
+    assert [where for where, _ in found] == ["subsets[0].addresses[0].ip"]
+
+
+def test_the_same_pod_cidr_twice_fails_the_family_check_alone():
+    found = refused(create, "v1/nodes", node(podCIDRs=["10.0.0.0/24", "10.0.0.0/24"], podCIDR="10.0.0.0/24"))
+    assert [where for where, _ in found] == ["spec.podCIDRs"]
+
+
+@pytest.mark.parametrize("iqn", ["iqn.2001-04.com.example:storage\n", "iqn.\u0662001-04.com.example:a", "eui.0123456789abcdef\n"])
+def test_iscsi_names_are_ascii_to_their_end(iqn):
+    source = {"targetPortal": "10.0.0.1", "iqn": iqn, "lun": 0}
+    found = refused(create, "v1/pods", {"metadata": {"name": "p"}, "spec": {
+        "containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "iscsi": source}],
+    }})  # fmt: skip
+    assert [where for where, _ in found] == ["spec.volumes[0].iscsi.iqn"]
+
+
+def test_the_reason_of_an_event_is_looked_at_twice():
+    old = {
+        "metadata": {"name": "e", "namespace": "ns1"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "ns1"}, "action": "a",
+        "eventTime": "2024-01-02T03:04:05.000000Z", "reportingComponent": "c", "reportingInstance": "i", "reason": "r", "type": "Normal",
+    }  # fmt: skip
+    errs = strict_update({**old, "reason": "other"}, old)
+    assert [err.field for err in errs if not err.field.startswith("metadata")] == ["reason", "reason"]

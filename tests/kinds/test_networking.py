@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kas.meta.errors import ApiError
@@ -196,3 +198,17 @@ def test_an_address_is_named_by_its_generate_name_as_it_is():
     assert stored["metadata"]["name"] == "10.0.0.1"
     at = ("metadata.generateName", INVALID), ("metadata.name", INVALID)
     assert ADDRESSES.refusals({"metadata": {"generateName": "10.0.0."}, "spec": ref}) == list(at)
+
+
+@pytest.mark.parametrize(
+    ("cidrs", "why"),
+    [
+        (["10.0.0.0/24", "10.0.1.0/24", "fd00::/64"], "may only hold up to 2 values"),
+        (["10.0.0.0/24", "10.0.1.0/24"], "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"),
+    ],
+)
+def test_the_blocks_of_services_are_shown_as_go_spells_them(cidrs, why):
+    shown = json.dumps({"CIDRs": cidrs}, separators=(",", ":"))
+    assert CIDRS.messages({"spec": {"cidrs": cidrs}}) == [
+        ("spec.cidrs", f"Invalid value: {shown}: {why}"),
+    ]

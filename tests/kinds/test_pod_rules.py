@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kas.config import features
+from kas.config import capabilities, features
 from kas.kinds.core.pod import warnings as podwarnings
 from kas.kinds.core.pod.strategy import assign
 from kas.registry import pipeline
@@ -88,6 +88,7 @@ def test_words(spec, expected):
 LENIENT = [
     {"securityContext": {"seLinuxChangePolicy": "MountOption"}},
     {"hostNetwork": True, "securityContext": {"sysctls": [{"name": "net.core.a", "value": "1"}]}},
+    {"hostUsers": False, "hostNetwork": True},
     {"hostUsers": False, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
      "containers": [container(volumeDevices=[{"name": "v", "devicePath": "/dev/x"}])]},
     {"initContainers": [container("i", resizePolicy=AGAIN)]},
@@ -100,6 +101,12 @@ LENIENT = [
 def test_what_is_stored_may_stay(spec):
     assert said(create, PODS, pod(**spec))
     assert update(PODS, left(**spec), label)[0]["metadata"]["labels"] == {"new": "label"}
+
+
+def test_the_network_of_the_host_may_be_given_to_users_of_their_own():
+    with features.DEFAULT.overridden(UserNamespacesHostNetworkSupport=True):
+        assert create(PODS, pod(hostUsers=False, hostNetwork=True))
+        assert said(create, PODS, pod(hostUsers=False, hostPID=True)) == ["spec.HostPID: Forbidden: when `hostUsers` is false"]
 
 
 def test_sidecars_alone_start_again_on_a_resize():
@@ -192,9 +199,11 @@ def test_status_fields_are_validated():
         "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"
     ]
     claim = status(resourceClaimStatuses=[{"name": "a", "resourceClaimName": "A"}])
-    assert [where for where, _ in refused(update, PODS, stored(), claim, "status")] == [
-        "status.resourceClaimStatuses[0].name", "status.resourceClaimStatuses[0].resourceClaimName"
+    wrong = refused(update, PODS, stored(), claim, "status")
+    assert [where for where, _ in wrong] == [
+        "status.resourceClaimStatuses[0].name", "status.resourceClaimStatuses[0].resourceClaimName",
     ]  # fmt: skip
+    assert wrong[1][1].startswith('Invalid value: "A": a lowercase RFC 1123 subdomain')
     mapping = {"containerName": "z", "resourceName": "example.com/a", "requestName": "r"}
     extended = status(extendedResourceClaimStatus={"resourceClaimName": "b", "requestMappings": [mapping]})
     assert said(update, PODS, stored(), extended, "status") == [
@@ -386,5 +395,150 @@ def test_tolerations_compare_numbers_where_the_gate_is_on_or_the_stored_pod_does
         old = stored(tolerations=[{"key": "a", "operator": "Gt", "value": "-12"}])
         for value, message in (("", "must be non-empty"), ("01", "must be a valid decimal integer in canonical form")):
             found = said(create, PODS, pod(tolerations=[{"key": "a", "operator": "Lt", "value": value}]))
-            assert found == [f'spec.tolerations[0].value: Invalid value: "{value}": {message}']
+            told = [message] if value else [message, 'strconv.ParseInt: parsing "": invalid syntax']
+            assert found == [f'spec.tolerations[0].value: Invalid value: "{value}": {text}' for text in told]
     update(PODS, old, label)
+
+
+def projected(**source):
+    return pod(volumes=[{"name": "v", "projected": {"sources": [source]}}])
+
+
+@pytest.mark.parametrize(
+    "name,message",
+    [
+        ("A_B:c:foo", ""),
+        ("a:b:c", ""),
+        (":foo", 'ClusterTrustBundle without signer name must not have ":" in its name'),
+        ("a:b:", "a lowercase RFC 1123 subdomain must consist of"),
+    ],
+)
+def test_a_projected_bundle_is_named_behind_its_signer_whatever_that_is(name, message):
+    wanted = projected(clusterTrustBundle={"name": name, "path": "p"})
+    with features.DEFAULT.overridden(ClusterTrustBundle=True, ClusterTrustBundleProjection=True):
+        if not message:
+            assert create(PODS, wanted)
+            return
+        [found] = said(create, PODS, wanted)
+    assert f'Invalid value: "{name}": not a valid clustertrustbundlename: {message}' in found
+
+
+def test_a_certificate_of_a_pod_is_of_kubernetes_signers_for_a_day_at_most():
+    source = {"signerName": "x.kubernetes.io/a", "keyType": "RSA", "maxExpirationSeconds": 86401, "keyPath": "k"}
+    source["userAnnotations"] = {"a": "b"}
+    at = "spec.volumes[0].projected.sources[0].podCertificate"
+    with features.DEFAULT.overridden(PodCertificateRequest=True):
+        found = said(create, PODS, projected(podCertificate=source))
+        ours = said(create, PODS, projected(podCertificate={**source, "signerName": "example.com/a", "maxExpirationSeconds": 7862401}))
+    known = '"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"'
+    assert found[0].startswith(f"{at}.userAnnotations: Invalid value")
+    assert found[1:] == [
+        f'{at}.keyType: Unsupported value: "RSA": supported values: {known}',
+        f"{at}.maxExpirationSeconds: Invalid value: 86401: if provided, maxExpirationSeconds must be <= 86400",
+    ]
+    assert ours[2:] == [f"{at}.maxExpirationSeconds: Invalid value: 7862401: if provided, maxExpirationSeconds must be <= 7862400"]
+
+
+def test_a_compared_toleration_fits_64_bits():
+    with features.DEFAULT.overridden(TaintTolerationComparisonOperators=True):
+        found = said(create, PODS, pod(tolerations=[{"key": "a", "operator": "Gt", "value": "9223372036854775808"}]))
+        create(PODS, pod(tolerations=[{"key": "a", "operator": "Gt", "value": "-9223372036854775808"}]))
+    parsing = 'strconv.ParseInt: parsing "9223372036854775808": value out of range'
+    assert found == [f'spec.tolerations[0].value: Invalid value: "9223372036854775808": {parsing}']
+
+
+def test_a_group_to_schedule_with_is_named():
+    with features.DEFAULT.overridden(GenericWorkload=True):
+        assert said(create, PODS, pod(schedulingGroup={})) == [
+            "spec.schedulingGroup.podGroupName: Invalid value: null: must specify one of: `podGroupName`",
+        ]
+        [found] = said(create, PODS, pod(schedulingGroup={"podGroupName": "A"}))
+        assert create(PODS, pod(schedulingGroup={"podGroupName": "a"}))[0]["spec"]["schedulingGroup"] == {"podGroupName": "a"}
+    assert found.startswith('spec.schedulingGroup.podGroupName: Invalid value: "A": a lowercase RFC 1123 subdomain')
+
+
+def test_values_from_nowhere_are_told_what_there_is():
+    wanted = pod(containers=[container(env=[{"name": "A", "valueFrom": {}}])])
+    with features.DEFAULT.overridden(EnvFiles=False):
+        [found] = said(create, PODS, wanted)
+    assert found.endswith("must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`")
+
+
+def test_host_processes_need_a_privileged_cluster(monkeypatch):
+    monkeypatch.setattr(capabilities.CURRENT, "allow_privileged", False)
+    options = {"windowsOptions": {"hostProcess": True}}
+    found = said(create, PODS, pod(securityContext=options, hostNetwork=True, os={"name": "windows"}))
+    assert found == ["spec: Forbidden: hostProcess containers are disallowed by cluster policy"]
+
+
+def test_what_a_node_says_of_containers_is_judged_at_its_place():
+    old = stored(resourceClaims=[{"name": "r", "resourceClaimName": "x"}])
+
+    def change(obj):
+        health = [{"resourceID": str(i), "health": "Healthy", "message": text} for i, text in enumerate(("", "a" * 1025, "ok"))]
+        obj["status"] = {
+            "qosClass": old["status"]["qosClass"],
+            "resourceClaimStatuses": [{"name": "r", "resourceClaimName": "A"}],
+            "containerStatuses": [{
+                "name": "c", "ready": True, "restartCount": 0, "image": "i", "imageID": "i",
+                "user": {"linux": {"uid": -1, "gid": 0}},
+                "allocatedResourcesStatus": [{"name": "claim:r", "resources": health}],
+                "volumeMounts": [
+                    {"name": "v", "mountPath": "/", "volumeStatus": {"image": {"imageRef": ref}}} for ref in ("", "r" * 257, "r")
+                ],
+            }],
+        }  # fmt: skip
+
+    with features.DEFAULT.overridden(ImageVolumeWithDigest=True, ResourceHealthStatusMessage=True):
+        found = [where for where, _ in refused(update, PODS, old, change, "status")]
+    at = "status.containerStatuses[0]"
+    assert found == [
+        "status.resourceClaimStatuses[0].resourceClaimName",
+        f"{at}.user.linux.uid",
+        f"{at}.allocatedResourcesStatus[0].name",
+        f"{at}.allocatedResourcesStatus[0].resources[0].message",
+        f"{at}.allocatedResourcesStatus[0].resources[1].message",
+        f"{at}.volumeMounts[0].volumeStatus.imageVolumeStatus.imageRef",
+        f"{at}.volumeMounts[1].volumeStatus.imageVolumeStatus.imageRef",
+    ]
+
+
+def test_resources_of_the_pod_are_resized_only_by_a_gate():
+    old = stored(resources={"requests": {"cpu": "1"}}, containers=[container(resources={"requests": {"cpu": "100m"}})])
+
+    def change(obj):
+        obj["spec"]["resources"]["requests"]["cpu"] = "2"
+
+    with features.DEFAULT.overridden(InPlacePodLevelResourcesVerticalScaling=False):
+        found = refused(update, PODS, old, change, "resize")
+    gate = "InPlacePodLevelResourcesVerticalScalingEnabled"
+    message = f"Forbidden: resize of pods with pod-level resources is forbidden when {gate} feature gate is disabled"
+    assert [told for _, told in found] == [message]
+
+
+def test_restart_rules_of_init_containers_are_let_in_by_gates():
+    rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}
+    all_of_them = {**rule, "action": "RestartAllContainers"}
+    sidecar = container("s", restartPolicy="Always", restartPolicyRules=[rule])
+    create(PODS, pod(initContainers=[sidecar, container("i", restartPolicy="Never", restartPolicyRules=[all_of_them])]))
+    with features.DEFAULT.overridden(ContainerRestartRules=False, RestartAllContainersOnContainerExits=False):
+        assert said(create, PODS, pod(initContainers=[container("i", restartPolicy="Never")])) == [
+            'spec.initContainers[0].restartPolicy: Unsupported value: "Never": supported values: "Always"',
+        ]
+        assert create(PODS, pod(initContainers=[container("i", restartPolicy="Always")]))
+    with features.DEFAULT.overridden(RestartAllContainersOnContainerExits=False):
+        assert said(create, PODS, pod(initContainers=[sidecar], containers=[
+            container(restartPolicy="Never", restartPolicyRules=[all_of_them]),
+        ])) == [
+            'spec.containers[0].restartPolicyRules[0].action: Unsupported value: "RestartAllContainers": supported values: "Restart"',
+            "spec.initContainers[0].restartPolicyRules: Forbidden: "
+            "restartPolicyRules are not allowed for init containers with restart policy Always",
+        ]  # fmt: skip
+    used = stored(initContainers=[container("i", restartPolicy="Never", restartPolicyRules=[all_of_them])])
+    with features.DEFAULT.overridden(ContainerRestartRules=False, RestartAllContainersOnContainerExits=False):
+        update(PODS, used, label)
+
+
+def test_bound_pods_may_be_nominated_without_the_gate():
+    with features.DEFAULT.overridden(ClearingNominatedNodeNameAfterBinding=False):
+        update(PODS, stored(nodeName="n"), status(nominatedNodeName="m"), "status")

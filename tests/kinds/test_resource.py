@@ -198,3 +198,51 @@ def test_share_ids_are_uuids_in_their_normal_form(text, problem):
 def test_names_of_attributes_have_a_slash_or_more_than_upstream_looks_at(name, wrong):
     obj = _slice(devices=[{"name": "d1", "attributes": {name: {"bool": True}}}])
     assert len(SLICES.refusals(obj) if wrong else SLICES.create(obj) and []) == wrong
+
+
+QUESTIONS = Kind("resource.k8s.io/v1alpha3/resourcepoolstatusrequests")
+STATE = {"driver": "a.b", "poolName": "p", "generation": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({}, ("spec.driver", "Required value")),
+        ({"driver": "a_B"}, ("spec.driver", "an RFC 1123 subdomain must consist of alphanumeric characters")),
+        ({"driver": "a.b", "poolName": "n//p"}, ("spec.poolName", 'Invalid value: "n//p": segment 1: must not be empty')),
+        ({"driver": "a.b", "limit": 1001}, ("spec.limit", "Invalid value: 1001: must be less than or equal to 1000")),
+        ({"driver": "a.b", "limit": 0}, ("spec.limit", "Invalid value: 0: must be greater than or equal to 1")),
+    ],
+)
+def test_a_question_about_pools_is_refused(spec, want):
+    ((path, message),) = QUESTIONS.messages({"spec": spec})
+    assert path == want[0] and want[1] in message
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        ({}, ("status.poolCount", REQUIRED)),
+        ({"poolCount": -1}, ("status.poolCount", INVALID)),
+        ({"poolCount": 1, "pools": [STATE | {"generation": 0}]}, ("status.pools[0].generation", REQUIRED)),
+        ({"poolCount": 1, "pools": [STATE | {"poolName": ""}]}, ("status.pools[0].poolName", REQUIRED)),
+        ({"poolCount": 1, "pools": [STATE | {"resourceSliceCount": 0}]}, ("status.pools[0].resourceSliceCount", INVALID)),
+        ({"poolCount": 1, "pools": [STATE | {"allocatedDevices": -1}]}, ("status.pools[0].allocatedDevices", INVALID)),
+        ({"poolCount": 1, "pools": [STATE | {"nodeName": ""}]}, ("status.pools[0].nodeName", INVALID)),
+        ({"poolCount": 1, "pools": [STATE | {"validationError": "é" * 129}]}, ("status.pools[0].validationError", "FieldValueTooLong")),
+        ({"poolCount": 1, "pools": [STATE] * 1001}, ("status.pools", "FieldValueTooMany")),
+    ],
+)
+def test_an_answer_about_pools_is_refused(status, want):
+    old = QUESTIONS.create({"spec": {"driver": "A.b"}})
+    assert old["spec"]["limit"] == 100
+    assert QUESTIONS.refusals(old | {"status": status}, old, "status") == [want]
+
+
+def test_a_question_about_pools_is_answered_once():
+    old = QUESTIONS.create({"spec": {"driver": "a.b"}})
+    assert "status" not in QUESTIONS.update(old, old, "status")
+    answered = QUESTIONS.update(old | {"status": {"poolCount": 0}}, old, "status")
+    assert QUESTIONS.refusals(changed(answered, "status.poolCount", 1), answered, "status") == [("status", INVALID)]
+    shown = '{"driver":"a.b","limit":7}'
+    assert QUESTIONS.messages(changed(old, "spec.limit", 7), old) == [("spec", f"Invalid value: {shown}: field is immutable")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.config import features
 from tests.kinds.written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, Kind, changed
 
 CLASSES = Kind("storage.k8s.io/v1/storageclasses")
@@ -239,6 +240,68 @@ def test_a_gang_of_pods_is_fixed():
     old = groups.create({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
     assert groups.refusals(changed(old, "spec.schedulingPolicy.gang.minCount", 3), old)
     assert groups.refusals({"spec": {"schedulingPolicy": {"gang": {"minCount": 0}}}})
+
+
+GROUPS, WORKLOADS = Kind("scheduling.k8s.io/v1alpha2/podgroups"), Kind("scheduling.k8s.io/v1alpha2/workloads")
+GATES = {"TopologyAwareWorkloadScheduling": True, "DRAWorkloadResourceClaims": True, "WorkloadAwarePreemption": True}
+CLAIM = {"name": "c", "resourceClaimName": "a"}
+ONE_CLAIM = "`resourceClaimName`, `resourceClaimTemplateName`"
+
+
+def _grouped(**spec) -> dict:
+    return {"schedulingPolicy": {"basic": {}}, **spec}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "message"),
+    [
+        ({"schedulingPolicy": {"basic": {}, "gang": {"minCount": -1}}}, "schedulingPolicy.gang.minCount",
+         "Invalid value: -1: must be greater than or equal to 1"),
+        ({"schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}}, "schedulingConstraints.topology",
+         "Too many: 2: must have at most 1 item"),
+        ({"schedulingConstraints": {"topology": [{"key": ""}]}}, "schedulingConstraints.topology[0].key", "Required value"),
+        ({"resourceClaims": [CLAIM | {"name": n} for n in "abcde"]}, "resourceClaims", "Too many: 5: must have at most 4 items"),
+        ({"resourceClaims": [CLAIM, CLAIM]}, "resourceClaims[1]", 'Duplicate value: {"name":"c","resourceClaimName":"a"}'),
+        ({"resourceClaims": [{"name": "c"}]}, "resourceClaims[0]", f'Invalid value: "": must specify one of: {ONE_CLAIM}'),
+        ({"resourceClaims": [CLAIM | {"resourceClaimTemplateName": "b"}]}, "resourceClaims[0]",
+         f'Invalid value: "{{{ONE_CLAIM}}}": must specify exactly one of: {ONE_CLAIM}'),
+        ({"resourceClaims": [{"resourceClaimName": "a"}]}, "resourceClaims[0].name", "Required value"),
+        ({"disruptionMode": "Node"}, "disruptionMode", 'Unsupported value: "Node": supported values: "Pod", "PodGroup"'),
+        ({"priority": 1000000001}, "priority", "Invalid value: 1000000001: must be less than or equal to 1000000000"),
+    ],
+)  # fmt: skip
+def test_a_group_of_pods_and_a_template_of_one_are_refused_alike(spec, path, message):
+    with features.DEFAULT.overridden(**GATES):
+        assert (f"spec.{path}", message) in GROUPS.messages({"spec": _grouped(**spec)})
+        template = {"name": "t", **_grouped(**spec)}
+        assert (f"spec.podGroupTemplates[0].{path}", message) in WORKLOADS.messages({"spec": {"podGroupTemplates": [template]}})
+
+
+def test_a_workload_is_fixed_and_its_templates_have_names():
+    good = {"spec": {"podGroupTemplates": [{"name": "t", **_grouped()}]}}
+    old = WORKLOADS.create(good)
+    controller = {"kind": "Job", "name": "j"}
+    shown = 'Invalid value: {"kind":"Job","name":"j"}: field is immutable'
+    assert WORKLOADS.messages(changed(old, "spec.controllerRef", controller), old) == [("spec.controllerRef", shown)]
+    assert WORKLOADS.messages({"spec": {}}) == [("spec.podGroupTemplates", "Required value")]
+    twice = [{"name": "t", **_grouped()}] * 2
+    assert WORKLOADS.refusals({"spec": {"podGroupTemplates": twice}}) == [("spec.podGroupTemplates[1]", DUPLICATE)]
+
+
+def test_the_claims_of_a_group_are_those_of_its_spec():
+    with features.DEFAULT.overridden(**GATES):
+        old = GROUPS.create({"spec": _grouped(resourceClaims=[CLAIM])})
+        assert old["spec"]["disruptionMode"] == "Pod"
+        path = "status.resourceClaimStatuses"
+        made = {"status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "made"}]}}
+        assert GROUPS.update(old | made, old, "status")["status"] == made["status"]
+        for claims, want in (
+            ([{"name": "d"}], (f"{path}[0].name", INVALID)),
+            ([{"name": "c", "resourceClaimName": "-"}], (f"{path}[0].resourceClaimName", INVALID)),
+            ([{"name": "c"}, {"name": "c"}], (f"{path}[1]", DUPLICATE)),
+            ([{"name": "c"}] * 5, (path, "FieldValueTooMany")),
+        ):
+            assert GROUPS.refusals(old | {"status": {"resourceClaimStatuses": claims}}, old, "status") == [want]
 
 
 def _migration(group: str = "apps", resource: str = "deployments") -> dict:

@@ -1,4 +1,4 @@
-"""Priority: a pod's class becomes its number; there is one default class.
+"""Priority: the class of a pod, or of a group of pods, becomes its number; there is one default class.
 
 Upstream: ``plugin/pkg/admission/priority/admission.go``.
 """
@@ -9,6 +9,7 @@ from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
+from kas.config import features
 from kas.informers import Informers
 from kas.informers.informer import whole
 
@@ -17,7 +18,7 @@ LOWER = "PreemptLowerPriority"
 
 
 class Plugin:
-    """Sees pods and PriorityClasses, and asks for the classes."""
+    """Sees pods, groups of them while the gate WorkloadAwarePreemption is open, and PriorityClasses; asks for the classes."""
 
     name = "Priority"
 
@@ -25,32 +26,42 @@ class Plugin:
         self._classes = informers.lister(GROUP, "priorityclasses", whole)
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods and PriorityClasses."""
+        """Creates and updates of pods and PriorityClasses, creates of PodGroups."""
         if a.subresource or a.operation not in (CREATE, UPDATE):
             return False
+        if (a.group, a.resource) == (GROUP, "podgroups"):
+            return a.operation == CREATE and features.DEFAULT.enabled("WorkloadAwarePreemption")
         return (a.group, a.resource) in (("", "pods"), (GROUP, "priorityclasses"))
 
     def admit(self, a: Attributes) -> None:
-        """Give a new pod the number of its class; an update keeps what the client did not send."""
-        if a.resource != "pods":
+        """Give a new pod or PodGroup the number of its class; an update keeps what the client did not send."""
+        if a.resource == "priorityclasses":
             return
         spec = a.obj["spec"]
-        if a.operation == UPDATE:
+        if a.resource == "podgroups":
+            self._number(a, spec)
+        elif a.operation == UPDATE:
             old = a.old["spec"]
             # A client that does not know the numbers sends none; neither can change.
             if spec.get("priority") is None and old.get("priority") is not None:
                 spec["priority"] = old["priority"]
             if spec.get("preemptionPolicy") is None and old.get("preemptionPolicy") is not None:
                 spec["preemptionPolicy"] = old["preemptionPolicy"]
-            return
-        self._resolve(a, spec)
+        elif spec.get("priorityClassName") or spec.get("priority") is None or not pod_objects.is_mirror(a.obj):
+            policy = self._number(a, spec)
+            given = spec.get("preemptionPolicy")
+            if given is not None and given != policy:
+                raise a.forbid(
+                    f"the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller "
+                    f"computed {policy} from the given PriorityClass name"
+                )
+            spec["preemptionPolicy"] = policy
 
-    def _resolve(self, a: Attributes, spec: dict[str, Any]) -> None:
+    def _number(self, a: Attributes, spec: dict[str, Any]) -> str:
+        """Sets class and number; the policy of the class."""
         name = spec.get("priorityClassName")
-        policy: str | None
+        policy: str
         if not name:
-            if pod_objects.is_mirror(a.obj) and spec.get("priority") is not None:
-                return
             name, value, policy = self._default()
             if name:
                 spec["priorityClassName"] = name
@@ -60,18 +71,13 @@ class Plugin:
                 raise a.forbid(f"no PriorityClass with name {name} was found")
             value, policy = found.get("value") or 0, found.get("preemptionPolicy") or LOWER
         if spec.get("priority") is not None and spec["priority"] != value:
+            kind = "pod" if a.resource == "pods" else "pod group"
             raise a.forbid(
-                f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission controller "
+                f"the integer value of priority ({spec['priority']}) must not be provided in {kind} spec; priority admission controller "
                 f"computed {value} from the given PriorityClass name"
             )
         spec["priority"] = value
-        given = spec.get("preemptionPolicy")
-        if given is not None and given != policy:
-            raise a.forbid(
-                f"the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller "
-                f"computed {policy} from the given PriorityClass name"
-            )
-        spec["preemptionPolicy"] = policy
+        return policy
 
     def _default(self) -> tuple[str, int, str]:
         """The default class with the lowest number; several can only come about by racing writes."""

@@ -42,11 +42,13 @@ class Plugin:
         if found is None:
             return
         spec = a.obj["spec"]
-        overhead = (found.get("overhead") or {}).get("podFixed")
-        if overhead:
+        if found.get("overhead") is not None:
+            overhead = found["overhead"].get("podFixed") or {}
             if spec.get("overhead") is not None and pod_objects.amounts(spec["overhead"]) != pod_objects.amounts(overhead):
                 raise a.forbid("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
-            spec["overhead"] = dict(overhead)
+            spec.pop("overhead", None)
+            if overhead:
+                spec["overhead"] = dict(overhead)
         scheduling = found.get("scheduling")
         if scheduling is not None:
             _schedule(a, spec, scheduling)
@@ -54,16 +56,12 @@ class Plugin:
     def validate(self, a: Attributes) -> None:
         """Refuse an overhead that is not the RuntimeClass' own."""
         found = self._class(a)
-        given = a.obj["spec"].get("overhead")
-        if found is None:
-            if given:
-                raise a.forbid("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
-            return
-        overhead = (found.get("overhead") or {}).get("podFixed")
-        if overhead:
-            if pod_objects.amounts(given) != pod_objects.amounts(overhead):
+        given, overhead = a.obj["spec"].get("overhead"), (found or {}).get("overhead")
+        if overhead is not None:
+            if pod_objects.amounts(given) != pod_objects.amounts(overhead.get("podFixed")):
                 raise a.forbid("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
-        elif given:
+        # As in Go, an empty one that was sent is one.
+        elif given is not None:
             raise a.forbid("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas import checks
-from kas.kinds.apps.defaults import default_rolling_update, default_template, int64
+from kas.kinds.apps.defaults import default_rolling_update, default_template
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.options import DEFAULT, Options, options_for_template
 from kas.kinds.core.pod.spec import template
@@ -32,6 +32,7 @@ from kas.meta.checks import not_more_than_100_percent, positive_int_or_percent, 
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import converted, is_empty, label_selector
+from kas.meta.scalars import int64
 from kas.registry.printing.cells import containers, labels, part, selector
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, strategy_for

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from kas.kinds.core.pod.defaults import pod_template
-from kas.meta.field import go_quote
-from kas.meta.scalars import decimal
-from kas.types.scheme import DecodeError
 
 Obj = dict[str, Any]
 
@@ -34,13 +30,3 @@ def default_rolling_update(strategy: Obj, unavailable: int | str, surge: int | s
             body["maxUnavailable"] = unavailable
         if body.get("maxSurge") is None:
             body["maxSurge"] = surge
-
-
-def int64(text: str) -> int:
-    """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text."""
-    if not re.fullmatch(r"[+-]?[0-9]+", text):
-        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
-    value = decimal(text)
-    if not -(1 << 63) <= value < 1 << 63:
-        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
-    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas import checks
-from kas.kinds.apps.defaults import default_rolling_update, default_template, int64
+from kas.kinds.apps.defaults import default_rolling_update, default_template
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.options import DEFAULT, Options, options_for_template
 from kas.kinds.core.workload.strategy import Workload
@@ -26,6 +26,7 @@ from kas.meta import field, names
 from kas.meta.age import age
 from kas.meta.checks import nonnegative, not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.meta.field import FieldError
+from kas.meta.scalars import int64
 from kas.registry.printing.cells import containers, part, selector_text
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, strategy_for

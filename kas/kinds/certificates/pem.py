@@ -18,19 +18,35 @@ MAX_TRUST_BUNDLE = 1 << 20
 
 def request_problem(request: bytes) -> str:
     """What is wrong with a PEM certificate request, "" when it parses and its signature holds."""
-    from cryptography import x509
-    from cryptography.exceptions import UnsupportedAlgorithm
-
     block = next(pem_blocks(request), None)
     if block is None or block.kind != "CERTIFICATE REQUEST":
         return "PEM block type must be CERTIFICATE REQUEST"
+    problem = der_request_problem(block.der)
+    return (_shape_problem(block.der) or "asn1: structure error: malformed certificate request") if problem is None else problem
+
+
+def der_request_problem(der: bytes) -> str | None:
+    """What is wrong with the signature of a certificate request, "" when it holds; None for bytes that are no request."""
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     try:
-        csr = x509.load_der_x509_csr(block.der)
-        return _signature_problem(csr)
+        return _signature_problem(x509.load_der_x509_csr(der))
     except ValueError:
-        return _shape_problem(block.der) or "asn1: structure error: malformed certificate request"
+        return None
     except UnsupportedAlgorithm:
         return "x509: cannot verify signature: algorithm unimplemented"
+
+
+def stub_key(der: bytes) -> Any:
+    """The public key of a certificate request that parses, None for one of a kind that ``cryptography`` does not know."""
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    try:
+        return x509.load_der_x509_csr(der).public_key()
+    except UnsupportedAlgorithm:
+        return None
 
 
 _PARAMETERS = (

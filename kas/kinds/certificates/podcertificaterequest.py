@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from kas.kinds.certificates.pem import decode_bytes
+from kas.kinds.certificates.pem import decode_bytes, der_request_problem, stub_key
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
-from kas.kinds.core.signers import signer_name, user_annotations
+from kas.kinds.core.signers import is_kubernetes_signer, signer_name, user_annotations
 from kas.meta import field, names
 from kas.meta.checks import conditions, dns_subdomain, immutable, unsupported
 from kas.meta.equality import semantic_equal
@@ -26,7 +26,8 @@ MAX_BYTES = 10 * 1024
 MAX_CHAIN_BYTES = 100 * 1024
 MAX_UID = 128
 TERMINAL = ("Issued", "Denied", "Failed")
-KEY_PATH, PROOF_PATH, CHAIN_PATH = "spec.pkixPublicKey", "spec.proofOfPossession", "status.certificateChain"
+KEY_PATH, PROOF_PATH, STUB_PATH = "spec.pkixPublicKey", "spec.proofOfPossession", "spec.stubPKCS10Request"
+CHAIN_PATH = "status.certificateChain"
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 REFRESH_MARGIN = datetime.timedelta(minutes=10)
 
@@ -66,9 +67,7 @@ class PodCertificateRequestStrategy(Strategy):
         seconds = spec.get("maxExpirationSeconds")
         if seconds is None:
             return [*errs, field.required("spec.maxExpirationSeconds", "must be set")]
-        domain = signer.partition("/")[0]
-        is_kubernetes = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
-        most = KUBERNETES_MAX_EXPIRATION_S if is_kubernetes else MAX_EXPIRATION_S
+        most = KUBERNETES_MAX_EXPIRATION_S if is_kubernetes_signer(signer) else MAX_EXPIRATION_S
         if not MIN_EXPIRATION_S <= seconds <= most:
             errs.append(field.invalid("spec.maxExpirationSeconds", seconds, f"must be in the range [{MIN_EXPIRATION_S}, {most}]"))
         return errs + _proof(spec)
@@ -127,37 +126,63 @@ def _terminal_conditions(items: list[dict[str, Any]]) -> list[FieldError]:
 
 
 def _proof(spec: dict[str, Any]) -> list[FieldError]:
-    """The key is of a permitted kind and signed the pod's UID, so the requester holds its private half."""
+    """The requester holds the private half of a permitted key: it signed a certificate request (the stub), or the pod's UID."""
+    stub, key_bytes, proof = (decode_bytes(spec.get(name)) for name in ("stubPKCS10Request", "pkixPublicKey", "proofOfPossession"))
+    for path, value in ((STUB_PATH, stub), (KEY_PATH, key_bytes), (PROOF_PATH, proof)):
+        if len(value) > MAX_BYTES:
+            return [field.too_long(path, MAX_BYTES)]
+    if bool(stub) == bool(key_bytes) or bool(key_bytes) != bool(proof):
+        text = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"
+        return [field.invalid("spec", OMIT_VALUE, text)]
+    return _stub_proof(spec, stub) if stub else _uid_proof(spec, key_bytes, proof)
+
+
+def _stub_proof(spec: dict[str, Any], stub: bytes) -> list[FieldError]:
+    """A certificate request in DER whose signature is that of its own key."""
+    problem = der_request_problem(stub)
+    if problem is None:
+        return [field.invalid(STUB_PATH, spec["stubPKCS10Request"], "must be a valid PKCS#10 CSR")]
+    errs = _permitted(stub_key(stub), STUB_PATH, spec["stubPKCS10Request"])
+    if not errs and problem:
+        errs = [field.invalid(STUB_PATH, OMIT_VALUE, f"could not verify the signature of the PKCS#10 CSR: {problem}")]
+    return errs
+
+
+def _permitted(key: Any, path: str, shown: Any) -> list[FieldError]:
+    """Ed25519, the three curves of NIST, and RSA of two sizes; ``shown`` is told of a key of another kind."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        if key.curve.name not in ("secp256r1", "secp384r1", "secp521r1"):
+            return [field.invalid(path, f"curve P-{key.curve.key_size}", "elliptic public keys must use curve P256 or P384")]
+    elif isinstance(key, rsa.RSAPublicKey):
+        if key.key_size not in (3072, 4096):
+            return [field.invalid(path, f"{key.key_size}-bit modulus", "RSA keys must have modulus size 3072 or 4096")]
+    elif not isinstance(key, ed25519.Ed25519PublicKey):
+        return [field.invalid(path, shown, "unknown public key type; supported types are Ed25519, ECDSA, and RSA")]
+    return []
+
+
+def _uid_proof(spec: dict[str, Any], key_bytes: bytes, proof: bytes) -> list[FieldError]:
+    """A public key that verifies a signature of the pod's UID."""
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
-    if spec.get("stubPKCS10Request") and not spec.get("pkixPublicKey"):
-        return []
-    key_bytes, proof = decode_bytes(spec.get("pkixPublicKey")), decode_bytes(spec.get("proofOfPossession"))
-    for path, value in ((KEY_PATH, key_bytes), (PROOF_PATH, proof)):
-        if len(value) > MAX_BYTES:
-            return [field.too_long(path, MAX_BYTES)]
     try:
         key = serialization.load_der_public_key(key_bytes)
     except (ValueError, UnsupportedAlgorithm):
         return [field.invalid(KEY_PATH, spec.get("pkixPublicKey"), "must be a valid PKIX-serialized public key")]
-    message = (spec.get("podUID") or "").encode()
+    errs, message = _permitted(key, KEY_PATH, spec.get("pkixPublicKey")), (spec.get("podUID") or "").encode()
+    if errs:
+        return errs
     try:
         if isinstance(key, ed25519.Ed25519PublicKey):
             key.verify(proof, message)
         elif isinstance(key, ec.EllipticCurvePublicKey):
-            if key.curve.name not in ("secp256r1", "secp384r1", "secp521r1"):
-                curve = f"curve P-{key.curve.key_size}"
-                return [field.invalid(KEY_PATH, curve, "elliptic public keys must use curve P256 or P384")]
             key.verify(proof, message, ec.ECDSA(hashes.SHA256()))
         elif isinstance(key, rsa.RSAPublicKey):
-            if key.key_size not in (3072, 4096):
-                return [field.invalid(KEY_PATH, f"{key.key_size}-bit modulus", "RSA keys must have modulus size 3072 or 4096")]
             key.verify(proof, message, padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.AUTO), hashes.SHA256())
-        else:
-            text = "unknown public key type; supported types are Ed25519, ECDSA, and RSA"
-            return [field.invalid(KEY_PATH, spec.get("pkixPublicKey"), text)]
     except InvalidSignature:
         return [field.invalid(PROOF_PATH, OMIT_VALUE, "could not verify proof-of-possession signature")]
     return []
@@ -179,21 +204,22 @@ def _issued(ctx: Context, spec: dict[str, Any], status: dict[str, Any]) -> list[
     def refuse(text: str, path: str = CHAIN_PATH, value: Any = chain) -> list[FieldError]:
         return [field.invalid(path, value, text)]
 
-    certificates = []
-    for i, block in enumerate(pem_blocks(chain.encode())):
-        if block.kind != "CERTIFICATE":
-            return refuse("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
-        try:
-            certificates.append(x509.load_der_x509_certificate(block.der))
-        except ValueError:
-            return refuse(f"{'intermediate' if i else 'leaf'} certificate does not parse as valid X.509")
-    if not certificates:
+    blocks = list(pem_blocks(chain.encode()))
+    if not blocks:
         return refuse("issued certificate chain must contain at least one certificate")
-    leaf = certificates[0]
+    if blocks[0].kind != "CERTIFICATE":
+        return refuse("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
+    try:
+        leaf = x509.load_der_x509_certificate(blocks[0].der)
+    except ValueError:
+        return refuse("leaf certificate does not parse as valid X.509")
+    strange = _strange_names(leaf)
     der = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    wanted = decode_bytes(spec.get("pkixPublicKey"))
-    if wanted and leaf.public_key().public_bytes(*der) != wanted:
-        return refuse("leaf certificate was not issued to the requested public key")
+    stub, wanted = decode_bytes(spec.get("stubPKCS10Request")), decode_bytes(spec.get("pkixPublicKey"))
+    if stub:
+        wanted = stub_key(stub).public_bytes(*der)
+    if leaf.public_key().public_bytes(*der) != wanted:
+        return strange + refuse("leaf certificate was not issued to the requested public key")
     missing = [
         field.required(f"status.{name}", f"must be present and {rule}")
         for name, rule in (
@@ -203,8 +229,8 @@ def _issued(ctx: Context, spec: dict[str, Any], status: dict[str, Any]) -> list[
         )
         if not status.get(name)
     ]
-    if missing:
-        return missing
+    if strange or missing:
+        return strange + missing
     begin, end, refresh = (_time(status[name]) for name in ("notBefore", "notAfter", "beginRefreshAt"))
     if begin != leaf.not_valid_before_utc:
         return refuse("must be set to the NotBefore time encoded in the leaf certificate", "status.notBefore", status["notBefore"])
@@ -223,7 +249,37 @@ def _issued(ctx: Context, spec: dict[str, Any], status: dict[str, Any]) -> list[
         return refuse("must be at least 10 minutes after status.notBefore", "status.beginRefreshAt", status["beginRefreshAt"])
     if refresh > end - REFRESH_MARGIN:
         return refuse("must be at least 10 minutes before status.notAfter", "status.beginRefreshAt", status["beginRefreshAt"])
+    for block in blocks[1:]:
+        if block.kind != "CERTIFICATE":
+            return refuse("issued certificate chain must consist entirely of CERTFICATE PEM blocks")
+        try:
+            x509.load_der_x509_certificate(block.der)
+        except ValueError:
+            return refuse("intermediate certificate does not parse as valid X.509")
     return []
+
+
+def _strange_names(leaf: Any) -> list[FieldError]:
+    """Names in the certificate that are none: DNS names with an empty label, addresses that no mail goes to."""
+    from cryptography import x509
+
+    try:
+        found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    errs: list[FieldError] = []
+    for name in found.get_values_for_type(x509.DNSName):
+        if not name:
+            errs.append(field.invalid(CHAIN_PATH, name, "leaf certificate should not contain empty DNSName"))
+        if ".." in name:
+            errs.append(field.invalid(CHAIN_PATH, name, "leaf certificate's DNSName should not contain '..'"))
+        if name.startswith(".") or name.endswith("."):
+            errs.append(field.invalid(CHAIN_PATH, name, "leaf certificate's DNSName should not start or end with '.'"))
+    for address in found.get_values_for_type(x509.RFC822Name):
+        local, at, domain = address.rpartition("@")
+        if not (local and at and domain) or any(c in address for c in " <>,;"):
+            errs.append(field.invalid(CHAIN_PATH, address, "leaf certificate should not contain invalid EmailAddress"))
+    return errs
 
 
 @printer("certificates.k8s.io", "PodCertificateRequest")

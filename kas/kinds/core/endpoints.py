@@ -9,17 +9,19 @@ from kas.kinds.core.service.validation import port_and_protocol
 from kas.meta import field, names
 from kas.meta.age import age
 from kas.meta.checks import legacy_ip, non_special_ip
+from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.meta.ip import ip_warnings
 from kas.registry.printing.cells import NONE, first_three
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.scheme import builtin_field
 
 MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 
-def _address(address: dict[str, Any], path: str, known: frozenset[str]) -> list[FieldError]:
+def _address(address: dict[str, Any], path: str) -> list[FieldError]:
     ip, host, node = address.get("ip") or "", address.get("hostname"), address.get("nodeName")
-    errs = legacy_ip(f"{path}.ip", ip, known)
+    errs = legacy_ip(f"{path}.ip", ip)
     if host:
         errs += [field.invalid(f"{path}.hostname", host, m) for m in names.is_dns1123_label(host)]
     if node is not None:
@@ -41,21 +43,15 @@ def _port(port: dict[str, Any], need_name: bool, path: str) -> list[FieldError]:
     return errs
 
 
-def _addresses(obj: Obj) -> frozenset[str]:
-    return frozenset(
-        a.get("ip") or "" for s in obj.get("subsets") or () for k in ("addresses", "notReadyAddresses") for a in s.get(k) or ()
-    )
-
-
-def _validate(obj: Obj, known: frozenset[str]) -> list[FieldError]:
-    errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+def _subsets(obj: Obj) -> list[FieldError]:
+    errs: list[FieldError] = []
     for i, subset in enumerate(obj.get("subsets") or ()):
         at, ports = f"subsets[{i}]", subset.get("ports") or []
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
             errs.append(field.required(at, "must specify `addresses` or `notReadyAddresses`"))
         for kind in ("addresses", "notReadyAddresses"):
             for j, address in enumerate(subset.get(kind) or ()):
-                errs += _address(address, f"{at}.{kind}[{j}]", known)
+                errs += _address(address, f"{at}.{kind}[{j}]")
         for j, port in enumerate(ports):
             errs += _port(port, len(ports) > 1, f"{at}.ports[{j}]")
     return errs
@@ -63,15 +59,19 @@ def _validate(obj: Obj, known: frozenset[str]) -> list[FieldError]:
 
 @strategy_for("", "endpoints")
 class EndpointsStrategy(Strategy):
-    """Old forms of addresses are tolerated where they are stored already."""
+    """Subsets that do not change are not judged again."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateEndpointsCreate``: no address is old enough to be tolerated."""
-        return _validate(obj, frozenset())
+        """``ValidateEndpointsCreate``."""
+        return object_meta(obj["metadata"], True, names.dns_subdomain) + _subsets(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateEndpointsUpdate``: addresses that are stored already may keep a form that is refused today."""
-        return object_meta_update(obj["metadata"], old["metadata"]) + _validate(obj, _addresses(old))
+        """``ValidateEndpointsUpdate``: subsets that stay as they are may have been valid for an older release."""
+        errs = object_meta_update(obj["metadata"], old["metadata"]) + object_meta(obj["metadata"], True, names.dns_subdomain)
+        found = _subsets(obj)
+        if found and semantic_equal(obj.get("subsets"), old.get("subsets"), builtin_field("core.v1.Endpoints", "subsets")):
+            return errs
+        return errs + found
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
         """One warning for each address in a form that will be refused one day; none for what the controller wrote."""

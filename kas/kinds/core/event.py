@@ -108,6 +108,7 @@ def strict_create(obj: Obj) -> list[FieldError]:
 _FROZEN: tuple[tuple[str, str, Any], ...] = (
     ("involvedObject", "involvedObject", {}), ("reason", "reason", ""), ("message", "message", ""), ("source", "source", {}),
     ("firstTimestamp", "firstTimestamp", None), ("lastTimestamp", "lastTimestamp", None), ("count", "count", 0),
+    ("reason", "reason", ""),  # upstream looks twice
     ("type", "type", ""), ("eventTime", "eventTime", None), ("action", "action", ""), ("related", "related", None),
     ("reportingController", "reportingComponent", ""), ("reportingInstance", "reportingInstance", ""),
 )  # fmt: skip

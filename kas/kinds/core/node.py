@@ -151,7 +151,6 @@ def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
         if len(families) != 2 or len(cidrs) > 2:
             message = "may specify no more than one CIDR for each IP family"
             errs.append(field.invalid("spec.podCIDRs", cidrs, message))
-        errs += [field.duplicate(f"spec.podCIDRs[{i}]", cidrs[i]) for i in repeats(cidrs)]
     return errs
 
 
@@ -167,14 +166,14 @@ def _config_source(source: dict[str, Any] | None, path: str, in_status: bool) ->
     errs: list[FieldError] = []
     for key in ("uid", "resourceVersion"):
         if in_status and not ref.get(key):
-            errs.append(field.required(f"{path}.{key}", f"{key} must be set in status"))
+            errs.append(field.required(f"{path}.{key}"))
         if not in_status and ref.get(key):
             errs.append(field.forbidden(f"{path}.{key}", f"{key} must not be set in spec"))
     checks = {"namespace": names.is_dns1123_label, "name": names.is_dns1123_subdomain, "kubeletConfigKey": names.is_config_map_key}
     for key, check in checks.items():
         value = ref.get(key) or ""
         if not value:
-            errs.append(field.required(f"{path}.{key}", f"{key} must be set"))
+            errs.append(field.required(f"{path}.{key}"))
         else:
             errs += [field.invalid(f"{path}.{key}", value, m) for m in check(value)]
     return errs

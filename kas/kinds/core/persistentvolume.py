@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kas.config import features
 from kas.kinds.core.claims import VOLUME_MODES, access_modes
 from kas.kinds.core.columns import phase, short_modes, storage_class
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
@@ -217,7 +218,8 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
         errs.append(field.invalid("volumeMode", spec.get("volumeMode"), "field is immutable"))
     affinity, had = spec.get("nodeAffinity"), before.get("nodeAffinity")
     of = builtin_field("core.v1.PersistentVolumeSpec", "nodeAffinity")
-    if had is not None and not semantic_equal(affinity, _with_ga_labels(had, affinity), of):
+    fixed = had is not None and not features.DEFAULT.enabled("MutablePVNodeAffinity")
+    if fixed and not semantic_equal(affinity, _with_ga_labels(had, affinity), of):
         message = "field is immutable, except for updating from beta label to GA"
         shown = None if affinity is None else render("core.VolumeNodeAffinity", affinity)
         errs.append(field.invalid("nodeAffinity", shown, message))

@@ -94,12 +94,13 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
         if chosen is not None and had is None and annotated in (None, chosen):
             munged.pop("storageClassName", None)
     if (obj.get("status") or {}).get("phase") == "Bound":
+        munged.pop("volumeAttributesClassName", None)
+        if "volumeAttributesClassName" in clone:
+            munged["volumeAttributesClassName"] = clone["volumeAttributesClassName"]
         requests = (munged.get("resources") or {}).get("requests")
         if requests is not None:
             kept = {**requests, "storage": _storage((before.get("resources") or {}).get("requests"))}
             munged["resources"] = {**munged["resources"], "requests": kept}
-        if munged.get("volumeAttributesClassName") is not None:
-            munged["volumeAttributesClassName"] = clone.get("volumeAttributesClassName")
     if not semantic_equal(munged, clone, builtin_type("core.v1.PersistentVolumeClaimSpec")):
         diff = spec_diff("core.PersistentVolumeClaimSpec", clone, munged)
         errs.append(field.forbidden("spec", f"{IMMUTABLE}\n{diff}"))
@@ -111,11 +112,10 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
     if spec.get("volumeMode") != before.get("volumeMode"):
         errs.append(field.invalid("volumeMode", spec.get("volumeMode"), "field is immutable"))
     attributes, at = spec.get("volumeAttributesClassName"), "spec.volumeAttributesClassName"
-    if before.get("volumeAttributesClassName") is not None and attributes != before["volumeAttributesClassName"]:
-        if attributes is None:
-            errs.append(field.forbidden(at, "update from non-nil value to nil is forbidden"))
-        elif not attributes:
-            errs.append(field.forbidden(at, "update from non-nil value to an empty string is forbidden"))
+    applied = (old.get("status") or {}).get("currentVolumeAttributesClassName") is not None
+    if applied and not attributes and attributes != before.get("volumeAttributesClassName"):
+        what = "nil" if attributes is None else "empty string"
+        errs.append(field.forbidden(at, f"update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"))
     return errs
 
 
@@ -135,7 +135,7 @@ def _status_update(obj: Obj, old: Obj) -> list[FieldError]:
         errs.append(field.required("Spec.accessModes"))
     for name in sorted(status.get("capacity") or ()):
         errs += basic_resource(status["capacity"][name], f"status.capacity[{name}]")
-    path = "status.allocatedResourceStatus"
+    path = "status.allocatedResourceStatuses"
     for name, state in sorted((status.get("allocatedResourceStatuses") or {}).items()):
         errs += _resource_key(name, path)
         if state not in RESIZE_STATES:

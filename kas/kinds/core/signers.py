@@ -51,12 +51,17 @@ def user_annotations(items: Mapping[str, str] | None, path: str) -> list[FieldEr
     return errs
 
 
+def is_kubernetes_signer(name: str) -> bool:
+    """``IsKubernetesSignerName``: whether the domain is Kubernetes' own."""
+    domain = name.split("/", 1)[0]
+    return domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
+
+
 def bundle_name(name: str) -> list[str]:
-    """A trust bundle's name: a DNS subdomain, after ``<domain>:<path>:`` when a signer's name is in front."""
-    head, colon, last = name.rpartition(":")
-    if not colon:
-        return names.is_dns1123_subdomain(name)
-    domain, _, rest = head.partition(":")
-    if not rest:
-        return names.is_dns1123_subdomain(last)
-    return names.is_dns1123_subdomain(last) if not signer_name(f"{domain}/{rest}", "") else ["not a signer's name: " + head]
+    """``ValidateClusterTrustBundleName`` with the signer that the name says: a DNS subdomain, behind the last colon where there is one.
+    What stands before it may be anything.
+    """
+    signer, colon, last = name.rpartition(":")
+    if colon and not signer:
+        return ['ClusterTrustBundle without signer name must not have ":" in its name']
+    return names.is_dns1123_subdomain(last)

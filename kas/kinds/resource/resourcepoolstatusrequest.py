@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
-from kas.kinds.resource.devices import pool_name
 from kas.meta import field, names
 from kas.meta.age import since
-from kas.meta.checks import conditions, csi_driver_name, dns_subdomain, immutable
+from kas.meta.checks import conditions, dns_subdomain, immutable, invalid_each
 from kas.meta.field import FieldError
 from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
-from kas.types.gostruct import render
+from kas.types.gostruct import render, served
 from kas.types.scheme import builtin_field, builtin_type
 
-MAX_LIMIT = 1000
+MAX_LIMIT = MAX_POOLS = 1000
+MAX_CONDITIONS = 10
+MAX_ERROR = 256
+MAX_NAME = 253
 _COUNTS = ("totalDevices", "allocatedDevices", "availableDevices", "unavailableDevices")
 
 
@@ -28,20 +30,21 @@ class ResourcePoolStatusRequestStrategy(Strategy):
         """Driver, pool and how many pools may be told of."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)
         spec = obj.get("spec") or {}
-        driver = spec.get("driver") or ""
-        errs += csi_driver_name(driver, "spec.driver") if driver else [field.required("spec.driver", "driver name is required")]
-        if spec.get("poolName"):
-            errs += pool_name(spec["poolName"], "spec.poolName")
+        errs += _driver(spec.get("driver") or "", "spec.driver")
+        if spec.get("poolName") is not None:
+            errs += _pool_name(spec["poolName"], "spec.poolName")
         limit = spec.get("limit")
-        if limit is not None and limit < 1:
-            errs.append(field.invalid("spec.limit", limit, "must be at least 1"))
-        if limit is not None and limit > MAX_LIMIT:
-            errs.append(field.invalid("spec.limit", limit, f"must not exceed {MAX_LIMIT}"))
+        if limit is None:
+            errs.append(field.required("spec.limit"))
+        elif limit > MAX_LIMIT:
+            errs.append(field.invalid("spec.limit", limit, f"must be less than or equal to {MAX_LIMIT}"))
+        else:
+            errs += _at_least(limit, 1, "spec.limit")
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """The spec may not change."""
-        shown = render("resource.v1alpha3.ResourcePoolStatusRequestSpec", obj.get("spec"))
+        shown = served("resource.v1alpha3.ResourcePoolStatusRequestSpec", obj.get("spec"))
         return object_meta_update(obj["metadata"], old["metadata"]) + immutable(
             obj.get("spec"), old.get("spec"), "spec", shown, builtin_type("resource.v1alpha3.ResourcePoolStatusRequestSpec")
         )
@@ -49,33 +52,58 @@ class ResourcePoolStatusRequestStrategy(Strategy):
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """Each pool and condition when the status is written first; after that it may not change."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        if old.get("status"):
+        if old.get("status") is not None:
             return errs + immutable(
                 obj.get("status"), old["status"], "status", render("resource.v1alpha3.ResourcePoolStatusRequestStatus", obj.get("status")),
                 builtin_field("resource.v1alpha3.ResourcePoolStatusRequest", "status"),
             )
-        status = obj.get("status") or {}
-        for i, pool in enumerate(status.get("pools") or ()):
-            errs += _pool(pool, field.index("status.pools", i))
-        errs += conditions(status.get("conditions"), "status.conditions")
-        if (status.get("poolCount") or 0) < 0:
-            errs.append(field.invalid("status.poolCount", status["poolCount"], "must be non-negative"))
+        if obj.get("status") is None:
+            return errs
+        status = obj["status"]
+        items, pools, count = status.get("conditions") or [], status.get("pools") or [], status.get("poolCount")
+        errs += conditions(items, "status.conditions")
+        errs += [field.required("status.poolCount")] if count is None else _at_least(count, 0, "status.poolCount")
+        if len(pools) > MAX_POOLS:
+            errs.append(field.too_many("status.pools", len(pools), MAX_POOLS))
+        else:
+            for i, pool in enumerate(pools):
+                errs += _pool(pool, field.index("status.pools", i))
+        if len(items) > MAX_CONDITIONS:
+            errs.append(field.too_many("status.conditions", len(items), MAX_CONDITIONS))
         return errs
 
 
+def _at_least(value: int, least: int, path: str) -> list[FieldError]:
+    return [] if value >= least else [field.invalid(path, value, f"must be greater than or equal to {least}")]
+
+
+def _driver(name: str, path: str) -> list[FieldError]:
+    """Names of drivers may have letters of either case."""
+    return invalid_each(path, name, names.is_dns1123_subdomain_caseless(name)) if name else [field.required(path)]
+
+
+def _pool_name(name: str, path: str) -> list[FieldError]:
+    """``validate.ResourcePoolName``: subdomains with slashes between them."""
+    errs = [field.too_long(path, MAX_NAME)] if len(name.encode()) > MAX_NAME else []
+    for i, segment in enumerate(name.split("/")):
+        found = [f"segment {i}: {m}" for m in names.is_dns1123_subdomain(segment)] if segment else [f"segment {i}: must not be empty"]
+        errs += invalid_each(path, segment if segment else name, found)
+    return errs
+
+
 def _pool(pool: dict[str, Any], path: str) -> list[FieldError]:
-    errs = csi_driver_name(pool.get("driver") or "", field.child(path, "driver"))
-    errs += pool_name(pool.get("poolName") or "", field.child(path, "poolName"))
-    if pool.get("nodeName"):
+    errs = _driver(pool.get("driver") or "", field.child(path, "driver"))
+    name, at = pool.get("poolName") or "", field.child(path, "poolName")
+    errs += _pool_name(name, at) if name else [field.required(at)]
+    generation, at = pool.get("generation") or 0, field.child(path, "generation")
+    errs += _at_least(generation, 0, at) if generation else [field.required(at)]
+    for name, least in (("resourceSliceCount", 1), *((name, 0) for name in _COUNTS)):
+        if pool.get(name) is not None:
+            errs += _at_least(pool[name], least, field.child(path, name))
+    if pool.get("nodeName") is not None:
         errs += dns_subdomain(pool["nodeName"], field.child(path, "nodeName"))
-    for name in _COUNTS:
-        if (pool.get(name) or 0) < 0:
-            errs.append(field.invalid(field.child(path, name), pool[name], "must be non-negative"))
-    slices = pool.get("resourceSliceCount")
-    if slices is not None and slices < 1:
-        errs.append(field.invalid(field.child(path, "resourceSliceCount"), slices, "must be at least 1"))
-    if (pool.get("generation") or 0) < 0:
-        errs.append(field.invalid(field.child(path, "generation"), pool["generation"], "must be non-negative"))
+    if len((pool.get("validationError") or "").encode()) > MAX_ERROR:
+        errs.append(field.too_long(field.child(path, "validationError"), MAX_ERROR))
     return errs
 
 

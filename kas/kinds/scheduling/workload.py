@@ -8,7 +8,16 @@ from kas.kinds.core.columns import name_and_age
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, names
 from kas.meta.age import age
-from kas.meta.checks import conditions, dns_label, dns_subdomain, immutable, qualified_name, required_path_segment
+from kas.meta.checks import (
+    conditions,
+    dns_label,
+    dns_subdomain,
+    immutable,
+    qualified_name,
+    repeats,
+    required_path_segment,
+    unsupported,
+)  # fmt: skip
 from kas.meta.field import FieldError
 from kas.registry.printing.cells import NONE, is_true, part
 from kas.registry.printing.rows import printer
@@ -16,13 +25,15 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import served
 from kas.types.scheme import builtin_field
 
-MAX_TEMPLATES = 8
+MAX_TEMPLATES, MAX_CLAIMS, MAX_TOPOLOGIES = 8, 4, 1
+MAX_PRIORITY = 1_000_000_000
+DISRUPTION_MODES = ("Pod", "PodGroup")
 _FIXED = ("schedulingConstraints", "resourceClaims", "disruptionMode", "priorityClassName", "priority")
 
 
 @strategy_for("scheduling.k8s.io", "workloads")
 class WorkloadStrategy(Strategy):
-    """A workload's templates are fixed; the controller reference may be set once."""
+    """Everything in the spec is fixed."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateWorkload``: at least one template for a group of pods, each with a name of its own."""
@@ -32,29 +43,34 @@ class WorkloadStrategy(Strategy):
             errs += _controller_ref(spec["controllerRef"], "spec.controllerRef")
         templates, path = spec.get("podGroupTemplates") or [], "spec.podGroupTemplates"
         if not templates:
-            errs.append(field.required(path, "must have at least one item"))
+            errs.append(field.required(path))
         elif len(templates) > MAX_TEMPLATES:
             errs.append(field.too_many(path, len(templates), MAX_TEMPLATES))
         else:
-            seen: set[str] = set()
+            errs += _named_once("PodGroupTemplate", templates, path)
             for i, template in enumerate(templates):
-                at, name = field.index(path, i), template.get("name") or ""
-                errs += dns_label(name, field.child(at, "name")) if name else [field.required(field.child(at, "name"))]
-                if name in seen:
-                    errs.append(field.duplicate(at, served("scheduling.v1alpha2.PodGroupTemplate", template)))
-                seen.add(name)
-                errs += _policy(template.get("schedulingPolicy") or {}, field.child(at, "schedulingPolicy"))
+                at = field.index(path, i)
+                errs += _name(template, at) + _group(template, at)
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateWorkloadUpdate``: the templates may not change, the controller may be set once."""
+        """``ValidateWorkloadUpdate``: neither controller nor templates may change."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         new, before = obj.get("spec") or {}, old.get("spec") or {}
-        if before.get("controllerRef") is not None:
-            errs += _immutable("WorkloadSpec", new, before, "controllerRef")
-        elif new.get("controllerRef") is not None:
-            errs += _controller_ref(new["controllerRef"], "spec.controllerRef")
-        return errs + _immutable("WorkloadSpec", new, before, "podGroupTemplates")
+        for name in ("controllerRef", "podGroupTemplates"):
+            errs += _immutable("WorkloadSpec", new, before, name)
+        return errs
+
+
+def _named_once(kind: str, items: list[dict[str, Any]], path: str) -> list[FieldError]:
+    """Names are the keys of these lists."""
+    found = repeats(item.get("name") or "" for item in items)
+    return [field.duplicate(field.index(path, i), served(f"scheduling.v1alpha2.{kind}", items[i])) for i in found]
+
+
+def _name(item: dict[str, Any], path: str) -> list[FieldError]:
+    name, at = item.get("name") or "", field.child(path, "name")
+    return dns_label(name, at) if name else [field.required(at)]
 
 
 def _immutable(spec: str, new: dict[str, Any], old: dict[str, Any], name: str) -> list[FieldError]:
@@ -73,7 +89,7 @@ class PodGroupStrategy(Strategy):
         spec = obj.get("spec") or {}
         if spec.get("podGroupTemplateRef") is not None:
             errs += _template_ref(spec["podGroupTemplateRef"], "spec.podGroupTemplateRef")
-        return errs + _policy(spec.get("schedulingPolicy") or {}, "spec.schedulingPolicy")
+        return errs + _group(spec, "spec")
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidatePodGroupUpdate``: template, policy and the other fixed fields may not change."""
@@ -84,14 +100,64 @@ class PodGroupStrategy(Strategy):
         return errs
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodGroupStatusUpdate``: metadata, conditions and the names of resource claims."""
+        """``ValidatePodGroupStatusUpdate``: metadata, conditions and the claims that were made, each for one in the spec."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        status = obj.get("status") or {}
+        status, path = obj.get("status") or {}, "status.resourceClaimStatuses"
         errs += conditions(status.get("conditions"), "status.conditions")
-        for i, claim in enumerate(status.get("resourceClaimStatuses") or ()):
-            path, name = field.index("status.resourceClaimStatuses", i), claim.get("name") or ""
-            errs += qualified_name(name, field.child(path, "name")) if name else [field.required(field.child(path, "name"))]
+        claims = status.get("resourceClaimStatuses") or []
+        known = {claim.get("name") or "" for claim in (obj.get("spec") or {}).get("resourceClaims") or ()}
+        for i, claim in enumerate(claims):
+            name = claim.get("name") or ""
+            if name not in known:
+                at = field.child(field.index(path, i), "name")
+                errs.append(field.invalid(at, name, "must match the name of an entry in `spec.resourceClaims`"))
+        stored = (old.get("status") or {}).get("resourceClaimStatuses") or []
+        if claims == stored:
+            return errs
+        if len(claims) > MAX_CLAIMS:
+            return [*errs, field.too_many(path, len(claims), MAX_CLAIMS)]
+        errs += _named_once("PodGroupResourceClaimStatus", claims, path)
+        for i, claim in enumerate(claims):
+            if claim.get("resourceClaimName") is not None and claim not in stored:
+                errs += dns_subdomain(claim["resourceClaimName"], field.child(field.index(path, i), "resourceClaimName"))
         return errs
+
+
+def _group(spec: dict[str, Any], path: str) -> list[FieldError]:
+    """What a group of pods and a template of one have in common."""
+    errs = _policy(spec.get("schedulingPolicy") or {}, field.child(path, "schedulingPolicy"))
+    topologies, at = (spec.get("schedulingConstraints") or {}).get("topology") or [], field.child(path, "schedulingConstraints", "topology")
+    if len(topologies) > MAX_TOPOLOGIES:
+        errs.append(field.too_many(at, len(topologies), MAX_TOPOLOGIES))
+    else:
+        for i, topology in enumerate(topologies):
+            key, here = topology.get("key") or "", field.child(field.index(at, i), "key")
+            errs += qualified_name(key, here) if key else [field.required(here)]
+    claims, at = spec.get("resourceClaims") or [], field.child(path, "resourceClaims")
+    if len(claims) > MAX_CLAIMS:
+        errs.append(field.too_many(at, len(claims), MAX_CLAIMS))
+    else:
+        errs += _named_once("PodGroupResourceClaim", claims, at)
+        for i, claim in enumerate(claims):
+            errs += _claim(claim, field.index(at, i))
+    mode, name, priority = spec.get("disruptionMode"), spec.get("priorityClassName"), spec.get("priority")
+    if mode is not None and mode not in DISRUPTION_MODES:
+        errs.append(unsupported(field.child(path, "disruptionMode"), mode, DISRUPTION_MODES))
+    if name:
+        errs += dns_subdomain(name, field.child(path, "priorityClassName"))
+    if priority is not None and priority > MAX_PRIORITY:
+        errs.append(field.invalid(field.child(path, "priority"), priority, f"must be less than or equal to {MAX_PRIORITY}"))
+    return errs
+
+
+def _claim(claim: dict[str, Any], path: str) -> list[FieldError]:
+    """A claim that is there, or a template that one is made of."""
+    members = ("resourceClaimName", "resourceClaimTemplateName")
+    errs = _one_of(claim, members, path) + _name(claim, path)
+    for name in members:
+        if claim.get(name) is not None:
+            errs += dns_subdomain(claim[name], field.child(path, name))
+    return errs
 
 
 def _controller_ref(ref: dict[str, Any], path: str) -> list[FieldError]:
@@ -103,7 +169,7 @@ def _controller_ref(ref: dict[str, Any], path: str) -> list[FieldError]:
 def _template_ref(ref: dict[str, Any], path: str) -> list[FieldError]:
     workload = ref.get("workload")
     if workload is None:
-        return [field.invalid(path, "", "must specify one of: `workload`")]
+        return _one_of(ref, ("workload",), path)
     at = field.child(path, "workload")
     name, template = workload.get("workloadName") or "", workload.get("podGroupTemplateName") or ""
     errs = dns_subdomain(name, field.child(at, "workloadName")) if name else [field.required(field.child(at, "workloadName"))]
@@ -111,21 +177,27 @@ def _template_ref(ref: dict[str, Any], path: str) -> list[FieldError]:
     return errs + (dns_label(template, here) if template else [field.required(here)])
 
 
+def _one_of(union: dict[str, Any], members: tuple[str, ...], path: str) -> list[FieldError]:
+    """Exactly one member of the union."""
+    present, all_ = ([f"`{name}`" for name in found] for found in ([m for m in members if union.get(m) is not None], members))
+    if len(present) == 1:
+        return []
+    text = ", ".join(all_)
+    if not present:
+        return [field.invalid(path, "", f"must specify one of: {text}")]
+    return [field.invalid(path, "{" + ", ".join(present) + "}", f"must specify exactly one of: {text}")]
+
+
 def _policy(policy: dict[str, Any], path: str) -> list[FieldError]:
     """Exactly one of basic and gang."""
-    present = [name for name in ("basic", "gang") if policy.get(name) is not None]
-    if not present:
-        return [field.invalid(path, "", "must specify one of: `basic`, `gang`")]
-    if len(present) > 1:
-        shown = "{" + ", ".join(f"`{name}`" for name in present) + "}"
-        return [field.invalid(path, shown, "must specify exactly one of: `basic`, `gang`")]
-    if present == ["gang"]:
+    errs = _one_of(policy, ("basic", "gang"), path)
+    if policy.get("gang") is not None:
         count, at = policy["gang"].get("minCount") or 0, field.child(path, "gang", "minCount")
         if count == 0:
-            return [field.required(at)]
-        if count < 0:
-            return [field.invalid(at, count, "must be greater than or equal to 1")]
-    return []
+            errs.append(field.required(at))
+        elif count < 0:
+            errs.append(field.invalid(at, count, "must be greater than or equal to 1"))
+    return errs
 
 
 @printer("scheduling.k8s.io", "PodGroup")

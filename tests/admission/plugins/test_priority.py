@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kas.admission.plugins import priority
+from kas.config import features
 from tests.admission.admission_fakes import Request, pod, refused
 
 
@@ -19,3 +20,20 @@ def test_priority(server):
     other = {"metadata": {"name": "b"}, "value": 1, "globalDefault": True}
     e = refused(Request(plugin, group="scheduling.k8s.io", resource="priorityclasses", namespace="", obj=other))
     assert "PriorityClass usual is already marked as default. Only one default can exist" in e.message
+
+
+def test_priority_of_a_group_of_pods(server):
+    plugin = server.plugin(priority)
+    server.add("scheduling.k8s.io", "priorityclasses", {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True})
+    server.add("scheduling.k8s.io", "priorityclasses", {"metadata": {"name": "other"}, "value": 3})
+
+    def group(**spec):
+        obj = {"metadata": {"name": "g"}, "spec": spec}
+        return Request(plugin, group="scheduling.k8s.io", resource="podgroups", obj=obj)
+
+    assert group(priorityClassName="gone").run()["spec"] == {"priorityClassName": "gone"}
+    with features.DEFAULT.overridden(WorkloadAwarePreemption=True):
+        assert group().run()["spec"] == {"priorityClassName": "usual", "priority": 7}
+        assert group(priorityClassName="other", priority=3).run()["spec"] == {"priorityClassName": "other", "priority": 3}
+        assert "no PriorityClass with name gone was found" in refused(group(priorityClassName="gone")).message
+        assert "the integer value of priority (9) must not be provided" in refused(group(priorityClassName="other", priority=9)).message

@@ -20,3 +20,11 @@ def test_runtime_class(server):
         Request(plugin, obj=pod(runtimeClassName="r", nodeSelector={"k": "w"}))
     ).message  # fmt: skip
     assert "Pod Overhead set without corresponding RuntimeClass" in refused(Request(plugin, obj=pod(overhead={"cpu": "1"}))).message
+
+
+def test_an_empty_overhead_is_one(server):
+    server.add("node.k8s.io", "runtimeclasses", {"metadata": {"name": "r"}, "handler": "h", "overhead": {}})
+    plugin = server.plugin(runtime_class)
+    assert "Pod Overhead set without corresponding RuntimeClass" in refused(Request(plugin, obj=pod(overhead={}))).message
+    assert "doesn't match RuntimeClass's" in refused(Request(plugin, obj=pod(runtimeClassName="r", overhead={"cpu": "1"}))).message
+    assert "overhead" not in Request(plugin, obj=pod(runtimeClassName="r", overhead={})).run()["spec"]

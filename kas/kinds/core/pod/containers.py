@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kas.config import features
 from kas.kinds.core.pod.fieldrefs import ENV_FIELDS, object_field, resource_field
 from kas.kinds.core.pod.options import DEFAULT, Options
 from kas.kinds.core.pod.probes import container_ports, host_port_conflicts, lifecycle, probe
@@ -81,7 +82,9 @@ def _value_from(item: Container, path: str) -> list[FieldError]:
         count += 1
         errs += _file_key_ref(source["fileKeyRef"], f"{path}.fileKeyRef")
     if not count:
-        message = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        rest = "`secretKeyRef` or `fileKeyRef`" if features.DEFAULT.enabled("EnvFiles") else "or `secretKeyRef`"
+        comma = "," if features.DEFAULT.enabled("EnvFiles") else ""
+        message = f"must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`{comma} {rest}"
         errs.append(field.invalid(path, "", message))
     elif item.get("value"):
         errs.append(field.invalid(path, "", "may not be specified when `value` is not empty"))
@@ -276,7 +279,18 @@ def _resize_policy(items: list[dict[str, Any]], pod_restart_policy: str, path: s
     return errs
 
 
-def _restart_rules(container: Container, path: str) -> list[FieldError]:
+def _init_restart_rules(container: Container, path: str, options: Options) -> list[FieldError]:
+    """``validateInitContainerRestartPolicy``: gates say what there is beside the policy Always."""
+    policy = container.get("restartPolicy")
+    if policy is not None and not options.restart_rules:
+        return [] if policy == "Always" else [unsupported(f"{path}.restartPolicy", policy, ("Always",))]
+    if policy == "Always" and not options.restart_all:
+        message = "restartPolicyRules are not allowed for init containers with restart policy Always"
+        return [field.forbidden(f"{path}.restartPolicyRules", message)] if container.get("restartPolicyRules") else []
+    return _restart_rules(container, path, options)
+
+
+def _restart_rules(container: Container, path: str, options: Options) -> list[FieldError]:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or []
     errs: list[FieldError] = []
     if policy is None:
@@ -285,12 +299,13 @@ def _restart_rules(container: Container, path: str) -> list[FieldError]:
             errs.append(field.required(f"{path}.restartPolicy", message))
     elif policy not in RESTART_POLICIES:
         errs.append(unsupported(f"{path}.restartPolicy", policy, RESTART_POLICIES))
+    actions = ("Restart", "RestartAllContainers") if options.restart_all else ("Restart",)
     if len(rules) > 20:
         errs.append(field.too_many(f"{path}.restartPolicyRules", len(rules), 20))
     for i, rule in enumerate(rules):
         at, codes = f"{path}.restartPolicyRules[{i}]", rule.get("exitCodes")
-        if rule.get("action") not in ("Restart", "RestartAllContainers"):
-            errs.append(unsupported(f"{at}.action", rule.get("action") or "", ("Restart", "RestartAllContainers")))
+        if rule.get("action") not in actions:
+            errs.append(unsupported(f"{at}.action", rule.get("action") or "", actions))
         if codes is None:
             errs.append(field.required(f"{at}.exitCodes", "must be specified"))
             continue
@@ -363,7 +378,7 @@ def regular_containers(items: list[dict[str, Any]], pod: PodFacts, path: str) ->
         seen.add(name)
         errs += _run_time(container, pod, at)
         if container.get("restartPolicy") is not None or container.get("restartPolicyRules"):
-            errs += _restart_rules(container, at)
+            errs += _restart_rules(container, at, pod.options)
     return errs + host_port_conflicts(items, path)
 
 
@@ -377,7 +392,7 @@ def init_containers(items: list[dict[str, Any]], regular: list[dict[str, Any]], 
         at, name, policy = f"{path}[{i}]", container.get("name") or "", container.get("restartPolicy")
         errs += _common(container, pod, at)
         if policy is not None or container.get("restartPolicyRules"):
-            errs += _restart_rules(container, at)
+            errs += _init_restart_rules(container, at, pod.options)
         if name in seen:
             errs.append(field.duplicate(f"{at}.name", name))
         elif name:

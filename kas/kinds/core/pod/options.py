@@ -128,6 +128,30 @@ class Options:
         """Block devices in a user namespace, which never worked."""
         return self._old.get("hostUsers") is False and any(c.get("volumeDevices") for c, _ in security.containers(self._old, ""))
 
+    @property
+    def network_of_users(self) -> bool:
+        """The host's network in a user namespace."""
+        if features.DEFAULT.enabled("UserNamespacesHostNetworkSupport"):
+            return True
+        return self._old.get("hostUsers") is False and bool(self._old.get("hostNetwork"))
+
+    @property
+    def restart_rules(self) -> bool:
+        """Containers with a restart policy of their own, other than that of a sidecar, and with rules for it."""
+        if features.DEFAULT.enabled("ContainerRestartRules"):
+            return True
+        regular, init = self._old.get("containers") or (), self._old.get("initContainers") or ()
+        own = any(c.get("restartPolicy") is not None for c in regular)
+        return own or any(c.get("restartPolicy") not in (None, "Always") for c in init)
+
+    @property
+    def restart_all(self) -> bool:
+        """Rules that start all containers again, and rules of sidecars."""
+        if features.DEFAULT.enabled("RestartAllContainersOnContainerExits"):
+            return True
+        containers = (c for kind in ("containers", "initContainers") for c in self._old.get(kind) or ())
+        return any(rule.get("action") == "RestartAllContainers" for c in containers for rule in c.get("restartPolicyRules") or ())
+
     @cached_property
     def restarting_init(self) -> bool:
         """Init containers that are no sidecars and ask to be restarted on a resize."""

@@ -11,6 +11,8 @@ from kas.meta import cached, field, names
 from kas.meta.checks import unsupported
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import label_name, label_selector
+from kas.meta.scalars import int64
+from kas.types.scheme import DecodeError
 
 if TYPE_CHECKING:
     from kas.kinds.core.pod.options import Options
@@ -198,7 +200,12 @@ def _comparison(operator: str, value: str, allowed: bool, path: str) -> list[Fie
         # They are known all the same.
         return [unsupported(f"{path}.operator", operator, ("Equal", "Exists", *COMPARISONS))]
     message = names.EMPTY_ERROR if not value else "" if _DECIMAL.fullmatch(value) else "must be a valid decimal integer in canonical form"
-    return [field.invalid(f"{path}.value", value, message)] if message else []
+    errs = [field.invalid(f"{path}.value", value, message)] if message else []
+    try:
+        int64(value)
+    except DecodeError as err:
+        errs.append(field.invalid(f"{path}.value", value, str(err)))
+    return errs
 
 
 def tolerations(items: list[dict[str, Any]], path: str, comparing: bool | None = None) -> list[FieldError]:

@@ -176,6 +176,8 @@ def windows_host_process(spec: Mapping[str, Any], path: str) -> list[FieldError]
         if not spec.get("hostNetwork"):
             message = "hostNetwork must be true if pod contains any hostProcess containers"
             errs.append(field.invalid(f"{path}.hostNetwork", False, message))
+        if not capabilities.CURRENT.allow_privileged:
+            errs.append(field.forbidden(path, "hostProcess containers are disallowed by cluster policy"))
     return errs
 
 
@@ -283,7 +285,9 @@ def host_users(spec: Mapping[str, Any], path: str, options: Options) -> list[Fie
     if spec.get("hostUsers") is not False:
         return []
     why = "when `hostUsers` is false"
-    shared = (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
+    shared: tuple[tuple[str, str], ...] = (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
+    if options.network_of_users:
+        shared = shared[1:]
     errs = [field.forbidden(f"{path}.{shown}", why) for name, shown in shared if spec.get(name)]
     for container, at in containers(spec, path):
         if container.get("volumeDevices") and not options.devices_of_users:
@@ -308,7 +312,7 @@ def os_rules(spec: Mapping[str, Any], path: str) -> list[FieldError]:
     """Fields that do not go with the pod's operating system."""
     name = (spec.get("os") or {}).get("name") or ""
     if not name:
-        return [field.required(f"{path}.os.name", "cannot be empty")]
+        return [field.required(f"{path}.os.name")]
     if name not in ("linux", "windows"):
         return [unsupported(f"{path}.os", name, ("linux", "windows"))]
     context = spec.get("securityContext") or {}

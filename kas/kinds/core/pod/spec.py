@@ -348,7 +348,16 @@ def _names_and_limits(pod: Spec, path: str, options: Options) -> list[FieldError
         errs += container_requirements({"limits": pod["overhead"]}, frozenset(), f"{path}.overhead", options)
     if get("os") is not None:
         errs += security.os_rules(pod, path)
+    if get("schedulingGroup") is not None:
+        errs += _scheduling_group(pod["schedulingGroup"], f"{path}.schedulingGroup.podGroupName")
     return errs
+
+
+def _scheduling_group(group: Spec, path: str) -> list[FieldError]:
+    name = group.get("podGroupName")
+    if name is None:
+        return [field.invalid(path, None, "must specify one of: `podGroupName`")]
+    return [field.invalid(path, name, m) for m in names.is_dns1123_subdomain(name)]
 
 
 def template(item: Spec, path: str, options: Options = DEFAULT) -> list[FieldError]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from kas.config import features
 from kas.kinds.core.pod import security
 from kas.kinds.core.pod import validation as pods
 from kas.kinds.core.pod._containers import quality_of_service as _quality_of_service
@@ -257,7 +258,8 @@ class PodStrategy(Strategy):
             for kind in kinds:
                 if before.get(kind):
                     spec[kind] = self._resized(wanted[kind], before[kind])
-            take(spec, wanted, "resources")
+            if features.DEFAULT.enabled("InPlacePodLevelResourcesVerticalScaling"):
+                take(spec, wanted, "resources")
         self.bump_generation(obj, old)
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kas.config import features
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod import security
 from kas.kinds.core.pod.options import Options
@@ -25,6 +26,9 @@ UPDATABLE = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 APPARMOR_PREFIX = security.APPARMOR
+MAX_HEALTH_MESSAGE = 1024
+MAX_IMAGE_REF = 256
+POD_RESIZE = "InPlacePodLevelResourcesVerticalScaling"
 
 
 def metadata_and_spec(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
@@ -313,7 +317,7 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
     nominated = status.get("nominatedNodeName") or ""
     if nominated and nominated != (old_status.get("nominatedNodeName") or ""):
         errs += [field.invalid("status.nominatedNodeName", nominated, m) for m in names.is_dns1123_subdomain(nominated)]
-        if old_spec.get("nodeName"):
+        if old_spec.get("nodeName") and features.DEFAULT.enabled("ClearingNominatedNodeNameAfterBinding"):
             errs.append(field.forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node"))
     errs += _observed(status, "status")
     if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
@@ -342,6 +346,24 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
         if item.get("allocatedResourcesStatus"):
             at = f"status.ephemeralContainerStatuses[{i}].allocatedResourcesStatus"
             errs.append(field.forbidden(at, "must not be specified in container status"))
+    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        errs += _image_volumes(status.get(key) or [], f"status.{key}")
+    return errs
+
+
+def _image_volumes(items: list[dict], path: str) -> list[FieldError]:
+    """The images behind mounted volumes are named."""
+    errs: list[FieldError] = []
+    for i, item in enumerate(items):
+        for j, mount in enumerate(item.get("volumeMounts") or ()):
+            image = (mount.get("volumeStatus") or {}).get("image")
+            if image is None:
+                continue
+            at, ref = f"{path}[{i}].volumeMounts[{j}].volumeStatus.imageVolumeStatus.imageRef", image.get("imageRef") or ""
+            if not ref:
+                errs.append(field.required(at, "imageRef must not be empty"))
+            elif names.byte_length(ref) > MAX_IMAGE_REF:
+                errs.append(field.too_long(at, MAX_IMAGE_REF))
     return errs
 
 
@@ -400,7 +422,7 @@ def _container_users(items: list[dict], windows: bool, path: str) -> list[FieldE
         linux = (item.get("user") or {}).get("linux")
         if linux is None:
             continue
-        at = f"{path}[{i}].linux"
+        at = f"{path}[{i}].user.linux"
         if windows:
             errs.append(field.forbidden(at, "cannot be set for a windows pod"))
             continue
@@ -439,6 +461,11 @@ def _allocated_resources(items: list[dict], containers: list[dict], path: str) -
                 if state not in ("Healthy", "Unhealthy", "Unknown"):
                     valid = ("Healthy", "Unhealthy", "Unknown")
                     errs.append(unsupported(f"{at}.resources[{k}].health", state, valid))
+                told = health.get("message")
+                if told == "":
+                    errs.append(field.required(f"{at}.resources[{k}].message", "must be non-empty if specified"))
+                elif told is not None and names.byte_length(told) > MAX_HEALTH_MESSAGE:
+                    errs.append(field.too_long(f"{at}.resources[{k}].message", MAX_HEALTH_MESSAGE))
                 if rid in seen:
                     errs.append(field.duplicate(f"{at}.resources[{k}].resourceID", rid))
                 seen.add(rid)
@@ -537,6 +564,9 @@ def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -
     munged = dict(body)
     new_own, old_own = body.get("resources"), old_spec.get("resources")
     if any(own and (own.get("requests") or own.get("limits")) for own in (new_own, old_own)):
+        if not features.DEFAULT.enabled(POD_RESIZE):
+            message = f"resize of pods with pod-level resources is forbidden when {POD_RESIZE}Enabled feature gate is disabled"
+            return [*errs, field.forbidden(field.ROOT, message)]
         errs += _resized_pod_resources(munged, new_own, old_own)
     if old_status.get("nodeAllocatableResourceClaimStatuses"):
         errs.append(field.forbidden("spec", "pods with node allocatable resource claims cannot be resized"))

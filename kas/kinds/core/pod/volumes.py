@@ -11,7 +11,7 @@ from kas.kinds.core.pod.fieldrefs import VOLUME_FIELDS, object_field, resource_f
 from kas.kinds.core.pod.options import Options
 from kas.kinds.core.pod.volumesources import ISCSI_NAME_LENGTH, MORE_THAN_ONE, Source, local_descending_path, local_non_reserved_path, need
 from kas.kinds.core.resources import amount
-from kas.kinds.core.signers import bundle_name, signer_name, user_annotations
+from kas.kinds.core.signers import bundle_name, is_kubernetes_signer, signer_name, user_annotations
 from kas.meta import cached, field, names
 from kas.meta.checks import csi_driver_name, unsupported
 from kas.meta.field import FieldError
@@ -162,18 +162,22 @@ def _trust_bundle(bundle: Source, path: str) -> list[FieldError]:
     return errs + local_non_reserved_path(bundle.get("path") or "", f"{path}.path")
 
 
-KEY_TYPES = ("ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
+KEY_TYPES = ("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
+LONGEST, LONGEST_OF_KUBERNETES = 91 * 86400, 86400
 
 
 def _pod_certificate(source: Source, path: str, take: Callable[[str, str], None]) -> list[FieldError]:
-    errs = signer_name(source.get("signerName") or "", f"{path}.signerName")
+    signer = source.get("signerName") or ""
+    errs = signer_name(signer, f"{path}.signerName")
+    errs += user_annotations(source.get("userAnnotations"), f"{path}.userAnnotations")
     if source.get("keyType") not in KEY_TYPES:
-        errs.append(unsupported(f"{path}.keyType", source.get("keyType") or "", sorted(KEY_TYPES)))
+        errs.append(unsupported(f"{path}.keyType", source.get("keyType") or "", KEY_TYPES))
     lifetime = source.get("maxExpirationSeconds")
     if lifetime is not None and lifetime < 3600:
         errs.append(field.invalid(f"{path}.maxExpirationSeconds", lifetime, "if provided, maxExpirationSeconds must be >= 3600"))
-    if lifetime is not None and lifetime > 91 * 86400:
-        errs.append(field.invalid(f"{path}.maxExpirationSeconds", lifetime, "if provided, maxExpirationSeconds must be <= 7862400"))
+    longest = LONGEST_OF_KUBERNETES if is_kubernetes_signer(signer) else LONGEST
+    if lifetime is not None and lifetime > longest:
+        errs.append(field.invalid(f"{path}.maxExpirationSeconds", lifetime, f"if provided, maxExpirationSeconds must be <= {longest}"))
     given = 0
     for key in ("credentialBundlePath", "keyPath", "certificateChainPath"):
         target = source.get(key)
@@ -183,7 +187,7 @@ def _pod_certificate(source: Source, path: str, take: Callable[[str, str], None]
             take(target, target)
     if not given:
         errs.append(field.required(path, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
-    return errs + user_annotations(source.get("userAnnotations"), f"{path}.userAnnotations")
+    return errs
 
 
 def _csi(source: Source, path: str) -> list[FieldError]:

@@ -20,9 +20,9 @@ ISCSI_NAME_LENGTH = (
 )
 HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 _INITIATORS = {
-    "iqn": re.compile(r"iqn\.\d{4}-\d{2}\.([a-zA-Z0-9\-.]+)(:[^,;*&$|\s]+)$"),
-    "eui": re.compile(r"^eui.[a-zA-Z0-9]{16}$"),
-    "naa": re.compile(r"^naa.[a-zA-Z0-9]{32}$"),
+    "iqn": re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.([a-zA-Z0-9\-.]+)(:[^,;*&$|\t\n\f\r ]+)\Z"),
+    "eui": re.compile(r"\Aeui.[a-zA-Z0-9]{16}\Z"),
+    "naa": re.compile(r"\Anaa.[a-zA-Z0-9]{32}\Z"),
 }
 
 

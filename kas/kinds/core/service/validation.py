@@ -219,7 +219,8 @@ def _duplicate_ports(ports: list[dict[str, Any]]) -> list[FieldError]:
     return errs
 
 
-def _source_ranges(spec: Spec, annotations: Mapping[str, str], old: Spec) -> list[FieldError]:
+def _source_ranges(spec: Spec, annotations: Mapping[str, str], old: Spec, noted: str | None) -> list[FieldError]:
+    """``noted`` is what the stored service's annotation says, which is not judged anew."""
     ranges = spec.get("loadBalancerSourceRanges") or []
     known = frozenset(r.strip() for r in old.get("loadBalancerSourceRanges") or ())
     errs: list[FieldError] = []
@@ -233,7 +234,7 @@ def _source_ranges(spec: Spec, annotations: Mapping[str, str], old: Spec) -> lis
         path, text = f"metadata.annotations[{SOURCE_RANGES}]", annotations[SOURCE_RANGES].strip()
         if spec.get("type") != "LoadBalancer":
             errs.append(field.forbidden(path, ONLY_LOAD_BALANCER))
-        for cidr in text.split(",") if text else ():
+        for cidr in text.split(",") if text and annotations[SOURCE_RANGES] != noted else ():
             errs += legacy_cidr(path, cidr.strip())
     return errs
 
@@ -285,9 +286,11 @@ def service(obj: Spec, old: Spec | None = None) -> list[FieldError]:
     """``ValidateService``; addresses that ``old`` has already are not complained about."""
     meta, spec, before = obj["metadata"], obj.get("spec") or {}, (old or {}).get("spec") or {}
     annotations, ports = meta.get("annotations") or {}, spec.get("ports") or []
-    # The name of a stored service is immutable, so that only a new one is held to the rule.
-    rule = names.dns_label if features.DEFAULT.enabled("RelaxedServiceNameValidation") else names.dns1035_label
-    errs = object_meta(meta, True, rule if old is None else names.path_segment)
+    errs: list[FieldError] = []
+    # The metadata of a stored service were looked at as those of an update.
+    if old is None:
+        relaxed = features.DEFAULT.enabled("RelaxedServiceNameValidation")
+        errs += object_meta(meta, True, names.dns_label if relaxed else names.dns1035_label)
     if CHECK.passes(spec) and _ANNOTATIONS.isdisjoint(annotations):
         return errs
     hints, mode = annotations.get(TOPOLOGY_HINTS), annotations.get(TOPOLOGY_MODE)
@@ -315,7 +318,8 @@ def service(obj: Spec, old: Spec | None = None) -> list[FieldError]:
             if port.get("nodePort"):
                 errs.append(field.forbidden(f"spec.ports[{i}].nodePort", "may not be used when `type` is 'ClusterIP'"))
     errs += _duplicate_ports(ports)
-    errs += _source_ranges(spec, annotations, before)
+    noted = (((old or {}).get("metadata") or {}).get("annotations") or {}).get(SOURCE_RANGES)
+    errs += _source_ranges(spec, annotations, before, noted)
     allocate = spec.get("allocateLoadBalancerNodePorts")
     if allocate is not None and kind != "LoadBalancer":
         errs.append(field.forbidden("spec.allocateLoadBalancerNodePorts", ONLY_LOAD_BALANCER))
