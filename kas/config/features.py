@@ -46,6 +46,7 @@ GOVERNED = {
     "RelaxedServiceNameValidation": "names of Services may begin with a digit",
     "RemoteRequestHeaderUID": "X-Remote-Uid to aggregated servers",
     "SELinuxMount": "seLinuxChangePolicy may be other than Recursive",
+    "ShardedListAndWatch": "shardSelector of lists, watches and deletes of collections; shardInfo of lists",
     "SizeBasedListCostEstimate": "seats of lists by the size of their objects, not by their number alone",
     "StorageVersionHash": "storageVersionHash in discovery",
     "StorageVersionMigrator": "storageversionmigrations are served, once their version is on",
