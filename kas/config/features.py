@@ -31,6 +31,7 @@ GOVERNED = {
     "ClusterTrustBundle": "clustertrustbundles are served, once their version is on; rules of bootstrap roles",
     "ComponentFlagz": "/flagz",
     "ComponentStatusz": "/statusz",
+    "ConstrainedImpersonation": "verbs `impersonate:<mode>` and `impersonate-on:<mode>:<verb>` beside `impersonate`",
     "CoordinatedLeaderElection": "leaders are elected among leasecandidates, once their version is on",
     "CrossNamespaceVolumeDataSource": "claims name a source in another namespace",
     "DRADeviceTaintRules": "rules of bootstrap roles",
