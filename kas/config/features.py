@@ -43,6 +43,7 @@ GOVERNED = {
     "NodeDeclaredFeatures": "the plug-in NodeDeclaredFeatureValidator",
     "PodCertificateRequest": "podcertificaterequests are served, once their version is on; rules of bootstrap roles",
     "PodDeletionCost": "the annotation for it is a 32-bit integer",
+    "PodLogsQuerySplitStreams": "stream of pods/log",
     "PodTopologyLabelsAdmission": "the plug-in PodTopologyLabels",
     "RelaxedServiceNameValidation": "names of Services may begin with a digit",
     "RemoteRequestHeaderUID": "X-Remote-Uid to aggregated servers",
