@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from kas.auth.user import UserInfo
 from kas.meta import errors
+from kas.meta.field import FieldError
+from kas.meta.waiting import awaited
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 
@@ -92,6 +94,9 @@ class Plugin(Protocol):
 
     What ``handles`` says may depend on operation, group, resource and subresource only: it is asked once for each. A plug-in that may
     change its mind has ``on_change(changed)`` and calls ``changed`` then: so what nobody has configured costs the requests nothing.
+
+    One that has ``of_storage`` (a true class attribute) looks at what upstream's storage does: it is heard when the kind's own rules refuse
+    an object, too, and told of before them.
     """
 
     name: str
@@ -155,6 +160,17 @@ class Chain:
         pending = self.start_validate(a)
         if pending is not None:
             await pending
+
+    async def found_by_storage(self, a: Attributes) -> list[FieldError]:
+        """The field errors of the plug-ins that upstream has in its storage (``of_storage``). Raises what else they refuse with."""
+        found: list[FieldError] = []
+        for p in self.plugins:
+            if getattr(p, "of_storage", False) and p.handles(a):
+                try:
+                    await awaited(p.validate(a))  # type: ignore[attr-defined]
+                except errors.Invalid as e:
+                    found += e.found
+        return found
 
     def start_mutate(self, a: Attributes) -> Awaitable[None] | None:
         """``mutate`` as far as it goes without waiting; None when that was all of it, else the rest, to be awaited."""

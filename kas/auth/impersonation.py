@@ -25,6 +25,7 @@ from kas.auth.user import (
     service_account_groups,
     split_service_account,
 )
+from kas.config import features
 from kas.meta import errors
 from kas.meta.field import go_quote
 from kas.meta.names import domain_prefixed_path
@@ -139,6 +140,8 @@ async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserI
 
 def _modes(requester: UserInfo, wanted: UserInfo) -> list[str]:
     """The constrained modes that apply, then "" for the old one."""
+    if not features.DEFAULT.enabled("ConstrainedImpersonation"):
+        return [""]
     only_name = not (wanted.uid or wanted.groups or wanted.extra)
     node = _node_of(wanted.name)
     account = split_service_account(wanted.name)

@@ -9,6 +9,7 @@ from typing import Any
 from kas.admission import CREATE, Attributes, Chain
 from kas.auth import attributes as authz
 from kas.meta import errors
+from kas.meta.field import FieldError
 from kas.meta.waiting import awaited
 from kas.registry.strategy import Context, Obj
 from kas.request.http import Request
@@ -65,6 +66,11 @@ class RequestAdmission:
         """Run the validating plug-ins in order; what is left of it as an awaitable when one waits."""
         self._about(operation, obj, old)
         return self._chain.start_validate(self._attributes)
+
+    async def found_by_storage(self, operation: str, obj: Obj, old: Obj | None) -> list[FieldError]:
+        """What plug-ins that are part of upstream's storage say of an object that the kind's own rules refuse."""
+        self._about(operation, obj, old)
+        return await self._chain.found_by_storage(self._attributes)
 
     def _about(self, operation: str, obj: Obj | None, old: Obj | None) -> None:
         a = self._attributes

@@ -112,7 +112,7 @@ class Deleter:
         revision, start, wanted = position(served, namespace, o)
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
-        q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
+        q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
         meta, done, size, stint = None, list[Shown](), 0, Stint()
         while True:
             page: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kas.endpoints import respond
 from kas.endpoints.served import Served
@@ -16,6 +16,9 @@ from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write
 from kas.request.negotiation import JSON
 from kas.store import Compacted, continuetoken
+
+if TYPE_CHECKING:
+    from kas.endpoints.sharding import Shards
 
 PAGE_BYTES, LEAST_BYTES = 1 << 20, 64 << 10
 # What all answers that are under way may hold as pages: of many each gets smaller ones.
@@ -70,21 +73,32 @@ class Listing(NamedTuple):
     limit: int
     revision: int
     sieve: Callable[[dict[str, Any]], bool] | None = None  # what objects are selected by once they are converted
+    shards: Shards | None = None  # the shards that are asked for, which the answer repeats
 
 
 def plain_meta(q: Listing, revision: int) -> dict[str, Any]:
     """ListMeta of a whole list."""
+    return _with_shards(q, _meta(q, revision))
+
+
+def _meta(q: Listing, revision: int) -> dict[str, Any]:
     return {**(q.served.list_meta if q.media.convert is None else {}), "resourceVersion": str(revision)}
+
+
+def _with_shards(q: Listing, meta: dict[str, Any]) -> dict[str, Any]:
+    if q.shards is not None:
+        meta["shardInfo"] = {"selector": q.shards.text}
+    return meta
 
 
 def list_meta(q: Listing, result: Any) -> dict[str, Any]:
     """ListMeta of a scan's result, in the order of its fields."""
-    meta = plain_meta(q, result.revision)
+    meta = _meta(q, result.revision)
     if result.more:
         meta["continue"] = continuetoken.encode(result.next_key, q.prefix, result.revision)
         if q.matcher is None and result.remaining > 0:
             meta["remainingItemCount"] = result.remaining
-    return meta
+    return _with_shards(q, meta)
 
 
 def counts(q: Listing) -> bool:

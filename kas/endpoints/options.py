@@ -6,7 +6,7 @@ Validation and its texts are apimachinery's ``meta/v1/validation`` and ``interna
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kas.config import features
 from kas.endpoints import optionsvalidation as validation
@@ -17,6 +17,9 @@ from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_
 from kas.observe.caches import Cache
 from kas.request.negotiation import APPLY_PATCH
 from kas.request.requestinfo import Query
+
+if TYPE_CHECKING:
+    from kas.endpoints.sharding import Shards
 
 META = "meta.k8s.io"
 
@@ -34,6 +37,7 @@ class ListOptions(NamedTuple):
     limit: int
     continue_token: str
     send_initial_events: bool | None
+    shards: Shards | None = None  # what a shardSelector asks for, while that counts
 
 
 EVERYTHING = ListOptions(None, None, False, False, "", "", None, 0, "", None)
@@ -51,7 +55,7 @@ def number(text: str) -> int:
 
 
 def list_options(q: Query, force_watch: bool = False) -> ListOptions:
-    """The options of a list or watch. Raises 400 and 422 as upstream does.
+    """The options of a list or watch. Raises 400, 422 and, for a shardSelector, 500 as upstream does.
 
     A path below ``/watch/`` forces the watch, but its options are read and checked as a list's unless they say ``watch`` too.
     """
@@ -89,7 +93,18 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
     elif o.watch and watch_list and o.resource_version in ("", "0"):
         # The old way to ask for the current state first (SetListOptionsDefaults with WatchList on).
         o = o._replace(send_initial_events=True, match="NotOlderThan")
+    if (text := get("shardSelector")) and features.DEFAULT.enabled("ShardedListAndWatch"):
+        o = o._replace(shards=_shards(text))
     return o._replace(watch=True) if force_watch else o
+
+
+def _shards(text: str) -> Shards:
+    from kas.endpoints.sharding import ShardError, parse  # CEL's grammar is large, and rarely asked for
+
+    try:
+        return parse(text)
+    except ShardError as e:  # upstream's storage complains
+        raise errors.ApiError(500, "", f"invalid shard selector: {e}") from None
 
 
 def resource_version(text: str) -> int:

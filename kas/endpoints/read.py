@@ -148,7 +148,7 @@ def _list_now(
     o, matcher, sieve = asked
     try:
         only = _only(served, namespace, o)
-        q = Listing(req, served, m, r.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
+        q = Listing(req, served, m, r.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
         result = _list_one(q, r.key(namespace, only)) if only and sieve is None else listing.answer(q)
     except (Compacted, FutureRevision) as e:
         raise _no_such_revision(e, served, namespace, o, start) from None

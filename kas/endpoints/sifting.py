@@ -1,4 +1,5 @@
-"""Selecting custom resources by fields that the store does not know of them: objects are converted first and looked at then.
+"""Selecting by what the store does not know of records: objects are converted first and looked at then. So it is with shards, and with
+fields of custom resources.
 
 Records carry their selectable fields as they were when they were written. Older ones are without a field that came later, and a version
 that a webhook converts may have it under another name.
@@ -48,6 +49,14 @@ class Sifted(NamedTuple):
 
 def selection_of(served: Served, o: ListOptions) -> tuple[Any, Sieve | None]:
     """The matcher of records, and what is to be asked of objects in the version of the request besides; None when nothing is."""
+    matcher, sieve = _by_fields(served, o)
+    if o.shards is None:
+        return matcher, sieve
+    in_shards = o.shards.matches
+    return matcher, in_shards if sieve is None else lambda obj: in_shards(obj) and sieve(obj)
+
+
+def _by_fields(served: Served, o: ListOptions) -> tuple[Any, Sieve | None]:
     fields = o.field_selector
     if fields is None or not served.unindexed:
         return matcher_of(o), None

@@ -180,14 +180,28 @@ def aggregate(errors: Iterable[FieldError]) -> str:
     return _aggregate(*printed(list(errors)))
 
 
-def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> ApiError:
+class Invalid(ApiError):
+    """A refusal for field errors: ``found`` in the object of that group, kind and name."""
+
+    __slots__ = ("about", "found")
+
+    def __init__(self, group: str, kind: str, name: str, found: list[FieldError]) -> None:
+        self.about, self.found = (group, kind, name), found
+        told, rest = printed(found)
+        causes = [{"reason": e.type, "message": text, "field": shortened(e.field)} for e, text in told]
+        name = shortened(name)
+        message = f'{qualified(group, kind)} "{name}" is invalid: {_aggregate(told, rest)}'
+        super().__init__(422, "Invalid", message, _details(group, kind, name, causes=causes))
+
+    def after(self, found: list[FieldError]) -> Invalid:
+        """The same with these told first."""
+        return Invalid(*self.about, [*found, *self.found])
+
+
+def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> Invalid:
     """``errors.NewInvalid`` (422): every field error becomes a cause; the message is their aggregate. At most ``MAX_CAUSES`` are told, and
     none after ``MAX_PRINTED`` characters; the message ends with how many more there are."""
-    told, rest = printed(list(errors))
-    causes = [{"reason": e.type, "message": text, "field": shortened(e.field)} for e, text in told]
-    name = shortened(name)
-    message = f'{qualified(group, kind)} "{name}" is invalid: {_aggregate(told, rest)}'
-    return ApiError(422, "Invalid", message, _details(group, kind, name, causes=causes))
+    return Invalid(group, kind, name, list(errors))
 
 
 def not_acceptable(message: str) -> ApiError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from kas.meta.field import FieldError
 from kas.registry.strategy import Obj
 
 
@@ -27,6 +28,10 @@ class Admission(Protocol):
 
     def validate(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
         """Runs the validating plug-ins in order; what is left when one waits."""
+        ...
+
+    async def found_by_storage(self, operation: str, obj: Obj, old: Obj | None) -> list[FieldError]:
+        """What plug-ins that are part of upstream's storage say of an object that the kind's own rules refuse, to be told first."""
         ...
 
     async def authorize_create(self, name: str) -> None:

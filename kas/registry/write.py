@@ -137,6 +137,13 @@ class Write:
             if pending is not None:
                 await pending
 
+    async def _told(self, e: errors.ApiError, operation: str, obj: Obj, live: Obj | None) -> errors.ApiError:
+        """The strategy's refusal of ``obj``, which it has prepared, behind what upstream's storage finds before."""
+        if self.admission is None or self.own or not isinstance(e, errors.Invalid):
+            return e
+        found = await self.admission.found_by_storage(operation, obj if self.native else await self.to_request(obj), live)
+        return e.after(found) if found else e
+
     # --- a new object
 
     def insert(self, obj: Obj) -> Awaitable[Shown]:
@@ -166,9 +173,9 @@ class Write:
                 obj, self.warnings = await _in_turn(built, self.resource, obj, ctx)
             else:
                 obj, self.warnings = built(self.resource, obj, ctx, allocate)
-        except errors.ApiError:
+        except errors.ApiError as e:
             self.tell(ctx.warnings)
-            raise
+            raise await self._told(e, CREATE, obj, None) from None
         await self.admit_valid(CREATE, obj, None)
         if self.own and (self.changed or not self.native):
             obj = await self.to_storage(obj, None)
@@ -322,10 +329,13 @@ class Update(Write):
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
         aside = self.large or self._costly()
-        if self.own and not aside:
-            obj, self.warnings = await _in_turn(self.validate, obj, before)
-        else:
-            obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
+        try:
+            if self.own and not aside:
+                obj, self.warnings = await _in_turn(self.validate, obj, before)
+            else:
+                obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
+        except errors.ApiError as e:
+            raise await self._told(e, UPDATE, obj, live) from None
         obj = keep_timestamps(before, obj)
         # admit
         await self.admit_valid(UPDATE, obj, live)

@@ -7,6 +7,7 @@ from kas.auth.authz.modes import build
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.impersonation import LastModes, impersonate, wanted_user
 from kas.auth.user import MASTERS, NODE_NAME, UserInfo
+from kas.config import features
 from kas.meta.errors import ApiError
 
 ADMIN = UserInfo("admin", (MASTERS, "system:authenticated"))
@@ -90,6 +91,17 @@ def test_constrained_mode_needs_both_verbs_and_refuses_masters():
         impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", (MASTERS,)), LastModes())
     with pytest.raises(ApiError, match="invalid key in extra"):
         impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", extra={"x": ["1"]}), LastModes())
+
+
+def test_without_the_gate_there_is_the_old_verb_alone():
+    constrained = rbac(rule("impersonate-on:user-info:list", "", "pods"), rule("impersonate:user-info", "authentication.k8s.io", "users"))
+    wanted = UserInfo("jane")
+    assert impersonate(constrained, listing_pods(BOB), wanted, LastModes())[1] == "impersonate:user-info"
+    with features.DEFAULT.overridden(ConstrainedImpersonation=False):
+        with pytest.raises(ApiError) as e:
+            impersonate(constrained, listing_pods(BOB), wanted, LastModes())
+        assert e.value.message.startswith('users "jane" is forbidden: User "bob" cannot impersonate resource "users" in API group ""')
+        assert impersonate(rbac(rule("impersonate", "", "users")), listing_pods(BOB), wanted, LastModes())[1] == ""
 
 
 def test_refusal_text_is_the_first_modes():

@@ -9,7 +9,11 @@ import socket
 import pytest
 
 from kas.client.http import Target, insecure_tls
+from kas.config import features
 from kas.endpoints.proxy_websocket import open_websocket
+from kas.endpoints.subresources.log import log_options
+from kas.meta.errors import ApiError
+from kas.request.requestinfo import Query
 from tests import need
 from tests.endpoints.fakekubelet import FakeKubelet, make_certificate
 
@@ -76,11 +80,25 @@ def test_log_refusals(client, namespace, kubelet):
     code, body = client("GET", f"{base}/p/log?tailLines=-1&limitBytes=0")
     assert code == 422
     assert [c["field"] for c in body["details"]["causes"]] == ["tailLines", "limitBytes"]
+    code, body = client("GET", f"{base}/p/log?stream=Stdout")
+    assert (code, body["message"]) == (422, 'PodLogOptions "p" is invalid: stream: Forbidden: may not be specified')
     make_pod(client, namespace, "lost", "no-such-node")
     code, body = client("GET", f"{base}/lost/log")
     assert (code, body["message"]) == (404, 'pods "no-such-node" not found')
     make_pod(client, namespace, "idle")
     assert client("GET", f"{base}/idle/log") == (204, "")
+
+
+def test_streams_of_a_log():
+    with features.DEFAULT.overridden(PodLogsQuerySplitStreams=True):
+        assert log_options(Query(""), "p") == [("stream", "All")]
+        assert log_options(Query("stream=All&tailLines=5"), "p") == [("stream", "All"), ("tailLines", "5")]
+        assert log_options(Query("stream=Stderr&follow=1"), "p") == [("follow", "true"), ("stream", "Stderr")]
+        with pytest.raises(ApiError) as e:
+            log_options(Query("stream=stderr&tailLines=5"), "p")
+        wrong = 'stream: Unsupported value: "stderr": supported values: "All", "Stderr", "Stdout"'
+        assert e.value.message.startswith(f'PodLogOptions "p" is invalid: [{wrong}, ')
+        assert e.value.message.endswith("Forbidden: `tailLines` and specific `stream` are mutually exclusive for now]")
 
 
 def test_log_of_a_dead_kubelet(client, namespace, kubelet):

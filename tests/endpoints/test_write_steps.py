@@ -10,7 +10,7 @@ import pytest
 
 from kas.admission import CREATE, DELETE, UPDATE, Attributes
 from kas.endpoints.served import Served
-from kas.meta import errors
+from kas.meta import errors, field
 from kas.registry.generic import Registry
 from kas.registry.strategy import Context
 from kas.store import Op
@@ -419,3 +419,52 @@ def test_a_pod_that_goes_already_is_shown_without_asking_anybody(tmp_path):
             asked.append(a.name)
 
     run(tmp_path, test, plugins=[Plugin("Notes", note, note)])
+
+
+class OfStorage(Plugin):
+    of_storage = True
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_is_of_the_storage_is_told_before_the_rules_of_the_kind(tmp_path, waits):
+    """Other plug-ins do not hear of an object that the rules refuse."""
+    seen: list[tuple[str, str, int, bool]] = []
+    refuse = errors.invalid
+
+    def judge(a: Attributes) -> None:
+        seen.append((a.operation, a.version, a.obj["spec"]["maxReplicas"], a.old is not None))
+        if a.obj["spec"].get("minReplicas") == 13:
+            raise refuse(a.group, a.kind, a.name, [field.forbidden("spec.minReplicas", "unlucky")])
+        if a.obj["spec"].get("minReplicas") == 14:
+            raise a.forbid("it is another's")
+
+    unheard = Plugin("later", validates=lambda a: seen.append(("later", "", 0, False)))
+
+    def hpa(least: int, most: int, version: str) -> dict[str, Any]:
+        obj = autoscaler("h", version, most)
+        obj["spec"]["minReplicas"] = least
+        return obj
+
+    async def test(api: Api):
+        for path, version in ((V2, "v2"), (V1, "v1")):
+            seen.clear()
+            status, body = await api("POST", path, hpa(13, 5, version))
+            assert status == 422 and [c["field"] for c in body["details"]["causes"]] == ["spec.minReplicas", "spec.maxReplicas"]
+            assert body["message"].startswith('HorizontalPodAutoscaler.autoscaling "h" is invalid: [spec.minReplicas: Forbidden: unlucky, ')
+            status, body = await api("POST", path, hpa(7, 5, version))
+            assert status == 422 and [c["field"] for c in body["details"]["causes"]] == ["spec.maxReplicas"]
+            assert (await api("POST", path, hpa(14, 5, version)))[0] == 403
+            assert seen == [(CREATE, version, 5, False)] * 3
+        assert (await api("POST", V2, autoscaler("h")))[0] == 201
+        for path, version in ((V2, "v2"), (V1, "v1")):
+            seen.clear()
+            status, body = await api("PUT", f"{path}/h", hpa(13, 5, version))
+            assert status == 422 and [c["field"] for c in body["details"]["causes"]] == ["spec.minReplicas", "spec.maxReplicas"]
+            assert (await api("PUT", f"{path}/h", hpa(14, 5, version)))[0] == 403
+            assert seen == [(UPDATE, version, 5, True)] * 2
+            # What the rules find right is judged once.
+            seen.clear()
+            assert (await api("PUT", f"{path}/h", hpa(13, 20, version)))[0] == 422
+            assert seen == [(UPDATE, version, 20, True)]
+
+    run(tmp_path, test, plugins=[OfStorage("judge", validates=judge, waits=waits), unheard])

@@ -10,9 +10,11 @@ import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from kas.endpoints.sharding import field_hash
 from tests.library.calling import Caller
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -74,7 +76,8 @@ def test_a_platform_has_its_users(platform):
 
 @pytest.fixture(scope="module")
 def helpdesk(tmp_path_factory):
-    with program("tickets").build(str(tmp_path_factory.mktemp("helpdesk") / "data"), workers=2, **FLAGS) as server:
+    gates = {"feature_gates": {"": ["ShardedListAndWatch=true"]}}
+    with program("tickets").build(str(tmp_path_factory.mktemp("helpdesk") / "data"), workers=2, **FLAGS, **gates) as server:
         yield server
 
 
@@ -218,6 +221,23 @@ def test_a_watch_that_goes_on_tells_what_is_selected_no_more(helpdesk):
         for name in ("c", "a"):
             assert call("PATCH", f"{path}/{name}", {"spec": {"priority": 2}}, merge)[0] == 200
         assert next(events)["object"]["metadata"]["name"] == "a"
+
+
+def test_rows_are_in_shards(helpdesk):
+    call, path = Caller(helpdesk), f"{HELPDESK}/namespaces/sharded/tickets"
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "sharded"}})[0] == 201
+    made = {name: call("POST", path, ticket(name))[1]["metadata"] for name in "abcdef"}
+    in_low = [name for name, meta in made.items() if not field_hash(meta["uid"]) >> 63]
+    low = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
+    asked = "shardSelector=" + quote(low)
+    found = call("GET", f"{path}?{asked}")[1]
+    assert [o["metadata"]["name"] for o in found["items"]] == in_low and found["metadata"]["shardInfo"] == {"selector": low}
+    assert "remainingItemCount" not in call("GET", f"{path}?limit=1&{asked}")[1]["metadata"]
+    version = call("GET", path)[1]["metadata"]["resourceVersion"]
+    with Caller(helpdesk).watch(f"{path}?watch=true&resourceVersion={version}&{asked}") as events:
+        assert [o["metadata"]["name"] for o in call("DELETE", f"{path}?{asked}")[1]["items"]] == in_low
+        assert [(e["type"], e["object"]["metadata"]["name"]) for e in (next(events) for _ in in_low)] == [("DELETED", n) for n in in_low]
+    assert [o["metadata"]["name"] for o in call("GET", path)[1]["items"]] == [name for name in made if name not in in_low]
 
 
 def test_initial_events_of_a_virtual_watch_have_an_end(helpdesk):

@@ -20,6 +20,7 @@ class Plugin:
     """Sees ResourceClaims, templates of them and allocations, and asks for their namespace's labels."""
 
     name = "DRAAdminAccess"
+    of_storage = True
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects

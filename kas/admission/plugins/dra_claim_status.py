@@ -31,6 +31,7 @@ class Plugin:
     """Sees updates of the status of ResourceClaims, and asks the authorizer for what changes in it."""
 
     name = "DRAClaimStatus"
+    of_storage = True
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer

@@ -40,22 +40,22 @@ class Plugin:
         node = self._objects.get("", "nodes", "", name)
         if node is None:
             raise a.forbid(f"node {go_quote(name)} not found")
-        short = _short_of(a.obj["spec"], (node.get("status") or {}).get("allocatable") or {})
-        if short:
-            raise _because(a, f"Node didn't have enough allocatable resources: {'; '.join(short)}", "NodeCapacity")
-        system = (node["metadata"].get("labels") or {}).get(OS_LABEL, "")
+        system = (node["metadata"].get("labels") or {}).get(OS_LABEL, "linux")
         if system != "linux":
             why = f"pod resize is only supported on linux nodes, node {go_quote(name)} is {go_quote(system)}"
             raise _because(a, why, "UnsupportedPlatform")
+        short = _short_of(a.obj["spec"], (node.get("status") or {}).get("allocatable") or {})
+        if short:
+            raise _because(a, f"node didn't have enough allocatable resources: {'; '.join(short)}", "NodeCapacity")
 
 
 def _short_of(spec: dict[str, Any], allocatable: dict[str, str]) -> list[str]:
     need = pod_objects.effective(spec, "requests", overhead=True)
     out = []
     for name, value in (("cpu", Quantity.milli_value), ("memory", Quantity.value)):
-        wanted, there = value(need.get(name, ZERO)), value(quantity(allocatable[name]) if name in allocatable else ZERO)
+        wanted, there = need.get(name, ZERO), quantity(allocatable[name]) if name in allocatable else ZERO
         if wanted > there:
-            out.append(f"{name}, requested: {wanted}, allocatable: {there}")
+            out.append(f"{name}, requested: {value(wanted)}, allocatable: {value(there)}")
     return out
 
 

@@ -259,9 +259,11 @@ class VirtualResources:
         keys, limit, meta = sorted(key for key in by_key if key >= start), limit_of(o), Obj(resourceVersion=listed.resource_version)
         if 0 < limit < len(keys):
             meta["continue"] = continuetoken.encode(keys[limit - 1] + "\0", served.registry.prefix(namespace), -1)
-            if o.label_selector is None and o.field_selector is None:
+            if o.label_selector is None and o.field_selector is None and o.shards is None:
                 meta["remainingItemCount"] = len(keys) - limit
             keys = keys[:limit]
+        if o.shards is not None:
+            meta["shardInfo"] = {"selector": o.shards.text}
         for key in keys:
             customtypes.default(served.type, by_key[key])
         return {**served.list_meta, **meta}, [served.shown(by_key[key]) for key in keys]
@@ -320,6 +322,8 @@ def _key(served: VirtualServed, obj: Obj) -> str:
 def selects(o: ListOptions, obj: Obj) -> bool:
     """Whether a list with these options shows an object."""
     meta = obj["metadata"]
+    if o.shards is not None and not o.shards.matches(obj):
+        return False
     if o.label_selector is not None and not o.label_selector.matches(meta.get("labels") or {}):
         return False
     if o.field_selector is None:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode
 
 from kas.client.http import BackendError, Connection, Target, connect
+from kas.config import features
 from kas.endpoints.options import number
 from kas.endpoints.proxy import piped
 from kas.endpoints.proxy_locations import Locations
@@ -18,6 +19,8 @@ from kas.request.requestinfo import Query
 
 MAX_REFUSAL = 10 << 10
 NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
+ALL = "All"
+STREAMS = (ALL, "Stderr", "Stdout")
 # apimachinery's NewGenericServerResponse: what a client is told of a server's bare status code.
 _REASONS = {
     401: ("Unauthorized", "the server has asked for the client to provide credentials"),
@@ -39,7 +42,7 @@ class Log:
 
     async def get(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         """The log; 204 for a pod no node has yet. Raises 400, 404, 422, and 500 when the kubelet cannot be reached."""
-        wanted = _options(req.params, name)
+        wanted = log_options(req.params, name)
         pod = served.registry.object(served.registry.get(namespace, name))
         container = chosen(pod, req.params.get("container"))
         node = (pod.get("spec") or {}).get("nodeName") or ""
@@ -70,8 +73,8 @@ def _at(kubelet: Target, path: str, params: list[tuple[str, str]]) -> Target:
     return replace(kubelet, path=path, query=urlencode(sorted(params), quote_via=quote_plus))
 
 
-def _options(q: Query, name: str) -> list[tuple[str, str]]:
-    """The query's PodLogOptions, validated, as the kubelet wants them."""
+def log_options(q: Query, name: str) -> list[tuple[str, str]]:
+    """The query's PodLogOptions, as the kubelet wants them. Raises 400 and 422."""
     given = {k: number(q.get(k)) for k in NUMBERS if k in q}
     since = q.get("sinceTime")
     errs: list[field.FieldError] = []
@@ -83,6 +86,7 @@ def _options(q: Query, name: str) -> list[tuple[str, str]]:
         errs.append(field.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
     elif given.get("sinceSeconds", 1) < 1:
         errs.append(field.invalid("sinceSeconds", given["sinceSeconds"], "must be greater than 0"))
+    stream = _stream(q, "tailLines" in given, errs)
     if errs:
         raise errors.invalid("", "PodLogOptions", name, errs)
     out = [(k, "true") for k in ("follow", "previous", "timestamps") if q.flag(k)]
@@ -93,7 +97,24 @@ def _options(q: Query, name: str) -> list[tuple[str, str]]:
             raise errors.bad_request(str(e)) from None
         if stamp:
             out.append(("sinceTime", stamp))
+    if stream:
+        out.append(("stream", stream))
     return out + [(k, str(v)) for k, v in given.items()]
+
+
+def _stream(q: Query, tail: bool, errs: list[field.FieldError]) -> str:
+    """Which of the container's streams is wanted; "" without the gate, where that cannot be said."""
+    given = q.get("stream") if "stream" in q else None
+    if not features.DEFAULT.enabled("PodLogsQuerySplitStreams"):
+        if given is not None:
+            errs.append(field.forbidden("stream", "may not be specified"))
+        return ""
+    stream = ALL if given is None else given
+    if stream not in STREAMS:
+        errs.append(field.not_supported("stream", stream, STREAMS))
+    if stream != ALL and tail:
+        errs.append(field.forbidden("", "`tailLines` and specific `stream` are mutually exclusive for now"))
+    return stream
 
 
 async def _refusal(connection: Connection, name: str) -> ApiError:
