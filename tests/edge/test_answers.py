@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kas.auth.user import UserInfo
+from kas.auth.user import MASTERS, UserInfo
 from kas.edge.answers import LARGE_BYTES, PIECE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
@@ -69,6 +69,16 @@ def test_a_user_takes_one_however_large_and_others_beside_it_as_far_as_there_is_
     assert bounded(request(BOB), answered(), b).status == 200
     alone = Budget(worker_bytes=1, user_bytes=1)
     assert bounded(request(), answered(), alone).status == 200 and bounded(request(BOB), answered(), alone).status == 429
+
+
+def test_administrators_that_take_nothing_hold_no_more_than_a_share():
+    """They were not refused: as many answers as they asked for were held."""
+    b, masters = Budget(worker_bytes=3 * len(BODY), user_bytes=10), [UserInfo(f"m{i}", [MASTERS]) for i in range(2)]
+    held = [bounded(request(masters[i % 2]), answered(), b) for i in range(5)]
+    assert [one.status for one in held] == [200, 200, 200, 429, 429] and b.held == 3 * len(BODY)
+    assert bounded(request(), answered(), b).status == 200  # others have their own
+    held[0].finish()
+    assert bounded(request(masters[1]), answered(), b).status == 200
 
 
 def test_who_does_not_take_it_is_left():
