@@ -94,7 +94,7 @@ class App:
                 task.uncancel()
                 source.close()
                 return
-        resp = bounded(req, resp, self._bounds.answers)
+        resp = bounded(req, resp, self._bounds.answers, self._bounds.written)
         try:
             if resp.stream is None:
                 await _whole(req, resp, send)

@@ -46,8 +46,17 @@ class Budget:
         there is room for, and anything at all when nobody of the same share holds something."""
         self._share(user).take(user.name if user is not None else "", size, first)
 
+    def add(self, user: UserInfo | None, size: int) -> None:
+        """``size`` bytes more, whatever the bounds: for what can be refused no more."""
+        self._share(user).add(user.name if user is not None else "", size)
+
+    def check(self, user: UserInfo | None) -> None:
+        """Raises 429 where not a byte more would be given."""
+        if self.held:
+            self._share(user).check(user.name if user is not None else "")
+
     def give_back(self, user: UserInfo | None, size: int) -> None:
-        """What was taken is held no longer."""
+        """What was taken or added is held no longer."""
         self._share(user).give_back(user.name if user is not None else "", size)
 
     def _share(self, user: UserInfo | None) -> _Share:
@@ -66,11 +75,18 @@ class _Share:
 
     def take(self, name: str, size: int, first: bool) -> None:
         held = self.by_user.get(name, 0)
-        own = held + size
-        if (own > self._most_each and (held or not first)) or (self.held + size > self._most and (self.held or not first)):
-            raise too_many_requests("Too many requests, please try again later.", RETRY_AFTER_S)
-        self.by_user[name] = own
+        if (held + size > self._most_each and (held or not first)) or (self.held + size > self._most and (self.held or not first)):
+            raise _too_many()
+        self.by_user[name] = held + size
         self.held += size
+
+    def add(self, name: str, size: int) -> None:
+        self.by_user[name] = self.by_user.get(name, 0) + size
+        self.held += size
+
+    def check(self, name: str) -> None:
+        if self.by_user.get(name, 0) >= self._most_each or self.held >= self._most:
+            raise _too_many()
 
     def give_back(self, name: str, size: int) -> None:
         own = self.by_user[name] - size
@@ -79,6 +95,10 @@ class _Share:
         else:
             del self.by_user[name]
         self.held -= size
+
+
+def _too_many() -> ApiError:
+    return too_many_requests("Too many requests, please try again later.", RETRY_AFTER_S)
 
 
 class Pace:
