@@ -52,8 +52,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KasServer]:
     """The server under attack."""
     directory = tmp_path_factory.mktemp("hostile")
     (directory / "tokens.csv").write_text(USERS)
-    flags = ("--unsafe-no-fsync", "--token-auth-file", str(directory / "tokens.csv"), "--cors-allowed-origins", r"^https://good\.example$", *FLAGS)
-    with KasServer(directory, *flags) as server:
+    flags = ("--unsafe-no-fsync", "--token-auth-file", str(directory / "tokens.csv"), "--cors-allowed-origins", r"^https://good\.example$")
+    with KasServer(directory, *flags, *FLAGS) as server:
         yield server
 
 
