@@ -128,9 +128,9 @@ class App:
         resp: Any = self.handler(req)
         if not isinstance(resp, Response):
             resp = await resp
-        messages = Messages()
-        if client:
-            self._bounds.gathered.open[client[0], int(client[1])] = messages
+        messages, whose = Messages(req.peer), (client[0], 0 if req.peer is not None else int(client[1])) if client else None
+        if whose is not None:
+            self._bounds.gathered.open[whose] = messages
         try:
             if isinstance(resp, Upgrade):
                 await _converse(resp, _Socket(receive, send, messages))
@@ -141,8 +141,8 @@ class App:
                     if resp.finish is not None:
                         resp.finish()
         finally:
-            if client:
-                self._bounds.gathered.open.pop((client[0], int(client[1])), None)
+            if whose is not None:
+                self._bounds.gathered.open.pop(whose, None)
 
 
 async def _unconverted(req: Request, resp: Response, socket: _Socket, send) -> None:

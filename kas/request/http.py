@@ -36,6 +36,9 @@ class Connection(Protocol):
     def leave(self) -> None:
         """Asks a client of HTTP/2 to finish here and to connect anew."""
 
+    def count(self, told: Callable[[int], None]) -> None:
+        """Asks how many bytes have come over the connection; ``told`` is called with them a little later, or never."""
+
 
 class Incoming(Protocol):
     """A request's body on its way: taken as a whole or piece by piece. ``length`` is what its head says, -1 when it does not."""
