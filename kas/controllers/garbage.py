@@ -245,7 +245,7 @@ class GarbageCollector:
 
     async def _foreground(self, reg: Registry, node: Node) -> None:
         """``processDeletingDependentsItem``: dependents go first; those that block hold the owner until they are gone."""
-        blocking = [d for d in self.graph.dependents_of(node.uid) if d.blocks(node.uid)]
+        blocking = self.graph.blocking(node.uid)
         if not blocking:
             await self._remove_finalizer(reg, node, FOREGROUND)
             return
