@@ -28,13 +28,13 @@ class Overload:
 
 # (overload or "" when several are meant, arguments, result) -> cost.
 Cost = Callable[[str, list[Any], Any], int]
-Ahead = Callable[[list[Any]], int]
+Ahead = Callable[[list[Any], int], int]
 
 
 class Function:
     """``run(*arguments)`` looks at the values themselves, as what is dyn to the checker may be anything. It raises EvaluationError.
-    ``ahead(arguments)`` is what it takes at least, in units of cost, where that may be more than there is time or memory for: asked before
-    it runs, as costs are counted afterwards."""
+    ``ahead(arguments, room)`` is what it takes at least, in units of cost, where that may be more than there is time or memory for; it is
+    looked for no further than ``room``. Asked before it runs, as costs are counted afterwards."""
 
     __slots__ = ("ahead", "cost", "name", "overloads", "run")
 

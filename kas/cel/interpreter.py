@@ -492,7 +492,7 @@ def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
             if failed is not None:
                 raise failed
             if ahead is not None:
-                frame.reserve(ahead(values))
+                frame.reserve(ahead(values, frame.limit - frame.cost))
             result = run(*values)
         except CostLimitError:
             raise
@@ -541,7 +541,7 @@ def _sum(function: Function, overload: str, steps: list[Step]) -> Step:
         found = 1 if function.cost is None else function.cost(called, values, result)
         return found + max(0, len(result) - FREE) if type(result) is list else found
 
-    def ahead(values: list[Any]) -> int:
+    def ahead(values: list[Any], room: int) -> int:
         a, b = values
         return len(a) + len(b) - FREE if isinstance(a, list) and isinstance(b, list) else 0
 

@@ -222,19 +222,25 @@ def _look(left: list[int], n: int) -> None:
         raise CostLimitError
 
 
-def nodes(value: Any) -> int:
-    """How many values there are in it, once for each time it is met; ``MOST_COMPARED`` when more."""
+def nodes(value: Any, most: int = MOST_COMPARED) -> int:
+    """How many values there are in it, once for each time it is met; ``most`` when more."""
     found, ahead = 0, [value]
-    while ahead and found < MOST_COMPARED:
+    while ahead and found < most:
         one = ahead.pop()
         found += 1
         if isinstance(one, (list, dict)):
-            if len(ahead) + len(one) > MOST_COMPARED:
-                return MOST_COMPARED
+            if len(ahead) + len(one) > most:
+                return most
             ahead.extend(one.values() if isinstance(one, dict) else one)
         elif isinstance(one, Optional) and one.present:
             ahead.append(one.value)
-    return min(found, MOST_COMPARED)
+    return min(found, most)
+
+
+def units(value: Any, room: int) -> int:
+    """What looking at all of it costs, a unit for ten values; more than ``room`` when it is more, or more than may be compared."""
+    found = nodes(value, min(MOST_COMPARED, 10 * room + 20))
+    return room + 1 if found >= MOST_COMPARED else found // 10
 
 
 def order(a: Any, b: Any) -> int:

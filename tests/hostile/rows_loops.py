@@ -32,7 +32,8 @@ def _(a: Attacker) -> None:
 @row("owners: 100 that own one another, deleted in the foreground", 200, 201, 404, 409)
 def _(a: Attacker) -> None:
     made = [a.made(a.maps, {"metadata": {"name": f"m{i}"}})["metadata"]["uid"] for i in range(100)]
-    refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": f"m{i}", "uid": uid, "blockOwnerDeletion": True} for i, uid in enumerate(made)]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "blockOwnerDeletion": True}
+    refs = [{**owner, "name": f"m{i}", "uid": uid} for i, uid in enumerate(made)]
     a.many(("PATCH", f"{a.maps}/m{i}", {"metadata": {"ownerReferences": refs[:i] + refs[i + 1 :]}}, MERGE) for i in range(100))
     a.many(("DELETE", f"{a.maps}/m{i}?propagationPolicy=Foreground") for i in range(100))
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
+from kas.cel.environment import Ahead
 from kas.cel.interpreter import PER_CALL_LIMIT
 from kas.cel.library.declare import Library, on, plain
 from kas.cel.library.standard import LIB as STANDARD
 from kas.cel.library.texts import by_traversal, index_of, last_index_of
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, param
-from kas.cel.values import Duration, Uint, equal, nodes, order, size, type_of_value
+from kas.cel.values import Duration, Uint, equal, order, size, type_of_value, units
 
 LIB = Library()
 T = param("T")
@@ -96,12 +96,12 @@ def _by_result(overload: str, args: list[Any], result: Any) -> int:
     return _allocated(size(result))
 
 
-def _square_of(at: int) -> Callable[[list[Any]], int]:
-    return lambda args: size(args[at]) * nodes(args[at]) // 10
+def _square_of(at: int) -> Ahead:
+    return lambda args, room: size(args[at]) * units(args[at], room)
 
 
-def _product_of(args: list[Any]) -> int:
-    return size(args[0]) * nodes(args[1]) // 10
+def _product_of(args: list[Any], room: int) -> int:
+    return size(args[0]) * units(args[1], room)
 
 
 def _by_square(at: int):
@@ -182,8 +182,9 @@ LIB(
 
 
 @LIB(
-    "lists.range", plain("lists_range", [INT], list_of(INT)), cost=_by_result, ahead=lambda args: args[0] if isinstance(args[0], int) else 0
-)
+    "lists.range", plain("lists_range", [INT], list_of(INT)), cost=_by_result,
+    ahead=lambda args, room: args[0] if isinstance(args[0], int) else 0,
+)  # fmt: skip
 def _range(n: Any) -> list[int]:
     if n < 0:
         raise EvaluationError(f"lists.range: size must be non-negative, got {n}")

@@ -47,6 +47,7 @@ from kas.cel.values import (
     order,
     size,
     type_of_value,
+    units,
 )
 from kas.meta import duration
 from kas.meta.field import go_float
@@ -217,8 +218,8 @@ DEEP = 1000
 
 
 
-def _ahead(args: list[Any]) -> int:
-    return nodes(args[0]) // 10 if isinstance(args[0], (list, dict)) and isinstance(args[1], (list, dict)) else 0
+def _ahead(args: list[Any], room: int) -> int:
+    return units(args[0], room) if isinstance(args[0], (list, dict)) and isinstance(args[1], (list, dict)) else 0
 
 
 LIB("_==_", plain("equals", [A, A], BOOL), cost=_smaller, ahead=_ahead)(equal)
@@ -256,7 +257,7 @@ LIB(
 @LIB(
     "@in", plain("in_list", [A, LIST_A], BOOL), plain("in_map", [A, MAP_AB], BOOL),
     cost=lambda overload, args, result: size(args[1]) if overload == "in_list" else 1,
-    ahead=lambda args: nodes(args[1]) // 10 if isinstance(args[0], (list, dict)) else 0,
+    ahead=lambda args, room: units(args[1], room) if isinstance(args[0], (list, dict)) else 0,
 )  # fmt: skip
 def _in(a: Any, b: Any) -> bool:
     if isinstance(b, list):

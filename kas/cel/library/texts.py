@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kas.cel.interpreter import PER_CALL_LIMIT
 from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost, traversal
 from kas.cel.problems import EvaluationError
 from kas.cel.types import DYN, INT, STRING, list_of
-from kas.cel.values import MOST_COMPARED, Duration, Opaque, Optional, Timestamp, TypeValue, nodes, size, type_of_value
+from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, size, type_of_value, units
 from kas.meta.field import go_quote
 from kas.meta.regex import Pattern, RegexError, compiled
 
@@ -95,7 +94,7 @@ def _replaced(s: Any, old: Any, new: Any, n: Any = -1) -> int:
 @LIB(
     "replace", on("string_replace_string_string", [STRING, STRING, STRING], STRING),
     on("string_replace_string_string_int", [STRING, STRING, STRING, INT], STRING), cost=of_first(2),
-    ahead=lambda args: _replaced(*args),
+    ahead=lambda args, room: _replaced(*args),
 )  # fmt: skip
 def _replace(s: Any, old: Any, new: Any, n: Any = -1) -> str:
     _need((s, str), (old, str), (new, str), (n, int))
@@ -150,7 +149,7 @@ def _joined(overload: str, args: list[Any], result: Any) -> int:
     return math.ceil(size(result) * 2 * TRAVERSAL)
 
 
-def _to_join(args: list[Any]) -> int:
+def _to_join(args: list[Any], room: int) -> int:
     between = size(args[1]) * size(args[0]) if len(args) > 1 else 0
     return traversal(between + sum(map(size, args[0]))) if isinstance(args[0], list) else 0
 
@@ -346,9 +345,8 @@ def render(text: str, count: int, show: Callable[[int, str, int | None], str]) -
 
 
 
-def _to_show(args: list[Any]) -> int:
-    found = nodes(args[1])
-    return found // 10 if found < MOST_COMPARED else PER_CALL_LIMIT
+def _to_show(args: list[Any], room: int) -> int:
+    return units(args[1], room)
 
 
 _UNREAD = "could not parse formatting clause"
