@@ -119,7 +119,7 @@ class Aside:
 
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = threads
-        self._usual = sys.getswitchinterval()
+        self._before = sys.getswitchinterval()
         self.reset()
 
     def reset(self) -> None:
@@ -172,13 +172,13 @@ class Aside:
             self._jobs.put(job)
 
     def _start(self) -> None:
-        usual = threading.stack_size(STACK_BYTES)
+        before = threading.stack_size(STACK_BYTES)
         try:
             while self._wanted:
                 self._wanted -= 1
                 threading.Thread(target=self._serve, name="kas-aside", daemon=True).start()
         finally:
-            threading.stack_size(usual)
+            threading.stack_size(before)
 
     def _rest(self, job: _Job) -> None:
         """A thread is done with a job."""
@@ -190,7 +190,7 @@ class Aside:
                 del self._busy[client]
             self._hand_out()
             if self._idle == self._threads:
-                sys.setswitchinterval(self._usual)
+                sys.setswitchinterval(self._before)
 
     def _ended(self, job: _Job) -> None:
         self.done += 1
