@@ -140,7 +140,7 @@ async def _serve(
     LoopTime(server.metrics, _whose, gate.glance).start()
     runner = server.runner([
         ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look)),
-        ("WebSockets", gathered.LOOK_EVERY_S, lambda: asyncio.to_thread(bounds.gathered.look) if bounds.gathered.open else None),
+        ("WebSockets", gathered.LOOK_EVERY_S, bounds.gathered.due),
     ])
     runner.start()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles

@@ -5,11 +5,12 @@ Source of the behaviour: apiextensions-apiserver ``pkg/registry/customresource/t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
-from kas.apiextensions import jsonpath
+from kas.apiextensions.jsonpath import Path, PathError, Walk
 from kas.meta.age import UNKNOWN, human_duration
 from kas.meta.scalars import ZERO_TIME, parse_time
 from kas.observe.caches import remembered
@@ -19,43 +20,88 @@ Column = dict[str, Any]
 # What a version without columns of its own shows beside the name.
 DEFAULT_COLUMNS: tuple[Column, ...] = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
+# Columns, and steps of their paths that find more than one value, from which on a row may be long work.
+MANY, MANY_FANS = 64, 8
+PATHS = 64 << 10  # characters of all paths: what is parsed of them is kept, and ten times as large
+# Characters of an object's cells: whole objects can be shown in each of thousands of columns.
+TEXT, TIMES = 16 << 10, 4
 
-def definitions(columns: Sequence[Column], name: dict[str, Any], age_text: str) -> list[dict[str, Any]]:
-    """Column definitions for ``additionalPrinterColumns``. ``name`` is the definition of the name column, ``age_text``
-    the description of a default age column.
-    """
-    out = [name]
-    for column in columns or DEFAULT_COLUMNS:
+
+class Printer:
+    """The columns of a version, an ``additionalPrinterColumns`` each; made once for all that is printed."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._own = bool(columns)
+        self._columns = columns or DEFAULT_COLUMNS
+        self._definitions: list[Column] = []
+
+    def definitions(self, name: Column, age_text: str) -> list[Column]:
+        """Column definitions. ``name`` is the definition of the name column, ``age_text`` the description of a default age column. The list
+        is shared: do not change it."""
+        if not self._definitions:
+            self._definitions = [name, *(self._definition(column, age_text) for column in self._columns)]
+        return self._definitions
+
+    def _definition(self, column: Column, age_text: str) -> Column:
         text = column.get("description") or f"Custom resource definition column (in JSONPath format): {column['jsonPath']}"
-        out.append({
+        return {
             "name": column["name"], "type": column["type"], "format": column.get("format", ""),
-            "description": text if columns else age_text, "priority": column.get("priority", 0),
-        })  # fmt: skip
-    return out
+            "description": text if self._own else age_text, "priority": column.get("priority", 0),
+        }  # fmt: skip
 
-
-def row(columns: Sequence[Column]) -> Callable[[dict[str, Any], float], list[Any]]:
-    """A row function for these columns. A path that cannot be parsed or applied gives null."""
-    prepared = [(column["type"], _finder(column["jsonPath"])) for column in columns or DEFAULT_COLUMNS]
-
-    def cells(obj: dict[str, Any], now: float) -> list[Any]:
-        out: list[Any] = [(obj.get("metadata") or {}).get("name", "")]
-        for kind, find in prepared:
-            try:
-                found = find(obj)
-            except jsonpath.PathError:
-                found = []
-            out.append(_cell(kind, found[0], now) if found else None)
+    @cached_property
+    def _prepared(self) -> list[tuple[str, Path | None]]:
+        out, left = list[tuple[str, Path | None]](), PATHS
+        for column in self._columns:
+            left -= len(column["jsonPath"])
+            out.append((column["type"], _path(column["jsonPath"]) if left >= 0 else None))
         return out
 
-    return cells
+    @cached_property
+    def costly(self) -> bool:
+        """Whether a row of a small object may be long work."""
+        paths = [path for _, path in self._prepared if path is not None]
+        return len(self._columns) > MANY or any(path.deep for path in paths) or sum(path.fans for path in paths) > MANY_FANS
+
+    def cells(self, obj: dict[str, Any], now: float) -> list[Any]:
+        """The cells of a row. A path that cannot be parsed or applied gives null; so does one that is too long, or would make the row
+        too long or too long work."""
+        walk, text = Walk(obj), _Text(obj)
+        out: list[Any] = [(obj.get("metadata") or {}).get("name", "")]
+        for kind, path in self._prepared:
+            try:
+                found = path(obj, walk) if path is not None else ()
+            except PathError:
+                found = ()
+            cell = _cell(kind, found[0], now) if found else None
+            out.append(cell if not isinstance(cell, str) or text.fits(cell) else None)
+        return out
 
 
-def _finder(path: str) -> Callable[[Any], list[Any]]:
+class _Text:
+    """How much text the cells of an object may have."""
+
+    __slots__ = ("_left", "_obj")
+
+    def __init__(self, obj: dict[str, Any]) -> None:
+        self._left, self._obj = TEXT, obj
+
+    def fits(self, cell: str) -> bool:
+        """Whether there is room for one more, which is taken."""
+        if self._left < len(cell) and self._obj:
+            self._left += TIMES * len(write_json(self._obj))
+            self._obj = {}
+        if self._left < len(cell):
+            return False
+        self._left -= len(cell)
+        return True
+
+
+def _path(text: str) -> Path | None:
     try:
-        return jsonpath.parse(path)
-    except jsonpath.PathError:
-        return lambda obj: []
+        return Path(text)
+    except PathError:
+        return None
 
 
 def _cell(kind: str, value: Any, now: float) -> Any:

@@ -2,18 +2,22 @@
 
 Known are ``.field`` (a backslash escapes a dot in it), ``['field']``, ``[n]``, ``[from:to:step]``, ``[*]``, ``.*``, ``..field``,
 unions and filters ``[?(@.type=="Ready")]``. A path is parsed once and then applied to many objects.
+
+Each ``..`` may find as many values as there are below each that was found before: of five in a row there are millions in 500 bytes. So what
+a value may cost is bounded, by its own size (``Walk``).
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from kas.meta.scalars import decimal
 
-Step = Callable[[Any], Iterable[Any]]
+STEPS, STEPS_A_NODE = 10_000, 16  # for all paths of one value: they are to be applied to many
+MAX_DEPTH = 50  # of filters in filters
 
 _FIELD = re.compile(r"(?:\\.|[^.\[\]\\\s()=<>!&|])+")
 _INDEX = re.compile(r"-?[0-9]+")
@@ -28,31 +32,71 @@ class PathError(ValueError):
     """The path cannot be parsed, or cannot be applied to a value."""
 
 
+class Walk:
+    """What may still be looked at in ``value``, by all its paths together."""
+
+    __slots__ = ("_left", "_value")
+
+    def __init__(self, value: Any) -> None:
+        self._left, self._value = STEPS, value
+
+    def spend(self, steps: int) -> None:
+        """Raises PathError when that is too much."""
+        self._left -= steps
+        if self._left < 0:
+            if self._value is not None:
+                self._left += STEPS_A_NODE * sum(1 for _ in _nodes(self._value))
+                self._value = None
+            if self._left < 0:
+                raise PathError("it takes too many steps")
+
+
+Step = Callable[[Any, Walk], Iterable[Any]]
+
+
 def _field(name: str) -> Step:
-    def step(value: Any) -> Iterable[Any]:
+    def step(value: Any, walk: Walk) -> Iterable[Any]:
         return (value[name],) if isinstance(value, dict) and name in value else ()
 
     return step
 
 
-def _children(value: Any) -> Iterable[Any]:
+def _inside(value: Any) -> Collection[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def _recursive(value: Any) -> Iterator[Any]:
-    yield value
-    for child in _children(value):
-        yield from _recursive(child)
+def _nodes(value: Any) -> Iterator[Any]:
+    """It and all below, in the order in which they stand."""
+    ahead = [iter((value,))]
+    while ahead:
+        for one in ahead[-1]:
+            yield one
+            ahead.append(iter(_inside(one)))
+            break
+        else:
+            ahead.pop()
+
+
+def _children(value: Any, walk: Walk) -> Iterable[Any]:
+    found = _inside(value)
+    walk.spend(len(found))
+    return found
+
+
+def _recursive(value: Any, walk: Walk) -> Iterator[Any]:
+    for one in _nodes(value):
+        walk.spend(1)
+        yield one
 
 
 def _slice(start: int | None, stop: int | None, step: int | None) -> Step:
     """Unlike Python's, a slice that asks for elements the list does not have fails."""
 
-    def take(value: Any) -> Iterable[Any]:
+    def take(value: Any, walk: Walk) -> Iterable[Any]:
         if not isinstance(value, list):
-            raise PathError(f"{value!r} is not a list")
+            raise PathError(f"{type(value).__name__} is not a list")
         count = len(value)
         first = (start or 0) + (count if (start or 0) < 0 else 0)
         last = count if stop is None else stop + (count if stop < 0 else 0)
@@ -60,13 +104,14 @@ def _slice(start: int | None, stop: int | None, step: int | None) -> Step:
             return ()
         if not 0 <= first < count or not first < last <= count or (step is not None and step <= 0):
             raise PathError(f"no elements {first} to {last} of {count}")
+        walk.spend(last - first)
         return value[first:last:step]
 
     return take
 
 
 def _index(at: int) -> Step:
-    def take(value: Any) -> Iterable[Any]:
+    def take(value: Any, walk: Walk) -> Iterable[Any]:
         if not isinstance(value, list) or not -len(value) <= at < len(value):
             raise PathError(f"no element {at}")
         return (value[at],)
@@ -75,19 +120,27 @@ def _index(at: int) -> Step:
 
 
 def _union(steps: list[Step]) -> Step:
-    return lambda value: [found for step in steps for found in step(value)]
+    def step(value: Any, walk: Walk) -> Iterable[Any]:
+        walk.spend(len(steps))
+        return [found for step in steps for found in step(value, walk)]
+
+    return step
 
 
-def _apply(steps: Iterable[Step], value: Any) -> list[Any]:
+def _apply(steps: Iterable[Step], value: Any, walk: Walk) -> list[Any]:
     found = [value]
     for step in steps:
-        found = [result for item in found for result in step(item)]
+        walk.spend(len(found))
+        found = [result for item in found for result in step(item, walk)]
     return found
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
+        self.fans = 0  # steps that find more than one value
+        self.deep = False  # whether they find more than there are in what they are applied to
+        self._depth = 0
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self.text, self.at)
@@ -110,6 +163,7 @@ class _Parser:
         out: list[Step] = []
         while self.at < len(self.text):
             if self.take(".."):
+                self.deep = True
                 out.append(_recursive)
                 found = self.match(_FIELD)
                 if found:
@@ -132,41 +186,50 @@ class _Parser:
         return out
 
     def named(self, found: re.Match[str]) -> Step:
-        return _children if found[0] == "*" else _field(re.sub(r"\\(.)", r"\1", found[0]))
+        if found[0] == "*":
+            self.fans += 1
+            return _children
+        return _field(re.sub(r"\\(.)", r"\1", found[0]))
 
     def bracket(self) -> Step:
         if self.take("?("):
+            self._depth += 1
+            if self._depth > MAX_DEPTH:
+                raise PathError(f"filters stand more than {MAX_DEPTH} deep")
             step = self.filter()
+            self._depth -= 1
+            self.fans += 1
             self.expect(")")
         else:
             steps = [self.element()]
             while self.take(","):
                 steps.append(self.element())
+            self.deep = self.deep or len(steps) > 1
             step = steps[0] if len(steps) == 1 else _union(steps)
         self.expect("]")
         return step
 
     def element(self) -> Step:
         if self.take("*"):
+            self.fans += 1
             return _children
         if found := self.match(_QUOTED):
             return _field(re.sub(r"\\(.)", r"\1", found[1] if found[1] is not None else found[2]))
         if found := self.match(_SLICE):
+            self.fans += 1
             return _slice(*(decimal(n) if n else None for n in found.groups()))
         if found := self.match(_INDEX):
             return _index(decimal(found[0]))
         raise PathError(f"index or name expected at {self.at} of {self.text!r}")
 
-    def operand(self) -> Callable[[Any], list[Any]]:
+    def operand(self) -> Callable[[Any, Walk], list[Any]]:
         if self.take("@"):
             steps = self.steps(stop=")")
-            return lambda value: _apply(steps, value)
+            return lambda value, walk: _apply(steps, value, walk)
         if found := self.match(_QUOTED):
-            text = re.sub(r"\\(.)", r"\1", found[1] if found[1] is not None else found[2])
-            return lambda value: [text]
+            return _constant(re.sub(r"\\(.)", r"\1", found[1] if found[1] is not None else found[2]))
         if found := self.match(_NUMBER):
-            number = float(found[0]) if "." in found[0] else decimal(found[0])
-            return lambda value: [number]
+            return _constant(float(found[0]) if "." in found[0] else decimal(found[0]))
         for word, constant in (("true", True), ("false", False)):
             if self.take(word):
                 return _constant(constant)
@@ -177,34 +240,45 @@ class _Parser:
         comparison = self.match(_COMPARISON)
         right = self.operand() if comparison else None
 
-        def keep(item: Any) -> bool:
-            mine = left(item)
+        def keep(item: Any, walk: Walk) -> bool:
+            mine = left(item, walk)
             if right is None:
                 return bool(mine)
-            other = right(item)
+            other = right(item, walk)
             if not mine or not other:
                 return False
             if type(mine[0]) is not type(other[0]) and not (_is_number(mine[0]) and _is_number(other[0])):
                 return False
             return _COMPARE[comparison[1]](mine[0], other[0])  # type: ignore[index]
 
-        def step(value: Any) -> Iterable[Any]:
+        def step(value: Any, walk: Walk) -> Iterable[Any]:
             if not isinstance(value, list):
-                raise PathError(f"{value!r} is not a list")
-            return [item for item in value if keep(item)]
+                raise PathError(f"{type(value).__name__} is not a list")
+            walk.spend(len(value))
+            return [item for item in value if keep(item, walk)]
 
         return step
 
 
-def _constant(value: Any) -> Callable[[Any], list[Any]]:
-    return lambda _: [value]
+def _constant(value: Any) -> Callable[[Any, Walk], list[Any]]:
+    return lambda _, walk: [value]
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def parse(path: str) -> Callable[[Any], list[Any]]:
-    """A function that finds all results of ``path`` in a value; both raise PathError."""
-    steps = _Parser(path.strip()).steps()
-    return lambda value: _apply(steps, value)
+class Path:
+    """A path. ``fans`` of its steps find more than one value; ``deep``: more than there are in what they are applied to."""
+
+    __slots__ = ("_steps", "deep", "fans")
+
+    def __init__(self, text: str) -> None:
+        """Raises PathError."""
+        parser = _Parser(text.strip())
+        self._steps = parser.steps()
+        self.fans, self.deep = parser.fans, parser.deep
+
+    def __call__(self, value: Any, walk: Walk | None = None) -> list[Any]:
+        """All results in a value. ``walk`` is that of all its paths. Raises PathError."""
+        return _apply(self._steps, value, walk or Walk(value))

@@ -28,15 +28,20 @@ class Overload:
 
 # (overload or "" when several are meant, arguments, result) -> cost.
 Cost = Callable[[str, list[Any], Any], int]
+Ahead = Callable[[list[Any], int], int]
 
 
 class Function:
-    """``run(*arguments)`` looks at the values themselves, as what is dyn to the checker may be anything. It raises EvaluationError."""
+    """``run(*arguments)`` looks at the values themselves, as what is dyn to the checker may be anything. It raises EvaluationError.
+    ``ahead(arguments, room)`` is what it takes at least, in units of cost, where that may be more than there is time or memory for; it is
+    looked for no further than ``room``. Asked before it runs, as costs are counted afterwards."""
 
-    __slots__ = ("cost", "name", "overloads", "run")
+    __slots__ = ("ahead", "cost", "name", "overloads", "run")
 
-    def __init__(self, name: str, overloads: Iterable[Overload], run: Callable[..., Any], cost: Cost | None = None) -> None:
-        self.name, self.overloads, self.run, self.cost = name, tuple(overloads), run, cost
+    def __init__(
+        self, name: str, overloads: Iterable[Overload], run: Callable[..., Any], cost: Cost | None = None, ahead: Ahead | None = None
+    ) -> None:
+        self.name, self.overloads, self.run, self.cost, self.ahead = name, tuple(overloads), run, cost, ahead
 
 
 class _AnyField(Mapping[str, Type]):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kas.cel.environment import Function
+from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.values import NONE, Message, Optional, TypeValue, equal
@@ -18,6 +19,7 @@ from kas.meta.regex import RegexError, compiled
 LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
 # Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
 PER_CALL_LIMIT = 1_000_000
+FREE = 100  # elements of a sum of lists; characters of a text for which upstream counts one unit whatever its length
 
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 
@@ -39,6 +41,11 @@ class Frame:
         self.cost += n
         if self.cost > self.limit:
             raise CostLimitError
+
+    def reserve(self, n: int) -> None:
+        """Raises CostLimitError when ``n`` units are more than there are; they are counted later."""
+        if self.cost + n > self.limit:
+            self.spend(n)
 
 
 Step = Callable[[Frame], Any]
@@ -253,6 +260,13 @@ class _Planner:
         overload = node.overloads[0].id if len(node.overloads) == 1 else ""
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
             return _membership(steps[0], steps[1].value)
+        if name == "_+_":
+            if not isinstance(args[-1], ListOf):
+                return _sum(function, overload, steps)
+            if isinstance(args[0], Ident) and args[0].name == ACCUMULATOR:
+                return _grown(function, steps)
+        if name == "cel.@mapInsert" and isinstance(args[0], Ident) and args[0].name == ACCUMULATOR:
+            return _invoke(Function(name, function.overloads, insert), overload, steps)
         return _invoke(function, overload, steps)
 
     # --- containers
@@ -326,7 +340,8 @@ class _Planner:
             outer = frame.variables
             frame.variables = inner = outer.copy()
             try:
-                inner[accumulator] = _value(init, frame)
+                begun = _value(init, frame)
+                inner[accumulator] = begun.copy() if type(begun) in (list, dict) and accumulator == ACCUMULATOR else begun
                 pairs = items.items() if isinstance(items, dict) else enumerate(items)
                 for k, v in pairs:
                     if second:
@@ -455,7 +470,7 @@ def _membership(step: Step, values: list[Any]) -> Step:
 
 
 def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
-    run, cost = function.run, function.cost
+    run, cost, ahead = function.run, function.cost, function.ahead
     patient = len(steps) <= 2
 
     def call(frame: Frame) -> Any:
@@ -476,13 +491,58 @@ def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
         try:
             if failed is not None:
                 raise failed
+            if ahead is not None:
+                frame.reserve(ahead(values, frame.limit - frame.cost))
             result = run(*values)
         except CostLimitError:
             raise
         except EvaluationError as e:
             frame.spend(1 if cost is None else cost(overload, values, e))
             raise
-        frame.spend(1 if cost is None else cost(overload, values, result))
+        if cost is not None:
+            frame.spend(cost(overload, values, result))
+        else:
+            frame.spend(1 if type(result) is not str or len(result) < FREE else len(result) // 10)
         return result
 
     return call
+
+
+def insert(into: dict[Any, Any], *more: Any) -> dict[Any, Any]:
+    """A macro's map with some more entries, which nobody else has: not copied for each."""
+    added = more[0] if len(more) == 1 else {more[0]: more[1]}
+    for k in added:
+        if k in into:
+            raise EvaluationError(f"insert failed: key {k} already exists")
+    into.update(added)
+    return into
+
+
+def _grown(function: Function, steps: list[Step]) -> Step:
+    """A macro's list with one more, which nobody else has: not copied for each."""
+    add, (accumulated, more) = function.run, steps
+
+    def call(frame: Frame) -> Any:
+        result, found = accumulated(frame), more(frame)
+        if type(result) is list:
+            result += found
+        else:
+            result = add(result, found)
+        frame.spend(1)
+        return result
+
+    return call
+
+
+def _sum(function: Function, overload: str, steps: list[Step]) -> Step:
+    """Upstream's sums of lists refer to what they are of; those here are copies, and thirty of them, each of the one before with itself,
+    would have all memory: what they are longer costs."""
+    def cost(called: str, values: list[Any], result: Any) -> int:
+        found = 1 if function.cost is None else function.cost(called, values, result)
+        return found + max(0, len(result) - FREE) if type(result) is list else found
+
+    def ahead(values: list[Any], room: int) -> int:
+        a, b = values
+        return len(a) + len(b) - FREE if isinstance(a, list) and isinstance(b, list) else 0
+
+    return _invoke(Function(function.name, function.overloads, function.run, cost, ahead), overload, steps)

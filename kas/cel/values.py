@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from kas.cel.problems import EvaluationError
+from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, LIST, MAP, NULL, STRING, TIMESTAMP, TYPE, UINT, Type, struct
 
 MIN_INT, MAX_INT, MAX_UINT = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
@@ -179,8 +179,18 @@ def is_number(v: Any) -> bool:
     return isinstance(v, (int, float)) and not isinstance(v, bool)
 
 
+MOST_COMPARED = 1_000_000  # what one comparison looks at: a list may hold the same one twice, and that another one, and so on
+
+
 def equal(a: Any, b: Any) -> bool:
-    """Heterogeneous equality: numbers by value, anything else only with its own type."""
+    """Heterogeneous equality: numbers by value, anything else only with its own type. Raises CostLimitError."""
+    return _equal(a, b, [MOST_COMPARED] if isinstance(a, (list, dict, Optional)) else _SMALL)
+
+
+_SMALL = [0]
+
+
+def _equal(a: Any, b: Any, left: list[int]) -> bool:
     if is_number(a) and is_number(b):
         return a == b
     if isinstance(a, (SetList, MapList)) and isinstance(b, list):
@@ -188,20 +198,49 @@ def equal(a: Any, b: Any) -> bool:
     if type(a) is not type(b) and not (isinstance(a, list) and isinstance(b, list)):
         return False
     if isinstance(a, list):
-        return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+        _look(left, len(a))
+        return len(a) == len(b) and all(_equal(x, y, left) for x, y in zip(a, b, strict=True))
     if isinstance(a, Message) and a.name != b.name:
         return False
     if isinstance(a, dict):
-        return len(a) == len(b) and all(k in b and equal(v, b[k]) for k, v in a.items())
+        _look(left, len(a))
+        return len(a) == len(b) and all(k in b and _equal(v, b[k], left) for k, v in a.items())
     if isinstance(a, (Duration, Timestamp)):
         return a.ns == b.ns
     if isinstance(a, TypeValue):
         return a.type.name == b.type.name
     if isinstance(a, Optional):
-        return a.present == b.present and (not a.present or equal(a.value, b.value))
+        return a.present == b.present and (not a.present or _equal(a.value, b.value, left))
     if isinstance(a, Opaque):
         return a.cel_type == b.cel_type and a.key() == b.key()
     return a == b
+
+
+def _look(left: list[int], n: int) -> None:
+    left[0] -= n
+    if left[0] < 0:
+        raise CostLimitError
+
+
+def nodes(value: Any, most: int = MOST_COMPARED) -> int:
+    """How many values there are in it, once for each time it is met; ``most`` when more."""
+    found, ahead = 0, [value]
+    while ahead and found < most:
+        one = ahead.pop()
+        found += 1
+        if isinstance(one, (list, dict)):
+            if len(ahead) + len(one) > most:
+                return most
+            ahead.extend(one.values() if isinstance(one, dict) else one)
+        elif isinstance(one, Optional) and one.present:
+            ahead.append(one.value)
+    return min(found, most)
+
+
+def units(value: Any, room: int) -> int:
+    """What looking at all of it costs, a unit for ten values; more than ``room`` when it is more, or more than may be compared."""
+    found = nodes(value, min(MOST_COMPARED, 10 * room + 20))
+    return room + 1 if found >= MOST_COMPARED else found // 10
 
 
 def order(a: Any, b: Any) -> int:

@@ -17,6 +17,7 @@ from kas.controllers.client import Client
 from kas.controllers.queue import WorkQueue, follow
 from kas.informers.reflector import split_key
 from kas.meta.aside import LARGE, step
+from kas.meta.stored import object_of
 from kas.meta.waiting import awaited
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
@@ -181,7 +182,8 @@ class Cleaner:
         """Look every ``CLEAN_EVERY_S`` seconds until cancelled."""
         while True:
             now = datetime.datetime.now(datetime.UTC)
-            for obj in self.client.list(GROUP, RESOURCE):
+            async for rec in self.client.paced(self.registry.root):
+                obj = object_of(rec)
                 if is_over(obj, now):
                     await self.client.delete(self.registry, "", obj["metadata"]["name"], obj["metadata"]["uid"])
             await asyncio.sleep(CLEAN_EVERY_S)

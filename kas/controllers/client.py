@@ -6,7 +6,7 @@ Admission does not see these writes: they come from the server itself. Objects a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -15,6 +15,7 @@ from kas.informers import reflector as informers
 from kas.informers.reflector import Handlers, Reflectors
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
+from kas.meta.waiting import Stint
 from kas.patch.fieldmanager import apply, builtin, create, deduced_schema, field_set, update
 from kas.registry import pipeline
 from kas.registry.generic import Registry
@@ -55,6 +56,14 @@ class Client:
             if not page.more:
                 return
             start = page.next_key
+
+    async def paced(self, prefix: str) -> AsyncIterator[Record]:
+        """``pages``, while others have their turns: of what is written meanwhile some may be seen."""
+        stint = Stint()
+        for record in self.pages(prefix):
+            if stint.over:
+                await stint.pause()
+            yield record
 
     def reflector(
         self, prefix: str, apply: Callable[[Sequence[Event]], None], replace: Callable[[Sequence[Record]], None] | None = None,

@@ -8,11 +8,13 @@ from typing import Any
 
 from kas.aggregator.aggregator import Aggregator
 from kas.controllers.client import Client, split_key
+from kas.controllers.garbage_elsewhere import Elsewhere, Waiting, remember
 from kas.controllers.garbage_remote import RemoteOwners
 from kas.controllers.graph import FOREGROUND, ORPHAN, Graph, Node, same_ties, uid_of
 from kas.controllers.queue import WorkQueue
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
+from kas.meta.waiting import Stint
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import PAGE_BYTES, Event, Record
@@ -21,7 +23,6 @@ WORKERS = 16  # deletions in flight share group commits
 ASKING = 4  # questions to other servers
 PAGE = 500
 ASK_AGAIN_S = 30.0  # where nobody tells: a kind that is not served, an owner that another server keeps
-MEMORY = 10000
 # These say nothing of ownership to the collector upstream either.
 IGNORED = frozenset({("", "events"), ("events.k8s.io", "events")})
 INTERNAL_ROOTS = ("/registry/ranges/", "/registry/events/")
@@ -43,7 +44,7 @@ class GarbageCollector:
         self._roots: dict[str, Registry] = {}
         self._lost, self._whole = asyncio.Event(), asyncio.Event()  # changes were missed; the graph holds all there is
         self._told: dict[tuple[str, str], None] = {}
-        self._absent: dict[str, str] = {}  # uids of owners that were looked for everywhere, to the namespace they are in
+        self._elsewhere = Elsewhere(self.store, f"{self.name}-elsewhere")
 
     async def run(self) -> None:
         """Read every object into the graph, then follow all changes until cancelled; begin anew when changes were missed. Nothing is
@@ -55,6 +56,7 @@ class GarbageCollector:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.queue.run(WORKERS))
                 group.create_task(self.asking.run(ASKING))
+                group.create_task(self._elsewhere.queue.run(1))
                 while True:
                     await self._scan()
                     if not self._lost.is_set():
@@ -101,7 +103,7 @@ class GarbageCollector:
                 assert e.previous is not None  # a deletion brings what was
                 uid = uid_of(e.previous.json)
                 if uid in graph.dependents:
-                    _remember(self._absent, uid, "")
+                    self._elsewhere.absent(uid)
                 for key in graph.remove(e.key, uid):
                     add(key)
 
@@ -157,7 +159,10 @@ class GarbageCollector:
         dangling: list[Any] = []
         waiting: list[Any] = []
         again: float | None = None
+        stint = Stint()  # there may be 25,000
         for ref in refs:
+            if stint.over:
+                await stint.pause()
             owners = self.client.registries.of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
             if not self._remote.keep(ref):
                 if owners is None:
@@ -178,6 +183,8 @@ class GarbageCollector:
                 return None
             {"solid": solid, "dangling": dangling, "waiting": waiting}[state].append(ref)
         for ref in dangling:
+            if stint.over:
+                await stint.pause()
             await self._tell_if_elsewhere(reg, node, namespace, name, ref)
         if solid:
             if dangling or waiting:
@@ -238,7 +245,7 @@ class GarbageCollector:
 
     async def _foreground(self, reg: Registry, node: Node) -> None:
         """``processDeletingDependentsItem``: dependents go first; those that block hold the owner until they are gone."""
-        blocking = [d for d in self.graph.dependents_of(node.uid) if d.blocks(node.uid)]
+        blocking = self.graph.blocking(node.uid)
         if not blocking:
             await self._remove_finalizer(reg, node, FOREGROUND)
             return
@@ -294,21 +301,12 @@ class GarbageCollector:
         owners = self.client.registries.of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
         if owners is None or not owners.resource.namespaced:
             return
-        uid = ref["uid"]
-        where = self._absent.get(uid)
-        if where is None:
-            # Once per owner: a look at everything of its kind.
-            wanted = f'"uid":"{uid}"'.encode()
-            found = next((r for r in self.store.range(owners.root).records if wanted in r.json and uid_of(r.json) == uid), None)
-            where = split_key(owners, found.key)[0] if found is not None else ""
-            _remember(self._absent, uid, where)
-        if where and where != namespace:
-            await self._tell_invalid(reg, node, namespace, name, ref)
+        await self._elsewhere.find(owners, ref["uid"], Waiting(namespace, lambda: self._tell_invalid(reg, node, namespace, name, ref)))
 
     async def _tell_invalid(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
         if (node.uid, ref["uid"]) in self._told:
             return
-        _remember(self._told, (node.uid, ref["uid"]), None)
+        remember(self._told, (node.uid, ref["uid"]), None)
         r = reg.resource
         where = f"[{ref['apiVersion']}/{ref['kind']}, namespace: {namespace}, name: {ref['name']}, uid: {ref['uid']}]"
         involved = {"kind": r.kind, "namespace": namespace, "name": name, "uid": node.uid}
@@ -322,10 +320,3 @@ def _keep(meta: dict[str, Any], name: str, left: list[Any]) -> None:
     meta[name] = left
     if not left:
         del meta[name]
-
-
-def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """A bounded memory; the oldest entry makes room."""
-    if len(known) >= MEMORY:
-        known.pop(next(iter(known)))
-    known[key] = value

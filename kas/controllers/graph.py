@@ -32,23 +32,21 @@ class Node:
     foreground: bool  # waits until its dependents that block are gone
     orphaning: bool  # waits until its dependents forget it
 
-    def blocks(self, owner_uid: str) -> bool:
-        """Whether that owner's foreground deletion waits for this object."""
-        return any(o.get("uid") == owner_uid and o.get("blockOwnerDeletion") for o in self.owners)
-
 
 class Graph:
-    """Nodes by key, and keys of dependents by the uid of their owner."""
+    """Nodes by key, and keys of dependents by the uid of their owner: of all, and of those for which its foreground deletion waits."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.dependents: dict[str, set[str]] = {}
+        self._blocking: dict[str, set[str]] = {}
         self._waiting: dict[str, str] = {}  # uid to key of owners that wait for dependents
 
     def clear(self) -> None:
         """Forget everything."""
         self.nodes.clear()
         self.dependents.clear()
+        self._blocking.clear()
         self._waiting.clear()
 
     def put(self, key: str, json: bytes, revision: int) -> list[str]:
@@ -73,6 +71,8 @@ class Graph:
         self.nodes[key] = node
         for owner in node.owners:
             self.dependents.setdefault(owner["uid"], set()).add(key)
+            if owner.get("blockOwnerDeletion"):
+                self._blocking.setdefault(owner["uid"], set()).add(key)
         if node.foreground or node.orphaning:
             self._waiting[node.uid] = key
             if old is None or not (old.foreground or old.orphaning):
@@ -83,17 +83,15 @@ class Graph:
         return look
 
     def _unlink(self, old: Node, owners: tuple[dict[str, Any], ...]) -> list[str]:
-        """Takes back what ``old`` said; owners that it no longer blocks may be able to go."""
+        """Takes back what ``old`` said; owners that it no longer blocks, and nobody else, may be able to go: to look at one with each
+        dependent that goes would be quadratic."""
         blocking = {o["uid"] for o in owners if o.get("blockOwnerDeletion")}
         look = []
-        for owner in old.owners:
-            found = self.dependents.get(owner["uid"])
-            if found is not None:
-                found.discard(old.key)
-                if not found:
-                    del self.dependents[owner["uid"]]
-            if owner["uid"] not in blocking and owner["uid"] in self._waiting:
-                look.append(self._waiting[owner["uid"]])
+        for uid in dict.fromkeys(owner["uid"] for owner in old.owners):
+            _discard(self.dependents, uid, old.key)
+            _discard(self._blocking, uid, old.key)
+            if uid not in blocking and uid in self._waiting and uid not in self._blocking:
+                look.append(self._waiting[uid])
         self.nodes.pop(old.key, None)
         self._waiting.pop(old.uid, None)
         return look
@@ -107,6 +105,18 @@ class Graph:
     def dependents_of(self, uid: str) -> Iterable[Node]:
         """The known objects that name this owner, in a list of the caller's own."""
         return [self.nodes[k] for k in self.dependents.get(uid, ())]
+
+    def blocking(self, uid: str) -> Iterable[Node]:
+        """Those of them for which this owner's foreground deletion waits, in a list of the caller's own."""
+        return [self.nodes[k] for k in self._blocking.get(uid, ())]
+
+
+def _discard(of: dict[str, set[str]], uid: str, key: str) -> None:
+    found = of.get(uid)
+    if found is not None:
+        found.discard(key)
+        if not found:
+            del of[uid]
 
 
 def same_ties(a: bytes, b: bytes) -> bool:

@@ -120,7 +120,7 @@ class NamespaceController:
     async def _delete_content(self, namespace: str, since: str) -> Findings:
         found = Findings()
         pods = self.client.registries.of("", "pods")
-        await self._empty(pods, namespace, found, self._still_ending(pods, namespace, since))
+        await self._empty(pods, namespace, found, await self._still_ending(pods, namespace, since))
         if found.empty:
             for reg in self._contents():
                 if reg is not pods:
@@ -128,10 +128,10 @@ class NamespaceController:
             await self._remote.empty(namespace, found)
         return found
 
-    def _still_ending(self, pods: Registry, namespace: str, since: str) -> bool:
+    async def _still_ending(self, pods: Registry, namespace: str, since: str) -> bool:
         """Whether a pod has had less time since the namespace was deleted than it asked for to end."""
         longest = 0
-        for rec in self.client.store.range(pods.prefix(namespace)).records:
+        async for rec in self.client.paced(pods.prefix(namespace)):
             pod = object_of(rec)
             if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
                 longest = max(longest, (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
@@ -157,13 +157,15 @@ class NamespaceController:
             if not page.more:
                 break
             start = page.next_key
-        left = store.range(prefix).records
-        kept = [set(object_of(rec)["metadata"].get("finalizers") or ()) for rec in left]
+        left, kept = 0, False
+        async for rec in self.client.paced(prefix):
+            left += 1
+            if finalizers := object_of(rec)["metadata"].get("finalizers"):
+                kept = True
+                found.finalizers.update(set(finalizers))
         if left:
-            found.remaining[f"{r.resource}.{r.group}"] += len(left)
-            for finalizers in kept:
-                found.finalizers.update(finalizers)
-        if left and not (failures or patient or any(kept)):
+            found.remaining[f"{r.resource}.{r.group}"] += left
+        if left and not (failures or patient or kept):
             gvr = f"{r.group}/{r.version}, Resource={r.resource}"
             failures.append(f"unexpected items still remain in namespace: {namespace} for gvr: {gvr}")
         found.failures += failures[:1]

@@ -143,12 +143,10 @@ class ResourceQuotas:
                 # Only their number matters, and no scope is about them.
                 used = dict.fromkeys(names, Quantity(0 if scoped else self.store.count(reg.prefix(namespace))))
             else:
-                for i, rec in enumerate(self.store.range(reg.prefix(namespace)).records):
+                async for rec in self.client.paced(reg.prefix(namespace)):
                     obj = object_of(rec)
                     if matches(as_if, evaluator, obj):
                         pod_objects.add(used, evaluator.usage(obj))
-                    if i % 200 == 199:
-                        await asyncio.sleep(0)
             pod_objects.add(total, {name: used.get(name, Quantity(0)) for name in names})
         return total
 

@@ -71,11 +71,11 @@ class Tokens:
         if what == "secrets":
             await self._secret(namespace, name)
         elif what == "serviceaccounts":
-            for secret in self.client.list("", "secrets", namespace):
-                if account_of(secret) == name:
-                    await self._secret(namespace, secret["metadata"]["name"])
+            async for rec in self.client.paced(self.secrets.prefix(namespace)):
+                if TYPE.encode() in rec.json and account_of(object_of(rec)) == name:
+                    await self._secret(*split_key(self.secrets, rec.key))
         elif what == "all":
-            for rec in self.client.store.range(self.secrets.root).records:
+            async for rec in self.client.paced(self.secrets.root):
                 self._look(rec.key, rec)
         else:
             await self._forget(namespace, what.removeprefix("reference "), name)

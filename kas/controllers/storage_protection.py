@@ -58,9 +58,9 @@ class _Protection:
             return None
         if not has:
             return None
-        if not self._used(obj):  # as far as is known here
+        if not await self._used(obj):  # as far as is known here
             await self.client.rest_fresh(key, (reg.root for reg in self.users))
-        if self._used(obj):
+        if await self._used(obj):
             return RECHECK_S
         await self.client.update(self.registry, namespace, name, self._let_go, uid=meta["uid"])
         return None
@@ -76,7 +76,7 @@ class _Protection:
         obj["metadata"]["finalizers"] = [f for f in obj["metadata"].get("finalizers") or () if f != self.finalizer]
         return True
 
-    def _used(self, obj: dict[str, Any]) -> bool:
+    async def _used(self, obj: dict[str, Any]) -> bool:
         raise NotImplementedError
 
 
@@ -103,9 +103,14 @@ class ClaimProtection(_Protection):
                 for name in _claims(pod):
                     self.queue.add_after(f"{self.registry.root}{pod['metadata']['namespace']}/{name}", 0.01)
 
-    def _used(self, obj: dict[str, Any]) -> bool:
+    async def _used(self, obj: dict[str, Any]) -> bool:
         (pods,) = self.users
-        return any(_uses(object_of(rec), obj) for rec in self.client.store.range(pods.prefix(obj["metadata"]["namespace"])).records)
+        named = f'"claimName":"{obj["metadata"]["name"]}"'.encode()
+        async for rec in self.client.paced(pods.prefix(obj["metadata"]["namespace"])):
+            # Pods may be large and many, and claims to be looked for, too.
+            if (named in rec.json or b'"ephemeral":' in rec.json) and _uses(object_of(rec), obj):
+                return True
+        return False
 
 
 class VolumeProtection(_Protection):
@@ -114,7 +119,7 @@ class VolumeProtection(_Protection):
     name = "persistentvolume-protection-controller"
     resource, finalizer, user = "persistentvolumes", PV, "pv-protection-controller"
 
-    def _used(self, obj: dict[str, Any]) -> bool:
+    async def _used(self, obj: dict[str, Any]) -> bool:
         return (obj.get("status") or {}).get("phase") == "Bound"
 
 
@@ -137,13 +142,13 @@ class ClassProtection(_Protection):
                 for name in before - (_classes(object_of(e.record)) if e.record is not None else set()):
                     self.queue.add(self.registry.root + name)
 
-    def _used(self, obj: dict[str, Any]) -> bool:
+    async def _used(self, obj: dict[str, Any]) -> bool:
         name = obj["metadata"]["name"]
-        return any(
-            b"olumeAttributesClassName" in rec.json and name in _classes(object_of(rec))
-            for reg in self.users
-            for rec in self.client.store.range(reg.root).records
-        )
+        for reg in self.users:
+            async for rec in self.client.paced(reg.root):
+                if b"olumeAttributesClassName" in rec.json and name in _classes(object_of(rec)):
+                    return True
+        return False
 
 
 def _classes(obj: dict[str, Any]) -> set[str]:

@@ -9,29 +9,36 @@ import time
 from kas.edge.budget import Budget
 from kas.endpoints import respond
 from kas.meta.errors import ApiError, timeout
-from kas.request.http import Request, Response, Write
+from kas.request.http import Request, Response, Write, taken
 
-LARGE_BYTES, PIECE_BYTES = 1 << 20, 256 << 10
+LARGE_BYTES, PIECE_BYTES = 64 << 10, 256 << 10
+WRITES = frozenset(("POST", "PUT", "PATCH"))  # a client that was told 429 would write again
 # What a handshake for a WebSocket that becomes none is answered with at most: that cannot be sent in pieces.
 UNCONVERTED_BYTES = 1 << 20
 
 
-def bounded(req: Request, resp: Response, budget: Budget) -> Response:
-    """The answer itself; one that is large and whole as a stream that holds its share of the budget until it has ended, or 429 where
-    there is no room for it."""
+def bounded(req: Request, resp: Response, read: Budget, written: Budget) -> Response:
+    """The answer itself; one that is large and whole as a stream that holds its share of a budget until it has ended, or 429 where there is
+    no room for what was read. What was written is told all the same, and counts for the next write (``Inlet.read``)."""
     if resp.stream is not None or len(resp.body) <= LARGE_BYTES or req.method == "HEAD":
         return resp
     body, user, size = resp.body, req.user, len(resp.body)
-    try:
-        budget.take(user, size, first=True)
-    except ApiError as e:
-        return respond.status(req, e)
+    budget = written if req.method in WRITES else read
+    if budget is written:
+        budget.add(user, size)
+    else:
+        try:
+            budget.take(user, size, first=True)
+        except ApiError as e:
+            return respond.status(req, e)
 
     async def run(write: Write) -> None:
         try:
             async with asyncio.timeout(max(1.0, req.deadline - time.monotonic()) if req.deadline else None):
-                for at in range(0, size, PIECE_BYTES):
+                last = (size - 1) // PIECE_BYTES * PIECE_BYTES
+                for at in range(0, last, PIECE_BYTES):
                     await write(body[at : at + PIECE_BYTES])
+                await taken(write, body[last:])
         except TimeoutError:
             # The head has left: the connection ends without the answer's end.
             raise timeout(f"{req.path}: the answer was not taken in time", 0) from None

@@ -19,6 +19,7 @@ from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.edge.front.introduction import Introductions
 from kas.edge.gathered import Messages
 from kas.endpoints import respond
+from kas.meta.aside import works_for
 from kas.meta.errors import ApiError, bad_request
 from kas.request.http import Handler, Request, Response, Result, Stream
 from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
@@ -75,6 +76,7 @@ class App:
         return None if source is None or source.ended or req.has_header(b"expect") else source.drain()
 
     async def _later(self, req: Request, result: Result, source: Inlet, send) -> None:
+        _works_for(req)
         if isinstance(result, Response):
             resp = result
         else:
@@ -94,7 +96,7 @@ class App:
                 task.uncancel()
                 source.close()
                 return
-        resp = bounded(req, resp, self._bounds.answers)
+        resp = bounded(req, resp, self._bounds.answers, self._bounds.written)
         try:
             if resp.stream is None:
                 await _whole(req, resp, send)
@@ -126,11 +128,12 @@ class App:
         req.read_only_port = self.read_only
         await receive()
         resp: Any = self.handler(req)
+        _works_for(req)
         if not isinstance(resp, Response):
             resp = await resp
-        messages = Messages()
-        if client:
-            self._bounds.gathered.open[client[0], int(client[1])] = messages
+        messages, whose = Messages(req.peer), (client[0], 0 if req.peer is not None else int(client[1])) if client else None
+        if whose is not None:
+            self._bounds.gathered.open[whose] = messages
         try:
             if isinstance(resp, Upgrade):
                 await _converse(resp, _Socket(receive, send, messages))
@@ -141,8 +144,13 @@ class App:
                     if resp.finish is not None:
                         resp.finish()
         finally:
-            if client:
-                self._bounds.gathered.open.pop((client[0], int(client[1])), None)
+            if whose is not None:
+                self._bounds.gathered.open.pop(whose, None)
+
+
+def _works_for(req: Request) -> None:
+    """This task: for the user, or while nobody knows who that is, the credential."""
+    works_for(req.user.name if req.user is not None else hash(req.raw_header(b"authorization")))
 
 
 async def _unconverted(req: Request, resp: Response, socket: _Socket, send) -> None:

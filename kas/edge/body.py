@@ -28,10 +28,10 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Bounds:
-    """What the bodies of one worker share, its answers that are whole, and its WebSockets."""
+    """What the bodies of one worker share, its answers that are whole (to reads, and to writes), and its WebSockets."""
 
     def __init__(self) -> None:
-        self.budget, self.pace, self.answers, self.gathered = Budget(), Pace(), Budget(), Gathered()
+        self.budget, self.pace, self.answers, self.written, self.gathered = Budget(), Pace(), Budget(), Budget(), Gathered()
 
 
 class Inlet:
@@ -61,13 +61,15 @@ class Inlet:
     async def read(self, user: UserInfo | None = None) -> bytes:
         """The whole body; what is large of it counts as the user's until ``release``. Raises 400 when it breaks off: half a body is none,
         and an empty one would delete what its preconditions protect. Raises 413 beyond ``MAX_BODY_BYTES``, before anything is read where
-        the length was told; 429 beyond the budget; 408 when it comes too slowly."""
+        the length was told; 429 beyond the budget, or where the
+        user has not taken the answers to its writes before; 408 when it comes too slowly."""
         if self.length > MAX_BODY_BYTES:
             raise too_large()
         task, bounds = asyncio.current_task(), self._bounds
         self._user = user
         if task is None or bounds is None:
             return await self._read()
+        bounds.written.check(user)
         bounds.pace.add(task, self)
         try:
             body = await self._read()

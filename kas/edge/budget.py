@@ -25,34 +25,80 @@ PATIENCE_S, BYTES_PER_S = 10.0, 16 << 10
 
 
 class Budget:
-    """Bytes held, over all and by user name. Administrators count and are not refused: they repair an overloaded server."""
+    """Bytes held, over all and by user name. Administrators have as much again for themselves as all others, with no bound for each of
+    them: they repair a server that others have filled, and a client of theirs that does not read ends none."""
 
     def __init__(self, worker_bytes: int = WORKER_BYTES, user_bytes: int = USER_BYTES) -> None:
-        self._worker_bytes, self._user_bytes = worker_bytes, user_bytes
-        self.held = 0
-        self.by_user: dict[str, int] = {}
+        self._others, self._masters = _Share(worker_bytes, user_bytes), _Share(worker_bytes, worker_bytes)
+
+    @property
+    def held(self) -> int:
+        """By all together."""
+        return self._others.held + self._masters.held
+
+    @property
+    def by_user(self) -> dict[str, int]:
+        """By each who holds something."""
+        return self._masters.by_user | self._others.by_user
 
     def take(self, user: UserInfo | None, size: int, first: bool = False) -> None:
         """``size`` bytes more. Raises 429 beyond a bound, and then takes nothing. ``first``: whoever holds nothing may hold anything that
-        the worker has room for, and anything at all when nobody holds something."""
-        name = user.name if user is not None else ""
-        held = self.by_user.get(name, 0)
-        own = held + size
-        beyond = (own > self._user_bytes and (held or not first)) or (self.held + size > self._worker_bytes and (self.held or not first))
-        if beyond and (user is None or MASTERS not in user.groups):
-            raise too_many_requests("Too many requests, please try again later.", RETRY_AFTER_S)
-        self.by_user[name] = own
-        self.held += size
+        there is room for, and anything at all when nobody of the same share holds something."""
+        self._share(user).take(user.name if user is not None else "", size, first)
+
+    def add(self, user: UserInfo | None, size: int) -> None:
+        """``size`` bytes more, whatever the bounds: for what can be refused no more."""
+        self._share(user).add(user.name if user is not None else "", size)
+
+    def check(self, user: UserInfo | None) -> None:
+        """Raises 429 where not a byte more would be given."""
+        if self.held:
+            self._share(user).check(user.name if user is not None else "")
 
     def give_back(self, user: UserInfo | None, size: int) -> None:
-        """What was taken is held no longer."""
-        name = user.name if user is not None else ""
+        """What was taken or added is held no longer."""
+        self._share(user).give_back(user.name if user is not None else "", size)
+
+    def _share(self, user: UserInfo | None) -> _Share:
+        return self._masters if user is not None and MASTERS in user.groups else self._others
+
+
+class _Share:
+    """Of administrators, or of all others."""
+
+    __slots__ = ("_most", "_most_each", "by_user", "held")
+
+    def __init__(self, most: int, most_each: int) -> None:
+        self._most, self._most_each = most, most_each
+        self.held = 0
+        self.by_user: dict[str, int] = {}
+
+    def take(self, name: str, size: int, first: bool) -> None:
+        held = self.by_user.get(name, 0)
+        if (held + size > self._most_each and (held or not first)) or (self.held + size > self._most and (self.held or not first)):
+            raise _too_many()
+        self.by_user[name] = held + size
+        self.held += size
+
+    def add(self, name: str, size: int) -> None:
+        self.by_user[name] = self.by_user.get(name, 0) + size
+        self.held += size
+
+    def check(self, name: str) -> None:
+        if self.by_user.get(name, 0) >= self._most_each or self.held >= self._most:
+            raise _too_many()
+
+    def give_back(self, name: str, size: int) -> None:
         own = self.by_user[name] - size
         if own:
             self.by_user[name] = own
         else:
             del self.by_user[name]
         self.held -= size
+
+
+def _too_many() -> ApiError:
+    return too_many_requests("Too many requests, please try again later.", RETRY_AFTER_S)
 
 
 class Pace:

@@ -1,18 +1,21 @@
 """Ends WebSockets whose clients send messages that do not end: the HTTP server below gathers the pieces of each, up to 64 MiB (granian
 2.8.7; measured: 605 MB for ten connections), and nobody hears of it before the last one has come.
 
-What is gathered is what the kernel says has come over the connection since its last message was handed on.
+What is gathered is what the kernel, or the TLS front, says has come over the connection since its last message was handed on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+
+from kas.request.http import Connection
 
 log = logging.getLogger("kas.edge")
 
@@ -27,12 +30,13 @@ Client = tuple[str, int]
 
 
 class Messages:
-    """Of one WebSocket: what was handed on since the last look, and how much had come by then that belonged to finished messages."""
+    """Of one WebSocket: what was handed on since the last look, and how much had come by then that belonged to finished messages. ``relay``
+    is who knows how much has come, where that is the TLS front; ``left`` is what it was told of."""
 
-    __slots__ = ("done", "fd", "size")
+    __slots__ = ("done", "fd", "left", "relay", "size")
 
-    def __init__(self) -> None:
-        self.size, self.done, self.fd = 0, 0, -1
+    def __init__(self, relay: Connection | None = None) -> None:
+        self.size, self.done, self.fd, self.relay, self.left = 0, 0, -1, relay, 0
 
     def add(self, size: int) -> None:
         """One more was handed on."""
@@ -47,12 +51,27 @@ class Messages:
         return left
 
 
+    def told(self, received: int) -> None:
+        """So much had come when the front was asked."""
+        self.left = self.unfinished(received)
+
+
 class Gathered:
     """``open`` are the WebSockets of a worker by their clients; the app adds and takes away."""
 
     def __init__(self, most: int = GATHERED_BYTES) -> None:
         self.open: dict[Client, Messages] = {}
         self._most = most
+
+    def due(self) -> Awaitable[int] | None:
+        """Looks, where there is something to look at; and asks the front what has come over the connections that it relays, for the next
+        look."""
+        if not self.open:
+            return None
+        for m in self.open.values():
+            if m.relay is not None:
+                m.relay.count(m.told)
+        return asyncio.to_thread(self.look)
 
     def look(self) -> int:
         """Ends those with the longest unfinished messages as long as all of them together are too long; returns how many. For a thread:
@@ -78,6 +97,8 @@ class Gathered:
 
 
 def _unfinished(m: Messages, client: Client) -> int:
+    if m.relay is not None:
+        return m.left
     with _socket(m.fd, client) as s:
         if s is not None:
             info = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
@@ -95,9 +116,17 @@ def _descriptors() -> Iterator[int]:
 
 def _client_of(fd: int) -> tuple[Client, ...]:
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as s:
-        if s.family in (socket.AF_INET, socket.AF_INET6):
-            return (s.getpeername()[:2],)
+        peer = _peer(s)
+        return (peer,) if peer is not None else ()
     return ()
+
+
+def _peer(s: socket.socket) -> Client | None:
+    """Whose connection it is; a relay of the TLS front has an address of its own and no port."""
+    if s.family == socket.AF_UNIX:
+        name = s.getpeername()
+        return (name, 0) if isinstance(name, str) and name else None
+    return s.getpeername()[:2] if s.family in (socket.AF_INET, socket.AF_INET6) else None
 
 
 @contextlib.contextmanager
@@ -108,7 +137,7 @@ def _socket(fd: int, client: Client) -> Iterator[socket.socket | None]:
         with contextlib.suppress(OSError):
             # A duplicate: the number may mean something else in the next moment.
             s = stack.enter_context(socket.socket(fileno=os.dup(fd))) if fd >= 0 else None
-            if s is not None and s.family in (socket.AF_INET, socket.AF_INET6) and s.getpeername()[:2] == client:
+            if s is not None and _peer(s) == client:
                 found = s
         with contextlib.suppress(OSError):  # it ended meanwhile
             yield found

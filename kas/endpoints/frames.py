@@ -38,6 +38,7 @@ class Encoder:
     shared = True
     protobuf = False
     copies = False  # whether frames are stored bytes, and cost next to nothing
+    costly = False  # whether a frame may be long work, of a small object, too
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -135,6 +136,7 @@ class TableRows(Encoder):
         super().__init__(served)
         self.version, self.include = version, include
         self.sent_columns = False
+        self.costly = served.columns is not None and served.columns.costly
 
     def _body(self, rec: Shown, revision: int) -> bytes:
         return self._object(_at(self._served, rec, revision))

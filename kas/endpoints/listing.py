@@ -90,7 +90,7 @@ async def _sifted(q: Listing, sieve: Sieve) -> Response:
 
 def converted(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response | Awaitable[Response]:
     """Stored records as a list, converted first; to be awaited when that waits."""
-    if large(records) and not (q.media.plain_json and q.served.native):
+    if (large(records) and not (q.media.plain_json and q.served.native)) or respond.prints_long(q.req, q.served):
         return _encoded_aside(q, meta, records)
     found = q.served.convert(records)
     return encode(q, meta, found) if isinstance(found, Sequence) else _encoded_later(q, meta, found)
@@ -129,8 +129,8 @@ def _around(head: bytes, place: _Place, count: int) -> tuple[bytes, bytes]:
 _Body = bytes | Callable[[], bytes]
 
 
-def _soon(result: Any, make: Callable[[], bytes]) -> tuple[Any, _Body]:
-    return result, make if large(result.records) else make()
+def _soon(q: Listing, result: Any, make: Callable[[], bytes]) -> tuple[Any, _Body]:
+    return result, make if large(result.records) or respond.prints_long(q.req, q.served) else make()
 
 
 def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
@@ -143,7 +143,7 @@ def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, pla
         return result, result.body
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     before, after = _around(head, placing(result), result.count)
-    return _soon(result, lambda: b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after)))
+    return _soon(q, result, lambda: b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after)))
 
 
 def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
@@ -170,7 +170,7 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
         items = [encode_json(type_, respond.partial(q.served.object(rec), version)) for rec in shown(q, result.records)]
         return b"".join((before, b",".join(items), after))
 
-    return _soon(result, make)
+    return _soon(q, result, make)
 
 
 def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
@@ -188,7 +188,7 @@ def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placin
         cut = body[:-2] if place.meta is not None else (b"," if result.count else b"") + body[rows:-2]
         return cut + b"]}\n" if place.ends else cut
 
-    return _soon(result, make)
+    return _soon(q, result, make)
 
 
 def _version(q: Listing) -> str:

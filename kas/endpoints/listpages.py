@@ -13,7 +13,7 @@ from kas.meta import errors
 from kas.meta.aside import LARGE
 from kas.meta.waiting import Stint
 from kas.registry.versions import Shown
-from kas.request.http import Headers, Request, Response, Write
+from kas.request.http import Headers, Request, Response, Write, taken
 from kas.request.negotiation import JSON
 from kas.store import Compacted, continuetoken
 
@@ -152,14 +152,19 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Respon
                     await write(small)
             await write(packer.flush())
             return
-        stint = Stint()
+        stint, end = Stint(), b""
         async for piece in pieces:
-            at = 0
-            while at < len(piece):
-                size = underway.write_bytes
-                await write(piece[at : at + size])
-                at += size
+            if end:
+                await write(end)
+            # Whether this is the last of it is not known yet: the answer is under way until its end is taken.
+            at, rest = 0, len(piece) - LEAST_BYTES
+            while at < rest:
+                upto = min(rest, at + underway.write_bytes)
+                await write(piece[at:upto])
+                at = upto
+            end = piece[at:]
             if stint.over:  # a client may take whatever comes
                 await stint.pause()
+        await taken(write, end)
 
     return Response(200, headers, stream=run)

@@ -58,7 +58,7 @@ def _found(req: Request, served: Served, namespace: str, name: str) -> Response 
 
 def _answered(req: Request, served: Served, rec: Shown) -> Response | Awaitable[Response]:
     """What is large and asked for in another form than it is stored in is encoded beside the loop: YAML takes seconds."""
-    if len(rec.json) < LARGE or respond.media(req).plain_json:
+    if (len(rec.json) < LARGE and not respond.prints_long(req, served)) or respond.media(req).plain_json:
         return respond.obj(req, served, rec)
     return POOL.run(respond.obj, req, served, rec)
 

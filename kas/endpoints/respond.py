@@ -68,6 +68,14 @@ def obj(req: Request, served, rec: Shown, status: int = 200) -> Response:
     return transformed(req, m, served, served.object(rec), status)
 
 
+def prints_long(req: Request, served) -> bool:
+    """Whether the answer is a Table whose rows may be long work, of small objects, too."""
+    if served.columns is None or not served.columns.costly:
+        return False
+    convert = media(req).convert
+    return convert is not None and convert.kind == TABLE
+
+
 def transformed(req: Request, m: Media, served, value: dict[str, Any], status: int) -> Response:
     """An object dict of a served kind in any media type and form."""
     if m.convert is None:

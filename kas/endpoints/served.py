@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from kas.meta.aside import LARGE
 from kas.patch.fieldmanager import Answers, Schema, builtin
@@ -12,6 +12,9 @@ from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
 from kas.types import deprecated
 from kas.types.scheme import Resource, builtin_kind, encode_protobuf, transcode_json_to_protobuf
+
+if TYPE_CHECKING:  # wanted by custom resources only
+    from kas.apiextensions.columns import Printer
 
 CONVERTED_AT_ONCE = 4  # lists
 _PARTIAL = builtin_kind("meta.k8s.io", "v1", "PartialObjectMetadata").type
@@ -44,7 +47,7 @@ class Served(Version):
         self.unowned: dict[str, dict[str, Any]] = {}  # of each, what a create through it leaves to nobody
         # What frames of its events are kept under.
         self.identity: tuple[Any, ...] = (record.group, record.version, record.resource)
-        self.columns: Sequence[dict[str, Any]] | None = None  # those of a custom resource
+        self.columns: Printer | None = None  # of a custom resource
         self.go_type, self.go_list_type = (f"*{record.group.split('.')[0] or 'core'}.{kind}" for kind in (record.kind, record.list_kind))
         self.list_kind = record.list_kind or ""
         self.list_meta: dict[str, Any] = {}  # what each list of it says

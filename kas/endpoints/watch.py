@@ -293,7 +293,7 @@ class WatchStream:
 
     def _aside(self, what: Sequence[Any]) -> bool:
         """Whether frames of records or events are made beside the loop: large ones in forms that are not just copied."""
-        return not self._encoder.copies and large(what)
+        return not self._encoder.copies and (self._encoder.costly or large(what))
 
     def _send(self, write: Write, piece: bytes) -> Awaitable[None]:
         """Writes it; a large one counts as under way until it is taken."""

@@ -138,7 +138,8 @@ async def answer(req: Request, served: Served, done: Write, rec: Shown, status: 
         req.warn(text)
     shown = rec if served.native else await served.converted_one(rec)
     form = respond.obj
-    return await POOL.run(form, req, served, shown, status) if done.large else form(req, served, shown, status)
+    aside = done.large or respond.prints_long(req, served)
+    return await POOL.run(form, req, served, shown, status) if aside else form(req, served, shown, status)
 
 
 def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:

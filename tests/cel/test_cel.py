@@ -53,6 +53,37 @@ def test_values(text, want):
     assert value(text) is want
 
 
+def doubled(first: str, step: str, last: str, times: int = 40) -> str:
+    """``last`` of what ``step`` has made of ``x`` so many times, each time of what it made before."""
+    text = last
+    for _ in range(times):
+        text = f"[{step}].map(x, {text})[0]" if "size" in last else f"[{step}].all(x, {text})"
+    return f"[{first}].all(x, {text})" if "size" not in last else f"[{first}].map(x, {text})[0]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        doubled("[1]", "x + x", "size(x) > 0", 24),
+        doubled("['a']", "[x, x]", "x != [[]] && x == x", 30),
+        doubled("['a']", "[x, x]", "'%s'.format([x]) != ''", 30),
+        doubled("dyn(['a'])", "dyn([x, x])", "dyn([x, x]) in [dyn([x, dyn(1)])]", 30),
+        doubled("['a']", "[x, x]", "[x].flatten(40) != []", 30),
+        "lists.range(400000).distinct() != []",
+        "sets.contains(lists.range(400000), lists.range(400000))",
+        "lists.range(900000).sort() != []",
+        "lists.range(10000000) != []",
+        "[lists.range(20000).map(i, 'aaaaaaaaaa').join('')].all(s, s.replace('a', s) != '')",
+        "['aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'.replace('a', 'aaaaaaaaaaaaaa')].all(s, lists.range(40000).map(i, 'a').join(s) != '')",
+        "[lists.range(1000).map(i, 'aaaaaaaaaa').join('')].all(s, lists.range(30000).all(i, strings.quote(s) != ''))",
+    ],
+)
+def test_what_takes_all_time_or_memory_ends_before_it_does(text):
+    program = cel.compile(text, ANY)
+    with pytest.raises(cel.CostLimitError):
+        program.evaluate({"object": OBJECT})
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

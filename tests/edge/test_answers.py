@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kas.auth.user import UserInfo
+from kas.auth.user import MASTERS, UserInfo
 from kas.edge.answers import LARGE_BYTES, PIECE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.asgi import App
-from kas.edge.body import Bounds
+from kas.edge.body import Bounds, Inlet
 from kas.edge.budget import Budget
+from kas.edge.listener import Listener
 from kas.endpoints.listpages import LEAST_BYTES, PAGE_BYTES, Underway
 from kas.meta.errors import ApiError
 from kas.request.http import Request, Response
+from tests.filters.serving import until
+from tests.hostile.attacker import SETTINGS, WINDOW, frame, get
 
 BODY = b"x" * (2 * LARGE_BYTES + 1)
 ALICE, BOB = UserInfo("alice"), UserInfo("bob")
@@ -30,6 +34,10 @@ def request(user: UserInfo = ALICE, method: str = "GET") -> Request:
 
 def answered(body: bytes = BODY) -> Response:
     return Response(200, [(b"content-type", b"application/json")], body)
+
+
+def given(req: Request, resp: Response, read: Budget) -> Response:
+    return bounded(req, resp, read, Budget())
 
 
 async def taken(resp: Response) -> list[bytes]:
@@ -46,13 +54,13 @@ async def taken(resp: Response) -> list[bytes]:
 def test_what_is_small_or_no_body_stays_as_it_is():
     b = Budget()
     for req, resp in ((request(), answered(BODY[:LARGE_BYTES])), (request(method="HEAD"), answered())):
-        assert bounded(req, resp, b) is resp
+        assert given(req, resp, b) is resp
     assert b.held == 0
 
 
 def test_what_is_large_is_written_in_pieces_and_counts_until_its_end():
     b = Budget()
-    resp = bounded(request(), answered(), b)
+    resp = given(request(), answered(), b)
     assert (b"content-length", str(len(BODY)).encode()) in resp.headers and b.by_user == {"alice": len(BODY)}
     pieces = asyncio.run(taken(resp))
     assert b"".join(pieces) == BODY and max(map(len, pieces)) <= PIECE_BYTES
@@ -62,20 +70,87 @@ def test_what_is_large_is_written_in_pieces_and_counts_until_its_end():
 
 def test_a_user_takes_one_however_large_and_others_beside_it_as_far_as_there_is_room():
     b = Budget(worker_bytes=3 * len(BODY), user_bytes=10)
-    first = bounded(request(), answered(), b)
-    assert first.status == 200 and bounded(request(), answered(), b).status == 429
-    assert [bounded(request(UserInfo(f"u{i}")), answered(), b).status for i in range(3)] == [200, 200, 429]
+    first = given(request(), answered(), b)
+    assert first.status == 200 and given(request(), answered(), b).status == 429
+    assert [given(request(UserInfo(f"u{i}")), answered(), b).status for i in range(3)] == [200, 200, 429]
     first.finish()
-    assert bounded(request(BOB), answered(), b).status == 200
+    assert given(request(BOB), answered(), b).status == 200
     alone = Budget(worker_bytes=1, user_bytes=1)
-    assert bounded(request(), answered(), alone).status == 200 and bounded(request(BOB), answered(), alone).status == 429
+    assert given(request(), answered(), alone).status == 200 and given(request(BOB), answered(), alone).status == 429
+
+
+def test_administrators_that_take_nothing_hold_no_more_than_a_share():
+    """They were not refused: as many answers as they asked for were held."""
+    b, masters = Budget(worker_bytes=3 * len(BODY), user_bytes=10), [UserInfo(f"m{i}", [MASTERS]) for i in range(2)]
+    held = [given(request(masters[i % 2]), answered(), b) for i in range(5)]
+    assert [one.status for one in held] == [200, 200, 200, 429, 429] and b.held == 3 * len(BODY)
+    assert given(request(), answered(), b).status == 200  # others have their own
+    held[0].finish()
+    assert given(request(masters[1]), answered(), b).status == 200
+
+
+def test_what_was_written_is_told_and_counts_for_the_next_write():
+    """A client that is told 429 writes again."""
+    bounds = Bounds()
+    bounds.written = Budget(worker_bytes=3 * len(BODY), user_bytes=2 * len(BODY))
+    held = [bounded(request(method=m), answered(), bounds.answers, bounds.written) for m in ("POST", "PUT", "PATCH")]
+    assert [one.status for one in held] == [200, 200, 200] and bounds.written.held == 3 * len(BODY)
+
+    async def body(user: UserInfo) -> bytes | int:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        try:
+            return await Inlet(receive, 2, bounds=bounds).read(user)
+        except ApiError as e:
+            return e.code
+
+    assert asyncio.run(body(ALICE)) == 429 == asyncio.run(body(BOB))
+    held[0].finish()
+    assert asyncio.run(body(ALICE)) == 429 and asyncio.run(body(BOB)) == b"{}"
+    held[1].finish()
+    assert asyncio.run(body(ALICE)) == b"{}"
+
+
+@pytest.mark.parametrize("window", [0, 60_000])
+def test_it_counts_until_the_connection_has_taken_it(tmp_path: Path, window: int):
+    """The HTTP server says of the first pieces of an answer at once that they are taken, however large they are: 200 streams of one
+    connection held 200 answers of 1 MB, and nothing counted them."""
+    bounds, path, size = Bounds(), str(tmp_path / "s"), 3 * LARGE_BYTES
+
+    def handler(req: Request) -> Response:
+        req.user = ALICE
+        return answered(b"x" * size)
+
+    async def run() -> None:
+        listener = Listener(App(handler, bounds=bounds), "", 0, uds=path, rust_tasks=False)
+        listener.start(1)
+        reader, writer = await asyncio.open_unix_connection(path)
+        settings = frame(SETTINGS, 0, 0, b"\0\4" + window.to_bytes(4, "big"))
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + b"".join(get(1 + 2 * i) for i in range(4)))
+        came = 0
+        while window and came < 65_000:  # all that one connection may
+            came += len(await reader.read(65_536))
+        await until(lambda: bounds.answers.held == 4 * size)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            assert bounds.answers.held == 4 * size
+        writer.write(b"".join(frame(WINDOW, 0, n, (10 * size).to_bytes(4, "big")) for n in (0, 1, 3, 5, 7)))
+        taking = asyncio.ensure_future(reader.read())
+        await until(lambda: bounds.answers.held == 0)
+        writer.close()
+        await taking
+        listener.stop()
+        await listener.stopped
+
+    asyncio.run(run())
 
 
 def test_who_does_not_take_it_is_left():
     async def run() -> None:
         req = request()
         req.deadline = time.monotonic() - 1
-        resp = bounded(req, answered(), Budget())
+        resp = given(req, answered(), Budget())
 
         async def write(piece: bytes) -> None:
             await asyncio.Event().wait()

@@ -31,12 +31,24 @@ def test_a_user_is_bounded_and_so_are_all_together():
     assert refused(b, ALICE, 1) and b.held == 60
     b.take(BOB, 40)
     assert refused(b, BOB, 1)
-    b.take(ADMIN, 1000)
-    b.give_back(ADMIN, 1000)
     b.give_back(ALICE, 60)
     b.take(BOB, 20)
     b.give_back(BOB, 60)
     assert b.held == 0 and not b.by_user
+
+
+def test_administrators_have_a_share_of_their_own_and_an_end_of_it():
+    b = Budget(worker_bytes=100, user_bytes=60)
+    b.take(ALICE, 60)
+    b.take(BOB, 40)
+    b.take(ADMIN, 90)
+    assert refused(b, ADMIN, 11) and refused(b, UserInfo("other", [MASTERS]), 11)
+    b.give_back(ALICE, 60)
+    b.take(BOB, 20)  # who is an administrator takes nothing of what others have
+    assert b.held == 150 and b.by_user == {"admin": 90, "bob": 60}
+    b.give_back(ADMIN, 90)
+    b.take(ADMIN, 1000, first=True)
+    assert refused(b, ADMIN, 1)
 
 
 def test_who_holds_nothing_may_hold_one_of_any_size_where_there_is_room():

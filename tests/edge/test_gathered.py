@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +37,46 @@ def test_the_longest_are_ended_until_all_are_short_enough(connections):
     del one.open[clients[2]]  # as its conversation does at its end
     connections[0][1].sendall(b"still there")
     assert connections[0][0].recv(100) == b"still there" and one.look() == 0
+
+
+class Relayed:
+    """A connection of the TLS front, of which so much has come."""
+
+    certificates = None
+
+    def __init__(self, came: int) -> None:
+        self.came = came
+
+    def leave(self) -> None:
+        raise AssertionError
+
+    def count(self, told: Callable[[int], None]) -> None:
+        told(self.came)
+
+
+def test_behind_a_front_it_says_what_has_come(tmp_path: Path):
+    one, most = Gathered(most=3 * MIB), 2 * MIB + MIB // 2
+    with socket.socket(socket.AF_UNIX) as listening, contextlib.ExitStack() as stack:
+        listening.bind(str(tmp_path / "worker"))
+        listening.listen()
+        ends = []
+        for i, came in enumerate((MIB, most)):
+            s = stack.enter_context(socket.socket(socket.AF_UNIX))
+            s.bind(str(tmp_path / f"relay{i}"))
+            s.connect(str(tmp_path / "worker"))
+            ends.append((s, stack.enter_context(listening.accept()[0])))
+            one.open[str(tmp_path / f"relay{i}"), 0] = Messages(Relayed(came))
+
+        async def look() -> int:
+            due = one.due()
+            assert due is not None
+            return await due
+
+        assert asyncio.run(look()) == 1
+        assert ends[1][0].recv(10) == b""
+        ends[0][1].sendall(b"still there")
+        assert ends[0][0].recv(100) == b"still there"
+    assert Gathered().due() is None
 
 
 def test_who_is_gone_is_nobody(connections):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kas.kinds.core.pod import eviction
+
 MERGE = "application/merge-patch+json"
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
@@ -152,6 +154,17 @@ def test_two_budgets_are_one_too_many(client, namespace):
     code, body = evict(client, namespace, "p")
     assert (code, body["code"], body["status"]) == (201, 500, "Failure")
     assert "more than one PodDisruptionBudget" in body["message"]
+
+
+def test_budgets_are_looked_for_on_every_page(client, namespace):
+    pod(client, namespace, node="n1", labels={"a": "b"}, phase="Running", ready="True")
+    budget(client, namespace, "b")
+    for i in range(eviction.PAGE):
+        budget(client, namespace, f"c{i:02}", selector={"matchLabels": {"of": "others"}})
+    budget(client, namespace, "d", selector={})
+    assert evict(client, namespace, "p")[1]["code"] == 500
+    assert client("DELETE", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/b")[0] == 200
+    assert evict(client, namespace, "p")[1]["status"] == "Success"
 
 
 @pytest.mark.parametrize(

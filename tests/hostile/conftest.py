@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from tests.hostile.hostile_wire import dial
 USERS = 'm-token,mallory,u1,"devs"\ni-token,imp,u2\na-token,alice,u3\n'
 MAX_GROWTH = 250 << 20
 READY_S = 60
+FLAGS = os.environ.get("KAS_HOSTILE_FLAGS", "").split()  # more of the server's: several workers, a TLS front
 
 
 class Caller:
@@ -51,7 +53,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KasServer]:
     directory = tmp_path_factory.mktemp("hostile")
     (directory / "tokens.csv").write_text(USERS)
     flags = ("--unsafe-no-fsync", "--token-auth-file", str(directory / "tokens.csv"), "--cors-allowed-origins", r"^https://good\.example$")
-    with KasServer(directory, *flags) as server:
+    with KasServer(directory, *flags, *FLAGS) as server:
         yield server
 
 

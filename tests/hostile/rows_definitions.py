@@ -136,6 +136,26 @@ def _(a: Attacker) -> None:
     a.post(a.maps, {"metadata": {"generateName": "p"}, "data": {f"k{i}": "v" for i in range(300)}}, times=6)
 
 
+@row("policies: variables that double, and calls that are all work", 201, 200, 422)
+def _(a: Attacker) -> None:
+    base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    match = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": a.room}}}  # fmt: skip
+    sums, pairs = ([{"name": "v0", "expression": "object.data.map(k, object.data[k])"},
+                    *({"name": f"v{i}", "expression": step.replace("v", f"variables.v{i - 1}")} for i in range(1, 30))]
+                   for step in ("v + v", "dyn([v, v])"))  # fmt: skip
+    works = [([], "lists.range(400000).distinct() == []"), ([], "sets.contains(lists.range(90000), lists.range(90000))"),
+             (sums, "variables.v29.size() == 0"), (pairs, "variables.v29 == variables.v28")]  # fmt: skip
+    for i, (variables, expression) in enumerate(works):
+        meta = {"name": f"{a.room}-{i}", "labels": {"room": a.room}}
+        spec = {"failurePolicy": "Ignore", "matchConstraints": match, "variables": variables, "validations": [{"expression": expression}]}
+        a.ask("POST", f"{base}ies", {"metadata": meta, "spec": spec})
+        a.ask("POST", f"{base}ybindings", {"metadata": meta, "spec": {"policyName": meta["name"], "validationActions": ["Audit"]}})
+    for kind in ("ybindings", "ies"):
+        a.cleaned.append(lambda kind=kind: a.ask("DELETE", f"{base}{kind}?labelSelector=room%3D{a.room}"))
+    a.post(a.maps, {"metadata": {"generateName": "p"}, "data": {f"k{i}": "v" for i in range(300)}}, times=4)
+
+
 @row("policies: a thousand expressions", 201, 422)
 def _(a: Attacker) -> None:
     rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}]

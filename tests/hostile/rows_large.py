@@ -24,6 +24,15 @@ def _(a: Attacker) -> None:
         a.many((("POST", a.maps, {"metadata": {"generateName": "e", "labels": labels}}) for _ in range(10)), 2)
 
 
+@row("owners: a thousand that are nowhere, of one object among 500", 201)
+def _(a: Attacker) -> None:
+    a.many((("POST", a.maps, {"metadata": {"generateName": "o"}}) for _ in range(500)), 8)
+    refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{i}", "uid": f"{i:08d}-0000-0000-0000-000000000000"} for i in range(1000)]
+    for _ in range(3):
+        a.ask("POST", a.maps, {"metadata": {"generateName": "x", "ownerReferences": refs}})
+        refs = [{**ref, "uid": ref["uid"][::-1]} for ref in refs]
+
+
 @row("selectors: 50 kB of them against 20,000 labels", 201, 200)
 def _(a: Attacker) -> None:
     a.ask("POST", a.maps, {"metadata": {"name": "l", "labels": {f"k{i}": "v" for i in range(20_000)}}})

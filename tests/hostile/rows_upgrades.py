@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from tests.hostile.attacker import END_HEADERS, HEADERS, MERGE, MIB, Attacker, frame
+from tests.hostile.attacker import END_HEADERS, HEADERS, MERGE, MIB, Attacker, authorized, frame
 from tests.hostile.rows import row
 from tests.hostile.rows_lists import let_mallory_watch
 
@@ -39,6 +39,19 @@ def _(a: Attacker) -> None:
     let_mallory_watch(a)
     fill(a)
     untaken(a, 40, f"GET {a.maps}?pretty=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer m-token\r\n\r\n".encode())
+
+
+@row("answers: of 1 MB on 200 streams of six connections, which nobody takes", 201)
+def _(a: Attacker) -> None:
+    let_mallory_watch(a)
+    a.ask("POST", a.maps, {"metadata": {"name": "m"}, "data": {"a": "x" * MIB}})
+    with contextlib.ExitStack() as stack:
+        for path in (f"{a.maps}/m", a.maps, f"{a.maps}?pretty=true"):
+            for _ in range(2):
+                with contextlib.suppress(OSError):
+                    s = stack.enter_context(a.wire("h2"))
+                    s.sendall(b"".join(authorized(1 + 2 * i, path, "m-token") for i in range(200)))
+        time.sleep(UNTAKEN_S)
 
 
 @row("WebSockets: 40 handshakes for a list of 10 MB", 201)

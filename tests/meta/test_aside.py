@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kas.meta.aside import Aside, step
+from kas.meta.aside import Aside, step, works_for
 from kas.meta.waiting import awaited, eager
 
 
@@ -121,3 +121,48 @@ if not pid:
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_clients_take_turns_and_leave_a_thread_to_others() -> None:
+    done: list[tuple[str, int]] = []
+
+    async def request(pool: Aside, client: str, number: int, steps: int, block: threading.Event) -> None:
+        works_for(client)
+        for _ in range(steps):
+            await pool.run(block.wait)
+            done.append((client, number))
+
+    async def go() -> None:
+        pool, block, free = Aside(threads=2), threading.Event(), threading.Event()
+        free.set()
+        held = [asyncio.create_task(request(pool, "many", i, 1, block)) for i in range(10)]
+        await asyncio.sleep(0)
+        await request(pool, "one", 0, 3, free)
+        assert done == [("one", 0)] * 3, "one of two threads works for somebody else"
+        block.set()
+        await asyncio.gather(*held)
+        assert [number for _, number in done[3:]] == list(range(10))
+
+    asyncio.run(go())
+
+
+def test_what_was_begun_is_finished_first() -> None:
+    """All bodies would be decoded before the first was written."""
+    done: list[int] = []
+
+    async def request(pool: Aside, number: int, block: threading.Event) -> None:
+        works_for("many")
+        await pool.run(block.wait)
+        for _ in range(3):
+            await pool.run(done.append, number)
+
+    async def go() -> None:
+        pool, block = Aside(threads=1), threading.Event()
+        held = [asyncio.create_task(request(pool, i, block)) for i in range(5)]
+        await asyncio.sleep(0)
+        block.set()
+        await asyncio.gather(*held)
+
+    asyncio.run(go())
+    assert done.index(0) < done.index(4) and done.count(0) == 3
+    assert [done.index(i) for i in range(5)] == sorted(done.index(i) for i in range(5)), done

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kas.apiextensions import jsonpath
+from kas.apiextensions.columns import Printer
 from kas.meta.age import human_duration, parse_time, since
 from kas.meta.errors import ApiError
 from kas.registry import printing as printers
@@ -215,6 +216,12 @@ WIDGET = {
 }
 
 
+def printed(obj: dict, *columns: dict) -> dict:
+    """The Table of a custom resource."""
+    return printers.table(("example.com", "v1", "Widget"), [obj], now=NOW, custom_columns=Printer(columns))
+
+
+
 @pytest.mark.parametrize(
     ("kind", "path", "cell"),
     [
@@ -262,19 +269,57 @@ WIDGET = {
     ],
 )
 def test_cells_of_custom_columns(kind, path, cell):
-    columns = [{"name": "C", "type": kind, "jsonPath": path}]
-    made = printers.table(("example.com", "v1", "Widget"), [WIDGET], now=NOW, custom_columns=columns)
+    made = printed(WIDGET, {"name": "C", "type": kind, "jsonPath": path})
     assert made["rows"][0]["cells"] == ["w", cell]
     text = f"Custom resource definition column (in JSONPath format): {path}"
     assert made["columnDefinitions"][1] == {"name": "C", "type": kind, "format": "", "description": text, "priority": 0}
 
 
 def test_a_custom_resource_without_columns_shows_its_age():
-    made = printers.table(("example.com", "v1", "Widget"), [WIDGET], now=NOW, custom_columns=[])
+    made = printed(WIDGET)
     assert [(c["name"], c["type"]) for c in made["columnDefinitions"]] == [("Name", "string"), ("Age", "date")]
     assert made["columnDefinitions"][1]["description"].startswith("CreationTimestamp is")
     assert made["rows"][0]["cells"] == ["w", "60m"]
-    assert printers.table(("example.com", "v1", "Widget"), [], now=NOW, custom_columns=[], list_metadata={})["rows"] == []
+    none = printers.table(("example.com", "v1", "Widget"), [], now=NOW, custom_columns=Printer([]), list_metadata={})
+    assert none["rows"] == []
+
+
+def nested(depth: int) -> dict:
+    return {"a": nested(depth - 1)} if depth else {}
+
+
+def custom_cells(obj: dict, *paths: str) -> list:
+    return printed(obj, *({"name": "C", "type": "string", "jsonPath": path} for path in paths))["rows"][0]["cells"][1:]
+
+
+def test_paths_that_multiply_end():
+    """Of ten in a row there are 10^12 results in 80 levels."""
+    assert custom_cells(nested(80), "..a" * 10, ".a" * 79) == [None, None], "what the row may cost is gone"
+    assert custom_cells(nested(80), ".a" * 80, "..a..a", "..a" * 10)[0] == "{}"
+    assert custom_cells({"a": [1]}, ".a" + "[0,0]" * 40, ".a[*,*]") == [None, "1"]
+    wide = {"l": [{"a": str(i)} for i in range(20_000)]}
+    assert custom_cells(wide, *[".l[*].a"] * 5, '.l[?(@.a=="19999")].a') == ["0"] * 5 + ["19999"]
+    assert custom_cells(wide, *[".l[*].a"] * 50)[-1] is None
+
+
+def test_a_row_is_not_much_longer_than_its_object():
+    shown = custom_cells({"spec": "x" * 20_000}, *[".spec"] * 100)
+    assert 4 <= sum(cell is not None for cell in shown) <= 6 and shown[0] == "x" * 20_000
+    assert None not in custom_cells({"spec": "x" * 100}, *[".spec"] * 100)
+
+
+def test_what_is_parsed_of_paths_is_bounded():
+    assert custom_cells({"a": "1"}, ".a", ".a" * 100_000, ".a") == ["1", None, None]
+    assert custom_cells({"a": ["1"]}, ".a[0]", ".a" + "[?(@" * 60 + ")]" * 60)[0] == "1"
+
+
+@pytest.mark.parametrize(
+    ("paths", "costly"),
+    [((".a.b[0]",) * 20, False), (('.c[?(@.t=="x")].s',) * 8, False), ((".c[*].s",) * 9, True), (("..a",), True), ((".a['b','c']",), True),
+     ((".a",) * 70, True), ((".[",), False)],
+)  # fmt: skip
+def test_which_columns_may_be_long_work(paths, costly):
+    assert Printer([{"name": "C", "type": "string", "jsonPath": path} for path in paths]).costly is costly
 
 
 JSON = st.recursive(st.none() | st.text("ab"), lambda x: st.lists(x) | st.dictionaries(st.text("ab"), x))
@@ -283,6 +328,6 @@ JSON = st.recursive(st.none() | st.text("ab"), lambda x: st.lists(x) | st.dictio
 @given(st.text(alphabet=".[]'\"?(@)=<>*:,ab01-\\\\ ", max_size=20), JSON)
 def test_paths_never_fail_otherwise_than_by_their_own_error(path, value):
     try:
-        jsonpath.parse(path)(value)
+        jsonpath.Path(path)(value)
     except jsonpath.PathError:
         return

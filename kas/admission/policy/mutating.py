@@ -15,7 +15,8 @@ from kas.admission.policy.policies import ConfigurationFault, Found
 from kas.admission.versioned import Versioned
 from kas.apiextensions.mergeschema import crd_schema
 from kas.auth.attributes import Authorizer, Outcome
-from kas.cel.values import Duration, Message, Optional, Timestamp
+from kas.cel.problems import CostLimitError
+from kas.cel.values import MOST_COMPARED, Duration, Message, Optional, Timestamp, nodes
 from kas.meta import errors
 from kas.meta.field import go_quote
 from kas.meta.scalars import format_duration
@@ -70,6 +71,8 @@ class Run:
             began, error = monotonic(), INVALID_ERROR
             try:
                 wanted = await evaluator_of(found.policy, self._variables(found), BUDGET).value(mutation.expression)
+                if nodes(wanted) >= MOST_COMPARED:  # a list may hold the same one twice, and that another one, and so on
+                    raise MutationError(str(CostLimitError()))
                 if not mutation.json_patch:
                     _check_names(wanted)
                 made = _made(mutation, to_json(wanted), self._objects)

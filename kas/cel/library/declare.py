@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from kas.cel.environment import Cost, Function, Overload
+from kas.cel.environment import Ahead, Cost, Function, Overload
 from kas.cel.types import Type
 from kas.cel.values import size
 
@@ -30,9 +30,11 @@ class Library:
     def __init__(self) -> None:
         self.functions: Functions = {}
 
-    def __call__(self, name: str, *overloads: Overload, cost: Cost | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def __call__(
+        self, name: str, *overloads: Overload, cost: Cost | None = None, ahead: Ahead | None = None
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def declared(run: Callable[..., Any]) -> Callable[..., Any]:
-            self.functions[name] = Function(name, overloads, run, cost)
+            self.functions[name] = Function(name, overloads, run, cost, ahead)
             return run
 
         return declared

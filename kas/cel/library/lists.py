@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from kas.cel.environment import Ahead
+from kas.cel.interpreter import PER_CALL_LIMIT
 from kas.cel.library.declare import Library, on, plain
 from kas.cel.library.standard import LIB as STANDARD
 from kas.cel.library.texts import by_traversal, index_of, last_index_of
-from kas.cel.problems import EvaluationError
+from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, param
-from kas.cel.values import Duration, Uint, equal, order, size, type_of_value
+from kas.cel.values import Duration, Uint, equal, order, size, type_of_value, units
 
 LIB = Library()
 T = param("T")
@@ -94,6 +96,14 @@ def _by_result(overload: str, args: list[Any], result: Any) -> int:
     return _allocated(size(result))
 
 
+def _square_of(at: int) -> Ahead:
+    return lambda args, room: size(args[at]) * units(args[at], room)
+
+
+def _product_of(args: list[Any], room: int) -> int:
+    return size(args[0]) * units(args[1], room)
+
+
 def _by_square(at: int):
     def cost(overload: str, args: list[Any], result: Any) -> int:
         items = args[at]
@@ -117,12 +127,21 @@ def _slice(items: Any, start: Any, end: Any) -> list[Any]:
 
 
 def _flat(items: list[Any], depth: int) -> list[Any]:
+    """Raises CostLimitError: a list may hold the same one twice, and that another one, and so on."""
     out: list[Any] = []
-    for x in items:
-        if isinstance(x, list) and depth:
-            out += _flat(x, depth - 1)
-        else:
+    left, ahead = PER_CALL_LIMIT, [(iter(items), depth)]
+    while ahead:
+        rest, deeper = ahead[-1]
+        for x in rest:
+            left -= 1
+            if left < 0:
+                raise CostLimitError
+            if isinstance(x, list) and deeper:
+                ahead.append((iter(x), deeper - 1))
+                break
             out.append(x)
+        else:
+            ahead.pop()
     return out
 
 
@@ -153,16 +172,19 @@ def _sorted_by(items: list[Any], keys: list[Any]) -> list[Any]:
     return [items[i] for i in sorted(range(len(items)), key=lambda i: by(keys[i]))]
 
 
-LIB("sort", *(on(f"list_{n}_sort", [list_of(t)], list_of(t)) for n, t in ORDERED.items()), cost=_by_square(0))(
+LIB("sort", *(on(f"list_{n}_sort", [list_of(t)], list_of(t)) for n, t in ORDERED.items()), cost=_by_square(0), ahead=_square_of(0))(
     lambda items: _sorted_by(_listed(items), items)
 )
 LIB(
     "@sortByAssociatedKeys", *(on(f"list_{n}_sortByAssociatedKeys", [LIST_T, list_of(t)], LIST_T) for n, t in ORDERED.items()),
-    cost=_by_square(1),
+    cost=_by_square(1), ahead=_square_of(1),
 )(lambda items, keys: _sorted_by(_listed(items), _listed(keys)))  # fmt: skip
 
 
-@LIB("lists.range", plain("lists_range", [INT], list_of(INT)), cost=_by_result)
+@LIB(
+    "lists.range", plain("lists_range", [INT], list_of(INT)), cost=_by_result,
+    ahead=lambda args, room: args[0] if isinstance(args[0], int) else 0,
+)  # fmt: skip
 def _range(n: Any) -> list[int]:
     if n < 0:
         raise EvaluationError(f"lists.range: size must be non-negative, got {n}")
@@ -174,7 +196,7 @@ def _range(n: Any) -> list[int]:
 LIB("reverse", on("list_reverse", [LIST_T], LIST_T), cost=_by_result)(lambda items: _listed(items)[::-1])
 
 
-@LIB("distinct", on("list_distinct", [LIST_T], LIST_T), cost=_by_square(0))
+@LIB("distinct", on("list_distinct", [LIST_T], LIST_T), cost=_by_square(0), ahead=_square_of(0))
 def _distinct(items: Any) -> list[Any]:
     out: list[Any] = []
     for x in _listed(items):
@@ -197,13 +219,13 @@ def _within(items: list[Any], of: list[Any]) -> bool:
     return all(any(equal(x, y) for y in of) for x in items)
 
 
-LIB("sets.contains", plain("list_sets_contains_list", [LIST_T, LIST_T], BOOL), cost=_product(1))(
+LIB("sets.contains", plain("list_sets_contains_list", [LIST_T, LIST_T], BOOL), cost=_product(1), ahead=_product_of)(
     lambda a, b: _within(_listed(b), _listed(a))
 )
-LIB("sets.equivalent", plain("list_sets_equivalent_list", [LIST_T, LIST_T], BOOL), cost=_product(2))(
+LIB("sets.equivalent", plain("list_sets_equivalent_list", [LIST_T, LIST_T], BOOL), cost=_product(2), ahead=_product_of)(
     lambda a, b: _within(_listed(a), _listed(b)) and _within(b, a)
 )
-LIB("sets.intersects", plain("list_sets_intersects_list", [LIST_T, LIST_T], BOOL), cost=_product(1))(
+LIB("sets.intersects", plain("list_sets_intersects_list", [LIST_T, LIST_T], BOOL), cost=_product(1), ahead=_product_of)(
     lambda a, b: any(equal(x, y) for x in _listed(a) for y in _listed(b))
 )
 

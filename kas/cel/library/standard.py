@@ -43,9 +43,11 @@ from kas.cel.values import (
     Uint,
     equal,
     is_number,
+    nodes,
     order,
     size,
     type_of_value,
+    units,
 )
 from kas.meta import duration
 from kas.meta.field import go_float
@@ -198,17 +200,30 @@ def _smaller(overload: str, args: list[Any], result: Any) -> int:
     """A comparison walks the smaller side."""
     if isinstance(args[0], Opaque):
         return 1
-    return traversal(min(size(args[0]), size(args[1])))
+    return _unequal(overload, args, result)
+
+
+def _unequal(overload: str, args: list[Any], result: Any) -> int:
+    """Upstream counts the outermost members. What they hold may be as much as there is time for: more than a thousand values cost, too."""
+    a, b = args
+    found = traversal(min(size(a), size(b)))
+    return found + traversal(max(0, nodes(a) - DEEP)) if isinstance(a, (list, dict)) and isinstance(b, (list, dict)) else found
 
 
 def _compared(overload: str, args: list[Any], result: Any) -> int:
     return traversal(min(size(args[0]), size(args[1]))) if overload.endswith(("_string", "_bytes")) else 1
 
 
-LIB("_==_", plain("equals", [A, A], BOOL), cost=_smaller)(equal)
-LIB("_!=_", plain("not_equals", [A, A], BOOL), cost=lambda o, args, r: traversal(min(size(args[0]), size(args[1]))))(
-    lambda a, b: not equal(a, b)
-)
+DEEP = 1000
+
+
+
+def _ahead(args: list[Any], room: int) -> int:
+    return units(args[0], room) if isinstance(args[0], (list, dict)) and isinstance(args[1], (list, dict)) else 0
+
+
+LIB("_==_", plain("equals", [A, A], BOOL), cost=_smaller, ahead=_ahead)(equal)
+LIB("_!=_", plain("not_equals", [A, A], BOOL), cost=_unequal, ahead=_ahead)(lambda a, b: not equal(a, b))
 _ORDERED = (
     ("bool", BOOL, BOOL), ("int64", INT, INT), ("int64_double", INT, DOUBLE), ("int64_uint64", INT, UINT), ("uint64", UINT, UINT),
     ("uint64_double", UINT, DOUBLE), ("uint64_int64", UINT, INT), ("double", DOUBLE, DOUBLE), ("double_int64", DOUBLE, INT),
@@ -242,6 +257,7 @@ LIB(
 @LIB(
     "@in", plain("in_list", [A, LIST_A], BOOL), plain("in_map", [A, MAP_AB], BOOL),
     cost=lambda overload, args, result: size(args[1]) if overload == "in_list" else 1,
+    ahead=lambda args, room: units(args[1], room) if isinstance(args[0], (list, dict)) else 0,
 )  # fmt: skip
 def _in(a: Any, b: Any) -> bool:
     if isinstance(b, list):
@@ -586,10 +602,8 @@ LIB("orValue", on("optional_orValue_value", [OPTIONAL_V, V], V))(lambda a, b: a)
     "cel.@mapInsert", plain("@mapInsert_map_map", [MAP_AB, MAP_AB], MAP_AB), plain("@mapInsert_map_key_value", [MAP_AB, A, B], MAP_AB),
 )  # fmt: skip
 def _map_insert(m: Any, *more: Any) -> dict[Any, Any]:
-    added = more[0] if len(more) == 1 else {more[0]: more[1]}
-    for k in added:
-        if k in m:
-            raise EvaluationError(f"insert failed: key {k} already exists")
-    return {**m, **added}
+    from kas.cel.interpreter import insert
+
+    return insert(dict(m), *more)
 
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost
+from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost, traversal
 from kas.cel.problems import EvaluationError
 from kas.cel.types import DYN, INT, STRING, list_of
-from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, size, type_of_value
+from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, size, type_of_value, units
 from kas.meta.field import go_quote
 from kas.meta.regex import Pattern, RegexError, compiled
 
@@ -84,9 +84,17 @@ def _upper(s: Any) -> str:
     return "".join(c.upper() if "a" <= c <= "z" else c for c in s)
 
 
+def _replaced(s: Any, old: Any, new: Any, n: Any = -1) -> int:
+    """A unit for ten characters of what comes of it, which may be the product of two texts."""
+    if not (isinstance(s, str) and isinstance(old, str) and isinstance(new, str)) or len(new) < 2:
+        return 0
+    return traversal(s.count(old) * len(new))
+
+
 @LIB(
     "replace", on("string_replace_string_string", [STRING, STRING, STRING], STRING),
     on("string_replace_string_string_int", [STRING, STRING, STRING, INT], STRING), cost=of_first(2),
+    ahead=lambda args, room: _replaced(*args),
 )  # fmt: skip
 def _replace(s: Any, old: Any, new: Any, n: Any = -1) -> str:
     _need((s, str), (old, str), (new, str), (n, int))
@@ -141,7 +149,12 @@ def _joined(overload: str, args: list[Any], result: Any) -> int:
     return math.ceil(size(result) * 2 * TRAVERSAL)
 
 
-@LIB("join", on("list_join", [TEXTS], STRING), on("list_join_string", [TEXTS, STRING], STRING), cost=_joined)
+def _to_join(args: list[Any], room: int) -> int:
+    between = size(args[1]) * size(args[0]) if len(args) > 1 else 0
+    return traversal(between + sum(map(size, args[0]))) if isinstance(args[0], list) else 0
+
+
+@LIB("join", on("list_join", [TEXTS], STRING), on("list_join_string", [TEXTS, STRING], STRING), cost=_joined, ahead=_to_join)
 def _join(items: Any, by: Any = "") -> str:
     _need((items, list), (by, str))
     if not all(isinstance(x, str) for x in items):
@@ -330,10 +343,16 @@ def render(text: str, count: int, show: Callable[[int, str, int | None], str]) -
     return "".join(out), used
 
 
+
+
+def _to_show(args: list[Any], room: int) -> int:
+    return units(args[1], room)
+
+
 _UNREAD = "could not parse formatting clause"
 
 
-@LIB("format", on("string_format", [STRING, list_of(DYN)], STRING))
+@LIB("format", on("string_format", [STRING, list_of(DYN)], STRING), ahead=_to_show)
 def format_(s: Any, args: Any) -> str:
     """``format``: the clauses ``%s %d %f %e %b %o %x %X`` filled in from a list."""
     _need((s, str), (args, list))

@@ -2,7 +2,8 @@
 
 Messages on a stream, each ``length`` (4 bytes, big endian) and then: "+" or "-", the length of the relay's address (1 byte), the address;
 after "+" the length of the client's address (1 byte), the address, and for each certificate its length (4 bytes) and its DER. The worker
-answers "g" and the address of a relay whose client shall connect anew.
+answers "g" and the address of a relay whose client shall connect anew, or "c" and one of which it wants to know how many bytes have come;
+that is told by "n", the address and 8 bytes (big endian).
 
 "+" is sent before the relay connects and "-" before its address is given back. The kernel has what was sent, so a worker that reads all
 there is before it looks an address up never misses the one nor trusts what the other has taken back.
@@ -15,14 +16,15 @@ import contextlib
 import logging
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kas.auth.authn.x509 import Certificates
 from kas.edge.front.rendezvous import free
 
 log = logging.getLogger("kas.front")
 
-_LENGTH = struct.Struct(">I")
+_LENGTH, _COUNT = struct.Struct(">I"), struct.Struct(">Q")
+GO_AWAY, HOW_MUCH = b"g", b"c"  # what a worker says
 READ_BYTES = 1 << 18
 
 
@@ -37,6 +39,11 @@ def hello(address: str, client: str, chain: Sequence[bytes]) -> bytes:
 def goodbye(address: str) -> bytes:
     """The message that ``address`` speaks for nobody any more."""
     return _framed(b"-" + _short(address))
+
+
+def counted(address: str, size: int) -> bytes:
+    """The message that so many bytes have come over the connection of ``address``."""
+    return _framed(b"n" + _short(address) + _COUNT.pack(size))
 
 
 def _short(text: str) -> bytes:
@@ -78,15 +85,29 @@ def named(body: bytes) -> str:
 class Introduction:
     """Whom a relay speaks for (``kas.request.http.Connection``). ``certificates`` is None when none was shown."""
 
-    __slots__ = ("_address", "_front", "certificates", "client")
+    __slots__ = ("_address", "_front", "_told", "certificates", "client")
 
     def __init__(self, address: str, client: str, certificates: Certificates | None, front: socket.socket) -> None:
         self._address, self.client, self.certificates, self._front = address, client, certificates, front
+        self._told: Callable[[int], None] = lambda size: None
 
     def leave(self) -> None:
-        """Asks the client to connect anew; a front that is busy or gone may not pass it on."""
+        """Asks the client to connect anew."""
+        self._say(GO_AWAY)
+
+    def count(self, told: Callable[[int], None]) -> None:
+        """Asks how many bytes have come over the connection; ``told`` is called with them."""
+        self._told = told
+        self._say(HOW_MUCH)
+
+    def tell(self, size: int) -> None:
+        """So many have come."""
+        self._told(size)
+
+    def _say(self, what: bytes) -> None:
+        """A front that is busy or gone may not hear it."""
         with contextlib.suppress(OSError):
-            self._front.send(_framed(b"g" + _short(self._address)))
+            self._front.send(_framed(what + _short(self._address)))
 
 
 class _Front:
@@ -173,6 +194,10 @@ class Introductions:
         address = named(body)
         if body[:1] == b"-":
             front.known.pop(address, None)
+            return
+        if body[:1] == b"n":
+            if address in front.known:
+                front.known[address].tell(_COUNT.unpack_from(body, 2 + body[1])[0])
             return
         at = 2 + body[1]
         end = at + 1 + body[at]

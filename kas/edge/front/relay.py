@@ -49,7 +49,7 @@ class Relay:
     """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
 
     __slots__ = ("_address", "_chain", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_spdy", "_tls", "_up",
-                 "_worker", "_worker_fd", "_writing", "closed", "worker")  # fmt: skip
+                 "_worker", "_worker_fd", "_writing", "came", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
@@ -63,6 +63,7 @@ class Relay:
         self._up: bytes | memoryview = b""
         self._down: bytes | memoryview = b""
         self._writing = self._going = self._spdy = self.closed = False
+        self.came = 0  # bytes of the client's
         self._frames: Frames | None = None  # of HTTP/2, where a client may be told to go away
         self._loop.add_reader(self._fd, self._shake)
 
@@ -103,6 +104,7 @@ class Relay:
         except SSL.Error:
             self.close()
             return
+        self.came = len(self._up)
         wanted = wants_spdy(self._up)
         if wanted is not None:
             self._spdy = wanted
@@ -152,6 +154,7 @@ class Relay:
         except SSL.Error:
             self.close()
             return
+        self.came += len(data)
         try:
             sent = self._worker.send(data)
         except BlockingIOError:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from kas.edge.front.introduction import Messages, named
+from kas.edge.front.introduction import HOW_MUCH, Messages, counted, named
 
 RETRY_S = 0.05
 READ_BYTES = 1 << 16
@@ -80,8 +80,11 @@ class Worker:
             self._leave()
             return
         for body in self._messages.of(data):
-            relay = self.relays.get(named(body))
-            if relay is not None:
+            address = named(body)
+            relay = self.relays.get(address)
+            if relay is not None and body[:1] == HOW_MUCH:
+                self.tell(counted(address, relay.came), lambda: None)
+            elif relay is not None:
                 relay.go_away()
 
     def _leave(self) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from kas.apiextensions import customtypes, traits
+from kas.apiextensions.columns import Printer
 from kas.apiextensions.definition import DefinedVersion, Definition
 from kas.endpoints.custom.merging import MergeSchemas
 from kas.endpoints.served import CONVERTED_AT_ONCE, Served
@@ -83,7 +84,7 @@ class CustomServed(Served):
         self.answered = None if converter.total else partial(state.merging.answered, defined.name)
         self.identity = (*self.identity, state.definition.uid, state.definition.generation)
         self.deprecation = defined.warning
-        self.columns = defined.columns
+        self.columns = self.printer = Printer(defined.columns)
         self.go_type, self.go_list_type = "*unstructured.Unstructured", "*unstructured.UnstructuredList"
         self.list_head = f'{{"apiVersion":"{self.api_version}","kind":"{self.list_kind}","metadata":'.encode()
         self.list_meta = {"continue": ""}
@@ -98,6 +99,7 @@ class CustomServed(Served):
         self.schema = self.merge_schema()
         customtypes.bound_defaults(self.type, {}, 0)
         self.costly = traits.is_costly(self.type.schema)
+        self.printer.costly  # noqa: B018 (asking reads their paths)
         self.loaded = True
 
     # --- records, on their way out

@@ -225,7 +225,7 @@ class VirtualResources:
     async def _get(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         respond.media(req)
         found = await self._found(req, served, namespace, name)
-        return await step(is_large(found.object), respond.obj, req, served, found)
+        return await step(is_large(found.object) or respond.prints_long(req, served), respond.obj, req, served, found)
 
     async def _found(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Decoded:
         found = await load(served, self._context(req, namespace), name)

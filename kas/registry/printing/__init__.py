@@ -12,13 +12,16 @@ import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.meta.age import ZERO_TIME
 from kas.meta.errors import bad_request
 from kas.meta.field import go_quote
 from kas.registry.printing.rows import CONDITIONS, ROWS, Row
 from kas.types import rooms
+
+if TYPE_CHECKING:  # wanted by custom resources only
+    from kas.apiextensions.columns import Printer
 
 Columns = list[dict[str, Any]]
 
@@ -75,14 +78,14 @@ def table(
     list_metadata: dict[str, Any] | None = None,
     version: str = "v1",
     headers: bool = True,
-    custom_columns: Sequence[dict[str, Any]] | None = None,
+    custom_columns: Printer | None = None,
 ) -> dict[str, Any]:
     """Print ``objects`` of one kind as a Table of ``meta.k8s.io/<version>``.
 
     ``objects`` are external, defaulted forms of ``gvk``; wide columns are always included (priority 1). ``include_object``
     is the query parameter: "" and "Metadata" add PartialObjectMetadata, "Object" the whole object, "None" null.
     ``list_metadata`` is the list's metadata; None stands for a single object, whose resource version is taken.
-    ``custom_columns`` are a custom resource's ``additionalPrinterColumns``, empty when it has none; None means a built-in kind.
+    ``custom_columns`` are those of a custom resource; None means a built-in kind.
     ``headers`` False leaves the columns null, as watches do after their first event. Bad ``include_object`` raises
     ApiError 400. Objects in the table are shared with the input, never copied.
     """
@@ -98,8 +101,9 @@ def table(
     columns = None if f"{group}/{kind}" in _tables()["unprinted"] else registered_columns(group, kind)
     rows: list[dict[str, Any]] | None
     if custom_columns is not None:
-        columns, row = _custom(custom_columns)
-        rows = [{"cells": row(obj, now)} for obj in objects]
+        name, created = default_columns()
+        columns = custom_columns.definitions(name, created["description"])
+        rows = [{"cells": custom_columns.cells(obj, now)} for obj in objects]
     elif columns is None:
         columns = default_columns()
         rows = [{"cells": _default_cells(obj)} for obj in objects] or None
@@ -126,13 +130,6 @@ def table(
         "kind": "Table", "apiVersion": meta_version, "metadata": list_metadata,
         "columnDefinitions": columns if headers else None, "rows": rows,
     }  # fmt: skip
-
-
-def _custom(wanted: Sequence[dict[str, Any]]) -> tuple[Columns, Row]:
-    name, created = default_columns()
-    from kas.apiextensions import columns as custom
-
-    return custom.definitions(wanted, name, created["description"]), custom.row(wanted)
 
 
 def _printed_form(gvk: tuple[str, str, str], objects: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:

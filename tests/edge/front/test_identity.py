@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from tests import pki
 from tests.edge.front.conftest import LIMIT_S, World, ask, until
 
+MIB = 1 << 20
 JANE = [("CN", "jane"), ("O", "dev")]
 
 
@@ -161,3 +163,26 @@ def test_a_websocket_passes_and_is_the_certificates_user(world):
                 data = s.recv(65536)
                 assert data
                 got += data
+
+
+def test_messages_of_websockets_that_do_not_end_are_ended(world):
+    """The kernel's count of what has come is the front's: nothing bounded what a worker gathered of them (326 MB for ten of 30 MB)."""
+    token, piece = f"Authorization: Bearer {world.server.token}", bytes((0, 0xFF)) + MIB.to_bytes(8, "big") + bytes(4 + MIB)
+    upgrade = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
+    head = "\r\n".join(["GET /api/v1/namespaces/default/configmaps?watch=true HTTP/1.1", "Host: x", token, *upgrade, "", ""]).encode()
+    with contextlib.ExitStack() as stack:
+        small, *large = [stack.enter_context(world.dial()) for _ in range(4)]
+        for s in (small, *large):
+            s.sendall(head)
+            assert s.recv(65536).startswith(b"HTTP/1.1 101")
+        for s in large:
+            s.sendall(bytes((1, 0x80)) + bytes(4) + piece * 30)  # the first piece of a text, and more of it
+        # The longest are ended as long as all together are too long, so the third may stay.
+        ended = 0
+        for s in large:
+            s.settimeout(30 if not ended else 0.1)
+            with contextlib.suppress(TimeoutError):
+                ended += s.recv(65536) == b""
+        assert ended
+        small.sendall(bytes((0x89, 0x84)) + bytes(4) + b"ping")
+        assert small.recv(65536) == b"\x8a\x04ping"

@@ -9,12 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 from kas.meta import errors
+from kas.meta.aside import LARGE, step
 from kas.meta.conditions import with_condition
 from kas.meta.errors import ApiError
 from kas.meta.selectors import SelectorError, from_label_selector
+from kas.meta.waiting import Stint
 from kas.registry.generic import Registry
 from kas.registry.strategy import Context, Obj
+from kas.store import PAGE_BYTES, Record
 
+PAGE = 64
 MAX_DISRUPTED_PODS = 2000
 # Upstream's EvictionsRetry; conflicts here are rarer, since a lost race inside one write is retried there at once.
 RETRIES, RETRY_DELAY_S = 20, 0.5
@@ -59,7 +63,7 @@ class Evictions:
 
         if await _retry(past_budget, retry=given is None):
             return
-        budget = self._budget(ctx, pod)
+        budget = await self._budget(ctx, pod)
         pin = False
         if budget is not None:
             pin = self._is_unguarded(pod, budget)
@@ -75,21 +79,32 @@ class Evictions:
     def _pod(self, ctx: Context, name: str) -> Obj:
         return self.pods.object(self.pods.get(ctx.namespace, name))
 
-    def _budget(self, ctx: Context, pod: Obj) -> Obj | None:
+    async def _budget(self, ctx: Context, pod: Obj) -> Obj | None:
         """The one budget that selects the pod."""
         labels = pod["metadata"].get("labels") or {}
-        found = []
-        for rec in self.budgets.store.range(self.budgets.prefix(ctx.namespace)).records:
-            budget = self.budgets.object(rec)
-            try:
-                selector = from_label_selector((budget.get("spec") or {}).get("selector"))
-            except SelectorError:
-                continue  # what cannot be understood selects nothing
-            if selector.matches(labels):
-                found.append(budget)
-        if len(found) > 1:
-            raise TooManyBudgets
-        return found[0] if found else None
+        found, start, stint = list[Obj](), "", Stint()
+        while True:
+            page = self.budgets.store.range(self.budgets.prefix(ctx.namespace), start, PAGE, max_bytes=PAGE_BYTES)
+            for rec in page.records:
+                if stint.over:
+                    await stint.pause()
+                budget = await step(len(rec) >= LARGE, self._selecting, rec, labels)
+                if budget is not None:
+                    found.append(budget)
+            if len(found) > 1:
+                raise TooManyBudgets
+            if not page.more:
+                return found[0] if found else None
+            start = page.next_key
+
+    def _selecting(self, rec: Record, labels: dict[str, str]) -> Obj | None:
+        """The budget, where it selects what has these labels."""
+        budget = self.budgets.object(rec)
+        try:
+            selector = from_label_selector((budget.get("spec") or {}).get("selector"))
+        except SelectorError:
+            return None  # what cannot be understood selects nothing
+        return budget if selector.matches(labels) else None
 
     @staticmethod
     def _is_unguarded(pod: Obj, budget: Obj) -> bool:

@@ -1,0 +1,34 @@
+"""Controllers' way to the store: long walks leave others their turns."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kas.controllers.client import Client
+from kas.meta import waiting
+from tests.controllers.stored import stored
+from tests.controllers.test_garbage_start import NAMESPACE, make
+
+
+def test_a_long_walk_gives_others_turns(tmp_path, monkeypatch):
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            client = Client(registries, "test")
+            for i in range(30):
+                await make(client, "ConfigMap", f"c{i:02}")
+            monkeypatch.setattr(waiting, "STINT_S", 0.0)
+            turns = 0
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            beside = asyncio.ensure_future(other())
+            prefix = registries.of("", "configmaps").prefix(NAMESPACE)
+            seen = [rec.key.removeprefix(prefix) async for rec in client.paced(prefix)]
+            beside.cancel()
+            assert seen == [f"c{i:02}" for i in range(30)] and turns >= 30
+
+    asyncio.run(run())
