@@ -26,6 +26,9 @@ log = logging.getLogger("kas.aggregator")
 TIMEOUT_S, MOST_BYTES, AT_ONCE = 5.0, 4 << 20, 2
 _ACCEPT = b",".join(b"application/json;g=apidiscovery.k8s.io;v=%b;as=APIGroupDiscoveryList" % v for v in (b"v2", b"v2beta1"))
 _NOTHING: dict[str, Any] = {"name": "", "singularName": "", "namespaced": False, "kind": "", "verbs": []}
+_RESOURCE: dict[str, Any] = {"resource": "", "scope": "", "singularResource": "", "verbs": None}
+_SUBRESOURCE: dict[str, Any] = {"subresource": "", "verbs": None}
+_KIND: dict[str, Any] = {"group": "", "version": "", "kind": ""}
 _LEGACY = BUILTIN.known("meta.k8s.io", "v1", "APIResourceList").type
 
 
@@ -165,7 +168,18 @@ def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
         raise ValueError(f"no version of APIGroupDiscoveryList: {obj.get('apiVersion')!r}")
     obj, _ = decode(kind.type, obj)
     return {
-        (group.get("metadata", {}).get("name", ""), version.get("version", "")): tuple(version.get("resources") or ())
+        (group.get("metadata", {}).get("name", ""), version.get("version", "")): tuple(map(_complete, version.get("resources") or ()))
         for group in obj.get("items") or ()
         for version in group.get("versions") or ()
     }
+
+
+def _complete(resource: dict[str, Any]) -> dict[str, Any]:
+    """A resource of a backend with what it and its subresources always have, so that clients may look at the kind without asking whether
+    one is there."""
+    out = {**_RESOURCE, **resource, "responseKind": _KIND | (resource.get("responseKind") or {})}
+    if resource.get("subresources"):
+        out["subresources"] = [
+            {**_SUBRESOURCE, **sub, "responseKind": _KIND | (sub.get("responseKind") or {})} for sub in resource["subresources"]
+        ]
+    return out

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kas.aggregator.apiservices import APIService, APIServices, ServiceReference, by_group
-from kas.aggregator.discovery import Discovery
+from kas.aggregator.discovery import Discovery, read_groups
 from tests.aggregator.backend import Reply
 from tests.aggregator.conftest import PATIENCE_S, SERVICES
 from tests.controllers.waiting import until
@@ -89,6 +89,22 @@ def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
         assert len(slow.asked) == 6 and len(changes) == 3, "nothing new was said"
 
     asyncio.run(run())
+
+
+def test_what_a_backend_leaves_out_of_its_resources_is_shown_empty():
+    resources = [
+        {"resource": "a", "subresources": [{"subresource": "status"}]},
+        {"resource": "b", "scope": "Cluster", "singularResource": "b", "verbs": ["get"], "responseKind": {"kind": "B"}},
+    ]
+    group = {"metadata": {"name": "odd.test"}, "versions": [{"version": "v1", "resources": resources}]}
+    listed = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": [group]}
+    nothing = {"group": "", "version": "", "kind": ""}
+    a, b = read_groups(json.dumps(listed).encode())["odd.test", "v1"]
+    assert a == {
+        "resource": "a", "responseKind": nothing, "scope": "", "singularResource": "", "verbs": None,
+        "subresources": [{"subresource": "status", "responseKind": nothing, "verbs": None}],
+    }  # fmt: skip
+    assert b == {"resource": "b", "scope": "Cluster", "singularResource": "b", "verbs": ["get"], "responseKind": nothing | {"kind": "B"}}
 
 
 def test_both_discoveries_have_the_group(register):
