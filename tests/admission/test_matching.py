@@ -142,7 +142,8 @@ def test_equivalent_resources(spaces):
 def test_what_neither_webhooks_nor_policies_are_asked_about():
     group = "admissionregistration.k8s.io"
     reviews = [("authentication.k8s.io", r) for r in ("selfsubjectreviews", "tokenreviews")]
-    reviews += [("authorization.k8s.io", f"{r}reviews") for r in ("localsubjectaccess", "selfsubjectaccess", "selfsubjectrules", "subjectaccess")]
+    authorizing = ("localsubjectaccess", "selfsubjectaccess", "selfsubjectrules", "subjectaccess")
+    reviews += [("authorization.k8s.io", f"{r}reviews") for r in authorizing]
     policies = [(group, f"{kind}admission{what}") for kind in ("mutating", "validating") for what in ("policies", "policybindings")]
     webhooks = [(group, f"{kind}webhookconfigurations") for kind in ("mutating", "validating")]
     for where, resource in policies:
