@@ -65,7 +65,7 @@ def test_a_call():
 @pytest.mark.parametrize(("answer", "says", "code"), [
     (Answer(500, "application/json", "", b"broken"), 'an error on the server ("unknown") has prevented the request from succeeding', 500),
     (Answer(500, "text/plain", "", b"broken\n"), 'an error on the server ("broken") has prevented the request from succeeding', 500),
-    (Answer(500, "text/plain", "", b' a  "b"\nc\n'), 'an error on the server ("a  \\"b\\"\\nc") has prevented the request from succeeding', 500),
+    (Answer(500, "text/plain", "", b" a  \tb\n"), 'an error on the server ("a  \\tb") has prevented the request from succeeding', 500),
     (Answer(403, "text/plain", "", b"not you"), "not you", 403),
     (Answer(415, "text/plain", "", b"only XML"), "only XML", 415),
     (Answer(406, "text/plain", "", b"only XML"), "only XML", 406),
