@@ -1,8 +1,8 @@
 """What backends say they serve, for aggregated discovery (upstream: ``kube-aggregator/pkg/apiserver/handler_discovery.go``).
 
 Every worker asks for itself: when an APIService changes, and each minute. One question for a Service, whatever number of group versions it
-has; a backend that knows no aggregated discovery (406) is asked for the resource list of each. Nobody who asks this server waits for it:
-a version is shown without resources, as Stale, until its backend has answered.
+has; a backend that answers something else than aggregated discovery is asked for the resource list of each. Nobody who asks this server
+waits for it: a version is shown without resources, as Stale, until its backend has answered.
 """
 
 from __future__ import annotations
@@ -129,11 +129,12 @@ class Discovery:
             status, said, body = await self._proxy.ask(service, "GET", "/apis", PROBER, headers, MOST_BYTES, TIMEOUT_S)
             if status == 304 and known.etag:
                 return known
-            if status == 406:
-                return _Said(legacy=True)
-            if status != 200:
+            if status == 503:
                 raise BackendError(f"returned non-success response code: {status}")
-            found = _Said(next((v.decode("latin-1") for k, v in said if k == b"etag"), ""), versions=read_groups(body))
+            headers_said = {k: v.decode("latin-1") for k, v in said}
+            if status != 200 or not _is_aggregated(headers_said.get(b"content-type", "")):
+                return _Said(legacy=True)
+            found = _Said(headers_said.get(b"etag", ""), versions=read_groups(body))
         except (BackendError, ValueError) as e:
             log.info("discovery of %s/%s: %s", key.namespace, key.name, e)
             return None
@@ -156,6 +157,16 @@ class Discovery:
         except (BackendError, ValueError) as e:
             log.info("discovery of %s: %s", service.name, e)
             return None
+
+
+def _is_aggregated(content_type: str) -> bool:
+    """Whether an answer says that it is what ``_ACCEPT`` asks for."""
+    base, *params = (part.strip() for part in content_type.split(";"))
+    said = {name.strip().lower(): value.strip().strip('"') for name, _, value in (p.partition("=") for p in params)}
+    return (
+        base.lower() == "application/json" and said.get("g") == "apidiscovery.k8s.io" and said.get("v") in ("v2", "v2beta1")
+        and said.get("as") == "APIGroupDiscoveryList"
+    )  # fmt: skip
 
 
 def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
