@@ -220,6 +220,7 @@ WIDGET = {
     [
         ("integer", ".spec.size", 3),
         ("integer", ".spec.ratio", 0),
+        ("integer", ".spec.big", -(1 << 63)),
         ("number", ".spec.size", 3),
         ("boolean", ".spec.on", True),
         ("integer", ".spec.on", None),
