@@ -13,7 +13,8 @@ from kas.meta.field import FieldError
 Obj = dict[str, Any]
 MAX_INT32 = 2**31 - 1
 _TYPES: dict[type, str] = {
-    int: "int64", str: "string", float: "float64", bool: "bool", list: "[]interface {}", dict: "map[string]interface {}", type(None): "<nil>",
+    int: "int64", str: "string", float: "float64", bool: "bool", list: "[]interface {}", dict: "map[string]interface {}",
+    type(None): "<nil>",
 }  # fmt: skip
 
 
