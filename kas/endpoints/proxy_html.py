@@ -3,13 +3,14 @@ golang.org/x/net/html). Pages pass piece by piece; what is held is at most one t
 
 from __future__ import annotations
 
+import asyncio
 import re
 import zlib
 from collections.abc import AsyncIterator, Callable
 from html import escape, unescape
 
-MAX_TAG = 16 << 10  # a longer one is no tag
-PIECE = 64 << 10
+MAX_TAG = 4 << 10  # a longer one passes as it is
+PIECE = 8 << 10  # is read at once: some 4 ms
 Rewrite = Callable[[str], str]
 
 # Attributes that are URLs (HTML 4.01 and 5).
@@ -43,12 +44,16 @@ class Links:
     def feed(self, piece: bytes, last: bool = False) -> bytes:
         """What of the page can be given now; with ``last`` all of it."""
         data, out, at = self._held + piece, [], 0
+        if self._end is None and b">" not in piece and not last and data[:1] == b"<" and len(data) <= MAX_TAG:
+            self._held = data  # what was held is no whole tag yet
+            return b""
         while at < len(data):
             step = self._markup(data, at) if self._end is None else self._raw(data, at, self._end)
             if step is None:
                 if not last and len(data) - at <= MAX_TAG:
                     break
-                step = at + 1, data[at : at + 1]  # whatever this is, it does not end
+                end = len(data) if last else at + MAX_TAG
+                step = end, data[at:end]  # whatever this is, it does not end
             at, done = step
             out.append(done)
         self._held = data[at:]
@@ -120,17 +125,19 @@ def _text(data: bytes) -> str:
 async def relinked(pieces: AsyncIterator[bytes], encoding: str, rewrite: Rewrite) -> AsyncIterator[bytes]:
     """The page with its links rewritten, in the same encoding, one of ``ENCODINGS``. Raises ValueError for what is not in it."""
     links, window = Links(rewrite), _WINDOWS.get(encoding)
-    if window is None:
-        async for piece in pieces:
-            yield links.feed(piece)
-        yield links.feed(b"", True)
-        return
-    unpacked, packed = zlib.decompressobj(window), zlib.compressobj(wbits=window)
+    unpacked, packed = (zlib.decompressobj(window), zlib.compressobj(wbits=window)) if window is not None else (None, None)
     try:
         async for piece in pieces:
             while piece:
-                yield packed.compress(links.feed(unpacked.decompress(piece, PIECE)))
-                piece = unpacked.unconsumed_tail
+                if unpacked is None:
+                    page, piece = piece[:PIECE], piece[PIECE:]
+                else:
+                    page = unpacked.decompress(piece, PIECE)
+                    piece = unpacked.unconsumed_tail
+                given = links.feed(page)
+                yield given if packed is None else packed.compress(given)
+                await asyncio.sleep(0)  # others' turn
+        rest = links.feed(b"" if unpacked is None else unpacked.flush(), True)
+        yield rest if packed is None else packed.compress(rest) + packed.flush()
     except zlib.error as e:
         raise ValueError(str(e)) from None
-    yield packed.compress(links.feed(unpacked.flush(), True)) + packed.flush()
