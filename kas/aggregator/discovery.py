@@ -19,7 +19,7 @@ from kas.aggregator.apiservices import APIService, APIServices, GroupVersion, Se
 from kas.aggregator.proxy import PROBER, Proxy
 from kas.client.http import BackendError
 from kas.endpoints.discovery import Version, aggregated_resources
-from kas.types.scheme import BUILTIN, decode
+from kas.types.scheme import builtin_kind, decode, find_builtin_kind
 
 log = logging.getLogger("kas.aggregator")
 
@@ -29,7 +29,7 @@ _NOTHING: dict[str, Any] = {"name": "", "singularName": "", "namespaced": False,
 _RESOURCE: dict[str, Any] = {"resource": "", "scope": "", "singularResource": "", "verbs": None}
 _SUBRESOURCE: dict[str, Any] = {"subresource": "", "verbs": None}
 _KIND: dict[str, Any] = {"group": "", "version": "", "kind": ""}
-_LEGACY = BUILTIN.known("meta.k8s.io", "v1", "APIResourceList").type
+_LEGACY = builtin_kind("meta.k8s.io", "v1", "APIResourceList").type
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Discovery:
         """Ask every backend again."""
         self.touch(list(self._services.remote))
 
-    async def settled(self) -> None:
+    async def idle(self) -> None:
         """Returns when every question that was due has its answer, or none in time."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
@@ -174,7 +174,7 @@ def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
     obj = orjson.loads(body)
     if not isinstance(obj, dict) or obj.get("kind") != "APIGroupDiscoveryList":
         raise ValueError("no APIGroupDiscoveryList")
-    kind = BUILTIN.kind(*str(obj.get("apiVersion", "")).partition("/")[::2], "APIGroupDiscoveryList")
+    kind = find_builtin_kind(*str(obj.get("apiVersion", "")).partition("/")[::2], "APIGroupDiscoveryList")
     if kind is None:
         raise ValueError(f"no version of APIGroupDiscoveryList: {obj.get('apiVersion')!r}")
     obj, _ = decode(kind.type, obj)
