@@ -18,20 +18,32 @@ Labels = Mapping[str, str]
 GVK = tuple[str, str, str]
 
 GROUP = "admissionregistration.k8s.io"
-# Of these no webhook and no policy is asked: whoever locked himself out could not take his rule away again.
-EXEMPT = frozenset((
-    "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
-    "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
+_POLICIES = frozenset((
+    "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 ))  # fmt: skip
+_CONFIGURATIONS = _POLICIES | {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+# Reviews, without which a cluster does not work (``pkg/kubeapiserver/admission/exclusion``).
+_REVIEWS = {
+    "authentication.k8s.io": frozenset(("selfsubjectreviews", "tokenreviews")),
+    "authorization.k8s.io": frozenset(
+        ("localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews")
+    ),
+}
 
 # (group, resource) -> the served resources (``endpoints.served.Served`` or ``rest.Virtual``) that are the same in other versions or
 # groups, itself included.
 Equivalents = Callable[[str, str], Sequence[Any]]
 
 
-def exempt(a: Attributes) -> bool:
-    """Whether the request is about configurations of admission itself (``IsExemptAdmissionConfigurationResource``)."""
-    return a.group == GROUP and a.resource in EXEMPT
+def beyond_webhooks(a: Attributes) -> bool:
+    """Whether no webhook is asked: about configurations of admission itself (``IsExemptAdmissionConfigurationResource``). Whoever locked
+    himself out could not take his rule away again."""
+    return a.group == GROUP and a.resource in _CONFIGURATIONS
+
+
+def beyond_policies(a: Attributes) -> bool:
+    """Whether no policy counts: for policies themselves, and for reviews. Configurations of webhooks are governed as anything else is."""
+    return a.resource in (_POLICIES if a.group == GROUP else _REVIEWS.get(a.group, ()))
 
 
 def kind_of(a: Attributes) -> GVK:

@@ -1,8 +1,8 @@
 """What backends say they serve, for aggregated discovery (upstream: ``kube-aggregator/pkg/apiserver/handler_discovery.go``).
 
 Every worker asks for itself: when an APIService changes, and each minute. One question for a Service, whatever number of group versions it
-has; a backend that knows no aggregated discovery (406) is asked for the resource list of each. Nobody who asks this server waits for it:
-a version is shown without resources, as Stale, until its backend has answered.
+has; a backend that answers something else than aggregated discovery is asked for the resource list of each. Nobody who asks this server
+waits for it: a version is shown without resources, as Stale, until its backend has answered.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ log = logging.getLogger("kas.aggregator")
 TIMEOUT_S, MOST_BYTES, AT_ONCE = 5.0, 4 << 20, 2
 _ACCEPT = b",".join(b"application/json;g=apidiscovery.k8s.io;v=%b;as=APIGroupDiscoveryList" % v for v in (b"v2", b"v2beta1"))
 _NOTHING: dict[str, Any] = {"name": "", "singularName": "", "namespaced": False, "kind": "", "verbs": []}
+_RESOURCE: dict[str, Any] = {"resource": "", "scope": "", "singularResource": "", "verbs": None}
+_SUBRESOURCE: dict[str, Any] = {"subresource": "", "verbs": None}
+_KIND: dict[str, Any] = {"group": "", "version": "", "kind": ""}
 _LEGACY = builtin_kind("meta.k8s.io", "v1", "APIResourceList").type
 
 
@@ -126,11 +129,12 @@ class Discovery:
             status, said, body = await self._proxy.ask(service, "GET", "/apis", PROBER, headers, MOST_BYTES, TIMEOUT_S)
             if status == 304 and known.etag:
                 return known
-            if status == 406:
-                return _Said(legacy=True)
-            if status != 200:
+            if status == 503:
                 raise BackendError(f"returned non-success response code: {status}")
-            found = _Said(next((v.decode("latin-1") for k, v in said if k == b"etag"), ""), versions=read_groups(body))
+            headers_said = {k: v.decode("latin-1") for k, v in said}
+            if status != 200 or not _is_aggregated(headers_said.get(b"content-type", "")):
+                return _Said(legacy=True)
+            found = _Said(headers_said.get(b"etag", ""), versions=read_groups(body))
         except (BackendError, ValueError) as e:
             log.info("discovery of %s/%s: %s", key.namespace, key.name, e)
             return None
@@ -155,6 +159,16 @@ class Discovery:
             return None
 
 
+def _is_aggregated(content_type: str) -> bool:
+    """Whether an answer says that it is what ``_ACCEPT`` asks for."""
+    base, *params = (part.strip() for part in content_type.split(";"))
+    said = {name.strip().lower(): value.strip().strip('"') for name, _, value in (p.partition("=") for p in params)}
+    return (
+        base.lower() == "application/json" and said.get("g") == "apidiscovery.k8s.io" and said.get("v") in ("v2", "v2beta1")
+        and said.get("as") == "APIGroupDiscoveryList"
+    )  # fmt: skip
+
+
 def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
     """Resources by group version of an APIGroupDiscoveryList. Raises ValueError."""
     obj = orjson.loads(body)
@@ -165,7 +179,18 @@ def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
         raise ValueError(f"no version of APIGroupDiscoveryList: {obj.get('apiVersion')!r}")
     obj, _ = decode(kind.type, obj)
     return {
-        (group.get("metadata", {}).get("name", ""), version.get("version", "")): tuple(version.get("resources") or ())
+        (group.get("metadata", {}).get("name", ""), version.get("version", "")): tuple(map(_complete, version.get("resources") or ()))
         for group in obj.get("items") or ()
         for version in group.get("versions") or ()
     }
+
+
+def _complete(resource: dict[str, Any]) -> dict[str, Any]:
+    """A resource of a backend with what it and its subresources always have, so that clients may look at the kind without asking whether
+    one is there."""
+    out = {**_RESOURCE, **resource, "responseKind": _KIND | (resource.get("responseKind") or {})}
+    if resource.get("subresources"):
+        out["subresources"] = [
+            {**_SUBRESOURCE, **sub, "responseKind": _KIND | (sub.get("responseKind") or {})} for sub in resource["subresources"]
+        ]
+    return out

@@ -96,12 +96,11 @@ class TLSContexts:
             del self._made[key]
 
     def _context(self, ca_bundle: str, insecure: bool) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = trust_as_go(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         if insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         elif ca_bundle:
-            trust_as_go(context)
             try:
                 context.load_verify_locations(cadata=base64.b64decode(ca_bundle).decode("ascii"))
             except (ValueError, ssl.SSLError):

@@ -17,6 +17,7 @@ from kas.observe.caches import remembered
 from kas.types.scheme import DecodeError, write_json
 
 Column = dict[str, Any]
+MAX_INT64 = (1 << 63) - 1
 # What a version without columns of its own shows beside the name.
 DEFAULT_COLUMNS: tuple[Column, ...] = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
@@ -111,7 +112,8 @@ def _cell(kind: str, value: Any, now: float) -> Any:
         case ("integer" | "number"), bool():
             return None
         case "integer", int() | float():
-            return int(value)
+            # What Go's int64() makes of a larger one on amd64.
+            return int(value) if -MAX_INT64 - 1 <= value <= MAX_INT64 else -MAX_INT64 - 1
         case "number", int() | float():
             return value
         case "boolean", bool():

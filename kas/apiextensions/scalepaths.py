@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.meta import field, gojson
+from kas.meta import field
 from kas.meta.field import FieldError
 
 Obj = dict[str, Any]
 MAX_INT32 = 2**31 - 1
-_WANTED = {int: "int64", str: "string"}
+_TYPES: dict[type, str] = {
+    int: "int64", str: "string", float: "float64", bool: "bool", list: "[]interface {}", dict: "map[string]interface {}",
+    type(None): "<nil>",
+}  # fmt: skip
 
 
 class PathError(ValueError):
@@ -37,20 +40,14 @@ def value_at(obj: Obj, path: str, wanted: type) -> Any:
         if value is None and i + 1 < len(names):
             return None
     if not isinstance(value, wanted) or isinstance(value, bool):
-        raise _error(names, value, _WANTED[wanted])
+        raise _error(names, value, _TYPES[wanted])
     return value
 
 
 def _error(names: list[str], value: Any, wanted: str) -> PathError:
-    return PathError(f".{'.'.join(names)} accessor error: {_shown(value)} is of the type {_type(value)}, expected {wanted}")
+    from kas.patch.strategicmerge import go_text  # hardly ever needed
 
-
-def _shown(value: Any) -> str:
-    return "<nil>" if value is None else "true" if value is True else "false" if value is False else str(value)
-
-
-def _type(value: Any) -> str:
-    return "<nil>" if value is None else "int64" if isinstance(value, int) and not isinstance(value, bool) else gojson.go_type(value)
+    return PathError(f".{'.'.join(names)} accessor error: {go_text(value)} is of the type {_TYPES[type(value)]}, expected {wanted}")
 
 
 def set_at(obj: Obj, path: str, value: Any) -> Obj:

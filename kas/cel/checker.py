@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kas.cel import messages
 from kas.cel.problems import CompileError, Problem
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select, qualified_name
 from kas.cel.types import (
@@ -62,7 +63,11 @@ class _Checker:
             for scope in reversed(self.scopes):
                 if name in scope:
                     return scope[name]
-        return self.env.variables.get(plain)
+        return self.declared(plain)
+
+    def declared(self, name: str) -> Variable | None:
+        """What the environment, or any, calls so."""
+        return self.env.variables.get(name) or messages.VARIABLES.get(name)
 
     def accepts(self, wanted: Type, given: Type) -> bool:
         bound = assignable(self.bound, wanted, given)
@@ -114,7 +119,7 @@ class _Checker:
     def _select(self, node: Select) -> Type:
         name = qualified_name(node)
         if name and not self._local(name):
-            variable = self.env.variables.get(name.removeprefix("."))
+            variable = self.declared(name.removeprefix("."))
             if variable is not None:
                 node.variable = variable
                 return variable.type
@@ -268,14 +273,18 @@ class _Checker:
     def _message(self, node: MapOf) -> Type:
         name = node.name.removeprefix(".")
         variable = self.lookup(node.name)
-        fields = self.env.fields_of(name)
-        if variable is None and fields is None:
-            return self._undeclared(node.at, node.name)
-        if variable is not None:
+        fields, out = messages.fields_of(name), ERROR
+        if variable is None:
+            fields, out = self.env.fields_of(name), Type("struct", name)
+            if fields is None:
+                return self._undeclared(node.at, node.name)
+        elif fields is not None:
+            out = variable.type.params[0]
+        else:
             self._not_a_message(node.at, variable.type)
         for (field, at), value, optional in node.entries:
             own = self.visit(value)
-            if fields is None or variable is not None:
+            if fields is None:
                 self.report(at, f"unexpected failed resolution of '{name}'")
                 continue
             if optional:
@@ -285,7 +294,7 @@ class _Checker:
                 self.report(at, f"undefined field '{field}'")
             elif not self.accepts(wanted, own):
                 self.report(at, f"expected type of field '{field}' is '{self.said(wanted)}' but provided type is '{self.said(own)}'")
-        return Type("struct", name) if variable is None else ERROR
+        return out
 
     def _not_a_message(self, at: int, t: Type) -> None:
         """What is wrong with fields after a name that is no message's: that of a value, or of a type without fields."""

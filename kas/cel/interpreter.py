@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kas.cel import messages
 from kas.cel.environment import Function
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
@@ -316,14 +317,16 @@ class _Planner:
     def message(self, node: MapOf) -> Step:
         entries, name = [(field, self.plan(value), optional) for (field, _), value, optional in node.entries], node.name.removeprefix(".")
 
-        def make(frame: Frame) -> Message:
+        known = messages.fields_of(name) is not None
+
+        def make(frame: Frame) -> Any:
             out = Message(name)
             for field, step, optional in entries:
                 value = _entry(field, step(frame)) if optional else step(frame)
                 if value is not _ABSENT:
                     out[field] = value
             frame.spend(STRUCT_COST)
-            return out
+            return messages.make(name, out) if known else out
 
         return make
 

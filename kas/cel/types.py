@@ -29,6 +29,12 @@ class Type:
         return f"<{self}>"
 
 
+class Nullable(Type):
+    """A primitive type that null is assignable to: a wrapper's. It is equal to the type itself."""
+
+    __slots__ = ()
+
+
 DYN, ERROR, NULL = Type("dyn"), Type("error", "!error!"), Type("null_type")
 BOOL, INT, UINT, DOUBLE, STRING, BYTES = (Type(k) for k in ("bool", "int", "uint", "double", "string", "bytes"))
 DURATION, TIMESTAMP = Type("duration", "google.protobuf.Duration"), Type("timestamp", "google.protobuf.Timestamp")
@@ -42,6 +48,8 @@ _SAID = {"null_type": "null", "duration": "duration", "timestamp": "timestamp"}
 
 def said(t: Type) -> str:
     """A type as errors of the checker show it (cel-go's ``FormatCELType``)."""
+    if isinstance(t, Nullable):
+        return f"wrapper({t.name})"
     name = _SAID.get(t.kind, t.name)
     return f"{name}({', '.join(map(said, t.params))})" if t.params else name
 
@@ -54,6 +62,11 @@ def list_of(item: Type) -> Type:
 def map_of(key: Type, value: Type) -> Type:
     """``map(key, value)``."""
     return Type("map", "map", (key, value))
+
+
+def nullable(target: Type) -> Type:
+    """The primitive type, or null."""
+    return Nullable(target.kind, target.name)
 
 
 def type_of(target: Type) -> Type:
@@ -122,9 +135,9 @@ def _assignable(bound: Bindings, t1: Type, t2: Type) -> bool:
     if is_open(t1) or is_open(t2):
         return True
     if t1.kind == "null_type":
-        return t2.kind in _NULLABLE
+        return t2.kind in _NULLABLE or isinstance(t2, Nullable)
     if t2.kind == "null_type":
-        return t1.kind in _NULLABLE
+        return t1.kind in _NULLABLE or isinstance(t1, Nullable)
     if t1.kind in _PLAIN:
         return t1.kind == t2.kind and t1.name == t2.name
     if t1.kind == "type":

@@ -21,6 +21,7 @@ from kas import __version__
 from kas.client.http import BackendError, Via, request_head, retry_after_s
 from kas.client.kubeconfig import Backend
 from kas.client.pool import Pool
+from kas.meta.responses import generic_server_response
 from kas.meta.scalars import format_duration
 from kas.observe import tracing
 
@@ -29,19 +30,6 @@ TRIES, FACTOR, JITTER = 5, 1.5, 0.2
 MAX_ANSWER = 256 << 10
 MAX_QUOTED = 2048  # of an answer in an error
 MAX_PAUSE_S = 30.0  # that a backend may ask for
-
-# What client-go says of an answer that brings no Status; None quotes the answer.
-_TEXTS = {
-    400: "the server rejected our request for an unknown reason", 401: "the server has asked for the client to provide credentials",
-    403: None, 404: "the server could not find the requested resource",
-    405: "the server does not allow this method on the requested resource",
-    406: "the server was unable to respond with a content type that the client supports", 409: "the server reported a conflict",
-    415: "the server was unable to process the request with the media type of the request body",
-    422: "the server rejected our request due to an error in our request",
-    429: "the server has received too many requests and has asked us to try again later",
-    503: "the server is currently unable to handle the request",
-    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
-}  # fmt: skip
 
 
 class WebhookError(Exception):
@@ -137,9 +125,5 @@ def refusal(status: int, answer: bytes, text: bool = True) -> str:
         value = None
     if isinstance(value, dict) and value.get("kind") == "Status" and isinstance(value.get("message"), str):
         return value["message"]
-    said = (" ".join(answer[:MAX_QUOTED].decode("utf-8", "replace").split()) if text else "") or "unknown"
-    if status in _TEXTS:
-        return _TEXTS[status] or said
-    if status >= 500:
-        return f'an error on the server ("{said}") has prevented the request from succeeding'
-    return f"the server responded with the status code {status} but did not return more information"
+    said = (answer[:MAX_QUOTED].decode("utf-8", "replace").strip() if text else "") or "unknown"
+    return generic_server_response(status, said)[1]

@@ -43,6 +43,17 @@ LOOPS = {
 }
 # And that of the gate CoordinatedLeaderElection.
 ELECTION_LOOPS = {"leader-election-controller": "poststarthook/start-kube-apiserver-coordinated-leader-election-controller"}
+# Names that upstream gives to parts of what one step or one loop does here.
+PARTS = {
+    "poststarthook/start-apiserver-admission-initializer": INFORMERS,
+    "poststarthook/start-apiextensions-informers": DEFINITIONS,
+    "poststarthook/start-kube-aggregator-informers": REGISTERED,
+    "poststarthook/apiservice-openapi-controller": REGISTERED,
+    "poststarthook/apiservice-openapiv3-controller": REGISTERED,
+    "poststarthook/start-system-namespaces-controller": LOOPS["bootstrap-controller"],
+    "poststarthook/start-cluster-authentication-info-controller": LOOPS["bootstrap-controller"],
+    "poststarthook/start-kubernetes-service-cidr-controller": LOOPS["bootstrap-controller"],
+}
 
 
 class Getter(Protocol):
@@ -85,7 +96,9 @@ class HealthChecks:
 
     def paths(self) -> dict[str, dict[str, Check]]:
         """The checks of each path, in the order in which they are listed."""
-        hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, name) for name in self._hooks.names}
+        whole = {name: name for name in self._hooks.names}
+        parts = {name: hook for name, hook in PARTS.items() if hook in whole}
+        hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, hook) for name, hook in {**whole, **parts}.items()}
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
         if self._sealed is not None:
             base |= self._sealed.checks()

@@ -2,20 +2,22 @@
 
 The answer streams: a piece is read from the backend when the client has taken the one before. Hop-by-hop and identity headers
 stay here in both directions, CORS headers of the backend are dropped, redirects are given to the client (rewritten below the
-proxy's own path) and never followed.
+proxy's own path, as are links in pages) and never followed.
 """
 
 from __future__ import annotations
 
 import posixpath
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from kas.client.http import PATH_SAFE, BackendError, Connection, Target, connect
+from kas.endpoints.proxy_html import ENCODINGS, relinked
 from kas.endpoints.proxy_websocket import WebSocket, open_websocket, relay
 from kas.meta import errors
 from kas.meta.errors import ApiError
-from kas.request.http import Headers, Request, Response, Write
+from kas.request.http import Headers, Request, Response, Stream, Write
 from kas.request.websocket import CLOSE_INTERNAL, Socket, Upgrade, WebSocketRequest
 
 HOP_BY_HOP = frozenset((
@@ -71,18 +73,27 @@ async def forward(req: Request, target: Target, path: str) -> Response:
         connection.close()
         raise _unreachable(BackendError("unexpected protocol"))
     prepend = req.path.removesuffix(target.path)
-    headers = answer_headers(connection, lambda location: _relocated(location, prepend, target, host))
-    return Response(connection.status, headers, stream=piped(connection))
+
+    def relocate(url: str) -> str:
+        return _relocated(url, prepend, target, host)
+
+    headers, encoding = answer_headers(connection, relocate), connection.header(b"content-encoding").decode("latin-1")
+    page = connection.header(b"content-type").partition(b";")[0].strip() == b"text/html"
+    if not page or encoding not in ENCODINGS or connection.header(b"location"):
+        return Response(connection.status, headers, stream=piped(connection))
+    headers = [h for h in headers if h[0] != b"content-length"]
+    return Response(connection.status, headers, stream=piped(connection, lambda pieces: relinked(pieces, encoding, relocate)))
 
 
-def piped(connection: Connection):
-    """The backend's body as a response stream; the connection ends with it, or with the client."""
+def piped(connection: Connection, through: Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]] = lambda pieces: pieces) -> Stream:
+    """The backend's body, as ``through`` leaves it, as a response stream; the connection ends with it, or with the client."""
 
     async def stream(write: Write) -> None:
         try:
-            async for piece in connection.body():
-                await write(piece)
-        except BackendError as e:
+            async for piece in through(connection.body()):
+                if piece:
+                    await write(piece)
+        except (BackendError, ValueError) as e:
             raise _unreachable(e) from None  # too late for an answer of its own: the client sees a body that breaks off
         finally:
             connection.close()
@@ -121,7 +132,7 @@ def answer_headers(connection: Connection, relocate=None) -> Headers:
 
 
 def _relocated(location: str, prepend: str, target: Target, host: str) -> str:
-    """A redirect within the backend leads back through the proxy; any other stays as it is."""
+    """A redirect or a link within the backend leads back through the proxy; any other stays as it is."""
     try:
         url = urlsplit(location)
     except ValueError:
@@ -129,7 +140,8 @@ def _relocated(location: str, prepend: str, target: Target, host: str) -> str:
     if (url.netloc and url.netloc not in (target.authority, host)) or not url.path.startswith("/"):
         return location
     path = url.path if url.path.startswith(prepend) else joined(prepend, url.path)
-    return urlunsplit(("", "", path, url.query, url.fragment))
+    scheme, netloc = (url.scheme, url.netloc) if url.netloc == host else ("", "")
+    return urlunsplit((scheme, netloc, path, url.query, url.fragment))
 
 
 async def _upgrade(req: WebSocketRequest, target: Target, headers: Headers, host: str) -> Response:
@@ -179,5 +191,5 @@ def dialling(e: BackendError) -> ApiError:
     return ApiError(500, "", f"error dialing backend: {e}")
 
 
-def _unreachable(e: BackendError) -> ApiError:
+def _unreachable(e: Exception) -> ApiError:
     return errors.service_unavailable(f"error trying to reach service: {e}")

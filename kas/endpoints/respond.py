@@ -19,7 +19,7 @@ from kas.observe.caches import Cache
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response
 from kas.request.masking import shown_target
-from kas.request.negotiation import JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
+from kas.request.negotiation import BUILT_IN, JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
 from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope, pretty_json
 
 GZIP_FROM_BYTES = 128 * 1024
@@ -36,21 +36,23 @@ class Media(NamedTuple):
     plain_json: bool
 
 
-_memo: Cache[tuple[bytes, bytes, bool], Media] = Cache("answer_forms", "headers of reads and the form of their answers", 2 << 20, 1024)
+_memo: Cache[tuple[bytes, bytes, bool, bool], Media] = Cache(
+    "answer_forms", "headers of reads and the form of their answers", 2 << 20, 1024
+)  # fmt: skip
 PLAIN_JSON = Media(JSON, None, False, True)
 
 
-def media(req: Request, watch: bool = False) -> Media:
-    """What the client accepts. Raises 406."""
+def media(req: Request, watch: bool = False, table: bool = True) -> Media:
+    """What the client accepts; without ``table`` no Table. Raises 406."""
     accept, agent = req.raw_header(b"accept"), req.raw_header(b"user-agent")
     explicit = req.params.get("pretty") if req.query and "pretty" in req.query else ""
-    key = (accept, agent, watch)
+    key = (accept, agent, watch, table)
     if not explicit:
         found = _memo.entries.get(key)
         if found is not None:
             return found
     text = accept.decode("latin-1")
-    m = negotiate_stream(text) if watch else negotiate(text)
+    m = (negotiate_stream if watch else negotiate)(text, BUILT_IN if table else NO_TABLE)
     pretty = m.media_type == JSON and not watch and (m.pretty or is_pretty(explicit, agent.decode("latin-1")))
     found = Media(m.media_type, m.convert, pretty, m.media_type == JSON and m.convert is None and not pretty)
     if not explicit:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from kas.admission import Attributes
-from kas.admission.matching import Matcher, Namespaces, exempt, namespace_of
+from kas.admission.matching import Matcher, Namespaces, beyond_policies, beyond_webhooks, namespace_of
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import ADMIN
 from tests.admission.webhook.hook_server import rule
@@ -139,7 +139,18 @@ def test_equivalent_resources(spaces):
     assert Matcher({}, [rule("things/*", groups=("g",))]).match(nothing, None, None, spaces, equivalents) is None
 
 
-def test_configurations_of_admission_are_exempt():
+def test_what_neither_webhooks_nor_policies_are_asked_about():
     group = "admissionregistration.k8s.io"
-    assert exempt(about("validatingwebhookconfigurations", group)) and exempt(about("mutatingadmissionpolicybindings", group))
-    assert not exempt(about("validatingwebhookconfigurations")) and not exempt(about("pods", group))
+    reviews = [("authentication.k8s.io", r) for r in ("selfsubjectreviews", "tokenreviews")]
+    authorizing = ("localsubjectaccess", "selfsubjectaccess", "selfsubjectrules", "subjectaccess")
+    reviews += [("authorization.k8s.io", f"{r}reviews") for r in authorizing]
+    policies = [(group, f"{kind}admission{what}") for kind in ("mutating", "validating") for what in ("policies", "policybindings")]
+    webhooks = [(group, f"{kind}webhookconfigurations") for kind in ("mutating", "validating")]
+    for where, resource in policies:
+        assert beyond_webhooks(about(resource, where)) and beyond_policies(about(resource, where))
+    for where, resource in webhooks:
+        assert beyond_webhooks(about(resource, where)) and not beyond_policies(about(resource, where))
+    for where, resource in reviews:
+        assert beyond_policies(about(resource, where)) and not beyond_webhooks(about(resource, where))
+    for where, resource in (("", "validatingadmissionpolicies"), (group, "pods"), ("", "tokenreviews"), ("", "pods")):
+        assert not beyond_webhooks(about(resource, where)) and not beyond_policies(about(resource, where))

@@ -45,15 +45,14 @@ class Reply:
 class Backend:
     """Serves ``group``/v1 over TLS on a free port of 127.0.0.1, from ``start`` to ``stop``; a context manager.
 
-    ``replies`` has what a path answers instead of what it would; ``gate`` holds back the answers of ``/slow`` until it is set; ``legacy``
-    is a server without aggregated discovery. ``emit(event)`` writes to every open watch.
+    ``replies`` has what a path answers instead of what it would; ``gate`` holds back the answers of ``/slow`` until it is set.
+    ``emit(event)`` writes to every open watch.
     """
 
     def __init__(self, authority: Authority, group: str, clients: Authority | None = None, hosts: list[str] | None = None) -> None:
         self.group, self.authority = group, authority
         self.calls: list[Call] = []
         self.replies: dict[str, Reply] = {}
-        self.legacy = False
         self.hang_up = False  # after each answer, without having said so
         self.connections = 0
         self.port = 0
@@ -184,13 +183,14 @@ class Backend:
     def _answer(self, call: Call) -> Reply:
         if call.path == "/apis":
             wants = DISCOVERY in "".join(call.all("accept"))
-            if self.legacy or not wants:
+            if not wants:
                 return Reply(406, b"")
             body = json.dumps(self._discovery()).encode()
             etag = f'"{hashlib.sha256(body).hexdigest()}"'
             if call.all("if-none-match") == [etag]:
                 return Reply(304, b"", [("ETag", etag)])
-            return Reply(200, body, [("Content-Type", "application/json"), ("ETag", etag)])
+            kind = f"application/json;g=apidiscovery.k8s.io;v=v2;as={DISCOVERY}"
+            return Reply(200, body, [("Content-Type", kind), ("ETag", etag)])
         if call.path == self.base:
             resource = {"name": "things", "singularName": "thing", "namespaced": True, "kind": "Thing", "verbs": ["get", "list"]}
             sub = {**resource, "name": "things/status", "singularName": "", "verbs": ["get"]}

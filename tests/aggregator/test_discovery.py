@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kas.aggregator.apiservices import APIService, APIServices, ServiceReference, by_group
-from kas.aggregator.discovery import Discovery
+from kas.aggregator.discovery import Discovery, read_groups
 from tests.aggregator.backend import Reply
 from tests.aggregator.conftest import PATIENCE_S, SERVICES
 from tests.controllers.waiting import until
@@ -59,7 +59,8 @@ class Slow:
         self.most = max(self.most, self.now)
         await self.gate.wait()
         self.now -= 1
-        return 200, [], b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}'
+        said = [(b"content-type", AGGREGATED.encode())]
+        return 200, said, b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}'
 
 
 def remote(name: str, service: str) -> APIService:
@@ -89,6 +90,22 @@ def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
         assert len(slow.asked) == 6 and len(changes) == 3, "nothing new was said"
 
     asyncio.run(run())
+
+
+def test_what_a_backend_leaves_out_of_its_resources_is_shown_empty():
+    resources = [
+        {"resource": "a", "subresources": [{"subresource": "status"}]},
+        {"resource": "b", "scope": "Cluster", "singularResource": "b", "verbs": ["get"], "responseKind": {"kind": "B"}},
+    ]
+    group = {"metadata": {"name": "odd.test"}, "versions": [{"version": "v1", "resources": resources}]}
+    listed = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": [group]}
+    nothing = {"group": "", "version": "", "kind": ""}
+    a, b = read_groups(json.dumps(listed).encode())["odd.test", "v1"]
+    assert a == {
+        "resource": "a", "responseKind": nothing, "scope": "", "singularResource": "", "verbs": None,
+        "subresources": [{"subresource": "status", "responseKind": nothing, "verbs": None}],
+    }  # fmt: skip
+    assert b == {"resource": "b", "scope": "Cluster", "singularResource": "b", "verbs": ["get"], "responseKind": nothing | {"kind": "B"}}
 
 
 def test_both_discoveries_have_the_group(register):
@@ -124,9 +141,17 @@ def test_the_tag_of_aggregated_discovery_changes_with_it(register):
     until(lambda: found.call.raw("GET", "/apis", Accept=AGGREGATED, If_None_Match=one).status_code == 200, PATIENCE_S)
 
 
-def test_a_backend_without_aggregated_discovery_is_asked_for_its_list(register):
-    found = register("legacy", available=False)
-    found.backend.legacy = True
+@pytest.mark.parametrize(
+    ("name", "reply"),
+    [
+        ("unacceptable", Reply(406, b"")), ("missing", Reply(404, b"404 page not found")), ("refused", Reply(403, b"")),
+        ("broken", Reply(500, b"")), ("groups", Reply(200, b'{"kind":"APIGroupList","apiVersion":"v1","groups":[]}')),
+        ("unnamed", Reply(200, b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}')),
+    ],
+)  # fmt: skip
+def test_a_backend_without_aggregated_discovery_is_asked_for_its_list(register, name, reply):
+    found = register(f"legacy-{name}", available=False)
+    found.backend.replies["/apis"] = reply
     found.is_available()
     current = everywhere(found.call, found.backend.group, "Current")
     assert [(r["resource"], [s["subresource"] for s in r["subresources"]]) for r in current["resources"]] == [("things", ["status"])]
@@ -135,14 +160,14 @@ def test_a_backend_without_aggregated_discovery_is_asked_for_its_list(register):
 @pytest.mark.parametrize(
     ("name", "status", "body"),
     [
-        ("garbage", 200, b"{{{"), ("other-kind", 200, b'{"kind":"Status","apiVersion":"v1"}'), ("error", 500, b""),
+        ("garbage", 200, b"{{{"), ("other-kind", 200, b'{"kind":"Status","apiVersion":"v1"}'), ("error", 503, b""),
         ("huge", 200, b"[" + b" " * (5 << 20) + b"]"),
         ("shape", 200, b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":7}'),
     ],
 )  # fmt: skip
 def test_what_cannot_be_understood_is_stale(register, name, status, body):
     found = register(f"stale-{name}", available=False)
-    found.backend.replies["/apis"] = Reply(status, body)
+    found.backend.replies["/apis"] = Reply(status, body, [("Content-Type", AGGREGATED)])
     found.is_available()
     until(lambda: len(found.backend.seen("/apis")) >= 2, PATIENCE_S)  # both workers have asked
     assert everywhere(found.call, found.backend.group, "Stale") == {"version": "v1", "freshness": "Stale"}

@@ -26,8 +26,18 @@ def test_replicas_that_no_scale_can_show(obj, says):
     assert [str(e) for e in scalepaths.errors(SCALE, obj)] == [says]
 
 
-@pytest.mark.parametrize("obj", [{"spec": {"replicas": "3"}}, {"spec": 5}, {"spec": {"replicas": True}}])
-def test_what_is_no_number_is_told(obj):
-    with pytest.raises(scalepaths.PathError, match="accessor error"):
-        scalepaths.value_at(obj, ".spec.replicas", int)
-    assert [e.field for e in scalepaths.errors(SCALE, obj)] == [".spec.replicas"]
+@pytest.mark.parametrize(("spec", "says"), [
+    ({"replicas": "3"}, ".spec.replicas accessor error: 3 is of the type string, expected int64"),
+    ({"replicas": True}, ".spec.replicas accessor error: true is of the type bool, expected int64"),
+    ({"replicas": 1.5}, ".spec.replicas accessor error: 1.5 is of the type float64, expected int64"),
+    ({"replicas": {"b": [1], "a": None}},
+     ".spec.replicas accessor error: map[a:<nil> b:[1]] is of the type map[string]interface {}, expected int64"),
+    ({"replicas": None}, ".spec.replicas accessor error: <nil> is of the type <nil>, expected int64"),
+    (5, ".spec.replicas accessor error: 5 is of the type int64, expected map[string]interface{}"),
+    ([5], ".spec.replicas accessor error: [5] is of the type []interface {}, expected map[string]interface{}"),
+])  # fmt: skip
+def test_what_is_no_number_is_told(spec, says):
+    with pytest.raises(scalepaths.PathError) as e:
+        scalepaths.value_at({"spec": spec}, ".spec.replicas", int)
+    assert str(e.value) == says
+    assert [e.field for e in scalepaths.errors(SCALE, {"spec": spec})] == [".spec.replicas"]

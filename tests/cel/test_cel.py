@@ -97,6 +97,13 @@ def test_what_takes_all_time_or_memory_ends_before_it_does(text):
         ("(object.name + '%.1001f').format([1.0])", "precision 1001 is too large"),
         ("int(9e18) * 2", "integer overflow"),
         ("timestamp(9223372036854775807)", ""),
+        (
+            "google.protobuf.Int32Value{value: 5000000000}",
+            "field type conversion error for google.protobuf.Int32Value.value value type: integer overflow",
+        ),
+        ("google.protobuf.Duration{seconds: object.name}", "unsupported native conversion from string to 'int64'"),
+        ("google.protobuf.Struct{fields: {'a': type(1)}}", "unsupported native conversion"),
+        ("google.protobuf.Any{}", "anypb.UnmarshalNew() failed"),
     ],
 )
 def test_what_has_no_value(text, why):
@@ -123,6 +130,11 @@ def test_what_has_no_value(text, why):
         ("int{a: 1}", "1:6: unexpected failed resolution of 'int'"),
         ("list{} == []", "1:5: 'list' is not a message type"),
         ("object{}", "1:7: 'dyn' is not a type"),
+        ("google.protobuf.Int64Value{value: 'a'}", "1:33: expected type of field 'value' is 'int' but provided type is 'string'"),
+        ("google.protobuf.Int64Value{valu: 1}", "1:32: undefined field 'valu'"),
+        ("google.protobuf.Int64Value{}.value", "1:29: type 'wrapper(int)' does not support field selection"),
+        ("google.protobuf.NullValue{}", "1:26: undeclared reference to 'google.protobuf.NullValue' (in container '')"),
+        ("google.protobuf.Struct{fields: {'a': 1, 'b': true}}", "1:46: expected type 'int' but found 'bool'"),
         ("Nobody{a: nothing}", "1:7: undeclared reference to 'Nobody' (in container '')\n | Nobody{a: nothing}\n | ......^"),
         ("quantity('1').sign()", "1:19: found no matching overload for 'sign' applied to 'kubernetes.Quantity.()'"),
     ],
@@ -131,6 +143,26 @@ def test_what_does_not_compile(text, why):
     with pytest.raises(cel.CompileError) as caught:
         value(text)
     assert f"ERROR: <input>:{why}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "google.protobuf.Duration{seconds: 5, nanos: 1} - duration('5s') == duration('1ns')",
+        "google.protobuf.Timestamp{seconds: 5} == timestamp(5)", ".google.protobuf.Int64Value{value: 5} + 1 == 6",
+        "google.protobuf.Int64Value{} != null", "google.protobuf.UInt32Value{value: 5u} == 5u", "google.protobuf.BytesValue{} == b''",
+        "google.protobuf.FloatValue{value: 0.1} != 0.1", "google.protobuf.StringValue{value: 'x'}.size() == 1",
+        "google.protobuf.Struct{fields: {'a': dyn(1), 'b': dyn([true]), 'c': dyn(b'x'), 'd': dyn(duration('-1.5s'))}} "
+        "== {'a': dyn(1.0), 'b': dyn([true]), 'c': dyn('eA=='), 'd': dyn('-1.5s')}",
+        "google.protobuf.Value{string_value: 'a'} == 'a'", "google.protobuf.Value{struct_value: {'a': 1}}.a == 1.0",
+        "google.protobuf.Value{} == null", "google.protobuf.Value{number_value: 1.5} == 1.5",
+        "google.protobuf.ListValue{values: [9007199254740993]} == ['9007199254740993']", "google.protobuf.ListValue{}.size() == 0",
+        "type(google.protobuf.Empty{}) == google.protobuf.Empty", "google.protobuf.NullValue.NULL_VALUE == 0",
+        "google.protobuf.Int64Value{?value: optional.none()} == 0",
+    ],
+)  # fmt: skip
+def test_messages_that_protobuf_comes_with(text):
+    assert value(text) is True
 
 
 def test_work_is_bounded():

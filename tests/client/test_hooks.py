@@ -65,6 +65,12 @@ def test_a_call():
 @pytest.mark.parametrize(("answer", "says", "code"), [
     (Answer(500, "application/json", "", b"broken"), 'an error on the server ("unknown") has prevented the request from succeeding', 500),
     (Answer(500, "text/plain", "", b"broken\n"), 'an error on the server ("broken") has prevented the request from succeeding', 500),
+    (Answer(500, "text/plain", "", b" a  \tb\n"), 'an error on the server ("a  \\tb") has prevented the request from succeeding', 500),
+    (Answer(403, "text/plain", "", b"not you"), "not you", 403),
+    (Answer(415, "text/plain", "", b"only XML"), "only XML", 415),
+    (Answer(406, "text/plain", "", b"only XML"), "only XML", 406),
+    (Answer(406, "", "", b""), "the server was unable to respond with a content type that the client supports", 406),
+    (Answer(422, "", "", b""), "the server rejected our request due to an error in our request", 422),
     (Answer(404, "", "", b""), "the server could not find the requested resource", 404),
     (Answer(302, "", "", b""), "the server responded with the status code 302 but did not return more information", 302),
     (Answer(409, "application/json", "", b'{"kind":"Status","message":"said so"}'), "said so", 409),

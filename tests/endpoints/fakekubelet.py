@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import datetime
+import gzip
 import hashlib
 import json
 import ssl
@@ -112,6 +113,10 @@ class FakeKubelet:
             await self._log(query, writer)
         elif path == "/redirect":
             _plain(writer, 302, b"", b"Location: /elsewhere\r\nAccess-Control-Allow-Origin: *\r\n")
+        elif path in ("/page", "/page.gz"):
+            page, packed = b'<a href="/rewriteme">test</a>', path.endswith("gz")
+            kind = b"Content-Type: text/html; charset=utf-8\r\n" + b"Content-Encoding: gzip\r\n" * packed
+            _plain(writer, 200, gzip.compress(page) if packed else page, kind)
         elif path == "/big":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n")
             try:

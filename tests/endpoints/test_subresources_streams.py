@@ -240,6 +240,13 @@ def test_redirects_are_not_followed(client, namespace, kubelet):
     assert (r.status_code, r.headers["location"]) == (301, f"/api/v1/nodes/{namespace}/proxy/?a=1")
 
 
+@pytest.mark.parametrize("page", ["page", "page.gz"])
+def test_links_lead_back_through_the_proxy(client, namespace, kubelet, page):
+    r = client.raw("GET", f"/api/v1/nodes/{namespace}/proxy/{page}")
+    assert (r.status_code, r.text) == (200, f'<a href="/api/v1/nodes/{namespace}/proxy/rewriteme">test</a>')
+    assert r.headers.get("content-encoding") == ("gzip" if page.endswith("gz") else None)
+
+
 def test_other_ports_of_this_host_are_refused(client, namespace, kubelet):
     code, body = client("GET", f"/api/v1/nodes/{namespace}:1/proxy/")
     assert (code, body["message"]) == (400, "address not allowed")

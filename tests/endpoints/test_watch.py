@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -162,14 +163,32 @@ def test_a_bookmark_before_the_end(client, history):
     assert int(found[0]["object"]["metadata"]["resourceVersion"]) >= int(now) and "annotations" not in found[0]["object"]["metadata"]
 
 
+def test_initial_events_that_are_to_end_come_in_no_table(client, history):
+    path, rv = history
+    ask = "watch=1&timeoutSeconds=1&allowWatchBookmarks=true"
+    for query in (f"{ask}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", ask, f"{ask}&resourceVersion=0"):
+        status, refused = client("GET", f"{path}?{query}", Accept=TABLE)
+        assert (status, refused["reason"]) == (406, "NotAcceptable") and "application/yaml" in refused["message"]
+        found = client.raw("GET", f"{path}?{query}", Accept=f"{TABLE},application/json").content
+        assert {json.loads(line)["object"]["kind"] for line in found.splitlines()} == {"ConfigMap"}
+    for query in ("watch=1&timeoutSeconds=1", f"{ask}&resourceVersion={rv}"):
+        found = client.raw("GET", f"{path}?{query}", Accept=TABLE).content
+        assert {json.loads(line)["object"]["kind"] for line in found.splitlines()} == {"Table"}
+
+
 def test_bookmarks_of_every_kind_and_form(client):
     """Printers and codecs meet an object that has nothing but a revision."""
     paths = []
     for root in ["/api/v1", *(f"/apis/{g['preferredVersion']['groupVersion']}" for g in client("GET", "/apis")[1]["groups"])]:
         paths += [f"{root}/{r['name']}" for r in client("GET", root)[1]["resources"] if "watch" in r["verbs"]]
     assert len(paths) > 40
+    now = client("GET", "/api/v1/namespaces")[1]["metadata"]["resourceVersion"]
+    query = f"watch=1&timeoutSeconds=3&allowWatchBookmarks=1&resourceVersion={now}"
+    with ThreadPoolExecutor(len(paths)) as pool:  # each has its bookmark shortly before it ends
+        for r in pool.map(lambda path: client.raw("GET", f"{path}?{query}", Accept=TABLE), paths):
+            assert r.status_code == 200 and "BOOKMARK" in r.text, (r.url, r.text)
     for path in paths:
-        for accept in (TABLE, PARTIAL, PROTOBUF):
+        for accept in (PARTIAL, PROTOBUF):
             url = f"{client.server.url}{path}?watch=1&timeoutSeconds=30&allowWatchBookmarks=1"
             with client.session.get(url, headers={"Accept": accept}, stream=True, timeout=30) as r:
                 assert r.status_code == 200, (path, accept, r.text)

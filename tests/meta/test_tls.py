@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kas.aggregator.transport import ProxyCertificate, TLSContexts
 from kas.client import egress, kubeconfig
 from kas.client.http import verified_tls
 from kas.store.etcd.client import Config
@@ -22,8 +25,13 @@ def of_etcd(ca: str) -> ssl.SSLContext:
     return context
 
 
+def of_backends(ca: str) -> ssl.SSLContext:
+    return TLSContexts(ProxyCertificate("", "")).of(base64.b64encode(Path(ca).read_bytes()).decode(), False)
+
+
 CLIENTS: dict[str, Callable[[str], ssl.SSLContext]] = {
     "kubelets": verified_tls, "webhooks": lambda ca: kubeconfig.client_tls(Path(ca).read_bytes()), "etcd": of_etcd,
+    "backends": of_backends,
     "proxies": lambda ca: egress._context({"caBundle": ca, "clientCert": ca, "clientKey": ca.replace(".crt", ".key")}),
 }  # fmt: skip
 
@@ -42,3 +50,26 @@ def test_extensions_that_may_be_missing(client, tmp_path, monkeypatch):
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
     assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
     assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("dns", "believed"), [(("a.test",), True), (("b.test",), False), ((), False)])
+def test_a_common_name_is_no_name_of_a_server(client, dns, believed, tmp_path):
+    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    shown.load_cert_chain(*pki.issue([("CN", "a.test")], AUTHORITY, usages=("server",), dns=dns).write(tmp_path, "server"))
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = CLIENTS[client](AUTHORITY.write(tmp_path, "ca")[0]).wrap_bio(back, there, server_hostname="a.test")
+    answering = shown.wrap_bio(there, back, server_side=True)
+
+    def shake() -> None:
+        for side in (asking, answering, asking):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+
+    if believed:
+        shake()
+        assert asking.getpeercert()
+        return
+    with pytest.raises(ssl.SSLCertVerificationError) as e:
+        shake()
+    assert e.value.verify_code == 62

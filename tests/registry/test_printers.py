@@ -227,6 +227,7 @@ def printed(obj: dict, *columns: dict) -> dict:
     [
         ("integer", ".spec.size", 3),
         ("integer", ".spec.ratio", 0),
+        ("integer", ".spec.big", -(1 << 63)),
         ("number", ".spec.size", 3),
         ("boolean", ".spec.on", True),
         ("integer", ".spec.on", None),

@@ -41,7 +41,7 @@ class Plugin:
         self._policies.changed = changed
 
     def handles(self, a: Attributes) -> bool:
-        """What a bound policy may be about, but for configurations of admission."""
+        """What a bound policy may be about, but for policies themselves and reviews."""
         return self._policies.handle(a)
 
     async def admit(self, a: Attributes) -> None:

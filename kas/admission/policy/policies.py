@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from kas.admission import Attributes
 from kas.admission.initializer import RESTMapper
-from kas.admission.matching import GROUP, Equivalents, Invocation, Namespaces, exempt
+from kas.admission.matching import GROUP, Equivalents, Invocation, Namespaces, beyond_policies
 from kas.admission.policy.params import ParamError, Params
 from kas.admission.versioned import Versioned
 from kas.informers import Informers, Objects
@@ -110,7 +110,7 @@ class Policies:
             self._following = True
             self._informers.follow(GROUP, f"{self._kind}admissionpolicies", self._policies)
             self._informers.follow(GROUP, f"{self._kind}admissionpolicybindings", self._bindings)
-        return not exempt(a) and any(
+        return not beyond_policies(a) and any(
             policy.matcher.may_match(a, self.equivalents) and any(b.matcher.may_match(a, self.equivalents) for b in bindings)
             for policy, bindings in self.bound
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kas.admission import Attributes
-from kas.admission.matching import GROUP, Equivalents, Matcher, exempt
+from kas.admission.matching import GROUP, Equivalents, Matcher, beyond_webhooks
 from kas.informers import Informers
 from kas.informers.reflector import split_key
 from kas.meta.stored import object_of
@@ -68,7 +68,7 @@ class Hooks:
         if not self._following:
             self._following = True
             self._informers.follow(GROUP, self._resource, self)
-        return not exempt(a) and any(hook.matcher.may_match(a, self.equivalents) for hook in self.all)
+        return not beyond_webhooks(a) and any(hook.matcher.may_match(a, self.equivalents) for hook in self.all)
 
     # --- the target
 

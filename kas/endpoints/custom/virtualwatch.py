@@ -48,7 +48,7 @@ class VirtualWatch:
     def begin(req: Request, served: VirtualServed, name: str, watches: Watches, open: Open, list_: List, selects: Selects) -> Response:
         """The answer; errors found before it starts are ordinary Statuses."""
         o = with_served_fields(served, list_options(req.params, force_watch=True))
-        m = respond.media(req, watch=True)
+        m = respond.media(req, watch=True, table=not (o.send_initial_events and o.allow_bookmarks))
         encoder = encoder_for(served, m, req.params.get("includeObject"))
         if isinstance(encoder, JsonNative):
             encoder = Encoder(served)  # there are no stored bytes to copy

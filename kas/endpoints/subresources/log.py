@@ -14,24 +14,14 @@ from kas.endpoints.proxy_locations import Locations
 from kas.endpoints.subresources.containers import chosen
 from kas.meta import errors, field, scalars
 from kas.meta.errors import ApiError
+from kas.meta.responses import generic_server_response
 from kas.request.http import Request, Response
 from kas.request.requestinfo import Query
 
-MAX_REFUSAL = 10 << 10
+MAX_REFUSAL = 50_000
 NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
 ALL = "All"
 STREAMS = (ALL, "Stderr", "Stdout")
-# apimachinery's NewGenericServerResponse: what a client is told of a server's bare status code.
-_REASONS = {
-    401: ("Unauthorized", "the server has asked for the client to provide credentials"),
-    403: ("Forbidden", ""),
-    404: ("NotFound", "the server could not find the requested resource"),
-    405: ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
-    409: ("Conflict", "the server reported a conflict"),
-    429: ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
-    503: ("ServiceUnavailable", ""),
-    504: ("Timeout", "the server was unable to return a response in the time allotted, but may still be processing the request"),
-}  # fmt: skip
 
 
 class Log:
@@ -125,15 +115,6 @@ async def _refusal(connection: Connection, name: str) -> ApiError:
         return errors.internal(text)
     if code == 400:
         return errors.bad_request(text)
-    reason, message = _REASONS.get(code, ("", ""))
-    if not reason:
-        reason = "InternalError" if code >= 500 else "Unknown"
-    if not message:
-        if code in (403, 503):
-            message = text
-        elif code >= 500:
-            message = f"an error on the server ({field.go_quote(text)}) has prevented the request from succeeding"
-        else:
-            message = f"the server responded with the status code {code} but did not return more information"
+    reason, message = generic_server_response(code, text)
     message = f"{message} ( pods/log {name})"
     return ApiError(code, reason, message, {"name": name, "kind": "pods/log"})
