@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from kas.store.etcd.client import PUT, RANGE, TXN, AsyncClient, Client, Config
 from kas.store.etcd.rpc import hpack, http2
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.http2 import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
+from kas.store.etcd.rpc.looped import dial
 from kas.store.etcd.rpc.status import RpcError
 from tests.etcd import Etcd
 from tests.pki import authority, issue
@@ -423,6 +425,29 @@ def test_who_does_not_wait_any_more_lets_go_of_the_call() -> None:
     with Peer(run) as peer:
         asyncio.run(check(peer.config))
         assert (peer.failed, peer.connections) == ([], 1)
+
+
+def test_a_call_that_began_as_the_connection_broke_was_not_sent() -> None:
+    """It leaves at the end of the loop's turn, in which the connection may be told to be no more."""
+    complaints: list[dict[str, Any]] = []
+
+    async def check(config: Config) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        connection = await dial("127.0.0.1", int(config.servers[0].rpartition(":")[2]), None)
+        sent = connection.begin(b"", b"", 10.0, lambda _: None)
+        await asyncio.sleep(0)
+        new = connection.begin(b"", b"", 10.0, lambda _: None)
+        connection._transport.abort()
+        await asyncio.sleep(0.01)
+        assert sent.over and sent.error is not None and not sent.error.unsent
+        assert new.over and new.error is not None and new.error.unsent
+        assert not connection.usable
+
+    with Peer(script()) as peer:
+        for run in (asyncio.run, uvloop.run):
+            run(check(peer.config))
+    assert not complaints
 
 
 def test_a_server_that_does_not_answer_pings_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
