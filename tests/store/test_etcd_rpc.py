@@ -222,6 +222,17 @@ def status(code: int, text: bytes = b"") -> Callable[[int], bytes]:
     return header(FIRST + hpack.literal(b"grpc-status", b"%d" % code) + hpack.literal(b"grpc-message", text), 5)
 
 
+def declines(code: int, text: bytes) -> Script:
+    """Says so to each request."""
+
+    def run(talk: Talk) -> None:
+        talk.greet()
+        while True:
+            talk.send(status(code, text)(talk.asked()[0]))
+
+    return run
+
+
 # What a server does, and what a write is told then; of a call that may be asked twice it is always Unavailable but where etcd refuses it.
 ENDINGS = {
     "hangs up": (script(keep=False), Unknown),
@@ -261,6 +272,9 @@ ENDINGS = {
     "something between, that refuses": (script(header(b"\x8c", 5)), Unknown),
     "a web page": (script(header(b"\x88" + hpack.literal(b"content-type", b"text/html"))), Unknown),
     "a new leader": (script(status(14, b"etcdserver: leader changed")), Unknown),
+    "no leader": (declines(14, b"etcdserver: no leader"), Unavailable),
+    "a learner": (declines(14, b"etcdserver: rpc not supported for learner"), Unavailable),
+    "other roles meanwhile": (declines(3, b"etcdserver: revision of auth store is old"), Unavailable),
     "a refusal": (script(status(9, b"etcdserver: no%20space, %e2%82%ac")), StoreError),
     "a window of nothing": (starved, Unavailable),
     "another protocol": (of_its_own, Unavailable),
@@ -296,7 +310,7 @@ def test_a_write_that_was_not_begun_goes_to_another_server(ask: Callable[..., An
         talk.answer(talk.asked()[0])
         talk.frame()
 
-    for name in ("leaves, and has not begun", "resets without having begun"):
+    for name in ("leaves, and has not begun", "resets without having begun", "no leader", "a learner", "other roles meanwhile"):
         with Peer(ENDINGS[name][0]) as leaving, Peer(answers) as other:
             answer = ask(Config((leaving.url, other.url)), TXN, pb.TxnRequest(), 10.0)
             assert (answer.header.revision, leaving.connections, other.connections) == (7, 1, 1)

@@ -635,6 +635,9 @@ def test_a_server_that_hangs_costs_a_share_of_the_time(etcd: Etcd) -> None:
         (RpcError(Code.ABORTED, "", told=True), Unknown),
         (RpcError(Code.UNAVAILABLE, "the server closed the connection"), Unknown),
         (RpcError(Code.UNAVAILABLE, "etcdserver: leader changed", told=True), Unknown),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader"), Unknown),  # nobody says whose words these are
+        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader", told=True), Unavailable),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: request timed out, possibly due to previous leader failure", told=True), Unknown),
         (RpcError(Code.RESOURCE_EXHAUSTED, "a message of 3000000000 bytes"), Unknown),  # the answer's
         (RpcError(Code.PERMISSION_DENIED, "an answer without a status; HTTP 403"), Unknown),
         (RpcError(Code.UNAVAILABLE, "failed to connect", unsent=True), Unavailable),
@@ -649,6 +652,20 @@ def test_what_may_have_happened_is_not_told_as_undone(failed: RpcError, error: t
     with pytest.raises(StoreError) as caught:
         translate(failed, TXN)
     assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key"),
+    [
+        ("/registry", "/registry/pods/ns/a"), ("registry/", "/registry/pods/ns/a"), ("/", "/pods/ns/a"), ("", "/pods/ns/a"),
+        (".", "/pods/ns/a"),
+        ("//a//b/", "/a/b/pods/ns/a"), ("/a/../b/./c", "/b/c/pods/ns/a"), ("../a", "/a/pods/ns/a"), ("/é", "/é/pods/ns/a"),
+    ],
+)  # fmt: skip
+def test_a_prefix_is_cleaned_as_kube_apiserver_does(prefix: str, key: str) -> None:
+    keys = Keys(prefix)
+    assert keys.to_etcd("/registry/pods/ns/a") == key.encode() and key.encode().startswith(keys.root)
+    assert keys.from_etcd(key.encode()) == "/registry/pods/ns/a"
 
 
 def test_a_watch_on_a_server_that_hangs_goes_on_at_another(tmp_path: Path) -> None:

@@ -149,10 +149,10 @@ def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
         # Upstream's client refuses by itself what is above the same 2 MiB that the server would not take.
         raise StoreError(f"rpc error: code = ResourceExhausted desc = {details.replace('grpc: received', 'trying to send')}") from None
     if e.told and e.code == Code.RESOURCE_EXHAUSTED and "too many requests" in details:
-        raise Unavailable(text) from None  # it has more to do than it can, and did not begin
-    if e.told and e.code in REFUSED:
+        raise Unavailable(text) from None  # it has more to do than it can, and did not begin; others have no less
+    if e.told and e.code in REFUSED and not _not_begun(e):
         raise (LeaseGone if "lease not found" in details else StoreError)(text) from None
-    raise (Unavailable if call.safe or e.unsent else Unknown)(text) from None
+    raise (Unavailable if call.safe or _not_begun(e) else Unknown)(text) from None
 
 
 # What a server says that has decided not to do it. Anything else may come from a connection, or from a server that has begun.
@@ -160,6 +160,11 @@ REFUSED = (
     Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.OUT_OF_RANGE, Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.PERMISSION_DENIED,
     Code.UNAUTHENTICATED, Code.UNIMPLEMENTED,
 )  # fmt: skip
+
+
+# What a server says before it has looked at a request (etcd: api/v3rpc/interceptor.go), or when it found, in its turn, that users and roles
+# have changed meanwhile: another one, or the same a moment later, may be asked.
+NOT_BEGUN = ("no leader", "not capable", "rpc not supported for learner", "revision of auth store is old")
 
 
 class LeaseGone(StoreError):
@@ -181,9 +186,14 @@ def _with_token(answer: pb.AuthenticateResponse) -> Metadata:
     return (*HAS_LEADER, (b"token", answer.token.encode()))
 
 
+def _not_begun(e: RpcError) -> bool:
+    """Whether it is certain that nothing was done."""
+    return e.unsent or (e.told and e.details.removeprefix("etcdserver: ") in NOT_BEGUN)
+
+
 def _retry(e: RpcError, call: Call[Any, Any]) -> bool:
     """Whether another server may be asked."""
-    return e.unsent or (call.safe and e.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED))
+    return _not_begun(e) or (call.safe and e.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED))
 
 
 def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> float:
