@@ -154,6 +154,7 @@ def _range_allocation(value: bytes) -> Draft:
         obj = decode_protobuf(BUILTIN.known("", "v1", "RangeAllocation").type, raw)
     else:
         obj = orjson.loads(value)
+        transcode_json_to_protobuf(BUILTIN.known("", "v1", "RangeAllocation").type, value)  # raises for what is none
     tail = b'},"range":%b,"data":%b}' % (orjson.dumps(obj.get("range") or ""), orjson.dumps(obj.get("data") or ""))
     return build_record(NO_METADATA[:-1], tail, {}, {}, 1)
 

@@ -117,3 +117,9 @@ def test_what_is_no_object_says_so(values: StoredValues, value: bytes) -> None:
     for key in ("/registry/pods/ns1/a", "/registry/acme.io/widgets/ns1/a"):
         with pytest.raises(Undecodable):
             values.decode(key, value)
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"k8s\0\xff", b'{"data":1}', b'{"data":"?"}', b'{"data":"AB=="}', b'{"range":1}'])
+def test_a_bitmap_that_is_none_says_so(values: StoredValues, value: bytes) -> None:
+    with pytest.raises(Undecodable):
+        values.decode("/registry/ranges/servicenodeports", value)
