@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from kas import KUBERNETES_VERSION
 from kas.config import auditing, authentication, ciphers, features, overrides
+from kas.config.flags.storage import MEDIA_TYPES
 from kas.config.flagtypes import quote
 from kas.meta.goerrors import unreadable
 
@@ -226,6 +227,8 @@ def _storage(o: Options) -> Iterator[str]:
     if o.storage_backend not in ("lmdb", "etcd3"):
         yield f"--storage-backend invalid, allowed values: lmdb, etcd3: kas does not have {quote(o.storage_backend)} yet"
     elif o.storage_backend == "etcd3":
+        if o.storage_media_type not in MEDIA_TYPES:
+            yield f"--storage-media-type {quote(o.storage_media_type)} is invalid, allowed values: {', '.join(MEDIA_TYPES)}"
         if not o.etcd_servers:
             yield "--etcd-servers must be specified"
         others = [s for other in overrides.overrides(o.etcd_servers_overrides, o.etcd_servers) for s in other.servers]

@@ -45,10 +45,11 @@ class Entry:
 class Forms:
     """From each form to the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, as_json: bool = False) -> None:
+        """``as_json``: see ``StoredValues``."""
         registries = Registries(None, clock.now)  # type: ignore[arg-type]  # for their strategies; nothing is read through them
         registries.add_stored(BUILTIN.resources, BUILTIN.resource, 0, {})
-        self.values = StoredValues(registries)
+        self.values = StoredValues(registries, as_json)
 
     def draft(self, entry: Entry) -> Draft:
         """Raises ``Undecodable``."""
