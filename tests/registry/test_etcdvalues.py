@@ -87,7 +87,10 @@ def test_json_where_it_is_asked_for(values: StoredValues, as_json: StoredValues,
 )  # fmt: skip
 def test_what_is_no_object_in_json(values: StoredValues, as_json: StoredValues, key: str, value: bytes) -> None:
     assert as_json.encode(key, values.decode(key, value)) == value
-    assert as_json.encode(key, as_json.decode(key, values.encode(key, values.decode(key, value)))) == value
+    message = values.encode(key, values.decode(key, value))
+    assert as_json.encode(key, as_json.decode(key, message)) == value
+    assert (as_json.today(key, value), as_json.today(key, message)) == (value, value)
+    assert (values.today(key, value), values.today(key, message)) == (message, message)
 
 
 def test_older_versions_and_json_are_read(values: StoredValues) -> None:
