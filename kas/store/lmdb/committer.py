@@ -59,11 +59,10 @@ class Committer:
     """Owns the thread and its queue. ``deliver(batch)`` is called in the thread and must see to it that the batch is resolved."""
 
     def __init__(
-        self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool],
-        clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool]
+    ) -> None:
         """``note(revision)`` is told what is durable; ``trim()`` makes room by forgetting history, and says whether there was any."""
-        self._env, self._shared, self._deliver, self._clock = env, shared, deliver, clock
+        self._env, self._shared, self._deliver = env, shared, deliver
         self._note, self._trim = note, trim
         self._refused_at = -REFUSED_S
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
@@ -171,7 +170,8 @@ class Committer:
 
     def _apply(self, units: list[Unit], only_deletes: bool) -> Batch:
         try:
-            after, reached = apply_batch(self._env, [u.ops for u in units], [u.at for u in units], int(self._clock()), only_deletes)
+            now_s = int(self._shared.lease_clock())
+            after, reached = apply_batch(self._env, [u.ops for u in units], [u.at for u in units], now_s, only_deletes)
         except Exception as e:
             return Batch(units, error=_as_told(e))
         self._note(reached)
