@@ -24,10 +24,11 @@ BACKEND ?= lmdb
 test: build
 	KAS_BACKEND=$(BACKEND) $(BIN)/python -m pytest $(ARGS)
 
-# Faults for minutes, others with each KAS_ROBUSTNESS_SEED.
+# Faults for minutes, others with each KAS_ROBUSTNESS_SEED. On etcd HOSTS=1: each part in a network namespace of its own; for root.
+HOSTS ?=
 robustness: build
 	KAS_BACKEND=$(BACKEND) KAS_ROBUSTNESS_SECONDS=$${KAS_ROBUSTNESS_SECONDS:-180} $(BIN)/python -m pytest --timeout 900 -s \
-	  $(if $(filter etcd,$(BACKEND)),tests/robustness/test_etcd_faults.py,tests/robustness/test_watch_promises.py) $(ARGS)
+	  tests/robustness/$(if $(filter etcd,$(BACKEND)),$(if $(HOSTS),between_hosts,test_etcd_faults),test_watch_promises).py $(ARGS)
 
 bench: build
 	$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only --benchmark-json=.benchmarks/latest.json $(ARGS)

@@ -13,13 +13,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from kas import kinds
 from kas.config import features
+from kas.config.flags.storage import JSON
 from kas.config.options import Completed
 from kas.config.overrides import Override
 from kas.encryption.atrest import EncryptionAtRest
@@ -54,12 +55,16 @@ def cluster(o: Completed) -> Config:
     return Config(tuple(raw.etcd_servers), raw.etcd_cafile, raw.etcd_certfile, raw.etcd_keyfile, reuse_s, user, password)
 
 
-def values(store: Store) -> StoredValues:
-    """What stands in etcd for the objects of every built-in kind, and of custom resources."""
-    registries = Registries(store, clock.now)
-    scheme = Scheme()
-    registries.add_stored(scheme.resources, scheme.resource, 0, {})
-    return StoredValues(registries)
+def values_of(o: Completed) -> Callable[[Store], StoredValues]:
+    """What stands in etcd for the objects of every built-in kind, and of custom resources; for a store of theirs."""
+
+    def values(store: Store) -> StoredValues:
+        registries = Registries(store, clock.now)
+        scheme = Scheme()
+        registries.add_stored(scheme.resources, scheme.resource, 0, {})
+        return StoredValues(registries, o.raw.storage_media_type == JSON)
+
+    return values
 
 
 def clusters(o: Completed) -> list[Config]:
@@ -109,7 +114,7 @@ def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transforme
                 os.write(ask, bytes((i,)))
 
         return EtcdStore(
-            str(paths[i]), configs[i], values, keys=Keys(o.raw.etcd_prefix), max_size=o.store_max_size, shared=shared[i],
+            str(paths[i]), configs[i], values_of(o), keys=Keys(o.raw.etcd_prefix), max_size=o.store_max_size, shared=shared[i],
             transformers=transformers, ask_progress=ask_progress,
             ordered_progress=all(_answers_in_order(configs[i], url) for url in configs[i].servers),
         )  # fmt: skip
@@ -158,7 +163,7 @@ class Cluster:
     def __init__(self, o: Completed, config: Config, path: Path, shared: Shared, encryption: EncryptionAtRest | None) -> None:
         self._client = Client(config)
         self.replicator = Replicator(
-            self._client, values, Keys(o.raw.etcd_prefix), path,
+            self._client, values_of(o), Keys(o.raw.etcd_prefix), path,
             lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared),
             encryption.transformer if encryption is not None else None,
         )  # fmt: skip

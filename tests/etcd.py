@@ -8,11 +8,15 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kas.store.errors import StoreError
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, REVOKE, STATUS, TIME_TO_LIVE, Client, Config
 from tests import need
+
+if TYPE_CHECKING:
+    from tests.robustness.shims import SlowDisk
 
 START_S = 60.0
 
@@ -35,7 +39,15 @@ class Etcd:
         self.url, self.files = f"http{'s' if files else ''}://127.0.0.1:{_free_port()}", files
         self.peers = peers or {name: f"http://127.0.0.1:{_free_port()}"}
         self.listens = self.peers[name]  # where it hears the others; elsewhere than ``peers`` says when something is between
+        self._prefix: tuple[str, ...] = ()
+        self.disk: SlowDisk | None = None
         self._process: subprocess.Popen[bytes] | None = None
+
+    def live_at(self, address: str, prefix: tuple[str, ...]) -> None:
+        """It listens there, not on loopback, and is run by the command ``prefix``."""
+        self._prefix = prefix
+        self.url, self.listens = (url.replace("127.0.0.1", address) for url in (self.url, self.listens))
+        self.peers[self.name] = self.listens
 
     def __enter__(self) -> Etcd:
         return self.start()
@@ -66,14 +78,18 @@ class Etcd:
         """Starts it, and does not wait."""
         own = self.peers[self.name]
         command = [
-            self.program, "--name", self.name, "--data-dir", str(self.data), "--listen-client-urls", self.url, "--advertise-client-urls",
-            self.url, "--listen-peer-urls", self.listens, "--initial-advertise-peer-urls", own, "--initial-cluster",
+            *self._prefix, self.program, "--name", self.name, "--data-dir", str(self.data),
+            "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+            "--listen-peer-urls", self.listens, "--initial-advertise-peer-urls", own, "--initial-cluster",
             ",".join(f"{name}={url}" for name, url in self.peers.items()), "--log-level", "error", *flags,
         ]  # fmt: skip
         if self.files:
             ca, certificate, key = self.files
             command += ["--client-cert-auth", "--trusted-ca-file", ca, "--cert-file", certificate, "--key-file", key]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        before = self.disk.before if self.disk else None
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=before)
+        if self.disk:
+            self.disk.watch()
 
     def signal(self, s: signal.Signals) -> None:
         """Returns when it has taken effect."""

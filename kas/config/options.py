@@ -13,6 +13,8 @@ from kas.config import address, features, flagset, validation
 from kas.config.flags import BY_NAME, FLAGS
 from kas.config.overrides import Override, overrides
 
+OF_ETCD = ("lease-reuse-duration-seconds", "storage-media-type")  # beside --etcd-*
+
 
 class OptionError(Exception):
     """What is wrong with a command line; ``errors`` has a line for each finding."""
@@ -175,6 +177,7 @@ class Options:
     shutdown_grace: float
     worker_timeout: float
     storage_backend: str
+    storage_media_type: str
     store_max_size: int
     strict_transport_security_directives: list[str]
     tls_cert_file: str
@@ -213,7 +216,7 @@ class Options:
             flag = BY_NAME[name]
             if flag.effect.kind == "no effect" and getattr(self, flag.attribute) not in flag.effect.same:
                 out.append(f"--{name} has no effect: {flag.effect.why}")
-            elif (name.startswith("etcd-") or name == "lease-reuse-duration-seconds") and self.storage_backend != "etcd3":
+            elif (name.startswith("etcd-") or name in OF_ETCD) and self.storage_backend != "etcd3":
                 out.append(f"--{name} has no effect: objects are kept in a file in --data-dir, as --storage-backend says")
         idle = features.without_effect(self.feature_gates)
         if idle:

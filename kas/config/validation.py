@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from kas import KUBERNETES_VERSION
 from kas.config import auditing, authentication, ciphers, features, overrides
+from kas.config.flags.storage import MEDIA_TYPES
 from kas.config.flagtypes import AUTO_PORT, quote
 from kas.meta.goerrors import unreadable
 
@@ -34,7 +35,7 @@ OWN_LIMITS = (
     "workers", "http2-max-streams-per-connection", "api-burst", "api-rate", "default-not-ready-toleration-seconds",
     "default-unreachable-toleration-seconds", "worker-timeout",
 )  # fmt: skip
-MEDIA_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")  # that objects may be stored in, upstream
+KNOWN_MEDIA_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")  # upstream's
 PEERS = "UnknownVersionInteroperabilityProxy"
 OLDEST_EMULATED = 3  # minor releases back
 _MAX_AGE = re.compile(r"max-age=[^=]*")
@@ -231,12 +232,13 @@ def _storage(o: Options) -> Iterator[str]:
         yield from list(_watch_cache_sizes(getattr(o, "watch_cache_sizes")))[:1]  # noqa: B009
     if o.encryption_provider_config_automatic_reload and not o.encryption_provider_config:
         yield "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
-    media_type = getattr(o, "storage_media_type")  # noqa: B009 - a flag without effect
-    if media_type.partition(";")[0].strip().lower() not in MEDIA_TYPES:
-        yield f"unable to find serializer for {quote(media_type)}, supported media types: {', '.join(MEDIA_TYPES)}"
+    if o.storage_media_type not in KNOWN_MEDIA_TYPES:
+        yield f"unable to find serializer for {quote(o.storage_media_type)}, supported media types: {', '.join(KNOWN_MEDIA_TYPES)}"
     if o.storage_backend not in ("lmdb", "etcd3"):
         yield f"--storage-backend invalid, allowed values: lmdb, etcd3: kas does not have {quote(o.storage_backend)} yet"
     elif o.storage_backend == "etcd3":
+        if o.storage_media_type in KNOWN_MEDIA_TYPES and o.storage_media_type not in MEDIA_TYPES:
+            yield f"--storage-media-type {quote(o.storage_media_type)} is invalid, allowed values: {', '.join(MEDIA_TYPES)}"
         if not o.etcd_servers:
             yield "--etcd-servers must be specified"
         others = [s for other in overrides.overrides(o.etcd_servers_overrides, o.etcd_servers) for s in other.servers]

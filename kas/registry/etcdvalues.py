@@ -1,7 +1,8 @@
 """The values of etcd's keys: what kube-apiserver stores of an object, to the byte, and back (upstream's storage codecs).
 
-Built-in kinds are protobuf messages of their storage version in the envelope ``k8s\\0``; custom resources, their definitions and
-APIServices are JSON. Values are read in whatever served version and form they were written. resourceVersion and selfLink are not stored.
+Built-in kinds are protobuf messages of their storage version in the envelope ``k8s\\0``, unless JSON is asked for; custom resources, their
+definitions and APIServices are JSON. Values are read in whatever served version and form they were written. resourceVersion and selfLink
+are not stored.
 
 This is the storage codec and not the conversion of answers (``kas.registry.versions``): a pure function of one value. Only compiled-in
 versions are converted here, which never waits; a custom resource stays in the version it was written in.
@@ -53,7 +54,9 @@ UNSTRUCTURED = schema_type("Unstructured", {"type": "object", "x-kubernetes-pres
 class StoredValues:
     """``kas.store.etcd.layout.Values`` for everything that ``registries`` keep."""
 
-    def __init__(self, registries: Registries) -> None:
+    def __init__(self, registries: Registries, as_json: bool = False) -> None:
+        """``as_json``: everything is written in JSON."""
+        self._as_json = as_json
         # Keys begin with /registry and the prefix of their resource, which has one to three segments.
         self._by_root = {registry.root: registry for registry in registries}
         for leases in LEASES:
@@ -76,23 +79,30 @@ class StoredValues:
     def encode(self, key: str, draft: Draft) -> bytes:
         """See ``Values``."""
         if key in RANGES:
+            if self._as_json:
+                return b'{"kind":"RangeAllocation","apiVersion":"v1",' + draft.json[1:] + b"\n"
             kind = builtin_kind("", "v1", "RangeAllocation")
             return envelope("v1", kind.kind, transcode_json_to_protobuf(kind.type, draft.json))
         registry = self.registry(key)
-        if registry is None or registry.resource.group in AS_JSON:
+        if registry is None or self._json(registry):
             return draft.json + b"\n"
         kind = _kind(registry)
         return envelope(kind.api_version, kind.kind, draft.protobuf or transcode_json_to_protobuf(kind.type, draft.json))
 
+    def _json(self, registry: Registry) -> bool:
+        return self._as_json or registry.resource.group in AS_JSON
+
     def today(self, key: str, value: bytes) -> bytes:
         """The value a write of the same object would store: itself, when its version and form are those. Raises ``Undecodable``."""
+        if key in RANGES:
+            return value if value.startswith(MAGIC) != self._as_json else self.encode(key, self.decode(key, value))
         registry = self.registry(key)
         if registry is None:
             return value
         kind = _kind(registry)
         try:
-            if registry.resource.group in AS_JSON:
-                given = orjson.loads(value)
+            if self._json(registry):
+                given = {} if value.startswith(MAGIC) else orjson.loads(value)
                 same = (given.get("apiVersion"), given.get("kind")) == (kind.api_version, kind.kind)
             else:
                 api_version, name, _, content_type = open_envelope(value) if value.startswith(MAGIC) else ("", "", b"", "")
@@ -159,6 +169,7 @@ def _range_allocation(value: bytes) -> Draft:
         obj = decode_protobuf(builtin_kind("", "v1", "RangeAllocation").type, raw)
     else:
         obj = orjson.loads(value)
+        transcode_json_to_protobuf(builtin_kind("", "v1", "RangeAllocation").type, value)  # raises for what is none
     tail = b'},"range":%b,"data":%b}' % (orjson.dumps(obj.get("range") or ""), orjson.dumps(obj.get("data") or ""))
     return build_record(NO_METADATA[:-1], tail, {}, {}, 1)
 

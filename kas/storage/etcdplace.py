@@ -114,7 +114,7 @@ class EtcdPlace:
         kvs = self._client.call(RANGE, pb.RangeRequest(key=self._note_key)).kvs
         if not kvs:
             if self._range(count_only=True).count:
-                raise Refused(f"{self.name} has keys below {self._keys.prefix} already: name an empty cluster, or another --prefix")
+                raise Refused(f"{self.name} has keys below {self._keys.prefix or '/'} already: name an empty cluster, or another --prefix")
             return None
         self._noted = kvs[0].mod_revision
         if self._range(limit=1, keys_only=True, min_mod_revision=self._noted + 1).kvs:

@@ -159,6 +159,7 @@ class LMDBTarget:
                 states.append((e.revision, e.created, e.version))
             except Undecodable as why:
                 refused.append((e.key, str(why)))
+        self._own(note)
         if ops:
             self.store.load(ops, states)
         self._take(note)
@@ -168,6 +169,11 @@ class LMDBTarget:
         """See ``Target``."""
         for chunk in chunks(keys, REMOVED):
             self.store.commit_now(*(Op(key, None) for key in chunk), one_revision=True)
+
+    def _own(self, note: Note) -> None:
+        """Says whose copy it is, before there is anything of it: one that is ended then goes on, and is not taken for a stranger's."""
+        if not (self._at / NOTE).exists():
+            self._take(replace(note, at="", complete=False))
 
     def _take(self, note: Note) -> None:
         new = self._at / (NOTE + ".new")
@@ -181,6 +187,7 @@ class LMDBTarget:
 
     def complete(self, note: Note) -> None:
         """See ``Target``. Deletes counted on from what the store had; it goes on where the source is."""
+        self._own(note)
         if self.store.revision < note.revision:
             self.store.apply(note.revision, [])
         while not self.store.compact(self.store.revision):

@@ -18,6 +18,7 @@ from pathlib import Path
 import lmdb
 
 from kas import kinds
+from kas.config.flags.storage import JSON
 from kas.config.options import Completed, complete, read
 from kas.preflight import preflight
 from kas.storage.command import EXIT_FAILED, EXIT_USAGE, encryption_of
@@ -98,7 +99,7 @@ def migrate_etcd(o: Completed) -> Rewritten:
     encryption = encryption_of(o)
     if encryption is not None and (why := encryption.begin()):
         raise ValueError(f"KMS provider {why}")
-    done, values = Rewritten(), Forms().values
+    done, values = Rewritten(), Forms(o.raw.storage_media_type == JSON).values
     try:
         for config in clusters(o):
             with contextlib.closing(

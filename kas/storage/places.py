@@ -45,11 +45,12 @@ class Entry:
 class Forms:
     """From each form to the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, as_json: bool = False) -> None:
+        """``as_json``: see ``StoredValues``."""
         registries = Registries(None, clock.now)  # type: ignore[arg-type]  # for their strategies; nothing is read through them
         scheme = Scheme()
         registries.add_stored(scheme.resources, scheme.resource, 0, {})
-        self.values = StoredValues(registries)
+        self.values = StoredValues(registries, as_json)
 
     def draft(self, entry: Entry) -> Draft:
         """Raises ``Undecodable``."""

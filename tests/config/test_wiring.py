@@ -18,7 +18,7 @@ from kas.auth.tokens import Signer
 from kas.auth.user import UserInfo
 from kas.client.services import ResolveError
 from kas.config.options import complete, read
-from kas.replicator import cluster
+from kas.replicator import cluster, values_of
 from kas.request.http import Request
 from tests.pki import generate_key
 from tests.server.whole import World
@@ -94,6 +94,15 @@ def test_what_etcd_is_asked_with(tmp_path):
     assert errors == []
     config = cluster(complete(options))
     assert (config.servers, config.lease_reuse_s) == (("http://a:1", "http://b:2"), 7)
+
+
+@pytest.mark.parametrize(("flags", "begins"), [([], b"k8s\0"), (["--storage-media-type=application/json"], b"{")])
+def test_what_is_written_to_etcd(tmp_path, flags, begins):
+    options, errors = read(["--storage-backend=etcd3", "--etcd-servers=http://a:1", f"--data-dir={tmp_path}", *flags])
+    assert errors == [] and options.warnings() == []
+    values = values_of(complete(options))(None)
+    key, given = "/registry/configmaps/ns/a", b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"ns"}}'
+    assert values.encode(key, values.decode(key, given)).startswith(begins)
 
 
 def test_claims_of_flags(tmp_path):

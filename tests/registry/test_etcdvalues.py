@@ -24,6 +24,13 @@ def values() -> StoredValues:
     return StoredValues(registries)
 
 
+@pytest.fixture(scope="module")
+def as_json(values: StoredValues) -> StoredValues:
+    registries = Registries(None, lambda: "")  # type: ignore[arg-type]
+    registries.add_stored(BUILTIN.resources, BUILTIN.resource, 0, {})
+    return StoredValues(registries, as_json=True)
+
+
 def stored(values: StoredValues, given: dict, path: str):
     """The key and the draft of a sample, as a write would make it."""
     resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
@@ -55,6 +62,35 @@ def test_a_sample_is_stored_in_upstreams_form_and_read_again(values: StoredValue
     again = values.decode(path, value)
     assert (again.json, again.label_map, again.field_map) == (draft.json, draft.label_map, draft.field_map)
     assert values.encode(path, again) == value
+
+
+@pytest.mark.parametrize("sample", BUILT_IN, ids=lambda v: "{group}/{version}/{resource}".format(**v["in"]))
+def test_json_where_it_is_asked_for(values: StoredValues, as_json: StoredValues, sample: dict) -> None:
+    path = sample["out"]["etcdPath"]
+    kind, draft = stored(values, sample["in"], path)
+    value, message = as_json.encode(path, draft), values.encode(path, draft)
+    assert value == draft.json + b"\n" and (orjson.loads(value)["apiVersion"], orjson.loads(value)["kind"]) == (kind.api_version, kind.kind)
+    for reader in (values, as_json):
+        again = reader.decode(path, value)
+        assert (again.json, again.label_map, again.field_map) == (draft.json, draft.label_map, draft.field_map)
+    assert (as_json.today(path, value), as_json.today(path, message)) == (value, value)
+    assert (values.today(path, value), values.today(path, message)) == (message, message)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("/registry/ranges/servicenodeports", b'{"kind":"RangeAllocation","apiVersion":"v1","metadata":{},"range":"1-2","data":"AQ=="}\n'),
+        ("/registry/masterleases/10.0.0.1",
+         b'{"kind":"Endpoints","apiVersion":"v1","metadata":{},"subsets":[{"addresses":[{"ip":"10.0.0.1"}]}]}\n'),
+    ],
+)  # fmt: skip
+def test_what_is_no_object_in_json(values: StoredValues, as_json: StoredValues, key: str, value: bytes) -> None:
+    assert as_json.encode(key, values.decode(key, value)) == value
+    message = values.encode(key, values.decode(key, value))
+    assert as_json.encode(key, as_json.decode(key, message)) == value
+    assert (as_json.today(key, value), as_json.today(key, message)) == (value, value)
+    assert (values.today(key, value), values.today(key, message)) == (message, message)
 
 
 def test_older_versions_and_json_are_read(values: StoredValues) -> None:
@@ -117,3 +153,9 @@ def test_what_is_no_object_says_so(values: StoredValues, value: bytes) -> None:
     for key in ("/registry/pods/ns1/a", "/registry/acme.io/widgets/ns1/a"):
         with pytest.raises(Undecodable):
             values.decode(key, value)
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"k8s\0\xff", b'{"data":1}', b'{"data":"?"}', b'{"data":"AB=="}', b'{"range":1}'])
+def test_a_bitmap_that_is_none_says_so(values: StoredValues, value: bytes) -> None:
+    with pytest.raises(Undecodable):
+        values.decode("/registry/ranges/servicenodeports", value)

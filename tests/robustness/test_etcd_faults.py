@@ -27,7 +27,7 @@ from kas.store.etcd.client import COMPACT, RANGE
 from kas.store.etcd.client import Client as EtcdClient
 from kas.testing.server import KasServer
 from tests.conftest import Client
-from tests.etcd import Etcd
+from tests.etcd import Cluster, Etcd
 from tests.robustness.links import Link, Linked, ways
 from tests.robustness.test_watch_promises import KEYS, PATH, SECONDS, Recorder
 from tests.robustness.watch_model import Write
@@ -135,9 +135,8 @@ def children(server: KasServer, name: str) -> list[int]:
 class Faults:
     """What is done to a cluster and its servers; ``heal`` undoes what the one before has left."""
 
-    def __init__(self, cluster: Linked, servers: list[KasServer], ways: list[list[Link]]) -> None:
-        """``ways[i]`` are the links of ``servers[i]`` to the members."""
-        self.cluster, self.servers, self.ways, self.rnd = cluster, servers, ways, random.Random(SEED)
+    def __init__(self, cluster: Cluster, servers: list[KasServer]) -> None:
+        self.cluster, self.servers, self.rnd = cluster, servers, random.Random(SEED)
         self._heal: list[Callable[[], object]] = []
         self.done: list[str] = []
 
@@ -189,37 +188,14 @@ class Faults:
         server.start()
 
     def _isolate(self, member: Etcd) -> None:
-        self._heal.append(self.cluster.join)
-        self.cluster.isolate(member)
+        """The other members do not hear it, nor it them."""
+        raise NotImplementedError
 
     def isolate_leader(self) -> None:
         self._isolate(self.cluster.leader())
 
     def isolate_member(self) -> None:
         self._isolate(self.rnd.choice(self.cluster.members))
-
-    def _links(self) -> list[Link]:
-        links = self.rnd.choice(self.ways)
-        self._heal.extend(link.heal for link in links)
-        return links
-
-    def stall_server(self) -> None:
-        """Nothing of what it says reaches etcd, and it is not told."""
-        for link in self._links():
-            link.stall()
-
-    def cut_server(self) -> None:
-        for link in self._links():
-            link.cut()
-
-    def garble_server(self) -> None:
-        """What it hears is noise."""
-        for link in self._links():
-            link.garble(lambda said: os.urandom(len(said)))
-
-    def slow_server(self) -> None:
-        for link in self._links():
-            link.slow(20_000)
 
     def slow_leader(self) -> None:
         """As on a disk, or a core, that others use up: a tenth of the time is its own."""
@@ -249,11 +225,67 @@ class Faults:
             client.close()
 
 
+class LinkFaults(Faults):
+    """The ways between them are TCP proxies."""
+
+    def __init__(self, cluster: Linked, servers: list[KasServer], ways: list[list[Link]]) -> None:
+        """``ways[i]`` are the links of ``servers[i]`` to the members."""
+        super().__init__(cluster, servers)
+        self._join, self._cut, self.ways = cluster.join, cluster.isolate, ways
+
+    def _isolate(self, member: Etcd) -> None:
+        self._heal.append(self._join)
+        self._cut(member)
+
+    def _links(self) -> list[Link]:
+        links = self.rnd.choice(self.ways)
+        self._heal.extend(link.heal for link in links)
+        return links
+
+    def stall_server(self) -> None:
+        """Nothing of what it says reaches etcd, and it is not told."""
+        for link in self._links():
+            link.stall()
+
+    def cut_server(self) -> None:
+        for link in self._links():
+            link.cut()
+
+    def garble_server(self) -> None:
+        """What it hears is noise."""
+        for link in self._links():
+            link.garble(lambda said: os.urandom(len(said)))
+
+    def slow_server(self) -> None:
+        for link in self._links():
+            link.slow(20_000)
+
+
 ALL = [
     "kill_leader", "stall_server", "isolate_leader", "stop_leader", "kill_replicator", "kill_member", "compact", "stop_member",
     "kill_worker", "stop_replicator", "kill_server", "isolate_member", "cut_server", "slow_server", "slow_leader",
     "garble_server",
 ]  # fmt: skip
+
+
+def promises_hold(servers: list[KasServer], faults: Faults, every: list[str]) -> None:
+    """Writes, reads and watches while one fault of ``every`` comes after the other."""
+    recorder = Several(servers)
+    recorder.start()
+    # A short run meets the first ones, another each time KAS_ROBUSTNESS_SEED says so; a long one all of them, many times.
+    names = every[:3] if SEED == 1 else random.Random(SEED).sample(every, 3)
+    until, turn = time.monotonic() + SECONDS, 0
+    try:
+        while time.monotonic() < until:
+            time.sleep(min(3.0, SECONDS / 3))
+            faults.one(names[turn] if turn < len(names) else faults.rnd.choice(every))
+            turn += 1
+        time.sleep(1.0)
+        faults.heal()
+        faults.cluster.answers()
+        recorder.finish()
+    finally:
+        print(len(faults.done), faults.done, *(server.output[-4000:] for server in servers), sep="\n")
 
 
 @pytest.fixture
@@ -270,19 +302,4 @@ def test_promises_hold_while_parts_fail(cluster: Linked, tmp_path: Path) -> None
             flags = ("--storage-backend=etcd3", f"--etcd-servers={','.join(urls)}", "--advertise-address=127.0.0.1")
             servers.append(stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags)))
             between.append(links)
-        recorder, faults = Several(servers), Faults(cluster, servers, between)
-        recorder.start()
-        # A short run meets the first ones, another each time KAS_ROBUSTNESS_SEED says so; a long one all of them, many times.
-        names = ALL[:3] if SEED == 1 else random.Random(SEED).sample(ALL, 3)
-        until, turn = time.monotonic() + SECONDS, 0
-        try:
-            while time.monotonic() < until:
-                time.sleep(min(3.0, SECONDS / 3))
-                faults.one(names[turn] if turn < len(names) else faults.rnd.choice(ALL))
-                turn += 1
-            time.sleep(1.0)
-            faults.heal()
-            cluster.answers()
-            recorder.finish()
-        finally:
-            print(faults.done, *(server.output[-4000:] for server in servers), sep="\n")
+        promises_hold(servers, LinkFaults(cluster, servers, between), ALL)

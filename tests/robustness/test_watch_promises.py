@@ -1,6 +1,6 @@
 """The six promises of a watch, recorded from many clients while writers write, workers and servers die and history is compacted.
 
-KAS_ROBUSTNESS_SECONDS (6) is how long each scenario writes.
+KAS_ROBUSTNESS_SECONDS (6) is how long each scenario writes, KAS_ROBUSTNESS_WATCHERS (6) how many watch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.robustness.watch_model import ADDED, BOOKMARK, DELETED, MODIFIED, Cli
 SECONDS = float(os.environ.get("KAS_ROBUSTNESS_SECONDS", "6"))
 PATH = "/api/v1/namespaces/default/configmaps"
 SELECTOR = "labelSelector=promise"
-WRITERS, WATCHERS, KEYS = 3, 6, 5
+WRITERS, WATCHERS, KEYS = 3, int(os.environ.get("KAS_ROBUSTNESS_WATCHERS", "6")), 5
 
 
 class Recorder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -11,12 +12,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from kas.storage import command, main
+from kas.storage import command, etcdplace, lmdbplace, main
 from kas.storage.etcdplace import EtcdPlace
 from kas.storage.lmdbplace import LMDBTarget
 from kas.store import Op, compile_matcher
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import COMPACT, PUT, RANGE, TIME_TO_LIVE, TXN, Client
+from kas.store.lmdb import LMDBStore
 from kas.testing.server import KasServer
 from kas.types.scheme import BUILTIN, decode_protobuf, open_envelope
 from tests.conftest import Client as Http
@@ -164,6 +166,99 @@ def test_a_copy_from_lmdb_that_was_killed_goes_on(etcd: Etcd, prefix: str, tmp_p
     assert "27 objects and 1 with a lease as of revision 31, continued" in capsys.readouterr().out
     found = values(etcd, prefix)
     assert f"{prefix}/acme.io/widgets/ns/w" not in found and b"new" in found[f"{prefix}/configmaps/ns/c0002"].value
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+class Fuse:
+    """Ends whoever does the ``left``th of the things it was put ``into``, before or after it is done."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch, self.left, self.after = monkeypatch, 0, False
+
+    def into(self, owner: object, name: str) -> None:
+        done = getattr(owner, name)
+
+        def one(*args, **more):
+            self.left -= 1
+            its = self.left == 0
+            if its and not self.after:
+                raise Killed
+            out = done(*args, **more)
+            if its:
+                raise Killed
+            return out
+
+        self._patch.setattr(owner, name, one)
+
+    def blows(self, at: int, source: str, target: str, prefix: str) -> bool:
+        """Whether a copy was ended by it."""
+        self.left = at
+        try:
+            assert copy(source, target, prefix) == 0
+        except Killed:
+            return True
+        finally:
+            self.left = 0
+        return False
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("to", ["lmdb", "etcd"])
+def test_a_copy_goes_on_wherever_it_was_killed(
+    etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch, to: str, after: bool
+) -> None:  # fmt: skip
+    """Of the first copy and of one that brings what happened since; then the source changes, also where the copy has been."""
+    for module in (etcdplace, lmdbplace):
+        monkeypatch.setattr(module, "PAGE", 4)
+    fuse = Fuse(monkeypatch)
+    fuse.after = after
+    for owner, name in (
+        [(EtcdPlace, "_write")] if to == "etcd" else
+        [(LMDBStore, "load"), (LMDBTarget, "_take"), (LMDBTarget, "remove"), (LMDBTarget, "complete"), (lmdbplace.os, "replace")]
+    ):  # fmt: skip
+        fuse.into(owner, name)
+    source = make_lmdb(tmp_path / "a", 8)
+    blown, fresh = True, True
+    for at in itertools.count(1):
+        if not blown and not fresh:
+            break
+        if not blown:  # every place of a first copy was met: now those of a further one
+            fresh, at0 = False, at
+        target = f"lmdb:{tmp_path / f'{at}'}" if to == "lmdb" else f"etcd:{etcd.url}"
+        below = f"{prefix}{at}"
+        if not fresh:
+            assert copy(source, target, below) == 0
+            _change(tmp_path / "a", f"{at}x")
+        blown = fuse.blows(at if fresh else at - at0 + 1, source, target, below)
+        _change(tmp_path / "a", f"{at}y")
+        assert copy(source, target, below) == 0, capsys.readouterr().err
+    assert at > 10
+
+
+def test_a_copy_of_nothing_goes_on_where_it_was_killed(prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_lmdb(tmp_path / "a", 1)
+    store = opened(tmp_path / "a")
+    for record in store.range("/").records:
+        store.commit_now(Op(record.key, None))
+    store.close()
+    fuse = Fuse(monkeypatch)
+    fuse.after = True
+    fuse.into(LMDBStore, "apply")
+    assert fuse.blows(1, source, f"lmdb:{tmp_path / 'b'}", prefix)
+    assert copy(source, f"lmdb:{tmp_path / 'b'}", prefix) == 0, capsys.readouterr().err
+
+
+def _change(data_dir: Path, name: str) -> None:
+    """An object more, another one changed, and the one before gone."""
+    store = opened(data_dir)
+    try:
+        store.commit_now(Op(store.range(MAPS).records[0].key, None))
+        write(store, {MAPS + name: config_map(name), MAPS + "c9": config_map("c9", name)})
+    finally:
+        store.close()
 
 
 def test_what_cannot_be_read_is_named_and_left_out(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:

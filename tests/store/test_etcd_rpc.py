@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from kas.store.etcd.client import PUT, RANGE, TXN, AsyncClient, Client, Config
 from kas.store.etcd.rpc import hpack, http2
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.http2 import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
+from kas.store.etcd.rpc.looped import dial
 from kas.store.etcd.rpc.status import RpcError
 from tests.etcd import Etcd
 from tests.pki import authority, issue
@@ -220,6 +222,17 @@ def status(code: int, text: bytes = b"") -> Callable[[int], bytes]:
     return header(FIRST + hpack.literal(b"grpc-status", b"%d" % code) + hpack.literal(b"grpc-message", text), 5)
 
 
+def declines(code: int, text: bytes) -> Script:
+    """Says so to each request."""
+
+    def run(talk: Talk) -> None:
+        talk.greet()
+        while True:
+            talk.send(status(code, text)(talk.asked()[0]))
+
+    return run
+
+
 # What a server does, and what a write is told then; of a call that may be asked twice it is always Unavailable but where etcd refuses it.
 ENDINGS = {
     "hangs up": (script(keep=False), Unknown),
@@ -259,6 +272,9 @@ ENDINGS = {
     "something between, that refuses": (script(header(b"\x8c", 5)), Unknown),
     "a web page": (script(header(b"\x88" + hpack.literal(b"content-type", b"text/html"))), Unknown),
     "a new leader": (script(status(14, b"etcdserver: leader changed")), Unknown),
+    "no leader": (declines(14, b"etcdserver: no leader"), Unavailable),
+    "a learner": (declines(14, b"etcdserver: rpc not supported for learner"), Unavailable),
+    "other roles meanwhile": (declines(3, b"etcdserver: revision of auth store is old"), Unavailable),
     "a refusal": (script(status(9, b"etcdserver: no%20space, %e2%82%ac")), StoreError),
     "a window of nothing": (starved, Unavailable),
     "another protocol": (of_its_own, Unavailable),
@@ -294,7 +310,7 @@ def test_a_write_that_was_not_begun_goes_to_another_server(ask: Callable[..., An
         talk.answer(talk.asked()[0])
         talk.frame()
 
-    for name in ("leaves, and has not begun", "resets without having begun"):
+    for name in ("leaves, and has not begun", "resets without having begun", "no leader", "a learner", "other roles meanwhile"):
         with Peer(ENDINGS[name][0]) as leaving, Peer(answers) as other:
             answer = ask(Config((leaving.url, other.url)), TXN, pb.TxnRequest(), 10.0)
             assert (answer.header.revision, leaving.connections, other.connections) == (7, 1, 1)
@@ -423,6 +439,29 @@ def test_who_does_not_wait_any_more_lets_go_of_the_call() -> None:
     with Peer(run) as peer:
         asyncio.run(check(peer.config))
         assert (peer.failed, peer.connections) == ([], 1)
+
+
+def test_a_call_that_began_as_the_connection_broke_was_not_sent() -> None:
+    """It leaves at the end of the loop's turn, in which the connection may be told to be no more."""
+    complaints: list[dict[str, Any]] = []
+
+    async def check(config: Config) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        connection = await dial("127.0.0.1", int(config.servers[0].rpartition(":")[2]), None)
+        sent = connection.begin(b"", b"", 10.0, lambda _: None)
+        await asyncio.sleep(0)
+        new = connection.begin(b"", b"", 10.0, lambda _: None)
+        connection._transport.abort()
+        await asyncio.sleep(0.01)
+        assert sent.over and sent.error is not None and not sent.error.unsent
+        assert new.over and new.error is not None and new.error.unsent
+        assert not connection.usable
+
+    with Peer(script()) as peer:
+        for run in (asyncio.run, uvloop.run):
+            run(check(peer.config))
+    assert not complaints
 
 
 def test_a_server_that_does_not_answer_pings_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,21 @@ import pytest
 from kas.registry.etcdvalues import custom
 from kas.store import Compacted, Conflict, Full, Op, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import COMPACT, PUT, RANGE, REVOKE, TXN, AsyncClient, Call, Client, Config, LeaseGone, prefix_end, translate
+from kas.store.etcd.client import (
+    COMPACT,
+    PUT,
+    RANGE,
+    REVOKE,
+    TXN,
+    AsyncClient,
+    Begun,
+    Call,
+    Client,
+    Config,
+    LeaseGone,
+    prefix_end,
+    translate,
+)
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.layout import Keys, Undecodable
 from kas.store.etcd.leases import Leases
@@ -552,6 +566,33 @@ def test_no_key_ends_before_its_time() -> None:
     asyncio.run(check())
 
 
+def test_who_waits_for_a_lease_fails_with_it() -> None:
+    """One question after the other, and each as long as etcd hangs, would have the last of them wait for hours."""
+    asked = 0
+
+    class Hangs:
+        async def call(self, call, request):
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0)
+            if asked == 1:
+                raise Unavailable("etcdserver: request timed out")
+            return pb.LeaseGrantResponse(ID=asked)
+
+    async def check() -> None:
+        leases = Leases(Hangs())
+        failed = await asyncio.gather(*(leases.lease(3600) for _ in range(100)), return_exceptions=True)
+        assert asked == 1 and all(isinstance(e, Unavailable) for e in failed)
+        assert await asyncio.gather(*(leases.lease(3600) for _ in range(100))) == [2] * 100
+        leaving = asyncio.create_task(leases.lease(15))
+        staying = asyncio.create_task(leases.lease(15))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        assert await staying == asked
+
+    asyncio.run(check())
+
+
 def test_a_cluster_that_answers_from_the_past_is_not_believed(server: Server) -> None:
     server.store.commit_now(Op(A, draft(), 0))
     server.replicator.stop()  # so that it is not noticed there
@@ -594,6 +635,9 @@ def test_a_server_that_hangs_costs_a_share_of_the_time(etcd: Etcd) -> None:
         (RpcError(Code.ABORTED, "", told=True), Unknown),
         (RpcError(Code.UNAVAILABLE, "the server closed the connection"), Unknown),
         (RpcError(Code.UNAVAILABLE, "etcdserver: leader changed", told=True), Unknown),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader"), Unknown),  # nobody says whose words these are
+        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader", told=True), Unavailable),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: request timed out, possibly due to previous leader failure", told=True), Unknown),
         (RpcError(Code.RESOURCE_EXHAUSTED, "a message of 3000000000 bytes"), Unknown),  # the answer's
         (RpcError(Code.PERMISSION_DENIED, "an answer without a status; HTTP 403"), Unknown),
         (RpcError(Code.UNAVAILABLE, "failed to connect", unsent=True), Unavailable),
@@ -601,12 +645,27 @@ def test_a_server_that_hangs_costs_a_share_of_the_time(etcd: Etcd) -> None:
         (RpcError(Code.NOT_FOUND, "etcdserver: requested lease not found", told=True), LeaseGone),
         (RpcError(Code.INVALID_ARGUMENT, "etcdserver: request is too large", told=True), StoreError),
         (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", told=True), Full),
+        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: too many requests", told=True), Unavailable),
     ],
 )
 def test_what_may_have_happened_is_not_told_as_undone(failed: RpcError, error: type) -> None:
     with pytest.raises(StoreError) as caught:
         translate(failed, TXN)
     assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key"),
+    [
+        ("/registry", "/registry/pods/ns/a"), ("registry/", "/registry/pods/ns/a"), ("/", "/pods/ns/a"), ("", "/pods/ns/a"),
+        (".", "/pods/ns/a"),
+        ("//a//b/", "/a/b/pods/ns/a"), ("/a/../b/./c", "/b/c/pods/ns/a"), ("../a", "/a/pods/ns/a"), ("/é", "/é/pods/ns/a"),
+    ],
+)  # fmt: skip
+def test_a_prefix_is_cleaned_as_kube_apiserver_does(prefix: str, key: str) -> None:
+    keys = Keys(prefix)
+    assert keys.to_etcd("/registry/pods/ns/a") == key.encode() and key.encode().startswith(keys.root)
+    assert keys.from_etcd(key.encode()) == "/registry/pods/ns/a"
 
 
 def test_a_watch_on_a_server_that_hangs_goes_on_at_another(tmp_path: Path) -> None:
@@ -656,8 +715,27 @@ def test_a_user_with_a_password(etcd: Etcd) -> None:
 
     async def check() -> None:
         client = AsyncClient(known)
-        client._metadata = ((b"hasleader", b"true"), (b"token", b"forgotten.1"))
+        forgotten = client._metadata = ((b"hasleader", b"true"), (b"token", b"forgotten.1"))
         assert (await client.call(PUT, pb.PutRequest(key=b"/a"))).header.revision == 4
+        client._metadata = forgotten
+        logins = 0
+        authenticate = client._authenticate
+
+        async def counted():
+            nonlocal logins
+            logins += 1
+            return await authenticate()
+
+        client._authenticate = counted  # type: ignore[method-assign]
+        await asyncio.gather(*(client.call(PUT, pb.PutRequest(key=b"/a")) for _ in range(20)))
+        assert logins == 1
+        told: list[Begun] = []
+        late = asyncio.Event()
+        token, client._metadata = client._metadata, forgotten
+        assert client.begin(RANGE, pb.RangeRequest(key=b"/a"), 10.0, lambda begun: (told.append(begun), late.set()))
+        client._metadata = token  # somebody has logged in meanwhile
+        await late.wait()
+        assert client.ended(told[0]) is None and client._metadata is token
         await client.close()
 
     asyncio.run(check())

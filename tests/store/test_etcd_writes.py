@@ -35,7 +35,7 @@ def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: p
     def begin(self: AsyncClient, call: Call, request: Any, within_s: float, told: Any) -> bool:
         stream = Stream(b"", b"", True, True, None)
         stream.error = fate[-1]
-        asyncio.get_running_loop().call_soon(told, Begun(call, 0, stream))
+        asyncio.get_running_loop().call_soon(told, Begun(call, 0, stream, ()))
         return True
 
     async def write() -> None:

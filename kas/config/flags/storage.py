@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kas.config.flags.row import Flag, no_effect
 
+JSON, PROTOBUF = MEDIA_TYPES = "application/json", "application/vnd.kubernetes.protobuf"
+
 ETCD = (
     Flag("delete-collection-workers", "int", 1, "Deletes of a deletecollection that run at once.",
          no_effect("what a deletecollection found is deleted one after the other", 1)),
@@ -27,9 +29,7 @@ ETCD = (
     Flag("lease-reuse-duration-seconds", "int", 60, "How long a lease of etcd takes further keys; in a file every Event has its own time."),
     Flag("storage-backend", "string", "lmdb", "Where objects are kept: lmdb, in --data-dir, or etcd3, the cluster of --etcd-servers.",
          upstream=""),
-    Flag("storage-media-type", "string", "application/json", "Media type objects are stored in.",
-         no_effect("objects are stored as JSON, with their protobuf form where it was asked for", "application/json"),
-         upstream="application/vnd.kubernetes.protobuf"),
+    Flag("storage-media-type", "string", PROTOBUF, "Form in which built-in objects are written to etcd: that, or application/json."),
     Flag("watch-cache", "bool", True, "Whether reads and watches go through a cache.",
          no_effect("reads go to the store, which is in memory, and watches to its log", True)),
     Flag("watch-cache-sizes", "strings", (), "Sizes of the caches of single resources.",

@@ -19,8 +19,9 @@ _TO_EVENTS = {core: events for events, core in _TO_CORE.items()}
 
 
 @converts(EVENTS, CORE)
+@converts(("events.k8s.io", "v1beta1", "Event"), CORE)
 def to_core(obj: Obj) -> Obj:
-    """From events.k8s.io/v1: the core names of the fields, values as they are; ``obj`` stays as it is."""
+    """From events.k8s.io: the core names of the fields, values as they are; ``obj`` stays as it is."""
     return {_TO_CORE.get(k, k): v for k, v in obj.items()}
 
 

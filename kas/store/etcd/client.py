@@ -148,9 +148,11 @@ def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
     if e.told and e.code == Code.RESOURCE_EXHAUSTED and "larger than max" in details:
         # Upstream's client refuses by itself what is above the same 2 MiB that the server would not take.
         raise StoreError(f"rpc error: code = ResourceExhausted desc = {details.replace('grpc: received', 'trying to send')}") from None
-    if e.told and e.code in REFUSED:
+    if e.told and e.code == Code.RESOURCE_EXHAUSTED and "too many requests" in details:
+        raise Unavailable(text) from None  # it has more to do than it can, and did not begin; others have no less
+    if e.told and e.code in REFUSED and not _not_begun(e):
         raise (LeaseGone if "lease not found" in details else StoreError)(text) from None
-    raise (Unavailable if call.safe or e.unsent else Unknown)(text) from None
+    raise (Unavailable if call.safe or _not_begun(e) else Unknown)(text) from None
 
 
 # What a server says that has decided not to do it. Anything else may come from a connection, or from a server that has begun.
@@ -158,6 +160,11 @@ REFUSED = (
     Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.OUT_OF_RANGE, Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.PERMISSION_DENIED,
     Code.UNAUTHENTICATED, Code.UNIMPLEMENTED,
 )  # fmt: skip
+
+
+# What a server says before it has looked at a request (etcd: api/v3rpc/interceptor.go), or when it found, in its turn, that users and roles
+# have changed meanwhile: another one, or the same a moment later, may be asked.
+NOT_BEGUN = ("no leader", "not capable", "rpc not supported for learner", "revision of auth store is old")
 
 
 class LeaseGone(StoreError):
@@ -179,9 +186,14 @@ def _with_token(answer: pb.AuthenticateResponse) -> Metadata:
     return (*HAS_LEADER, (b"token", answer.token.encode()))
 
 
+def _not_begun(e: RpcError) -> bool:
+    """Whether it is certain that nothing was done."""
+    return e.unsent or (e.told and e.details.removeprefix("etcdserver: ") in NOT_BEGUN)
+
+
 def _retry(e: RpcError, call: Call[Any, Any]) -> bool:
     """Whether another server may be asked."""
-    return e.unsent or (call.safe and e.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED))
+    return _not_begun(e) or (call.safe and e.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED))
 
 
 def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> float:
@@ -250,7 +262,9 @@ class Client:
                 return _read(call, self._ask(self._target(), call, metadata, message, left, reach))
             except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
-                    logged_in, self._metadata = True, None
+                    logged_in = True
+                    if self._metadata is metadata:  # else another thread has logged in since
+                        self._metadata = None
                     continue
                 self._turn += 1
                 pause = min(0.05 * attempt, 1.0)
@@ -398,18 +412,19 @@ class _Server:
             self.connection.close()
 
 
-def _looked_at(task: asyncio.Task[None]) -> None:
+def _looked_at(task: asyncio.Task[Any]) -> None:
     """Nobody may wait any more for how a task ends."""
     if not task.cancelled():
         task.exception()
 
 
 class Begun(NamedTuple, Generic[A]):
-    """A call on its way: ``at`` which server."""
+    """A call on its way: ``at`` which server, as whom."""
 
     call: Call[Any, A]
     at: int
     stream: Stream
+    metadata: Metadata
 
 
 class AsyncClient:
@@ -421,6 +436,7 @@ class AsyncClient:
         self._config = config
         self._metadata: Metadata | None = None if config.username else HAS_LEADER
         self._blocks = _Blocks()
+        self._logging_in: asyncio.Task[Metadata] | None = None
         self._turn = 0
 
     async def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
@@ -445,7 +461,8 @@ class AsyncClient:
                     raise
             except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
-                    logged_in, self._metadata = True, None
+                    logged_in = True
+                    self._log_out(metadata)
                     continue
                 self._turn = at + 1
                 if not _retry(e, call) or time.monotonic() >= until:
@@ -456,14 +473,14 @@ class AsyncClient:
     def begin(self, call: Call[Q, A], request: Q, within_s: float, told: Callable[[Begun[A]], None]) -> bool:
         """Whether a call was begun at once, without a task; where that is not possible now ``call`` is to be asked. When it is over,
         ``told``, which must not raise, is called."""
-        at = self._turn % len(self._reached)
+        at, metadata = self._turn % len(self._reached), self._metadata
         connection = self._reached[at].usable()
-        if connection is None or self._metadata is None:
+        if connection is None or metadata is None:
             return False
-        block = self._blocks(self._reached[at].target, call, self._metadata)
+        block = self._blocks(self._reached[at].target, call, metadata)
         try:
             connection.begin(
-                block + _deadline(within_s), request.SerializeToString(), within_s, lambda stream: told(Begun(call, at, stream))
+                block + _deadline(within_s), request.SerializeToString(), within_s, lambda stream: told(Begun(call, at, stream, metadata))
             )
         except RpcError:  # it has not begun
             return False
@@ -476,15 +493,30 @@ class AsyncClient:
             return _read(begun.call, answer(begun.stream))
         except RpcError as e:
             if self._config.username and _logged_out(e):
-                self._metadata = None
+                self._log_out(begun.metadata)
                 return None
             self._turn = begun.at + 1
             if _retry(e, begun.call):
                 return None
             translate(e, begun.call)
 
+    def _log_out(self, metadata: Metadata) -> None:
+        """A server does not know this token any more. Whoever asked with it learns that by himself, and one may have logged in since."""
+        if self._metadata is metadata:
+            self._metadata = None
+
     async def _log_in(self) -> Metadata:
-        metadata = self._metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
+        """One for all who wait for it: etcd takes a tenth of a second of CPU to look at a password."""
+        if self._logging_in is None:
+            self._logging_in = asyncio.create_task(self._authenticate())
+            self._logging_in.add_done_callback(_looked_at)
+        return await asyncio.shield(self._logging_in)
+
+    async def _authenticate(self) -> Metadata:
+        try:
+            metadata = self._metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
+        finally:
+            self._logging_in = None
         return metadata
 
     async def _reachable(self, until: float) -> tuple[int, Looped]:
@@ -503,5 +535,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Ends the connections. Idempotent."""
+        if self._logging_in is not None:
+            self._logging_in.cancel()
         for server in self._reached:
             await server.close()

@@ -6,6 +6,7 @@ another one is given. What a value looks like depends on the kind, so who knows 
 
 from __future__ import annotations
 
+import posixpath
 from typing import Protocol
 
 from kas.store._engine import Draft
@@ -39,7 +40,8 @@ class Keys:
     """Between the store's keys and etcd's."""
 
     def __init__(self, prefix: str = OWN_PREFIX) -> None:
-        self.prefix = "/" + prefix.strip("/")
+        # As kube-apiserver's path.Join cleans it; "" where all of etcd is meant.
+        self.prefix = posixpath.normpath("/" + prefix.lstrip("/")).rstrip("/")
         self.root = self.prefix.encode() + b"/"
         # Written by readers that must be as new as etcd, where nothing cheaper tells (see EtcdStore.fresh); holds nothing.
         self.fence = self.root + b"kas/fence"

@@ -35,22 +35,40 @@ class Leases:
         """``used_up`` is told how many keys a lease has got when the next one takes its place."""
         self._client, self._reuse_s, self._keys, self._now, self._used_up = client, reuse_s, keys, now, used_up
         self._current: dict[int, _Lease] = {}
-        self._lock = asyncio.Lock()
+        self._granting: dict[int, asyncio.Future[None]] = {}
 
     async def lease(self, ttl_s: int) -> int:
         """The lease of a key that is to live ``ttl_s`` seconds. Raises ``StoreError``."""
-        async with self._lock:  # who comes meanwhile takes the one that is being made
+        while True:
             current = self._current.get(ttl_s)
-            if current is None or self._now() >= current.until or current.keys >= self._keys:
-                reuse, began = int(min(self._reuse_s, 0.05 * ttl_s)), self._now()
-                answer = await self._client.call(GRANT, pb.LeaseGrantRequest(TTL=ttl_s + reuse))
-                if answer.error:
-                    raise StoreError(f"etcdserver: {answer.error}")
-                if current is not None:
-                    self._used_up(current.keys)
-                current = self._current[ttl_s] = _Lease(answer.ID, began + reuse, 0)
-            current.keys += 1
-            return current.id
+            if current is not None and self._now() < current.until and current.keys < self._keys:
+                current.keys += 1
+                return current.id
+            granting = self._granting.get(ttl_s)
+            if granting is None:
+                return await self._grant(ttl_s)
+            await asyncio.shield(granting)  # who comes meanwhile takes the one that is being made, or fails with it
+
+    async def _grant(self, ttl_s: int) -> int:
+        """A new one, and its first key."""
+        granting = self._granting[ttl_s] = asyncio.get_running_loop().create_future()
+        try:
+            reuse, began = int(min(self._reuse_s, 0.05 * ttl_s)), self._now()
+            answer = await self._client.call(GRANT, pb.LeaseGrantRequest(TTL=ttl_s + reuse))
+            if answer.error:
+                raise StoreError(f"etcdserver: {answer.error}")
+        except StoreError as e:
+            granting.set_exception(e)
+            granting.exception()  # there may be nobody else
+            raise
+        finally:
+            del self._granting[ttl_s]
+            if not granting.done():
+                granting.set_result(None)  # they look, after this has gone on
+        if ttl_s in self._current:
+            self._used_up(self._current[ttl_s].keys)
+        self._current[ttl_s] = _Lease(answer.ID, began + reuse, 1)
+        return int(answer.ID)
 
     def forget(self, lease: int) -> None:
         """The lease has ended before its time: somebody revoked it, or the cluster went back to before it was made."""

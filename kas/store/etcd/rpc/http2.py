@@ -115,6 +115,7 @@ class Connection:
         self._waiting: deque[Stream] = deque()  # for the peer to let more of them be open
         self._blocked: dict[Stream, None] = {}  # have more to send than the windows let
         self._next, self._got = 1, 0
+        self._taken = 1  # streams from here on have nothing in what was taken
         self._room = self._stream_room = FIRST_WINDOW
         self._frame, self._most = MOST_FRAME, LARGEST
         self._block: tuple[int, int, bytearray, int] | None = None
@@ -130,7 +131,7 @@ class Connection:
 
     def take(self) -> bytes:
         """What is to be sent now."""
-        out, self._out = self._out, []
+        out, self._out, self._taken = self._out, [], self._next
         return out[0] if len(out) == 1 else b"".join(out)
 
     @property
@@ -210,7 +211,7 @@ class Connection:
         self.leaving = self.leaving or why
         for stream in (*self._streams.values(), *self._waiting):
             self._waiting.clear()
-            self._over(stream, RpcError(Code.UNAVAILABLE, why, unsent=stream.unsent))
+            self._over(stream, RpcError(Code.UNAVAILABLE, why, unsent=stream.unsent or stream._id >= self._taken))
 
     def _over(self, stream: Stream, error: RpcError | None) -> None:
         stream.over, stream.error = True, error

@@ -82,6 +82,8 @@ class Looped(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flushing = False
+        if self._transport.is_closing():  # uvloop would raise; what was not taken is known not to have been sent
+            return
         out = self._http2.take()
         if out:
             self._transport.write(out)
