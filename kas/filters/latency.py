@@ -93,5 +93,6 @@ def latency(registry: Registry) -> Filter:
                 sums[-1] += row.own_seconds
 
     registry.collectors.append(collect)
+    registry.droppers.append(tally.forget)
 
     return Filter("latency", None, tally.add)

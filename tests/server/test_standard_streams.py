@@ -26,7 +26,8 @@ class Unheard(KasServer):
 
     def start(self) -> Unheard:
         """Returns when it answers."""
-        command = [sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(self.data_dir), "--secure-port=auto", f"--workers={self.workers}"]
+        command = [sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(self.data_dir), "--secure-port=auto"]
+        command.append(f"--workers={self.workers}")
         if self.out is None:
             command = ["sh", "-c", 'exec "$@" 0>&- 1>&- 2>&-', "sh", *command]
         self.process = subprocess.Popen([*command, *self.flags], stdout=self.out, stderr=self.out)
