@@ -118,7 +118,8 @@ def test_compaction_does_not_see_the_clock_being_set(tmp_path: Path, monkeypatch
 
 def test_what_fails_each_second_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Until it fails otherwise, or again: a full disk is not to be filled with words about it."""
-    turns = iter([OSError(28, "No space left on device")] * 3 + [None] + [OSError(28, "No space left on device")] * 2 + [KeyError("bug")] * 2)
+    full = OSError(28, "No space left on device")
+    turns = iter([full, full, full, None, full, full, KeyError("bug"), KeyError("bug")])
     over = asyncio.Event()
 
     def work() -> None:
