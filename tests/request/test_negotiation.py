@@ -28,7 +28,8 @@ def test_accept(accept, want):
 @pytest.mark.parametrize(
     ("header", "want"),
     [
-        ("gzip", True), ("deflate, gzip , br", True), ("", False), ("gzip;q=0", False), ("gzip;q=1", False), ("x-gzip", False), ("*", False),
+        ("gzip", True), ("deflate, gzip , br", True), ("", False), ("gzip;q=0", False), ("gzip;q=1", False), ("x-gzip", False),
+        ("*", False),
     ],
 )  # fmt: skip
 def test_gzip(header, want):
