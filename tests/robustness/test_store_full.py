@@ -14,6 +14,7 @@ import pytest
 
 from kas.store import Full, Op, StoreError, build_record, open_store
 from kas.store.lmdb import LMDBStore
+from kas.store.lmdb.ballast import Ballast
 from tests import need
 
 
@@ -132,6 +133,20 @@ def test_deletes_go_on_when_the_disk_is_full(small_disk: Path) -> None:
     finally:
         store.close()
         other.close()
+
+
+def test_a_closed_store_touches_no_file_that_has_its_number(tmp_path: Path) -> None:
+    ballast = Ballast(str(tmp_path))
+    ballast.give_up()
+    assert ballast.given_up
+    ballast.close()
+    others = [os.open(tmp_path / f"other{i}", os.O_RDWR | os.O_CREAT) for i in range(16)]  # one under the number that was its
+    ballast.give_up()
+    ballast.keep()
+    ballast.close()
+    assert [os.fstat(fd).st_size for fd in others] == [0] * 16
+    for fd in others:
+        os.close(fd)
 
 
 def test_other_writes_leave_deletes_their_room(small_disk: Path) -> None:

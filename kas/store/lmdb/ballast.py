@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 import time
 
 BYTES = 2 << 20  # the largest object that clients may make, and the pages on the way to it
@@ -21,28 +22,36 @@ _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))  # on a file sys
 
 
 class Ballast:
-    """That of the store in the directory ``path``. Raises ``OSError`` when its file cannot be opened."""
+    """That of the store in the directory ``path``; any thread. Raises ``OSError`` when its file cannot be opened."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(os.path.join(path, "ballast"), os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = threading.Lock()  # nobody is at the file while it is closed: its number may be another's then
         self._gone, self._looked_at = False, -LOOK_EVERY_S
         self.keep()
 
     def keep(self) -> None:
         """Puts the room aside when it is about to be scarce, or was given up; now and then, from any process."""
-        size = os.fstat(self._fd).st_size
-        self._looked_at = -LOOK_EVERY_S
-        disk = os.fstatvfs(self._fd)
-        if size >= BYTES or (not size and disk.f_bavail * disk.f_frsize > LOW_BYTES):
-            return
-        try:
-            os.posix_fallocate(self._fd, 0, BYTES)
-        except OSError as e:
-            if e.errno in _NO_ROOM:  # what there is belongs to deletes
-                self.give_up()
+        with self._lock:
+            if self._fd < 0:
+                return
+            self._looked_at = -LOOK_EVERY_S
+            size, disk = os.fstat(self._fd).st_size, os.fstatvfs(self._fd)
+            if size >= BYTES or (not size and disk.f_bavail * disk.f_frsize > LOW_BYTES):
+                return
+            try:
+                os.posix_fallocate(self._fd, 0, BYTES)
+            except OSError as e:
+                if e.errno in _NO_ROOM:  # what there is belongs to deletes
+                    self._give_up()
 
     def give_up(self) -> None:
         """Gives the room to deletes."""
+        with self._lock:
+            if self._fd >= 0:
+                self._give_up()
+
+    def _give_up(self) -> None:
         self._looked_at = -LOOK_EVERY_S
         with contextlib.suppress(OSError):  # a disk on which nothing goes any more
             os.ftruncate(self._fd, _GIVEN_UP)
@@ -52,9 +61,14 @@ class Ballast:
         """Whether the room is gone. Of what another process did it hears a moment later: each write asks."""
         now = time.monotonic()
         if now - self._looked_at >= LOOK_EVERY_S:
-            self._gone, self._looked_at = os.fstat(self._fd).st_size == _GIVEN_UP, now
+            with self._lock:
+                if self._fd >= 0:
+                    self._gone, self._looked_at = os.fstat(self._fd).st_size == _GIVEN_UP, now
         return self._gone
 
     def close(self) -> None:
         """Lets go of the file, which stays."""
-        os.close(self._fd)
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
