@@ -11,11 +11,14 @@ import argparse
 import concurrent.futures
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kas.testing.server import KasServer
 from tests.clients.conversation import Connection

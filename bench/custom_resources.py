@@ -12,11 +12,14 @@ import argparse
 import concurrent.futures
 import json
 import shutil
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kas.testing.server import KasServer
 from tests.clients.conversation import Connection

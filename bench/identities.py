@@ -1,6 +1,6 @@
 """What a request costs by who asks: a GET through the whole chain of an in-process server, without sockets, slices in turn.
 
-    PYTHONPATH=. .venv/bin/python bench/identities.py [--rounds 40] [--requests 500]
+    .venv/bin/python bench/identities.py [--rounds 40] [--requests 500]
 
 Every identity is allowed by a RoleBinding among 1,000 in the namespace; tokens and certificates are known from an earlier request. ``403``
 has a token and no binding. Four servers: as started by default, with ``--enable-priority-and-fairness=false`` (max-in-flight), and with an

@@ -10,9 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kas.testing.server import KasServer
 from tests.admission.webhook.hook_server import HookServer, webhook

@@ -15,7 +15,7 @@ def preflight(o: Options) -> list[str]:
     asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
     files = (
-        o.tls_cert_file or o.proxy_client_cert_file or o.tls_sni_cert_key or o.service_account_key_file or o.token_auth_file
+        o.tls_cert_file or o.cert_dir or o.proxy_client_cert_file or o.tls_sni_cert_key or o.service_account_key_file or o.token_auth_file
         or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
         or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
@@ -47,9 +47,9 @@ def unusable(o: Options) -> list[str]:
     from kas import controllers
     from kas.admission import order
     from kas.config import runtime
-    from kas.types.scheme import BUILTIN
+    from kas.types.scheme import Scheme
 
-    out = [*runtime.problems(BUILTIN, o.runtime_config), *order.problems(o)]
+    out = [*runtime.problems(Scheme(), o.runtime_config), *order.problems(o)]
     for check in (
         lambda: controllers.chosen(o.controllers),
         lambda: _serving(o),
@@ -98,8 +98,11 @@ def _audit_backends(o: Options) -> list[str]:
 def _serving(o: Options) -> None:
     from kas.config import keypairs
 
+    serving = (o.tls_cert_file, o.tls_private_key_file)
+    if o.cert_dir and not any(serving):
+        serving = (os.path.join(o.cert_dir, "apiserver.crt"), os.path.join(o.cert_dir, "apiserver.key"))
     for cert, key, name in (
-        (o.tls_cert_file, o.tls_private_key_file, "serving-cert"),
+        (*serving, "serving-cert"),
         (o.proxy_client_cert_file, o.proxy_client_key_file, "aggregator-proxy-cert"),
     ):
         found = keypairs.problem(cert, key, name) if cert and key else ""
@@ -159,12 +162,12 @@ def _encryption(o: Options) -> None:
     """Made as a worker makes it, except that no plug-in is asked."""
     from kas.config import features
     from kas.encryption.atrest import EncryptionAtRest
-    from kas.types.scheme import BUILTIN
+    from kas.types.scheme import Scheme
 
     path, gates = o.encryption_provider_config, o.feature_gates
     if path:
         v1 = not features.problems(gates) and "KMSv1" in features.enabled(gates)
-        EncryptionAtRest(path, o.encryption_provider_config_automatic_reload, v1, BUILTIN.resources).close()
+        EncryptionAtRest(path, o.encryption_provider_config_automatic_reload, v1, Scheme().resources).close()
 
 
 def _tracing(o: Options) -> None:

@@ -38,7 +38,7 @@ from kas.store.etcd.store import EtcdStore
 from kas.store.lmdb import LMDBStore
 from kas.store.shared import Shared
 from kas.store.transform import Transformers
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import Scheme
 
 AGAIN_S = 1.0
 EXIT_LOST = 4  # the supervisor knows it too, without this module
@@ -57,7 +57,8 @@ def cluster(o: Completed) -> Config:
 def values(store: Store) -> StoredValues:
     """What stands in etcd for the objects of every built-in kind, and of custom resources."""
     registries = Registries(store, clock.now)
-    registries.add_stored(BUILTIN.resources, BUILTIN.resource, 0, {})
+    scheme = Scheme()
+    registries.add_stored(scheme.resources, scheme.resource, 0, {})
     return StoredValues(registries)
 
 
@@ -82,7 +83,7 @@ def replica_paths(o: Completed) -> list[Path]:
 def kept_below(override: Override) -> list[str]:
     """The prefixes of the keys that are kept there, with "/" at their ends; of resources that are compiled in."""
     wanted = set(override.resources)
-    found = {r.etcd_prefix: None for r in BUILTIN.resources if r.etcd_prefix is not None and (r.group, r.resource) in wanted}
+    found = {r.etcd_prefix: None for r in Scheme().resources if r.etcd_prefix is not None and (r.group, r.resource) in wanted}
     return [f"{prefix}/" for prefix in found]
 
 
@@ -123,7 +124,7 @@ def _encryption(o: Completed) -> EncryptionAtRest:
     """What opens the values of etcd, and its plug-ins asked once: what cannot be opened yet is opened by who reads it."""
     raw = o.raw
     reload, v1 = raw.encryption_provider_config_automatic_reload, "KMSv1" in features.enabled(raw.feature_gates)
-    encryption = EncryptionAtRest(raw.encryption_provider_config, reload, v1, BUILTIN.resources, o.run_dir / "kms", "replicator")
+    encryption = EncryptionAtRest(raw.encryption_provider_config, reload, v1, Scheme().resources, o.run_dir / "kms", "replicator")
     encryption.begin()
     return encryption
 

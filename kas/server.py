@@ -172,7 +172,7 @@ class Server:
         self.auditor = self._auditor() if raw.audit_policy_file else None
         self.flow_control = self._flow_control() if raw.enable_priority_and_fairness else None
         self.filter_parts = parts(
-            raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
+            raw, self.metrics, self.scheme, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
             (self._part_of(), BesideReplica(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
             self.flow_control.gate if self.flow_control is not None else None, self.tracer,
@@ -371,7 +371,7 @@ class Server:
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority,
-            self.egress.cluster,
+            self.egress.cluster, raw.max_connection_bytes_per_sec,
         )  # fmt: skip
         install_subresources(
             self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage
@@ -450,7 +450,7 @@ class Server:
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
-            self.aggregator,
+            self.aggregator, self.scheme.groups,
         )  # fmt: skip
         self.documents.install(self.director, raw.enable_swagger_ui)
         slis = Metrics()
@@ -502,7 +502,7 @@ class Server:
             self.store, peerleases.PREFIX, peerleases.address_of, self._peer_address(), raw.peer_ca_file,
             (raw.proxy_client_cert_file, raw.proxy_client_key_file), lambda *at: self.documents.serves(*at),
             lambda: self.documents.refresh_discovery(), self._for_one_backend(), "RemoteRequestHeaderUID" in self.features,
-            PeerMetrics(self.metrics),
+            self.scheme.groups, PeerMetrics(self.metrics),
         )  # fmt: skip
 
     def _custom_handler(self) -> CustomHandler:
@@ -542,7 +542,7 @@ class Server:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is made when it
         runs."""
         o, raw = self.options, self.options.raw
-        root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
+        root_ca = o.serving_pair[0] if raw.tls_cert_file or raw.cert_dir else o.data_dir / "pki" / "ca.crt"
         authority: Any = Lazy(self._authority)
         initializer = controllers.Initializer(
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
@@ -640,7 +640,7 @@ class Server:
         } if proxies.ca_file else {}  # fmt: skip
         found = bootstrap.initial(
             clock.now(), service_ip, cidrs, addresses, port, groups, Path(client_ca).read_text() if client_ca else "", vouching,
-            self.features,
+            self.features, o.raw.kubernetes_service_node_port,
         )  # fmt: skip
         return [entry for entry in found if (entry.group, entry.resource) in kept]
 

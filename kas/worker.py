@@ -185,12 +185,12 @@ def _open(options: Completed, shared: Shared, others: Sequence[Shared], ask: int
 
 def _encryption(options: Completed, index: int) -> EncryptionAtRest:
     from kas.encryption.atrest import EncryptionAtRest
-    from kas.types.scheme import BUILTIN
+    from kas.types.scheme import Scheme
 
     raw = options.raw
     path, reload, v1 = raw.encryption_provider_config, raw.encryption_provider_config_automatic_reload, raw.feature_gates
     told = options.run_dir / "kms" if options.workers > 1 or options.etcd else None
-    return EncryptionAtRest(path, reload, "KMSv1" in features.enabled(v1), BUILTIN.resources, told, str(index))
+    return EncryptionAtRest(path, reload, "KMSv1" in features.enabled(v1), Scheme().resources, told, str(index))
 
 
 def _steps() -> Callable[[str], None]:
@@ -233,9 +233,8 @@ def _listeners(
         tls = None
         if name == "secure_port":
             app = App(server.chain, spoke=silent.spoke.add, bounds=bounds)
-            pki = o.data_dir / "pki"
-            cert, key = raw.tls_cert_file or str(pki / "apiserver.crt"), raw.tls_private_key_file or str(pki / "apiserver.key")
-            tls = TLSFiles(cert, key, o.tls_min)
+            cert, key = o.serving_pair
+            tls = TLSFiles(str(cert), str(key), o.tls_min)
         elif name == "insecure_port":
             app = App(server.chain_of("insecure"), spoke=silent.spoke.add, bounds=bounds)
         else:
@@ -284,11 +283,12 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     with contextlib.suppress(TimeoutError, OSError):
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await sent()
+    ending = [listener for listener in listeners if not listener.deaf()]
     for listener in listeners:
         listener.stop()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
-            await asyncio.gather(*(x.stopped for x in listeners if x.stopped is not None))
+            await asyncio.gather(*(x.stopped for x in ending if x.stopped is not None))
     await server.aggregator.close()
     if server.auditor is not None:
         # Three of the five seconds after which this process would be killed.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kas.store.errors import StoreError
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import RANGE, STATUS, Client, Config
+from kas.store.etcd.client import RANGE, REVOKE, STATUS, TIME_TO_LIVE, Client, Config
 from tests import need
 
 START_S = 60.0
@@ -96,6 +96,17 @@ class Etcd:
         try:
             kvs = client.call(RANGE, pb.RangeRequest(key=key.encode())).kvs
             return kvs[0].value if kvs else None
+        finally:
+            client.close()
+
+    def end_lease(self, key: str, within_s: int) -> None:
+        """Does at once what etcd does ``within_s`` seconds after the last renewal: the key goes, with all others of its lease."""
+        client = Client(self.config)
+        try:
+            lease = client.call(RANGE, pb.RangeRequest(key=key.encode())).kvs[0].lease
+            granted = client.call(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(ID=lease)).grantedTTL
+            assert 0 < granted <= within_s, f"{key}: a lease of {granted} s"
+            client.call(REVOKE, pb.LeaseRevokeRequest(ID=lease))
         finally:
             client.close()
 

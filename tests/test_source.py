@@ -24,7 +24,8 @@ KAS = ROOT / "kas"
 # Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
 RANKS = [
     ("__main__",),
-    ("cli", "testing", "library"), ("storage",), ("preflight", "supervisor"), ("worker", "preparation"), ("server", "warmup", "replicator"),
+    ("cli", "testing", "library"), ("storage", "envtest"), ("preflight", "supervisor"), ("worker", "preparation"),
+    ("server", "warmup", "replicator"),
     ("extensions",), ("controllers",), ("edge",), ("filters",), ("flowcontrol",),
     ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit", "encryption"), ("auth",),
@@ -218,6 +219,12 @@ def test_nobody_is_given_the_whole_server():
     assert not wrong, "\n".join(wrong)
 
 
+def test_types_are_asked_of_the_servers_scheme():
+    """The table of compiled-in types stands behind ``Scheme``; who else asks it has a reason in docs/architecture.md."""
+    asked = {own for own, path in MODULES.items() if path.suffix == ".py" and re.search(r"\bBUILTIN\b", path.read_text())}
+    assert asked == {"kas.types.scheme", "kas.types.checktables", "kas.controllers.policystatus"}
+
+
 def test_each_plugin_filter_authenticator_and_authorizer_has_its_test_module():
     wanted = [ROOT / "tests" / "admission" / "plugins" / f"test_{p.stem}.py" for p in (KAS / "admission" / "plugins").glob("[a-z]*.py")]
     authorizers = [p for p in (KAS / "auth" / "authz").glob("[a-z]*.py") if "class " in p.read_text()]
@@ -286,6 +293,14 @@ def test_every_compiled_part_is_packaged():
     assert all(f"*.{ending}" in manifest for ending in ("pxi", "pyx", "pxd", "pyi"))
     data = (ROOT / "pyproject.toml").read_text()
     assert all(f'"**/*.{ending}"' in data for ending in ("pxi", "pyx", "pxd", "pyi"))
+
+
+def test_programs_find_the_checkout():
+    """Those beside the package run as ``python bench/x.py`` from anywhere: who imports tests or other benches says where they are."""
+    for path in (p for room in ("bench", "loadtests") for p in (ROOT / room).glob("*.py")):
+        text = path.read_text()
+        if "__main__" in text and re.search(r"^from (bench|loadtests|tests)\b", text, re.MULTILINE):
+            assert re.search(r"^sys\.path", text, re.MULTILINE), path
 
 
 def test_nothing_lies_outside_of_the_checkout():

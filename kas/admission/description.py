@@ -8,10 +8,10 @@ import orjson
 
 from kas.admission import CONNECT, DELETE, Attributes
 from kas.admission.matching import Invocation, kind_of, namespace_of
-from kas.types.scheme import BUILTIN, encode_json
+from kas.types.scheme import builtin_kind, encode_json
 
 Obj = dict[str, Any]
-_DELETE_OPTIONS = BUILTIN.known("meta.k8s.io", "v1", "DeleteOptions")
+_DELETE_OPTIONS = builtin_kind("meta.k8s.io", "v1", "DeleteOptions")
 
 
 def operation_options(a: Attributes) -> Obj | None:

@@ -173,7 +173,7 @@ class MatchConditions:
         return bool(self._conditions)
 
     async def match(self, evaluator: Evaluator, counted: Callable[[], None]) -> bool:
-        """Whether all hold. One that does not settles it, whatever became of the others; otherwise an error is raised (Failed), after
+        """Whether all hold. One that does not decides, whatever became of the others; otherwise an error is raised (Failed), after
         ``counted`` was called for each."""
         failed: list[str] = []
         for condition in self._conditions:

@@ -11,7 +11,7 @@ from kas.admission import Attributes
 from kas.admission.matching import GVK, Equivalents, Invocation, kind_of
 from kas.meta import errors, gojson
 from kas.types.defaults import apply_defaults
-from kas.types.scheme import BUILTIN, DecodeError, Kind, decode, encode_json, unknown_conversion
+from kas.types.scheme import DecodeError, Kind, decode, encode_json, find_builtin_kind, unknown_conversion
 
 Obj = dict[str, Any]
 
@@ -67,7 +67,7 @@ class Versioned:
             found: Kind = served.record.kind_record
             if (found.group, found.version, found.kind) == self.kind:
                 return found
-        builtin = BUILTIN.kind(*self.kind)
+        builtin = find_builtin_kind(*self.kind)
         if builtin is None:
             raise UnknownKindError(f"no kind is registered for {shown(self.kind)}")
         return builtin
@@ -130,7 +130,7 @@ def decoded(kind: Kind, value: Any) -> tuple[Kind, Obj]:
     else:
         version, name = value.get("apiVersion") or kind.api_version, value.get("kind") or kind.kind
         if (version, name) != (kind.api_version, kind.kind):
-            named = BUILTIN.kind(*version.rpartition("/")[::2], name)
+            named = find_builtin_kind(*version.rpartition("/")[::2], name)
             if named is None:
                 raise DecodeError(f'no kind "{name}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"')
             kind = named

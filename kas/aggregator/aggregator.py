@@ -62,7 +62,7 @@ class Aggregator:
         self.claims: dict[GroupVersion, Handler] = {}
         self.peers: Peers | None = None
         self._changed = changed
-        self._settling: asyncio.Task[None] | None = None
+        self._first_discovery: asyncio.Task[None] | None = None
         self._reflector = Reflector(source, root, self.services)
         self.services.listeners.append(self._follow)
 
@@ -76,16 +76,16 @@ class Aggregator:
             return
 
         async def look() -> None:
-            await self.discovery.settled()
+            await self.discovery.idle()
             synced()
 
-        self._settling = asyncio.get_running_loop().create_task(look(), name="discovery of backends")
+        self._first_discovery = asyncio.get_running_loop().create_task(look(), name="discovery of backends")
 
     async def close(self) -> None:
         """Ends what is under way."""
         self._reflector.stop()
-        if self._settling is not None:
-            self._settling.cancel()
+        if self._first_discovery is not None:
+            self._first_discovery.cancel()
         await asyncio.gather(self.discovery.close(), self.openapi.close(), *([self.peers.close()] if self.peers is not None else ()))
         self.proxy.close()
 

@@ -19,14 +19,14 @@ from kas.aggregator.apiservices import APIService, APIServices, GroupVersion, Se
 from kas.aggregator.proxy import PROBER, Proxy
 from kas.client.http import BackendError
 from kas.endpoints.discovery import Version, aggregated_resources
-from kas.types.scheme import BUILTIN, decode
+from kas.types.scheme import builtin_kind, decode, find_builtin_kind
 
 log = logging.getLogger("kas.aggregator")
 
 TIMEOUT_S, MOST_BYTES, AT_ONCE = 5.0, 4 << 20, 2
 _ACCEPT = b",".join(b"application/json;g=apidiscovery.k8s.io;v=%b;as=APIGroupDiscoveryList" % v for v in (b"v2", b"v2beta1"))
 _NOTHING: dict[str, Any] = {"name": "", "singularName": "", "namespaced": False, "kind": "", "verbs": []}
-_LEGACY = BUILTIN.known("meta.k8s.io", "v1", "APIResourceList").type
+_LEGACY = builtin_kind("meta.k8s.io", "v1", "APIResourceList").type
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Discovery:
         """Ask every backend again."""
         self.touch(list(self._services.remote))
 
-    async def settled(self) -> None:
+    async def idle(self) -> None:
         """Returns when every question that was due has its answer, or none in time."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
@@ -160,7 +160,7 @@ def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
     obj = orjson.loads(body)
     if not isinstance(obj, dict) or obj.get("kind") != "APIGroupDiscoveryList":
         raise ValueError("no APIGroupDiscoveryList")
-    kind = BUILTIN.kind(*str(obj.get("apiVersion", "")).partition("/")[::2], "APIGroupDiscoveryList")
+    kind = find_builtin_kind(*str(obj.get("apiVersion", "")).partition("/")[::2], "APIGroupDiscoveryList")
     if kind is None:
         raise ValueError(f"no version of APIGroupDiscoveryList: {obj.get('apiVersion')!r}")
     obj, _ = decode(kind.type, obj)

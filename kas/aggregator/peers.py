@@ -34,7 +34,7 @@ from kas.request.http import Request, Response, Result
 from kas.request.requestinfo import RequestInfo
 from kas.request.websocket import Upgrade
 from kas.store import Event, Record
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import Group
 
 log = logging.getLogger("kas.aggregator")
 
@@ -109,14 +109,15 @@ class PeerMetrics:
 class Peers:
     """Follows the keys below ``root`` of ``source``. ``own()`` is this server's address, ``address_of(obj)`` that which a key's object
     names; ``served(group, version, resource)`` whether it is served here; ``changed()`` is called when what discovery shows may have;
-    ``most`` bounds the requests that wait for one peer. The files are PEM. Raises OSError when one cannot be loaded."""
+    ``most`` bounds the requests that wait for one peer; ``groups`` are the built-in ones. The files are PEM.
+    Raises OSError when one cannot be loaded."""
 
     def __init__(
         self, source: Source, root: str, address_of: Callable[[dict[str, Any]], Address | None], own: Address, ca_file: str,
         certificate: tuple[str, str], served: Callable[[str, str, str], bool], changed: Callable[[], None], most: int, with_uid: bool,
-        metrics: PeerMetrics, clock: Callable[[], float] = time.monotonic,
+        groups: Mapping[str, Group], metrics: PeerMetrics, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._metrics = metrics
+        self._metrics, self._groups = metrics, groups
         self._root, self._address_of, self._own, self._served, self._changed = root, address_of, own, served, changed
         self._most, self._with_uid, self._clock = most, with_uid, clock
         self._ca = base64.b64encode(Path(ca_file).read_bytes()).decode()
@@ -274,7 +275,7 @@ class Peers:
                 extra.pop(resource["resource"], None)
             out.append(replace(v, resources=(), discovered=(*have, *extra.values())) if extra else v)
         for (group, version), found in more.items():
-            known = BUILTIN.groups.get(group)
+            known = self._groups.get(group)
             if known is None:
                 out.append(Version(group, version, discovered=tuple(found.values())))
             else:

@@ -13,7 +13,7 @@ from kas.apiextensions.schemavalues import in_go_order
 from kas.meta import field, names
 from kas.meta.field import FieldError
 from kas.meta.objectmeta import validate_object_meta
-from kas.types.scheme import BUILTIN, DecodeError, Field, TypeDesc, decode, write_json
+from kas.types.scheme import DecodeError, Field, TypeDesc, builtin_type, decode, write_json
 
 Obj = dict[str, Any]
 
@@ -32,7 +32,7 @@ class MetadataError(ValueError):
 
 @cache
 def _object_meta() -> TypeDesc:
-    return BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+    return builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
 
 
 def embedded(type: TypeDesc, obj: Obj) -> Iterator[tuple[str, Obj]]:

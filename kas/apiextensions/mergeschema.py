@@ -12,7 +12,7 @@ from kas.patch.fieldmanager import Field, Node
 from kas.patch.fieldmanager.builtin import type_node
 from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, deduced_schema, scalar
 from kas.types import scheme
-from kas.types.scheme import BUILTIN, TypeDesc
+from kas.types.scheme import TypeDesc, builtin_type
 
 Obj = dict[str, Any]
 _SCALARS = {"integer": "numeric", "number": "numeric", "boolean": "boolean"}
@@ -31,7 +31,7 @@ def crd_schema(
     """
     if type is None:
         return deduced_schema(api_version, kind)
-    meta = type_node(BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"), structured=False)
+    meta = type_node(builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"), structured=False)
     root = Node()
     _object(root, type, type.schema.get("x-kubernetes-map-type"), meta, preserve_unknown or type.preserve)
     return Schema(root, api_version, kind, convert)

@@ -18,7 +18,7 @@ from kas.meta.field import FieldError
 from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
 
 _META = ("apiVersion", "kind", "metadata")
-# Each default is judged by all of the schema below it, so defaults around defaults cost the product of their depth and their size, as they
+# A default is validated by all of the schema below it, so defaults around defaults cost the product of their depth and their size, as they
 # do upstream. All of one schema may take so many steps.
 MAX_STEPS = 100_000
 

@@ -53,11 +53,11 @@ class Result:
 
 
 class TooCostlyError(Exception):
-    """The value takes more steps to judge than it was given."""
+    """The value takes more steps to validate than it was given."""
 
 
 class Run:
-    """One value being judged: ``path`` is where it stands, ``left`` how many steps may still be taken. Alternatives multiply what a schema
+    """A value being validated: ``path`` is where it stands, ``left`` how many steps are left to it. Alternatives multiply what a schema
     and a value cost, so neither their sizes nor their sum bounds it."""
 
     __slots__ = ("left", "path")
@@ -73,7 +73,7 @@ class Run:
 
 
 def too_costly(run: Run) -> FieldError:
-    """What is told of a value that is not judged to its end."""
+    """What is told of a value that is not validated to its end."""
     return field.forbidden(run.path, "takes too many steps to be checked against its schema")
 
 

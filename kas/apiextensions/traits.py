@@ -49,7 +49,7 @@ def _of_field(f: Field) -> Traits:
 
 
 def is_costly(schema: Schema) -> bool:
-    """Whether small objects of a schema may take long to judge. Compiles its patterns."""
+    """Whether small objects of a schema may take long to validate. Compiles its patterns."""
     instructions = 0
     for place in walk(schema):
         if len(place.get("properties") or ()) > MOST_PROPERTIES:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from kas.request.http import Headers
-from kas.types.scheme import BUILTIN, DecodeError, decode_protobuf, encode_json, open_envelope
+from kas.types.scheme import DecodeError, decode_protobuf, encode_json, find_builtin_kind, open_envelope
 
 # The beginning of everything that is an object of the API: what has no kind (/version, OpenAPI documents, texts) is not recorded.
 OBJECT = b'{"kind":"'
@@ -63,7 +63,7 @@ def _of_protobuf(body: bytes, whole: bool) -> bytes | None:
     if not whole and name != "Status":
         return None
     group, _, version = api_version.rpartition("/")
-    kind = BUILTIN.kind(group, version, name)
+    kind = find_builtin_kind(group, version, name)
     if kind is None:
         return None
     return encode_json(kind.type, {"kind": name, "apiVersion": api_version, **decode_protobuf(kind.type, raw)})

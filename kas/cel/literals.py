@@ -1,4 +1,4 @@
-"""Literals that can be judged before anything runs (cel-go ``cel/validator.go``)."""
+"""Literals that can be checked before anything runs (cel-go ``cel/validator.go``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kas.meta.regex import RegexError, compiled
 def check_literals(text: str, root: Node) -> None:
     """Raises CompileError for durations, timestamps, patterns and formats written out that are none, and for lists and maps of mixed
     types (``format`` may take those)."""
-    problems = [p for node in walk(root) if isinstance(node, Call) and (p := _judge(node)) is not None]
+    problems = [p for node in walk(root) if isinstance(node, Call) and (p := _problem(node)) is not None]
     _mixed(root, problems)
     if problems:
         raise CompileError(text, problems)
@@ -46,7 +46,7 @@ def _alike(items: list[tuple[Node, Type]], problems: list[Problem]) -> None:
             return
 
 
-def _judge(node: Call) -> Problem | None:
+def _problem(node: Call) -> Problem | None:
     if node.function == "format" and node.target is not None and len(node.args) == 1:
         return _format(node, node.target, node.args[0])
     if node.function == "duration" and len(node.args) == 1:

@@ -21,7 +21,6 @@ from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.registry.strategy import Context, Obj
 from kas.store import PAGE_BYTES, Event, Record
-from kas.types.scheme import BUILTIN
 
 NOT_FOUND, CONFLICT = 404, 409
 
@@ -198,7 +197,7 @@ class Client:
     @staticmethod
     def _schema(reg: Registry) -> Any:
         r = reg.resource
-        if BUILTIN.kind(r.group, r.version, r.kind) is not None:
+        if not r.type.custom:
             return builtin(r.group, r.version, r.kind)
         # A custom resource: these writes are about its metadata, for which any schema will do.
         return deduced_schema(f"{r.group}/{r.version}", r.kind)

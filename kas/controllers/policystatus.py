@@ -14,7 +14,7 @@ from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
 from kas.store import Record
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import BUILTIN, find_builtin_kind
 
 if TYPE_CHECKING:
     from kas.admission.policy.typechecking import Shape
@@ -54,7 +54,7 @@ class PolicyStatus:
             status["typeChecking"]["expressionWarnings"] = found
         await self.client.apply(self.registry, "", name, {"status": status}, "status")
 
-    # --- what kinds are
+    # --- what kinds are: asked in a thread, so of the compiled-in table and the stored definitions, and not of the scheme
 
     def _kind_of(self, group: str, version: str, resource: str) -> GVK | None:
         found = BUILTIN.resource(group, version, resource)
@@ -70,7 +70,7 @@ class PolicyStatus:
     def _shape_of(self, kind: GVK) -> Shape | None:
         from kas.admission.policy.typechecking import builtin_shape, custom_shape
 
-        builtin = BUILTIN.kind(*kind)
+        builtin = find_builtin_kind(*kind)
         if builtin is not None:
             return builtin_shape(builtin.type)
         group, version, name = kind

@@ -2,7 +2,7 @@
 
 Admission raises what is used before a write; this controller sets it in the first place, and counts anew when objects go away or become
 smaller. A count that meets a write between its charge and its commit is too low, and would let in one more than there is room for. So
-what is used goes down only where nothing was charged for ``SETTLED_S`` before the count. A quota that is charged all the time is believed
+what is used goes down only where nothing was charged for ``QUIET_S`` before the count. A quota that is charged all the time is believed
 after ``MOST_TRIES``: there too low for a moment is better than too high for good, and what changed something is followed by another count.
 """
 
@@ -25,16 +25,16 @@ from kas.meta.quantity import Quantity
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 from kas.store import Event
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 PAUSE_S, LONGEST_PAUSE_S, AGAIN_S, RESYNC_S = 0.1, 10.0, 1.0, 300.0
-SETTLED_S, MOST_TRIES = 0.5, 10  # by then a write has been committed or has given back what it took
+QUIET_S, MOST_TRIES = 0.5, 10  # by then a write has been committed or has given back what it took
 LOAD = 20  # a count is followed by a pause this many times as long
 ENDED = (b'"phase":"Succeeded"', b'"phase":"Failed"')
 RESIZED = (("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io", "resourceclaims"))
 
 
-class _Settling(NamedTuple):
+class _Unconfirmed(NamedTuple):
     """A quota that says more than was counted: at which revision, since when, and how many revisions it had meanwhile."""
 
     revision: str
@@ -57,7 +57,7 @@ class ResourceQuotas:
         self.evaluators = Evaluators(registries, registries)
         self.queue = WorkQueue(self._sync, self.name)
         self.namespaces: dict[str, float] = {}  # those with quotas, to the pause before the next count
-        self.settling: dict[str, dict[str, _Settling]] = {}  # by namespace and uid
+        self.unconfirmed: dict[str, dict[str, _Unconfirmed]] = {}  # by namespace and uid
 
     async def run(self) -> None:
         """Follow everything that may be counted until cancelled, and count anew every ``RESYNC_S`` seconds."""
@@ -104,25 +104,25 @@ class ResourceQuotas:
         quotas = self.client.list("", "resourcequotas", namespace)
         if not quotas:
             self.namespaces.pop(namespace, None)
-            self.settling.pop(namespace, None)
+            self.unconfirmed.pop(namespace, None)
             return None
         began, changed = self.clock(), False
-        before, settling = self.settling.get(namespace, {}), dict[str, _Settling]()
+        before, unconfirmed = self.unconfirmed.get(namespace, {}), dict[str, _Unconfirmed]()
         for quota in quotas:
             uid, revision = quota["metadata"]["uid"], quota["metadata"]["resourceVersion"]
-            last = before.get(uid) or _Settling(revision, self.clock(), 0)
-            last = last if last.revision == revision else _Settling(revision, self.clock(), last.tries + 1)
-            settled = self.clock() - last.since >= SETTLED_S or last.tries >= MOST_TRIES
+            last = before.get(uid) or _Unconfirmed(revision, self.clock(), 0)
+            last = last if last.revision == revision else _Unconfirmed(revision, self.clock(), last.tries + 1)
+            confirmed = self.clock() - last.since >= QUIET_S or last.tries >= MOST_TRIES
             hard = (quota.get("spec") or {}).get("hard") or {}
             counted = await self._count(namespace, quota, hard)
-            if not settled and _keep(quota, counted):
-                settling[uid] = last
+            if not confirmed and _keep(quota, counted):
+                unconfirmed[uid] = last
             changed |= await self._write(namespace, quota, hard, counted)
         self.namespaces[namespace] = pause = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (self.clock() - began)))
-        if settling:
-            self.settling[namespace] = settling
-            return max(SETTLED_S, pause)
-        self.settling.pop(namespace, None)
+        if unconfirmed:
+            self.unconfirmed[namespace] = unconfirmed
+            return max(QUIET_S, pause)
+        self.unconfirmed.pop(namespace, None)
         return AGAIN_S if changed else None
 
     async def _count(self, namespace: str, quota: dict[str, Any], hard: dict[str, str]) -> pod_objects.Amounts:
@@ -166,7 +166,7 @@ class ResourceQuotas:
             used = {k: v for k, v in (before.get("used") or {}).items() if k in hard}
             used |= {name: str(counted[name]) for name in sorted(counted) if name in hard}
             status = {"hard": dict(hard), "used": dict(sorted(used.items()))}
-            if semantic_equal(before, status, BUILTIN.type("core.v1.ResourceQuotaStatus")):
+            if semantic_equal(before, status, builtin_type("core.v1.ResourceQuotaStatus")):
                 return False
             obj["status"] = status
             return True

@@ -32,8 +32,8 @@ Periodic = tuple[str, float, Callable[[], Awaitable[object] | None]]
 class Expiring(Protocol):
     """What of the store the leader's own upkeep uses (see ``kas.store``)."""
 
-    def expire(self, now_s: int, limit: int) -> int:
-        """Delete at most ``limit`` keys whose lease ended before ``now_s``, in seconds since the epoch; how many were due. Blocks."""
+    def expire(self, now_s: None, limit: int) -> int:
+        """Delete at most ``limit`` keys whose lease has ended; how many were due. Blocks."""
 
 
 async def keep(controller: Controller, hooks: Hooks) -> None:
@@ -146,7 +146,7 @@ class Runner:
         while True:
             await asyncio.sleep(EXPIRE_EVERY_S)
             try:
-                while await asyncio.to_thread(self._store.expire, int(time.time()), EXPIRE_AT_ONCE) >= EXPIRE_AT_ONCE:
+                while await asyncio.to_thread(self._store.expire, None, EXPIRE_AT_ONCE) >= EXPIRE_AT_ONCE:
                     pass
             except StoreError as e:
                 log.error("expiry: %s", e)

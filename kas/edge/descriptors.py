@@ -42,8 +42,11 @@ def unsent(fds: Iterable[int] | None = None) -> set[int]:
     for fd in map(int, os.listdir("/dev/fd")) if fds is None else fds:
         try:
             if stat.S_ISSOCK(os.fstat(fd).st_mode) and fcntl.ioctl(fd, termios.TIOCOUTQ, count) == 0 and count[0]:
+                # Of a listening socket that was made deaf, and of a connection that was reset, the count means nothing.
+                with socket.socket(fileno=os.dup(fd)) as s:
+                    s.getpeername()
                 found.add(fd)
-        except OSError:  # closed meanwhile, or a listening one
+        except OSError:  # closed meanwhile, a listening one, or nobody is at its other end
             continue
     return found
 

@@ -153,6 +153,14 @@ class Listener:
             s.listen(backlog)
         return None, holder(self.fd, False)
 
+    def deaf(self) -> bool:
+        """Whether the supervisor took its socket from the port. Granian has stopped to look at anything then, and ``stopped`` is never
+        told; before ``stop`` only, which gives the descriptor back."""
+        if self.fd < 0:
+            return False
+        with socket.socket(fileno=os.dup(self.fd)) as s:
+            return not s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+
     def stop(self) -> None:
         """Stop accepting; connections end once their requests are answered."""
         self._signal.set()

@@ -13,7 +13,16 @@ from kas.meta.aside import LARGE
 from kas.request.http import Request
 from kas.request.negotiation import PROTOBUF, YAML, body_media_type
 from kas.types.defaults import apply_defaults
-from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, unknown_conversion, write_json
+from kas.types.scheme import (
+    DecodeError,
+    decode,
+    decode_plain,
+    decode_protobuf,
+    find_builtin_kind,
+    open_envelope,
+    unknown_conversion,
+    write_json,
+)
 from kas.types.strict import duplicates, strict_errors, warning_texts
 
 # Structs of an object: three megabytes hold more only where they say next to nothing.
@@ -151,7 +160,7 @@ def another_kind(given_kind: str, given_version: str, kind) -> str:
     """Why an object that says it is ``given_kind`` cannot become one of ``kind``; "" when it is the kind, in any version."""
     group, _, version = given_version.rpartition("/")
     options = kind.group == "meta.k8s.io"  # read with a scheme that knows no more than options
-    if options or BUILTIN.kind(group, version, given_kind) is None:
+    if options or find_builtin_kind(group, version, given_kind) is None:
         scheme = OPTIONS_SCHEME if options else "pkg/api/legacyscheme/scheme.go:30"
         return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "{scheme}"'
     if given_kind != kind.kind:

@@ -24,9 +24,9 @@ from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
 from kas.request.http import Request, Response
 from kas.store import PAGE_BYTES
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_kind
 
-OPTIONS = BUILTIN.known("meta.k8s.io", "v1", "DeleteOptions")
+OPTIONS = builtin_kind("meta.k8s.io", "v1", "DeleteOptions")
 PAGE = 500  # objects read at once by deletecollection
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -21,7 +21,7 @@ from kas.meta.errors import generic_not_found
 from kas.request.http import Request, Response, Result
 from kas.request.mux import Mux
 from kas.request.negotiation import SUPPORTED, is_pretty, parse_accept, takes_gzip
-from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope, write_json
+from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope, write_json
 
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
 DISCOVERY_KIND = f";g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList"
@@ -66,7 +66,8 @@ class Aggregation(Protocol):
 
 class Documents:
     """``versions()`` gives what is served now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before;
-    ``oidc`` the two documents of the token issuer. ``aggregation`` adds what others serve."""
+    ``oidc`` the two documents of the token issuer. ``aggregation`` adds what others serve; ``builtin_groups`` are
+    Kubernetes' own, served or not."""
 
     def __init__(
         self,
@@ -75,9 +76,10 @@ class Documents:
         address: str,
         oidc: Callable[[], tuple[bytes, bytes] | None],
         aggregation: Aggregation,
+        builtin_groups: Container[str],
     ) -> None:
         self._list_versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
-        self._aggregation = aggregation
+        self._aggregation, self._builtin_groups = aggregation, builtin_groups
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
         self._building = asyncio.Semaphore(1)
@@ -181,7 +183,7 @@ class Documents:
         assert value is not None
         m = respond.media_without_conversion(req)
         kind = value["kind"]
-        type_ = BUILTIN.known("", "v1", kind).type
+        type_ = builtin_kind("", "v1", kind).type
         if m.accepted == respond.PROTOBUF:
             return respond.typed(req, m, type_, "v1", kind, value, 200)
         # Not all of them say an apiVersion.
@@ -205,7 +207,7 @@ class Documents:
         if len(parts) == 2:
             _get_only(req)
             return self._plain(req, group)
-        if parts[1] not in BUILTIN.groups and not any(v.group == parts[1] and v.version == parts[2] for v in self._versions()):
+        if parts[1] not in self._builtin_groups and not any(v.group == parts[1] and v.version == parts[2] for v in self._versions()):
             return None  # an APIService names it, and nobody serves it
         return self._version(req, parts[1], parts[2], len(parts) == 3)
 
@@ -318,7 +320,7 @@ def _reformed(body: bytes, form: str) -> bytes:
     if form == respond.YAML:
         return respond.to_yaml(value)
     kind, group = _AGGREGATED
-    type_ = BUILTIN.known(group, discovery.AGGREGATED, kind).type
+    type_ = builtin_kind(group, discovery.AGGREGATED, kind).type
     return envelope(f"{group}/{discovery.AGGREGATED}", kind, encode_protobuf(type_, value))
 
 

@@ -13,10 +13,10 @@ from kas.registry import printing as printers
 from kas.registry.versions import Shown
 from kas.request.negotiation import PROTOBUF
 from kas.store import Record, frame_record
-from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope
+from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
-_STATUS = BUILTIN.known("", "v1", "Status").type
+_STATUS = builtin_kind("", "v1", "Status").type
 _EVENT = {k: b"\x0a" + bytes((len(k),)) + k.encode() for k in (ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)}
 
 
@@ -120,7 +120,7 @@ class Partial(Encoder):
 
     def _object(self, value: dict[str, Any]) -> bytes:
         whole = respond.partial(value, self.version)
-        type_ = BUILTIN.known("meta.k8s.io", self.version, respond.PARTIAL).type
+        type_ = builtin_kind("meta.k8s.io", self.version, respond.PARTIAL).type
         if self.protobuf:
             return envelope(whole["apiVersion"], respond.PARTIAL, encode_protobuf(type_, whole))
         return encode_json(type_, whole)
@@ -146,7 +146,7 @@ class TableRows(Encoder):
             headers=not self.sent_columns, custom_columns=s.columns,
         )  # fmt: skip
         self.sent_columns = True
-        return encode_json(BUILTIN.known("meta.k8s.io", self.version, respond.TABLE).type, t)
+        return encode_json(builtin_kind("meta.k8s.io", self.version, respond.TABLE).type, t)
 
 
 def _at(served: Served, rec: Shown, revision: int) -> dict[str, Any]:

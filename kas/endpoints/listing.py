@@ -38,11 +38,11 @@ from kas.registry import printing as printers
 from kas.registry.versions import Shown
 from kas.request.http import Response
 from kas.request.negotiation import JSON, PROTOBUF, YAML
-from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope, pretty_json, protobuf_list
+from kas.types.scheme import builtin_kind, builtin_type, encode_json, encode_protobuf, envelope, pretty_json, protobuf_list
 
 PRINTED_ITEMS = 16
 
-_LIST_META = BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
+_LIST_META = builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
 
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
@@ -163,7 +163,7 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
         revision = revision or result.revision
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     before, after = wrap(result)
-    type_ = BUILTIN.known("meta.k8s.io", version, respond.PARTIAL).type
+    type_ = builtin_kind("meta.k8s.io", version, respond.PARTIAL).type
 
 
     def make() -> bytes:
@@ -180,7 +180,7 @@ def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placin
 
     def make() -> bytes:
         table = _table(q, place.meta or {}, shown(q, result.records))
-        body = encode_json(BUILTIN.known("meta.k8s.io", _version(q), respond.TABLE).type, table)
+        body = encode_json(builtin_kind("meta.k8s.io", _version(q), respond.TABLE).type, table)
         if place.meta is not None and place.ends:
             return body + b"\n"
         # Quotes inside of strings are escaped: this is the member itself, and the last one.
@@ -325,7 +325,7 @@ def encode(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Respon
         message = encode_protobuf(served.list_type, {"metadata": meta}) + listmessages.messages_of(served, records)
         return respond.finish(req, 200, PROTOBUF, envelope(served.api_version, served.list_kind, message))
     if m.accepted == PROTOBUF and m.convert.kind == respond.PARTIAL_LIST:
-        kind = BUILTIN.known("meta.k8s.io", m.convert.version, respond.PARTIAL_LIST)
+        kind = builtin_kind("meta.k8s.io", m.convert.version, respond.PARTIAL_LIST)
         parts = [served.partial_protobuf(rec, rec.revision) for rec in records]
         list_meta = encode_protobuf(_LIST_META, meta)
         return respond.finish(req, 200, PROTOBUF, protobuf_list(list_meta, parts, api_version=kind.api_version, kind=kind.kind))

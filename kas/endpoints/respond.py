@@ -20,7 +20,7 @@ from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response
 from kas.request.masking import shown_target
 from kas.request.negotiation import JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream, takes_gzip
-from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope, pretty_json
+from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope, pretty_json
 
 GZIP_FROM_BYTES = 128 * 1024
 PARTIAL, PARTIAL_LIST, TABLE = "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
@@ -95,9 +95,7 @@ def partial(value: dict[str, Any], version: str = "v1") -> dict[str, Any]:
 def generic(req: Request, m: Media, value: dict[str, Any], status: int = 200) -> Response:
     """Any object that names its own kind: Status, Table, discovery documents."""
     group, _, version = value["apiVersion"].rpartition("/")
-    kind = BUILTIN.kind(group, version, value["kind"])
-    if kind is None:
-        raise LookupError(f"no type for {value['apiVersion']} {value['kind']}")
+    kind = builtin_kind(group, version, value["kind"])
     return typed(req, m, kind.type, value["apiVersion"], value["kind"], value, status)
 
 

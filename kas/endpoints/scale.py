@@ -26,9 +26,9 @@ from kas.registry.versions import Shown
 from kas.registry.write import Update
 from kas.request.http import Request, Response
 from kas.request.negotiation import APPLY_PATCH
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_kind
 
-SCALE = BUILTIN.known("autoscaling", "v1", "Scale")
+SCALE = builtin_kind("autoscaling", "v1", "Scale")
 
 SUBRESOURCE = "scale"
 

@@ -11,10 +11,10 @@ from kas.patch.fieldmanager import Answers, Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
 from kas.types import deprecated
-from kas.types.scheme import BUILTIN, Resource, encode_protobuf, transcode_json_to_protobuf
+from kas.types.scheme import Resource, builtin_kind, encode_protobuf, transcode_json_to_protobuf
 
 CONVERTED_AT_ONCE = 4  # lists
-_PARTIAL = BUILTIN.known("meta.k8s.io", "v1", "PartialObjectMetadata").type
+_PARTIAL = builtin_kind("meta.k8s.io", "v1", "PartialObjectMetadata").type
 
 
 class Served(Version):

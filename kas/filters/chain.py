@@ -38,6 +38,7 @@ from kas.filters.warnings import warnings
 from kas.observe.logs import verbosity_of
 from kas.observe.metrics import Registry
 from kas.observe.tracing import Tracer
+from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
@@ -92,7 +93,7 @@ class Parts(NamedTuple):
 
 
 def parts(
-    settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
+    settings: Settings, metrics: Registry, scheme: Scheme, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
     fresh: tuple[PartOf, Beside] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
@@ -110,7 +111,7 @@ def parts(
 
         recording = audit(auditor)
     return Parts(
-        state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, latency(metrics),
+        state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, latency(metrics, scheme.resource),
         flow_control, recording, tracer,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 On a store of this machine alone every read does; on etcd the request waits until the replica has caught up, together with all others that
 wait at the moment. A read at ``resourceVersion=0`` takes what is there; one at a revision that is not here yet waits in the same way.
-Writes of stored objects do not wait: etcd judges them, and what ends before it is asked is looked at again (``kas.registry.write``).
+Writes of stored objects do not wait: etcd decides, and what ends before it is asked is looked at again (``kas.registry.write``).
 """
 
 from __future__ import annotations

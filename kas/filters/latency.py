@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kas._fastpath import Tally
 from kas.filters.handler import Filter
 from kas.observe.metrics import Registry
 from kas.types.deprecated import REMOVED, WARNINGS
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import Resource
 
 BUCKETS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
@@ -19,17 +21,16 @@ SIZE_BUCKETS = tuple(1000 * 10**i for i in range(7))
 UNSERVED = frozenset((401, 403, 405, 429, 503))
 
 
-def _removed(group: str, version: str, resource: str) -> str | None:
+def _removed(found: Resource | None) -> str | None:
     """The release without a deprecated API, "" where none is named; None for an API that is not deprecated."""
-    found = BUILTIN.resource(group, version, resource)
-    if found is None or (group, version, found.kind) not in WARNINGS:
+    if found is None or (found.group, found.version, found.kind) not in WARNINGS:
         return None
-    return REMOVED.get((group, version, found.kind), "")
+    return REMOVED.get((found.group, found.version, found.kind), "")
 
 
-def latency(registry: Registry) -> Filter:
+def latency(registry: Registry, resource_of: Callable[[str, str, str], Resource | None]) -> Filter:
     """Count requests; observe the duration in seconds, unless long-running, with and without what was others', and the size of a GET's
-    answer in bytes."""
+    answer in bytes. ``resource_of(group, version, resource)`` is the scheme's."""
     requests = registry.counter(
         "apiserver_request_total",
         "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and code.",
@@ -68,7 +69,7 @@ def latency(registry: Registry) -> Filter:
             labels = ("apiserver", "All" if dry else "", group, resource, scope, subresource, verb, version)
             requests.values[(str(status), *labels)] = row.count
             if resource and status not in UNSERVED:
-                removed = _removed(group, version, resource)
+                removed = _removed(resource_of(group, version, resource))
                 if removed is not None:
                     deprecated.set((group, removed, resource, subresource, version), 1)
             sums = durations.values.setdefault(labels, [0.0] * (len(BUCKETS) + 2))

@@ -100,7 +100,7 @@ class Aside:
 
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = threads
-        self._usual = sys.getswitchinterval()
+        self._before = sys.getswitchinterval()
         self.reset()
 
     def reset(self) -> None:
@@ -132,19 +132,19 @@ class Aside:
         return job.future
 
     def _start(self) -> None:
-        usual = threading.stack_size(STACK_BYTES)
+        before = threading.stack_size(STACK_BYTES)
         try:
             while self._wanted:
                 self._wanted -= 1
                 threading.Thread(target=self._serve, name="kas-aside", daemon=True).start()
         finally:
-            threading.stack_size(usual)
+            threading.stack_size(before)
 
     def _ended(self, job: _Job) -> None:
         self._running -= 1
         self.done += 1
         if not self._running:
-            sys.setswitchinterval(self._usual)
+            sys.setswitchinterval(self._before)
         job.tell()
 
     def _serve(self) -> None:

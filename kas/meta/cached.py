@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kas.meta import names
 from kas.observe.caches import remembered
 
-# What is longer than any good one is judged each time; answers are shared texts.
+# What is longer than any good one is matched each time; answers are shared texts.
 ENTRIES, LONGEST = 4096, 128
 
 

@@ -25,7 +25,7 @@ _EXPRESSION = checks.any_of(
     checks.record({"key": _KEY, "operator": checks.option("Exists", "DoesNotExist")}, required=("key", "operator")),
 )
 LABEL_SELECTOR = checks.record({"matchLabels": LABELS, "matchExpressions": checks.listing(_EXPRESSION)})
-# Keys are lowered before they are judged.
+# Keys are lowered before they are looked at.
 ANNOTATIONS = checks.mapping(checks.text(), checks.qualified_name(capitals=True), total=TOTAL_ANNOTATION_SIZE_LIMIT_B)
 
 

@@ -55,7 +55,7 @@ _match_qualified_name = _matcher(rf"(?:(?=[^/]{{1,253}}/){_LINEAR_SUBDOMAIN}/)?+
 _match_c_identifier = _matcher(_C_IDENTIFIER)
 _match_config_map_key = _matcher(_CONFIG_MAP_KEY)
 # What neither is too long nor begins with a dot, so that the usual key costs one match.
-_match_usual_config_map_key = _matcher(r"[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,252}")
+_match_undotted_config_map_key = _matcher(r"[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,252}")
 _match_http_header = _matcher(_HTTP_HEADER)
 _match_http_path = _matcher(_HTTP_PATH)
 _match_percent = _matcher(_PERCENT)
@@ -245,7 +245,7 @@ def is_relaxed_env_var_name(text: str) -> list[str]:
 
 def is_config_map_key(text: str) -> list[str]:
     """A key of a ConfigMap's or Secret's data."""
-    if _match_usual_config_map_key(text):
+    if _match_undotted_config_map_key(text):
         return []
     errors = [max_length_error(SUBDOMAIN_MAX_LENGTH)] if byte_length(text) > SUBDOMAIN_MAX_LENGTH else []
     if not _match_config_map_key(text):

@@ -2,6 +2,9 @@
 
 Built-in kinds are protobuf messages of their storage version in the envelope ``k8s\\0``; custom resources, their definitions and
 APIServices are JSON. Values are read in whatever served version and form they were written. resourceVersion and selfLink are not stored.
+
+This is the storage codec and not the conversion of answers (``kas.registry.versions``): a pure function of one value. Only compiled-in
+versions are converted here, which never waits; a custom resource stays in the version it was written in.
 """
 
 from __future__ import annotations
@@ -20,14 +23,15 @@ from kas.types.conversion import convert
 from kas.types.defaults import apply_defaults
 from kas.types.fieldlabels import custom_selectable_fields
 from kas.types.scheme import (
-    BUILTIN,
     DecodeError,
     EncodeError,
     Kind,
+    builtin_kind,
     decode,
     decode_protobuf,
     encode_stored,
     envelope,
+    find_builtin_kind,
     open_envelope,
     schema_type,
     transcode_json_to_protobuf,
@@ -72,7 +76,7 @@ class StoredValues:
     def encode(self, key: str, draft: Draft) -> bytes:
         """See ``Values``."""
         if key in RANGES:
-            kind = BUILTIN.known("", "v1", "RangeAllocation")
+            kind = builtin_kind("", "v1", "RangeAllocation")
             return envelope("v1", kind.kind, transcode_json_to_protobuf(kind.type, draft.json))
         registry = self.registry(key)
         if registry is None or registry.resource.group in AS_JSON:
@@ -119,7 +123,7 @@ class StoredValues:
 
 def _kind(registry: Registry) -> Kind:
     r = registry.resource
-    return r.storage_kind or BUILTIN.known(r.group, r.version, r.kind)
+    return r.storage_kind or builtin_kind(r.group, r.version, r.kind)
 
 
 def _read(registry: Registry, value: bytes) -> Obj:
@@ -127,15 +131,16 @@ def _read(registry: Registry, value: bytes) -> Obj:
     home = _kind(registry)
     if value.startswith(MAGIC):
         api_version, name, raw, content_type = open_envelope(value)
-        kind = BUILTIN.kind_for(api_version, name)
+        kind = find_builtin_kind(*_group_version(api_version), name)
         if kind is None:
             raise Undecodable(_unregistered(api_version, name))
         obj = _from_json(kind, raw) if content_type == "application/json" else decode_protobuf(kind.type, raw)
     else:
         given = orjson.loads(value)
-        kind = BUILTIN.kind_for(given.get("apiVersion") or "", given.get("kind") or "")
+        api_version, name = given.get("apiVersion") or "", given.get("kind") or ""
+        kind = find_builtin_kind(*_group_version(api_version), name)
         if kind is None:
-            raise Undecodable(_unregistered(given.get("apiVersion") or "", given.get("kind") or ""))
+            raise Undecodable(_unregistered(api_version, name))
         obj = decode(kind.type, given)[0]
     apply_defaults(kind, obj)
     if (kind.group, kind.version, kind.kind) != (home.group, home.version, home.kind):
@@ -151,11 +156,16 @@ def _range_allocation(value: bytes) -> Draft:
     """A bitmap of what is allocated, which has no resource."""
     if value.startswith(MAGIC):
         _, _, raw, _ = open_envelope(value)
-        obj = decode_protobuf(BUILTIN.known("", "v1", "RangeAllocation").type, raw)
+        obj = decode_protobuf(builtin_kind("", "v1", "RangeAllocation").type, raw)
     else:
         obj = orjson.loads(value)
     tail = b'},"range":%b,"data":%b}' % (orjson.dumps(obj.get("range") or ""), orjson.dumps(obj.get("data") or ""))
     return build_record(NO_METADATA[:-1], tail, {}, {}, 1)
+
+
+def _group_version(api_version: str) -> tuple[str, str]:
+    group, _, version = api_version.rpartition("/")
+    return group, version
 
 
 def _unregistered(api_version: str, kind: str) -> str:

@@ -132,7 +132,7 @@ class Decoded:
 
 class Version:
     """A resource in one version. ``record`` is its Resource record; ``native`` says that it is stored in this version, ``own_strategy``
-    that writes are judged in this version, by the strategy of ``record``, and converted afterwards."""
+    that writes are validated in this version, by the strategy of ``record``, and converted afterwards."""
 
     own_strategy = False
 

@@ -72,7 +72,7 @@ async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None
 
 
 async def _in_turn(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Judge a custom resource: on the loop, and once more from the beginning beside it when its schema makes that long. Hooks of such
+    """Validate a custom resource: on the loop, and once more from the beginning beside it when its schema makes that long. Hooks of such
     kinds come to the same the second time."""
     try:
         return TURN.within(work, *args, **kwargs)

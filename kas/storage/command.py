@@ -97,9 +97,9 @@ def encryption_of(o: Completed):
     if not o.raw.encryption_provider_config:
         return None
     from kas.encryption.atrest import EncryptionAtRest
-    from kas.types.scheme import BUILTIN
+    from kas.types.scheme import Scheme
 
-    return EncryptionAtRest(o.raw.encryption_provider_config, False, "KMSv1" in features.enabled(o.raw.feature_gates), BUILTIN.resources)
+    return EncryptionAtRest(o.raw.encryption_provider_config, False, "KMSv1" in features.enabled(o.raw.feature_gates), Scheme().resources)
 
 
 def split(place: str, flag: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
 from kas.store import Draft, StoreError, build_record
 from kas.store.etcd.layout import Undecodable
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import Scheme
 
 ROOT = "/registry/"
 PAGE = 500
@@ -47,7 +47,8 @@ class Forms:
 
     def __init__(self) -> None:
         registries = Registries(None, clock.now)  # type: ignore[arg-type]  # for their strategies; nothing is read through them
-        registries.add_stored(BUILTIN.resources, BUILTIN.resource, 0, {})
+        scheme = Scheme()
+        registries.add_stored(scheme.resources, scheme.resource, 0, {})
         self.values = StoredValues(registries)
 
     def draft(self, entry: Entry) -> Draft:

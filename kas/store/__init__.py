@@ -77,7 +77,7 @@ one revision is given whatever its size.
 any event, neither lose nor repeat one. An event with ``error`` ends the watches it belongs to, and is not shown to listeners.
 
 **History.** ``revision`` and ``compacted_revision``; ``compact(revision, max_entries) -> bool`` forgets history in bounded steps, True
-when done; ``expire(now_s, limit)`` deletes what outlived its lease, as ordinary writes with events; ``maintain(now_s, window_s,
+when done; ``expire(now_s=None, limit=500)`` deletes what outlived its lease, as ordinary writes with events; ``maintain(now_s, window_s,
 max_history_bytes)`` is for the worker that leads, every few seconds: it lets the backend forget what is older or more than that, its own
 way. They block: call them in a thread.
 

@@ -165,8 +165,9 @@ class Store(Protocol):
         """Forgets a bounded part of the history up to a revision; True when nothing of it is left. Blocks."""
         ...
 
-    def expire(self, now_s: int, limit: int = 500) -> int:
-        """Deletes what outlived its lease, at most ``limit``; returns how many were due. Blocks."""
+    def expire(self, now_s: int | None = None, limit: int = 500) -> int:
+        """Deletes what outlived its lease, at most ``limit``; returns how many were due. ``now_s``: as if it were then, by the clock of
+        leases, which nobody sets while the server runs. Blocks."""
         ...
 
     def maintain(self, now_s: float, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:

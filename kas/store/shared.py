@@ -1,10 +1,12 @@
-"""What the workers of one supervisor share besides the database: the revision, in-flight counters, wake-ups.
+"""What the workers of one supervisor share besides the database: the revision, in-flight counters, wake-ups, the clock of leases.
 
 Where several clusters are one store (``kas.store.etcd.parted``) each has a page of its own.
 
 The supervisor calls ``Shared.create(workers)`` before it starts workers, and hands each of them the descriptors
 (``pass_fds=shared.fds``) and the text ``shared.spec``; a worker calls ``Shared.attach(spec, index)``. ``Shared.private()`` is
-the whole thing for a single process. Wake-ups are eventfds, one per worker, that everyone may write; where the system has none, pipes.
+the whole thing for a single process. The clock of leases shows the time of day as it was when the server started, and what has passed
+since, asleep or awake: whoever sets the machine's clock meanwhile ends no lease and makes none last. Wake-ups are eventfds, one per
+worker, that everyone may write; where the system has none, pipes.
 """
 
 from __future__ import annotations
@@ -12,17 +14,28 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import time
 from collections.abc import Callable
 
 from kas.store._engine import SharedMemory, shared_size
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _uptime() -> float:
+    """Seconds since the machine started. Linux' monotonic clock stands still while it sleeps: leases would lag behind the time of day, and
+    all of them have ended when the server starts anew."""
+    return time.clock_gettime(_CLOCK)
 
 
 class Shared:
     """One worker's (or the supervisor's) handle. ``memory`` has the counters (``enter``, ``leave``, ``in_flight``, ``reap``)."""
 
-    __slots__ = ("_map", "_memory_fd", "_pipes", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
+    __slots__ = ("_began", "_map", "_memory_fd", "_pipes", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
 
-    def __init__(self, memory_fd: int, wake: list[tuple[int, int]], index: int) -> None:
+    def __init__(self, memory_fd: int, wake: list[tuple[int, int]], index: int, began: float | None = None) -> None:
+        # The time of day when the machine's clock that nobody sets, and all processes see, was at 0.
+        self._began = time.time() - _uptime() if began is None else began
         workers = max(1, len(wake))
         self._map = mmap.mmap(memory_fd, shared_size(workers)) if memory_fd >= 0 else mmap.mmap(-1, shared_size(workers))
         self._memory_fd = memory_fd
@@ -30,7 +43,7 @@ class Shared:
         self._pipes = any(r != w for r, w in wake)
         self.memory = SharedMemory(self._map, workers, index)
         self.fds: tuple[int, ...] = tuple({fd for fd in (memory_fd, *(fd for pair in wake for fd in pair)) if fd >= 0})
-        self.spec = f"{memory_fd}:" + ",".join(f"{r}/{w}" for r, w in wake)
+        self.spec = f"{memory_fd}:{self._began!r}:" + ",".join(f"{r}/{w}" for r, w in wake)
         self.wake_fd = wake[index][0] if wake else -1
         self.woken: list[Callable[[], None]] = []  # what else there is to look at after a wake-up
 
@@ -60,9 +73,9 @@ class Shared:
     @classmethod
     def attach(cls, spec: str, index: int) -> Shared:
         """A worker's handle from the inherited descriptors; takes the worker's slot."""
-        memory, _, rest = spec.partition(":")
+        memory, began, rest = spec.split(":")
         wake = [(int(r), int(w)) for r, _, w in (pair.partition("/") for pair in rest.split(","))]
-        shared = cls(int(memory), wake, index)
+        shared = cls(int(memory), wake, index, float(began))
         shared.memory.claim(os.getpid())
         return shared
 
@@ -72,6 +85,10 @@ class Shared:
         shared = cls(-1, [], 0)
         shared.memory.claim(os.getpid())
         return shared
+
+    def lease_clock(self) -> float:
+        """Seconds since the epoch, by the clock of leases."""
+        return self._began + _uptime()
 
     @property
     def revision(self) -> int:

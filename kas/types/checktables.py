@@ -27,7 +27,7 @@ from typing import Any
 from kas import checks
 from kas._codecs import Field, TypeDesc
 from kas.checks import Check, Scope
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import BUILTIN, builtin_type
 
 Group = tuple[Sequence[str], int, int] | tuple[Sequence[str], int, int, Sequence[str]]
 ANY = checks.anything()
@@ -143,7 +143,7 @@ class Checked:
 
     def build(self) -> Check:
         """The check itself. Raises KeyError for a field that the type does not have."""
-        found = _message(BUILTIN.type(self.name), self._table)
+        found = _message(builtin_type(self.name), self._table)
         self.passes = found.passes
         return found
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kas.types import rooms
-from kas.types.scheme import BUILTIN, decode
+from kas.types.scheme import builtin_kind, decode
 
 Obj = dict[str, Any]
 GVK = tuple[str, str, str]
@@ -50,10 +50,7 @@ def convert(obj: Obj, source: GVK | str, target: GVK | str, to_version: str | No
         rooms.load(g)
     function = _CONVERTERS.get((source, target))
     if function is not None:
-        record = BUILTIN.kind(*target)
-        if record is None:
-            raise LookupError(f"no kind {name} in {api_version}")
-        typed, _ = decode(record.type, {**function(obj), "kind": name, "apiVersion": api_version})
+        typed, _ = decode(builtin_kind(*target).type, {**function(obj), "kind": name, "apiVersion": api_version})
         return typed
     if name.endswith("List") and source[2].endswith("List") and isinstance(obj.get("items"), list):
         inner = (source[0], source[1], source[2][:-4]), (group, version, name[:-4])

@@ -12,7 +12,7 @@ from typing import Any
 
 from kas._codecs import apply_constant_defaults
 from kas.types import rooms
-from kas.types.scheme import BUILTIN, Kind
+from kas.types.scheme import Kind, find_builtin_kind
 
 Obj = dict[str, Any]
 Defaulter = Callable[[Obj], None]
@@ -43,7 +43,7 @@ def _plan(kind: Any) -> _Plan:
     key = (kind.group, kind.version, kind.kind)
     rooms.load(kind.group)
     computed = DEFAULTS.get(key)
-    item = BUILTIN.kind(kind.group, kind.version, kind.kind[:-4]) if computed is None and kind.kind.endswith("List") else None
+    item = find_builtin_kind(kind.group, kind.version, kind.kind[:-4]) if computed is None and kind.kind.endswith("List") else None
     found = kind.plan = (EARLY.get(key), kind.type, computed, item)
     return found
 

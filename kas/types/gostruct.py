@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from kas.types.scheme import BUILTIN, Field, TypeDesc, encode_json
+from kas.types.scheme import Field, TypeDesc, builtin_type, encode_json
 
 # JSON names that Go does not spell by a capital in front.
 _NAMES = {
@@ -83,7 +83,7 @@ def _type(name: str) -> TypeDesc:
     group, _, rest = name.partition(".")
     version, _, kind = rest.rpartition(".")
     prefix = "io.k8s.apimachinery.pkg.apis.meta" if group == "meta" else f"io.k8s.api.{group}"
-    return BUILTIN.types[f"{prefix}.{version or 'v1'}.{kind}"]
+    return builtin_type(f"{prefix}.{version or 'v1'}.{kind}")
 
 
 @cache

@@ -50,10 +50,10 @@ from kas.observe import caches
 
 __all__ = [
     "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource",
-    "TypeDesc", "apply_schema_defaults", "decode", "decode_plain", "decode_protobuf", "default", "drop_nulls", "duplicate_fields",
-    "encode_json", "encode_json_split", "encode_protobuf", "encode_stored", "envelope", "envelope_head", "go_quote", "lazy_schema_type",
-    "open_envelope", "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf",
-    "without_member", "write_json", "zero",
+    "TypeDesc", "apply_schema_defaults", "builtin_field", "builtin_kind", "builtin_type", "decode", "decode_plain", "decode_protobuf",
+    "default", "drop_nulls", "duplicate_fields", "encode_json", "encode_json_split", "encode_protobuf", "encode_stored", "envelope",
+    "envelope_head", "find_builtin_kind", "go_quote", "lazy_schema_type", "open_envelope", "pretty_json", "protobuf_list", "prune",
+    "prune_value", "schema_type", "transcode_json_to_protobuf", "without_member", "write_json", "zero",
 ]  # fmt: skip
 
 _codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)
@@ -440,3 +440,10 @@ def default(type: TypeDesc, obj: dict[str, Any]) -> None:
 
 
 BUILTIN = BuiltIn()
+
+# For modules that are written for certain compiled-in types, and name them: a kind's own rules, a part that reads one configuration. What a
+# client names is asked of the server's Scheme, except where upstream looks among compiled-in kinds alone (``find_builtin_kind``).
+builtin_type = BUILTIN.type
+builtin_field = BUILTIN.field
+builtin_kind = BUILTIN.known
+find_builtin_kind = BUILTIN.kind

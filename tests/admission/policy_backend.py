@@ -1,4 +1,4 @@
-"""A service that judges images: what it is asked arrives in ``seen``, ``answers`` says what it answers."""
+"""A service that reviews images: what it is asked arrives in ``seen``, ``answers`` says what it answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def certificate(folder: Path, name: str, dns: str = "") -> tuple[str, str]:
     return str(files[0]), str(files[1])
 
 
-def judged(allowed: bool, **status: Any) -> Answer:
+def reviewed(allowed: bool, **status: Any) -> Answer:
     review = {"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": {"allowed": allowed, **status}}
     return 200, {"Content-Type": "application/json"}, json.dumps(review).encode()
 
@@ -49,7 +49,7 @@ class PolicyBackend:
 
     def __init__(self, cert: tuple[str, str] | None = None, client_ca: str = "") -> None:
         self.seen: list[dict[str, Any]] = []
-        self.answers: Callable[[dict[str, Any]], Answer] = lambda asked: judged(True)
+        self.answers: Callable[[dict[str, Any]], Answer] = lambda asked: reviewed(True)
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):

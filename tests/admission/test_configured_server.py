@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kas.testing.server import KasServer
-from tests.admission.policy_backend import PolicyBackend, certificate, judged, kubeconfig
+from tests.admission.policy_backend import PolicyBackend, certificate, kubeconfig, reviewed
 
 FILE = """\
 apiVersion: apiserver.config.k8s.io/v1
@@ -95,9 +95,9 @@ def test_pods_pass_them_all(running, connect, backend):
     assert e["message"] == "insufficient quota to match these scopes: [{PriorityClass In [system-cluster-critical]}]"
 
 
-def test_images_are_judged_outside(running, connect, backend):
+def test_images_are_reviewed_outside(running, connect, backend):
     api = connect(running)
-    backend.answers = lambda asked: judged("bad" not in str(asked["body"]["spec"]["containers"]), reason="not signed")
+    backend.answers = lambda asked: reviewed("bad" not in str(asked["body"]["spec"]["containers"]), reason="not signed")
     code, e = api("POST", pods(), pod("d", "bad"))
     assert (code, e["message"]) == (
         403, 'pods "d" is forbidden: image policy webhook backend denied one or more images: not signed'
@@ -106,7 +106,7 @@ def test_images_are_judged_outside(running, connect, backend):
     assert {asked["path"] for asked in backend.seen} == {"/images?timeout=30s"}
 
 
-def test_a_slow_judge_holds_nobody_else_up(running, connect, backend):
+def test_a_slow_backend_holds_nobody_else_up(running, connect, backend):
     """The server has one worker: it answers others while it waits."""
     import threading
 
@@ -114,7 +114,7 @@ def test_a_slow_judge_holds_nobody_else_up(running, connect, backend):
 
     def slowly(asked):
         release.wait(20)
-        return judged(True)
+        return reviewed(True)
 
     backend.answers = slowly
     done: list[int] = []

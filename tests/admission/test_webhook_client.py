@@ -13,7 +13,7 @@ import pytest
 
 from kas.client.kubeconfig import KubeconfigError, load
 from kas.client.webhook import MAX_ANSWER, TRIES, Webhook, WebhookError
-from tests.admission.policy_backend import PolicyBackend, certificate, judged, kubeconfig
+from tests.admission.policy_backend import PolicyBackend, certificate, kubeconfig, reviewed
 
 
 def post(path: str, timeout_s: float = 10.0, backoff_s: float = 1.0) -> tuple[Any, list[float]]:
@@ -40,7 +40,7 @@ def backend():
 
 @pytest.mark.parametrize("status", [429, 500, 504])
 def test_tries_again(tmp_path, backend, status):
-    backend.answers = lambda _: (status, {}, b"") if len(backend.seen) < 3 else judged(True)
+    backend.answers = lambda _: (status, {}, b"") if len(backend.seen) < 3 else reviewed(True)
     answer, pauses = post(kubeconfig(tmp_path / "k", backend.url))
     assert answer["status"] == {"allowed": True} and len(backend.seen) == 3
     assert 1.0 <= pauses[0] <= 1.2 and 1.5 <= pauses[1] <= 1.8
@@ -56,10 +56,10 @@ def test_gives_up(tmp_path, backend):
 
 
 def test_waits_as_long_as_it_is_asked_to(tmp_path, backend):
-    backend.answers = lambda _: (503, {"Retry-After": "7"}, b"") if len(backend.seen) < 2 else judged(True)
+    backend.answers = lambda _: (503, {"Retry-After": "7"}, b"") if len(backend.seen) < 2 else reviewed(True)
     assert post(kubeconfig(tmp_path / "k", backend.url))[1] == [7.0]
     backend.seen.clear()
-    backend.answers = lambda _: (503, {"Retry-After": "99999"}, b"") if len(backend.seen) < 2 else judged(True)
+    backend.answers = lambda _: (503, {"Retry-After": "99999"}, b"") if len(backend.seen) < 2 else reviewed(True)
     assert post(kubeconfig(tmp_path / "k", backend.url))[1] == [30.0]
 
 

@@ -75,17 +75,17 @@ def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
         for name in names:
             services.put(name, remote(name, name[3]))
         found.touch(names)
-        settled = asyncio.ensure_future(found.settled())
+        idle = asyncio.ensure_future(found.idle())
         for _ in range(100):  # turns of the loop: nobody waits for anything but the gate
             await asyncio.sleep(0)
-        assert len(slow.asked) == slow.most == 2 and not settled.done()
+        assert len(slow.asked) == slow.most == 2 and not idle.done()
         assert [v.freshness for v in found.versions()] == ["Stale"] * 6
         slow.gate.set()
-        await asyncio.wait_for(settled, PATIENCE_S)
+        await asyncio.wait_for(idle, PATIENCE_S)
         assert len(slow.asked) == 3 and slow.most == 2
         assert [v.freshness for v in found.versions()] == ["Current"] * 6 and len(changes) == 3
         found.refresh()
-        await found.settled()
+        await found.idle()
         assert len(slow.asked) == 6 and len(changes) == 3, "nothing new was said"
 
     asyncio.run(run())

@@ -42,7 +42,7 @@ def test_who_is_gone_for_long_is_forgotten(tmp_path):
         nonlocal now
         peers = Peers(
             SimpleNamespace(listen=lambda *_: lambda: None), PREFIX, address_of, ("192.0.2.9", 1), ca_file,  # type: ignore[arg-type]
-            certificate, lambda *_: False, lambda: None, 1, False, PeerMetrics(Metrics()), lambda: now,
+            certificate, lambda *_: False, lambda: None, 1, False, {}, PeerMetrics(Metrics()), lambda: now,
         )  # fmt: skip
         there = [lease(name, ip="127.0.0.1", port=1) for name in ("a", "b")]
         peers.replace([*there, lease("own", ip="192.0.2.9", port=1), lease("nowhere")])

@@ -189,7 +189,7 @@ def test_made_up_schemas(schema, value):
         ({"type": "integer", "enum": [1, 2]}, [1], [3]),
     ],
 )  # fmt: skip
-def test_what_usual_schemas_say_passes(schema, passing, refused):
+def test_what_common_schemas_say_passes(schema, passing, refused):
     made = schema_check(schema)
     assert all(map(made.passes, passing)) and not any(map(made.passes, refused))
 

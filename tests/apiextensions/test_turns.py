@@ -79,7 +79,7 @@ def test_a_turn_is_of_its_thread_alone():
         return TURN.left
 
     async def run() -> int | None:
-        TURN.left = TURN_UNITS  # as while something is judged on the loop
+        TURN.left = TURN_UNITS  # as while something is validated on the loop
         try:
             return await aside.POOL.run(spend)
         finally:

@@ -34,7 +34,7 @@ def written(tmp_path: Path) -> list[dict]:
     return [line for p in files if not p.name.startswith(".") for line in lines(p)]
 
 
-def settled(backend: LogFile) -> None:
+def drained(backend: LogFile) -> None:
     if backend._cleaner is not None:
         backend._cleaner.join(60)
 
@@ -61,7 +61,7 @@ def test_rotation_keeps_every_line(tmp_path, shared):
     backend = log(tmp_path, max_size=2000, lock=tmp_path / "lock" if shared else None)
     for n in range(30):
         backend.process([entry(n)])
-    settled(backend)
+    drained(backend)
     assert [e["auditID"] for e in written(tmp_path)] == [f"id-{n}" for n in range(30)]
     names = sorted(p.name for p in (tmp_path / "logs").iterdir())
     assert len(names) > 5 and names[-1] == "audit.log" and all(p.stat().st_size <= 2000 for p in (tmp_path / "logs").iterdir())
@@ -76,7 +76,7 @@ def test_old_files_are_counted_aged_and_compressed(tmp_path):
         os.utime(p, (0, 0))
     for n in range(12):
         backend.process([entry(n)])
-        settled(backend)
+        drained(backend)
     backend._clean()
     names = sorted(p.name for p in (tmp_path / "logs").iterdir())
     assert "audit-notes.log" in names and old.name not in names
@@ -153,7 +153,7 @@ def test_two_writers_lose_nothing_and_mix_nothing(tmp_path):
     for t in threads:
         t.join(60)
     for b in backends:
-        settled(b)
+        drained(b)
     found = sorted(int(e["auditID"][3:]) for e in written(tmp_path))
     assert found == [*range(300), *range(1000, 1300)]
 

@@ -23,7 +23,7 @@ PATH = {"nonResourceAttributes": {"path": "/x", "verb": "get"}, "user": "jane"}
         (["request.resourceAttributes.fieldSelector.requirements.all(r, r.operator == 'In' && 'n1' in r.values)"], RESOURCE, True),
         (["has(request.resourceAttributes.labelSelector)"], RESOURCE, False),
         (["request.extra['k'][0] == 'v'"], RESOURCE, True),
-        # What does not hold settles it, whatever became of the others.
+        # What does not hold decides, whatever became of the others.
         (["request.extra['none'][0] == 'v'", "false"], RESOURCE, False),
     ],
 )

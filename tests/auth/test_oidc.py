@@ -74,7 +74,7 @@ def healthy(issuer):
     issuer.fault, issuer.shown = "", None
 
 
-def settled():
+def loop_ran():
     """Keys are fetched once a second at most; after this they may be again."""
     time.sleep(1.1)
 
@@ -156,7 +156,7 @@ def test_keys_are_rotated(flagged, issuer):
     until(lambda: who(flagged, issuer.token(kid="k2")), 60)
     assert who(flagged, issuer.token())["username"] == "u:jane"
     before = issuer.keys.pop("k1")
-    settled()
+    loop_ran()
     issuer.keys["k3"] = rsa_key()
     until(lambda: who(flagged, issuer.token(kid="k3")), 60)  # the newest set counts, and it does not hold the first key
     assert who(flagged, issuer.token(kid="k1", key=before, sub="other")) is None
@@ -166,12 +166,12 @@ def test_keys_are_rotated(flagged, issuer):
 @pytest.mark.parametrize("fault", ["huge", "garbage", "error", "loop"])
 def test_bad_answers_change_nothing(flagged, issuer, fault):
     until(lambda: who(flagged, issuer.token(sub=f"before {fault}")))
-    settled()
+    loop_ran()
     issuer.fault, asked = fault, issuer.fetches()
     assert who(flagged, issuer.token(kid="k9", key=rsa_key())) is None
     assert issuer.fetches() > asked
     assert who(flagged, issuer.token(sub=f"after {fault}"))["username"] == f"u:after {fault}"  # the keys it had are kept
-    settled()
+    loop_ran()
     issuer.fault = "redirect"
     issuer.keys[fault] = rsa_key()
     until(lambda: who(flagged, issuer.token(kid=fault)))
@@ -182,7 +182,7 @@ def test_a_slow_issuer_holds_nobody_up_whose_key_is_known(flagged, issuer):
     import threading
 
     until(lambda: who(flagged, issuer.token(sub="first")))
-    settled()
+    loop_ran()
     issuer.fault, asked = "slow", issuer.fetches()
     issuer.release.clear()
     issuer.keys["late"] = rsa_key()
@@ -202,7 +202,7 @@ def test_a_slow_issuer_holds_nobody_up_whose_key_is_known(flagged, issuer):
 
 
 def test_many_bad_tokens_ask_once_a_second_at_most(flagged, issuer):
-    settled()
+    loop_ran()
     asked, began, stranger = issuer.fetches(), time.monotonic(), rsa_key()
     for i in range(50):
         assert who(flagged, issuer.token(key=stranger, sub=str(i))) is None
@@ -298,7 +298,7 @@ def test_anonymous_by_path(configured):
 
 def test_an_issuer_that_comes_late(place, ca, tmp_path_factory):
     late = Issuer(place, ca, "late")
-    late.fault = "down"
+    late.fault = "stranger"
     flags = (
         f"--oidc-issuer-url={late.url}", "--oidc-client-id=client", f"--oidc-ca-file={place}/stub-ca.crt", "--controllers=none",
         "--unsafe-no-fsync",
@@ -307,7 +307,6 @@ def test_an_issuer_that_comes_late(place, ca, tmp_path_factory):
         with KasServer(tmp_path_factory.mktemp("kas"), *flags) as server:
             assert who(server, late.token()) is None
             assert who(server, server.token)["username"] == "admin"  # all others are served
-            late.fault = "stranger"
             until(lambda: "issuer did not match the issuer returned by provider" in server.output)
             late.fault = ""
             assert until(lambda: who(server, late.token()))["username"] == f"{late.url}#jane"

@@ -159,7 +159,7 @@ def test_an_expression_that_never_ends_costs_too_much():
         user({"l": list(range(300))}, {"expression": deep})
 
 
-def test_an_empty_list_of_algorithms_is_the_usual_one():
+def test_an_empty_list_of_algorithms_is_the_default_one():
     options, errors = read(["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-signing-algs="])
     assert errors == [] and [issuer.algorithms for issuer in load(options).issuers] == [("RS256",)]
 

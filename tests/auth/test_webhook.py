@@ -206,7 +206,7 @@ def test_what_is_not_remembered(tmp_path, backend):
     assert len(backend.seen) == 6
 
 
-def test_conditions_settle_it_without_a_question(tmp_path, backend):
+def test_conditions_decide_without_a_question(tmp_path, backend):
     texts = ["has(request.resourceAttributes)", "request.resourceAttributes.namespace != 'kube-system'"]
     ask = Asking(tmp_path, backend, conditions=compiled(texts, "")[0])
     assert ask(question(namespace="kube-system"), question(resource_request=False, path="/x")) == [(NO_OPINION, "", "")] * 2

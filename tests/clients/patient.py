@@ -8,13 +8,13 @@ import time
 from tests.clients.conversation import Connection, Conversation
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-SETTLE_S = 60
+ACCEPTED_S = 60
 
 
-def settled(connection: Connection, answer: bytes) -> None:
-    """Waits until the names of a definition that was written are judged: how long that takes is nothing a conversation tells."""
+def accepted(connection: Connection, answer: bytes) -> None:
+    """Waits until the names of a definition that was written are accepted: how long that takes is nothing a conversation tells."""
     name = json.loads(answer)["metadata"]["name"]
-    until = time.monotonic() + SETTLE_S
+    until = time.monotonic() + ACCEPTED_S
     while time.monotonic() < until:
         status, _, data = connection.request("GET", f"{DEFINITIONS}/{name}", None, dict(connection.authorization))
         if status != 200:
@@ -25,7 +25,7 @@ def settled(connection: Connection, answer: bytes) -> None:
         if conditions.get("NamesAccepted") == "False" or (accepted and "NamesAccepted" in conditions):
             return
         time.sleep(0.05)
-    raise AssertionError(f"{name} was not settled within {SETTLE_S} s")
+    raise AssertionError(f"{name} was not accepted within {ACCEPTED_S} s")
 
 
 class Patient(Conversation):
@@ -34,5 +34,5 @@ class Patient(Conversation):
     def _ask(self, step, path, body, headers):
         status, found, data = super()._ask(step, path, body, headers)
         if step["method"] in ("POST", "PUT", "PATCH") and path.startswith(DEFINITIONS) and "/status" not in path and status in (200, 201):
-            settled(self.connection, data)
+            accepted(self.connection, data)
         return status, found, data

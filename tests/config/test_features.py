@@ -38,6 +38,7 @@ def test_one_can_be_switched_and_classes_too():
     [
         ("Nope=true", "unrecognized feature gate: Nope"),
         ("APIServerTracing=false", "cannot set feature gate APIServerTracing to false, feature is locked to true"),
+        ("InOrderInformers=false", "cannot set feature gate InOrderInformers to false, feature is locked to true"),
         ("APIServerTracing", "missing bool value for APIServerTracing"),
         ("APIServerTracing=yes", 'invalid value of APIServerTracing=yes, err: strconv.ParseBool: parsing "yes": invalid syntax'),
     ],

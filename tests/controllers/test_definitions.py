@@ -23,25 +23,25 @@ def test_a_name_that_becomes_free_concerns_those_alone_who_lack_one(tmp_path):
         def names(name: str):
             return t.registries.get("apiextensions.k8s.io", "customresourcedefinitions", "", name)["status"]["acceptedNames"]
 
-        async def settled() -> None:
+        async def caught_up() -> None:
             while len(loop.queue):
                 await asyncio.sleep(0.01)
                 t.store.catch_up()
 
         await asyncio.sleep(0)
-        await settled()
+        await caught_up()
         accepted = {k: v for k, v in waits["spec"]["names"].items() if k != "shortNames"}
         await t.put(waits, accepted=accepted)
-        await settled()
+        await caught_up()
         before = loop.queue.adds
         await t.store.commit(Op(t.root + "things5.example.com", None))
         t.store.catch_up()
-        await settled()
+        await caught_up()
         assert loop.queue.adds == before + 1
         assert names("others.example.com") == accepted
         await t.store.commit(Op(t.root + "things3.example.com", None))
         t.store.catch_up()
-        await settled()
+        await caught_up()
         assert names("others.example.com") == waits["spec"]["names"]
         task.cancel()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kas.controllers.resourcequota import AGAIN_S, MOST_TRIES, SETTLED_S, ResourceQuotas
+from kas.controllers.resourcequota import AGAIN_S, MOST_TRIES, QUIET_S, ResourceQuotas
 from tests.growth.serving import InProcess, Sent
 
 NS = "/api/v1/namespaces/default"
@@ -57,23 +57,23 @@ def quota(tmp_path: Path):
 
 def test_what_was_charged_a_moment_ago_stays_charged(quota: Quota) -> None:
     quota.charge(2)
-    assert quota.count() == SETTLED_S and quota.used == "2"
-    quota.now += SETTLED_S / 2
-    assert quota.count() == SETTLED_S and quota.used == "2"
+    assert quota.count() == QUIET_S and quota.used == "2"
+    quota.now += QUIET_S / 2
+    assert quota.count() == QUIET_S and quota.used == "2"
     # Charged again: half a second from now on.
     quota.charge(3)
-    quota.now += SETTLED_S
-    assert quota.count() == SETTLED_S and quota.used == "3"
-    quota.now += SETTLED_S
+    quota.now += QUIET_S
+    assert quota.count() == QUIET_S and quota.used == "3"
+    quota.now += QUIET_S
     assert quota.count() == AGAIN_S and quota.used == "0"
-    assert quota.count() is None and not quota.controller.settling
+    assert quota.count() is None and not quota.controller.unconfirmed
 
 
 def test_what_is_used_rises_at_once(quota: Quota) -> None:
     hard = {"spec": {"hard": {"count/configmaps": "5", "count/secrets": "7"}}}
     quota.charge(2)
     quota.ask("PATCH", QUOTA, hard, "application/merge-patch+json")
-    assert quota.count() == SETTLED_S
+    assert quota.count() == QUIET_S
     status = quota.controller.client.get("", "resourcequotas", "default", "q")["status"]
     assert status == {"hard": hard["spec"]["hard"], "used": {"count/configmaps": "2", "count/secrets": "0"}}
 
@@ -81,6 +81,6 @@ def test_what_is_used_rises_at_once(quota: Quota) -> None:
 def test_a_quota_that_is_charged_all_the_time_is_counted_all_the_same(quota: Quota) -> None:
     for i in range(MOST_TRIES):
         quota.charge(i % 2 + 2)
-        assert quota.count() == SETTLED_S
+        assert quota.count() == QUIET_S
     quota.charge(5)
     assert quota.count() == AGAIN_S and quota.used == "0"

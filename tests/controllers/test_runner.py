@@ -25,7 +25,7 @@ def test_compaction_and_expiry_go_on_after_a_failure(tmp_path: Path, monkeypatch
         raise error
 
     class Store:
-        def expire(self, now_s: int, limit: int) -> int:
+        def expire(self, now_s: None, limit: int) -> int:
             return turn("expiry")
 
     async def run() -> None:
@@ -64,7 +64,7 @@ def test_a_controller_that_cannot_be_made_is_seen_and_tried_again(
     hooks = Hooks((), {"first": "one", "broken": "two", "last": "three"}, tmp_path / "hooks")
 
     class Store:
-        def expire(self, now_s: int, limit: int) -> int:
+        def expire(self, now_s: None, limit: int) -> int:
             return 0
 
     async def run() -> None:
@@ -101,7 +101,7 @@ def test_compaction_does_not_see_the_clock_being_set(tmp_path: Path, monkeypatch
     told: list[float] = []
 
     class Store:
-        def expire(self, now_s: int, limit: int) -> int:
+        def expire(self, now_s: None, limit: int) -> int:
             return 0
 
     async def run() -> None:

@@ -124,6 +124,13 @@ def test_silent_connections_end_and_others_do_not(listening: socket.socket, monk
             s.close()
 
 
+def test_nobody_waits_for_what_a_deaf_socket_holds():
+    """The kernel counts bytes for a listening socket that was shut down, though there are none."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        s.shutdown(socket.SHUT_RD)
+        assert s.fileno() not in unsent()
+
+
 def test_what_was_given_to_a_socket_is_waited_for():
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -183,7 +183,7 @@ def test_a_key_that_cannot_be_told_is_not_used_and_not_healthy(plugin, tmp_path,
     monkeypatch.setattr(plugins, "LOOK_S", 0.01)
     monkeypatch.setattr(plugins, "HEALTHY_S", 0.0)
     monkeypatch.setattr(plugins, "UNHEALTHY_S", 0.0)
-    monkeypatch.setattr(plugins, "SETTLE_S", 0.0)
+    monkeypatch.setattr(plugins, "SPREAD_S", 0.0)
     told = tmp_path / "told"
     own = KMSPlugins(told)
     try:

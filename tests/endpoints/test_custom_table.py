@@ -106,7 +106,7 @@ def test_what_a_definition_took_is_free_when_it_goes(tmp_path, crd):
         managedfields.schema(served, Context(NOW, "ns", {}))
         await t.write("a")
         strategy, wrong = served.record.strategy, {"metadata": {"name": "a"}, "spec": {"a": 1, "b": [{}]}}
-        assert strategy.validate(Context(NOW, "ns", {}), wrong)  # what judges values is there
+        assert strategy.validate(Context(NOW, "ns", {}), wrong)  # what validates values is there
         things = (served, served.state, served.registry, served.state.merging, served.record, strategy)
         gone = [weakref.ref(thing) for thing in things]
         del things
@@ -136,7 +136,7 @@ def test_what_is_stored_when_a_server_starts(tmp_path, crd):
     run(tmp_path, body)
 
 
-def test_a_write_that_was_judged_by_another_definition_is_not_stored(tmp_path, crd):
+def test_a_write_that_was_validated_by_another_definition_is_not_stored(tmp_path, crd):
     async def body(t: Table) -> None:
         t.custom.start()
         await t.put(crd)

@@ -22,6 +22,7 @@ from kas.filters.wait_group import WaitGroup
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response, Result, with_body
+from kas.types.scheme import Scheme
 
 JANE = UserInfo("jane", ("system:authenticated",))
 
@@ -53,8 +54,9 @@ class Harness:
         settings = Options({"request-timeout": request_timeout_s})
         state = SimpleNamespace(started=True, not_accepting=False)
         shared = parts(
-            settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None, auditor
-        )
+            settings, self.metrics, Scheme(), state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None,
+            auditor,
+        )  # fmt: skip
         filters = handler_chain(port, settings, self.metrics, shared)
         if wait == "filter":
             filters.append(Filter("waits", self.before))

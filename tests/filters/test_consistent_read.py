@@ -62,7 +62,7 @@ PODS = "/api/v1/namespaces/a/pods"
         ("GET", PODS, "", True), ("GET", f"{PODS}/b", "", True), ("GET", PODS, "watch=1", True), ("GET", PODS, "resourceVersion=", True),
         ("GET", PODS, "resourceVersion=8", True), ("GET", PODS, "resourceVersion=0", False),
         ("GET", f"{PODS}/b", "resourceVersion=7", False),
-        # Writes are judged by etcd: only those that end here wait.
+        # Writes are decided by etcd: only those that end here wait.
         ("POST", PODS, "", False), ("PUT", f"{PODS}/b", "", False), ("DELETE", f"{PODS}/b", "", False),
         ("PUT", f"{PODS}/b/status", "", False),
         ("POST", PODS, "dryRun=All", True), ("POST", f"{PODS}/b/eviction", "", True),

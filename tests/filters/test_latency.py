@@ -5,6 +5,7 @@ from __future__ import annotations
 from kas.filters.latency import BUCKETS, latency
 from kas.observe.metrics import Registry
 from kas.request.http import Response
+from kas.types.scheme import Scheme
 from tests.filters.requests import request
 
 
@@ -13,7 +14,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.registry = Registry()
-        self.filter = latency(self.registry)
+        self.filter = latency(self.registry, Scheme().resource)
 
     def __call__(self, req, resp: Response, known: bool = True) -> None:
         req.known = known

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kas.types.scheme import BUILTIN, Field, Resource, TypeDesc
 
 TEXTS = {"Quantity": "1", "Time": "2024-01-02T03:04:05Z", "MicroTime": "2024-01-02T03:04:05.000006Z", "Duration": "1s", "IntOrString": "a"}
-# What others need to be judged at all.
+# What others need to be validated at all.
 BASES: dict[str, dict[str, Any]] = {"Pod": {"spec": {"containers": [{"name": "c", "image": "x"}]}}}
 FIRST = ("pods", "configmaps", "nodes", "services")
 

@@ -37,7 +37,7 @@ posts(
 )  # fmt: skip
 
 
-# -- what is judged, allocated for or answered, not only read
+# -- what is validated, allocated for or answered, not only read
 
 def service(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"generateName": "x"}, "spec": {"ports": [{"port": 1}], "selector": {"a": "b"}, **spec}}

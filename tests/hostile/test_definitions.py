@@ -70,7 +70,7 @@ def test_definitions_do_not_cover_what_is_there(tenant, admin, room):
     assert admin("POST", DEFINITIONS, definition(group))[0] == 201
     waited(lambda: established(admin, f"widgets.{group}"), "the first is established")
     assert tenant("POST", DEFINITIONS, definition(group, plural="others", kind="Widget", shortNames=["pods"]))[0] == 201
-    waited(lambda: len(admin("GET", f"{DEFINITIONS}/others.{group}")[1]["status"].get("conditions") or []) >= 2, "the other is judged")
+    waited(lambda: len(admin("GET", f"{DEFINITIONS}/others.{group}")[1]["status"].get("conditions") or []) >= 2, "the other is accepted")
     assert not established(admin, f"others.{group}") and established(admin, f"widgets.{group}")
     assert [r["name"] for r in admin("GET", f"/apis/{group}/v1")[1]["resources"]] == ["widgets"]
     assert admin("GET", "/apis/storage.k8s.io/v1")[1] == before

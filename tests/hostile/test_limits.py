@@ -134,7 +134,7 @@ LISTS: dict[str, tuple[str, str, Callable[[], Any], set[int]]] = {
 
 
 @pytest.mark.parametrize("name", list(LISTS))
-def test_large_bodies_are_judged_beside_the_loop(as_user, bystander: Bystander, grant, room: str, name: str):
+def test_large_bodies_are_validated_beside_the_loop(as_user, bystander: Bystander, grant, room: str, name: str):
     ctype, resource, make, expected = LISTS[name]
     grant("mallory", WRITES, room)
     body = make()

@@ -199,7 +199,7 @@ def test_reviews_tell_only_about_oneself(mallory, tenants):
 
 @pytest.mark.timeout(180)
 def test_a_tenant_that_floods_leaves_the_other_its_answers(mallory, bystander, tenants):
-    """Refusals are cheap, and what is large is judged beside the loop."""
+    """Refusals are cheap, and what is large is validated beside the loop."""
     mine, theirs = tenants
     with bystander:
         for i in range(300):

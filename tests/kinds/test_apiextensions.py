@@ -45,14 +45,14 @@ def test_a_new_storage_version_joins_the_stored_ones():
     assert CRDS.update(new, old)["status"]["storedVersions"] == ["v1", "v2"]
 
 
-def test_a_spec_that_stays_is_not_judged_again(monkeypatch):
-    judged = []
-    monkeypatch.setattr(validation, "validate_spec_update", lambda *args: judged.append(args) or [])
+def test_a_spec_that_stays_is_not_validated_again(monkeypatch):
+    validated = []
+    monkeypatch.setattr(validation, "validate_spec_update", lambda *args: validated.append(args) or [])
     old = CRDS.create(_crd())
     CRDS.update(changed(old, "metadata.labels", {"a": "b"}), old)
-    assert not judged
+    assert not validated
     CRDS.update(changed(old, "spec.names.shortNames", ["c"]), old)
-    assert len(judged) == 1
+    assert len(validated) == 1
 
 
 def test_a_stored_version_cannot_disappear():

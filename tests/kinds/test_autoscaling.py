@@ -60,7 +60,7 @@ def test_what_is_scaled_has_a_group_and_what_is_looked_at_need_not():
     assert refused(create, V2, bad) == [(where, 'Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c')]
 
 
-def test_stored_references_are_not_judged_again():
+def test_stored_references_are_not_validated_again():
     looked_at = {"kind": "Service", "name": "s", "apiVersion": "a/b/c"}
     stored, _ = create(V2, autoscaler(metrics=[metric("Object", describedObject={**looked_at, "apiVersion": "v1"})]))
     stored["spec"]["scaleTargetRef"] = {"kind": "D", "name": "d", "apiVersion": "v1"}

@@ -215,7 +215,7 @@ def test_fields_nobody_named_are_for_the_rules():
             assert table.passes(kind.of(obj)) and not table.passes({**kind.of(obj), "new": 1}), kind
 
 
-def test_usual_pods_are_all_in_the_tables():
+def test_common_pods_are_all_in_the_tables():
     pod = stored(resource_of("v1/pods"), {"spec": POD_TEMPLATE["spec"]})
     assert PARTS.passes(pod["spec"]) and REST.passes(pod["spec"])
 

@@ -23,7 +23,7 @@ def stored(**spec):
 
 
 def left(**spec):
-    """A pod as an older release may have left it: with its defaults, but never judged."""
+    """A pod as an older release may have left it: with its defaults, but never validated."""
     obj, _ = pipeline.decode_input(resource(PODS), pod(**spec))
     obj["metadata"]["namespace"] = "ns1"
     return obj
@@ -182,7 +182,7 @@ def status(**fields):
     return lambda obj: obj["status"].update(fields)
 
 
-def test_status_fields_are_judged():
+def test_status_fields_are_validated():
     conditions = [{"type": "Ready", "status": "True", "observedGeneration": -1}]
     assert said(update, PODS, stored(), status(conditions=conditions, observedGeneration=-2), "status") == [
         "status.conditions[0].observedGeneration: Invalid value: -1: must be a non-negative integer",

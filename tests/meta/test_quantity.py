@@ -27,7 +27,7 @@ def exact(q: Quantity) -> Fraction:
 
 
 @given(texts)
-def test_canonical_text_keeps_the_value_and_settles(text):
+def test_canonical_text_keeps_the_value_and_is_stable(text):
     q = parse(text)
     again = parse(q.canonical())
     # What is larger than E has no suffix upstream, so its canonical text loses its size.

@@ -83,7 +83,7 @@ POD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_usual_pod_goes_the_short_way():
+def test_a_common_pod_goes_the_short_way():
     assert same(builtin("", "v1", "Pod"), POD, ["status"])
 
 

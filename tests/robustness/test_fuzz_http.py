@@ -346,23 +346,23 @@ def test_deep_and_faulty_documents(wire, depth):
     revisions = "/apis/apps/v1/namespaces/default/controllerrevisions"
     for i, value in enumerate((nested, listed)):
         name = b"deep-%d-%d" % (depth, i)
-        for strictness in ("", "?fieldValidation=Strict"):
-            wire("POST", COLLECTIONS[0] + strictness, b'{"metadata":{"name":"%s"},"nope":%s}' % (name, value), Content_Type=JSON)
-            wire("POST", COLLECTIONS[0] + strictness, b'{"met\\u0061data":{"name":"e%s"},"nope":%s}' % (name, value), Content_Type=JSON)
+        for validation in ("", "?fieldValidation=Strict"):
+            wire("POST", COLLECTIONS[0] + validation, b'{"metadata":{"name":"%s"},"nope":%s}' % (name, value), Content_Type=JSON)
+            wire("POST", COLLECTIONS[0] + validation, b'{"met\\u0061data":{"name":"e%s"},"nope":%s}' % (name, value), Content_Type=JSON)
             revision = b'{"metadata":{"name":"%s"},"revision":1,"x":1,"data":%s}' % (name, value)
-            wire("POST", revisions + strictness, revision, Content_Type=JSON)
+            wire("POST", revisions + validation, revision, Content_Type=JSON)
             for kind in PATCHES[1:3]:
                 for body in (b'{"zz":%s,"zz":1}', b'{"zz":%s,"yy":1}', b'{"data":%s,"yy":1}', b'{"d\\u0061ta":{"x":"y"},"zz":%s}'):
-                    wire("PATCH", f"{COLLECTIONS[0]}/f{strictness}", body % value, Content_Type=kind)
+                    wire("PATCH", f"{COLLECTIONS[0]}/f{validation}", body % value, Content_Type=kind)
             for body in (b'[{"op":"add","path":"/zz","value":%s,"foo":1}]', b'[{"\\u006fp":"add","path":"/z","value":%s}]'):
-                wire("PATCH", f"{COLLECTIONS[0]}/f{strictness}", body % value, Content_Type=PATCHES[0])
+                wire("PATCH", f"{COLLECTIONS[0]}/f{validation}", body % value, Content_Type=PATCHES[0])
 
 
 def test_yaml_that_begins_like_json(wire):
     """A flow mapping is no JSON: looking for its unknown fields as if it were was a panic."""
     for body in (b"{metadata: {name: flow}, nope: 1}", b"{metadata: {name: flow}, data: {a: b, a: c}}", b"{'metadata': {}, ? nope : 1}"):
-        for strictness in ("", "&fieldValidation=Strict"):
-            assert wire("POST", f"{COLLECTIONS[0]}?dryRun=All{strictness}", body, Content_Type=YAML).status_code in (201, 400, 422)
+        for validation in ("", "&fieldValidation=Strict"):
+            assert wire("POST", f"{COLLECTIONS[0]}?dryRun=All{validation}", body, Content_Type=YAML).status_code in (201, 400, 422)
 
 
 def test_bodies_beyond_the_limit(wire):

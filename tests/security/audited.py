@@ -13,7 +13,7 @@ from typing import Any
 from tests.security.normal import Normal
 
 LIMIT_S = 60.0
-SETTLE_S = 1.0  # nothing new for so long: that was all
+QUIET_S = 1.0  # nothing new for so long: that was all
 MISSING_S = 15.0  # when it is less than what was recorded: a busy machine takes its time
 LOOK_EVERY_S = 0.1
 STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
@@ -41,7 +41,7 @@ class AuditIDs:
             lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
             return [line for line in lines if any(own in line for own in self.steps)]
 
-        lines = _settled(read, step, recorded)
+        lines = _complete(read, step, recorded)
         if step.get("raw"):
             # What ends a watch is written when the server sees that its client is gone, which may be after the next request.
             lines.sort(key=lambda line: next(n for own, n in self.steps.items() if own in line))
@@ -58,7 +58,7 @@ class AuditIDs:
             events.extend(e for asked in take() for e in asked["body"].get("items") or () if e.get("auditID") in self.steps)
             return events
 
-        _settled(read, {"settle": 2, **step}, recorded)
+        _complete(read, {"settle": 2, **step}, recorded)
         return {"events": self._ordered(events, normal)}
 
     def _ordered(self, events: list[dict[str, Any]], normal: Normal) -> list[dict[str, Any]]:
@@ -70,10 +70,10 @@ class AuditIDs:
         return out
 
 
-def _settled(read: Callable[[], list[Any]], step: dict[str, Any], recorded: dict[str, Any]) -> list[Any]:
+def _complete(read: Callable[[], list[Any]], step: dict[str, Any], recorded: dict[str, Any]) -> list[Any]:
     """What ``read`` gives once it has not grown for a while."""
     until, found, quiet = time.monotonic() + LIMIT_S, -1, time.monotonic()
-    wait, wanted = max(SETTLE_S, step.get("settle", 0)), len(recorded.get("events") or recorded.get("lines") or ())
+    wait, wanted = max(QUIET_S, step.get("settle", 0)), len(recorded.get("events") or recorded.get("lines") or ())
     while True:
         got = read()
         if len(got) != found:

@@ -277,12 +277,12 @@ def test_a_cluster_that_is_restored_while_it_is_served_is_followed_anew(tmp_path
         etcd.start()
         assert ended.wait(120)
 
-        def settled() -> bool:
+        def same_everywhere() -> bool:
             with contextlib.suppress(OSError):  # the workers begin anew
                 return client("GET", f"{CONFIG_MAPS}/lost")[0] == 404
             return False
 
-        until(settled)
+        until(same_everywhere)
         found = client("GET", f"{CONFIG_MAPS}/kept")[1]
         assert (found["data"], int(found["metadata"]["resourceVersion"]) < int(newest)) == ({"x": "1"}, True)
         # Who goes on where it was, is not told that nothing has happened since.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kas.controllers.peerleases import PREFIX, TTL_S
 from kas.testing.server import KasServer
 from tests.aggregator.certificates import Authority
 from tests.conftest import Client
@@ -26,7 +27,8 @@ class Setup:
     """One etcd, and what servers of it need to know one another."""
 
     def __init__(self, directory: Path, etcd: Etcd) -> None:
-        self.directory, self.serving, front = directory, Authority(directory, "serving"), Authority(directory, "front-proxy")
+        self.directory, self.etcd = directory, etcd
+        self.serving, front = Authority(directory, "serving"), Authority(directory, "front-proxy")
         certificate, key = self.serving.issue("server", ["127.0.0.1", "localhost", "kubernetes.default.svc"])
         shown, shown_key = front.issue("aggregator")
         self.flags = (
@@ -76,6 +78,7 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
     with setup.server("old", WITHOUT, workers=2) as old:
         mine = setup.client(old)
         assert mine("GET", JOBS)[0] == 404  # nobody serves it
+        alone = set(until(lambda: setup.etcd.keys(PREFIX)))
         with setup.server("new") as new:
             theirs = setup.client(new)
             until(lambda: mine("GET", JOBS)[0] == 200)
@@ -100,7 +103,9 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
             jobs = {"group": "batch", "version": "v1", "resource": "jobs"}
             until(lambda: metric(mine, "apiserver_rerouted_request_total", code="201", **jobs) == 1)  # another worker's, a second later
             assert metric(mine, "apiserver_rerouted_request_total", code="200", **jobs) >= 2
+            (key,) = set(setup.etcd.keys(PREFIX)) - alone
             new.kill()
+            setup.etcd.end_lease(key, 2 * TTL_S)
             # Nobody is to take what it kept for gone.
             until(lambda: (found := mine("GET", JOBS))[0] == 503 and "of the remote server" in str(found[1]))
             until(lambda: metric(mine, "apiserver_peer_proxy_errors_total", type="endpoint_resolution", **jobs) >= 1)

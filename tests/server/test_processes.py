@@ -104,8 +104,8 @@ def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
 
 
 def test_a_worker_that_comes_back_is_replaced_too(two):
-    """Its listener was made deaf: it answers what it has, and goes."""
-    server = two("--worker-timeout", "9s")
+    """Its listener was made deaf: it answers what it has, and goes at once, however long it might take."""
+    server = two("--worker-timeout", "9s", "--shutdown-grace", "10m")
     stuck = server.worker_pids()[0]
     os.kill(stuck, signal.SIGSTOP)
     wait_for(lambda: "new connections go to others" in server.output, "the port to be without it")

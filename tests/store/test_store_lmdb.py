@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kas.store.lmdb import HistoryPolicy, LMDBStore, committer
 from kas.store.shared import Shared
 
 ROOT = str(Path(__file__).parents[2])
+BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def put(key: str, size: int = 10, lease_s: int = 0) -> Op:
@@ -156,6 +158,32 @@ def test_expiry_leaves_renewed_keys_alone(store: LMDBStore) -> None:
     assert store.expire(now) == 0
     assert store.expire(now + 100) == 1
     store.close()
+
+
+@pytest.mark.parametrize("years", [10, -10])
+def test_leases_do_not_feel_the_clock_being_set(store: LMDBStore, monkeypatch: pytest.MonkeyPatch, years: int) -> None:
+    """Neither those that are there nor those given afterwards."""
+    store.commit_now(put("/registry/events/before", lease_s=3600))
+    monkeypatch.setattr(time, "time", lambda real=time.time: real() + years * 31_556_952)  # type: ignore[misc]
+    store.commit_now(put("/registry/events/after", lease_s=3600))
+    assert store.expire() == 0
+    after, before = store.range("/registry/events/").records
+    assert 0 <= after.lease_expiry - before.lease_expiry < 3600
+    monkeypatch.setattr(time, "clock_gettime", lambda clock, real=time.clock_gettime: real(clock) + 7200)
+    assert store.expire() == 2
+
+
+def test_the_clock_of_leases_is_that_of_the_server_and_not_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on while the machine sleeps, as the time of day does."""
+    shared = Shared.create(2)
+    monkeypatch.setattr(time, "clock_gettime", {BOOT_CLOCK: 1000.0}.__getitem__)
+    at = shared.lease_clock()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    replaced = Shared.attach(shared.spec, 1)
+    assert replaced.lease_clock() == at
+    monkeypatch.setattr(time, "clock_gettime", {BOOT_CLOCK: 1060.0}.__getitem__)
+    assert replaced.lease_clock() == at + 60
+    shared.close()
 
 
 def test_what_is_loaded_ends_with_its_lease_however_often_it_is_loaded(store: LMDBStore) -> None:

@@ -53,7 +53,7 @@ def test_what_may_differ_is_not_alike(data):
     assert not reads_alike(data)
 
 
-def test_a_usual_document_is_alike():
+def test_a_common_document_is_alike():
     text = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"line\\nline \\"q\\""},"n":[1,-2,true,null]}\n'
     assert reads_alike(text)
 

@@ -11,7 +11,7 @@ from kas.auth.certificates import GROUP, authorized_for_signer
 from kas.meta.equality import semantic_equal
 from kas.meta.field import go_quote
 from kas.meta.waiting import awaited, eager
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 
 class Plugin:
@@ -30,7 +30,7 @@ class Plugin:
     async def validate(self, a: Attributes) -> None:
         """Refuse who changes certificate or conditions but may not sign for the stored signer."""
         new, old = a.obj.get("status") or {}, a.old.get("status") or {}
-        of = BUILTIN.field("certificates.v1.CertificateSigningRequestStatus", "conditions")
+        of = builtin_field("certificates.v1.CertificateSigningRequestStatus", "conditions")
         if new.get("certificate") == old.get("certificate") and semantic_equal(new.get("conditions"), old.get("conditions"), of):
             return
         signer = (a.old.get("spec") or {}).get("signerName") or ""

@@ -20,7 +20,7 @@ from kas.config import features
 from kas.meta import errors, field, names
 from kas.meta.equality import semantic_equal
 from kas.meta.waiting import awaited, eager
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field, builtin_type
 
 GROUP = "resource.k8s.io"
 Obj = dict[str, Any]
@@ -79,7 +79,7 @@ def _question(a: Attributes, verb: str, part: str, namespace: str, name: str) ->
 
 
 def _same(version: str, type_name: str, name: str, new: Obj, old: Obj) -> bool:
-    return semantic_equal(new.get(name), old.get(name), BUILTIN.field(f"resource.{version}.{type_name}", name))
+    return semantic_equal(new.get(name), old.get(name), builtin_field(f"resource.{version}.{type_name}", name))
 
 
 def _devices(status: Obj) -> dict[DeviceKey, Obj]:
@@ -90,7 +90,7 @@ def _devices(status: Obj) -> dict[DeviceKey, Obj]:
 
 def changed_drivers(version: str, new: Obj, old: Obj) -> set[str]:
     """The drivers with a device that came, went or changed."""
-    now, before, of = _devices(new), _devices(old), BUILTIN.type(f"resource.{version}.AllocatedDeviceStatus")
+    now, before, of = _devices(new), _devices(old), builtin_type(f"resource.{version}.AllocatedDeviceStatus")
     return {key[0] for key in now.keys() | before.keys() if not semantic_equal(now.get(key), before.get(key), of)}
 
 

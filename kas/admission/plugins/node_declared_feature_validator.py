@@ -17,7 +17,7 @@ from kas.informers import Objects
 from kas.kinds.core.resources import amount
 from kas.meta.equality import semantic_equal
 from kas.meta.field import go_quote
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 Obj = dict[str, Any]
 
@@ -59,7 +59,7 @@ def _cpu(container: Obj) -> int:
 
 
 def _same_resources(new: Obj, old: Obj) -> bool:
-    return semantic_equal(new.get("resources"), old.get("resources"), BUILTIN.type("core.v1.ResourceRequirements"))
+    return semantic_equal(new.get("resources"), old.get("resources"), builtin_type("core.v1.ResourceRequirements"))
 
 
 class Plugin:

@@ -19,7 +19,7 @@ from kas.meta.equality import semantic_equal
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.meta.waiting import awaited, eager
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 Obj = dict[str, Any]
 RESTRICTION = "node-restriction.kubernetes.io"
@@ -133,7 +133,7 @@ class Plugin:
         if (a.obj["metadata"].get("labels") or {}) != (a.old["metadata"].get("labels") or {}):
             raise a.forbid(f"{who} cannot update labels through pod status")
         new, old = a.obj.get("status") or {}, a.old.get("status") or {}
-        of = BUILTIN.type("core.v1.PodStatus").by_name
+        of = builtin_type("core.v1.PodStatus").by_name
         if not semantic_equal(new.get("resourceClaimStatuses"), old.get("resourceClaimStatuses"), of["resourceClaimStatuses"]):
             raise a.forbid(f"{who} cannot update resource claim statues")
         name = "extendedResourceClaimStatus"
@@ -155,14 +155,14 @@ class Plugin:
                 raise a.forbid(f"{who} is not allowed to set the following labels: {', '.join(labels)}")
         elif a.operation == UPDATE:
             new, old = a.obj.get("spec") or {}, a.old.get("spec") or {}
-            of = BUILTIN.type("core.v1.NodeSpec").by_name
+            of = builtin_type("core.v1.NodeSpec").by_name
             if new.get("configSource") is not None and not semantic_equal(new["configSource"], old.get("configSource"), of["configSource"]):
                 raise a.forbid(f"{who} is not allowed to update configSource to a new non-nil configSource")
             if not semantic_equal(new.get("taints"), old.get("taints"), of["taints"]):
                 raise a.forbid(f"{who} is not allowed to modify taints")
             # An owner that does not exist would have the garbage collector delete the node, to come back with other labels.
             owners, before = (one["metadata"].get("ownerReferences") for one in (a.obj, a.old))
-            if not semantic_equal(owners, before, BUILTIN.types[_META].by_name["ownerReferences"]):
+            if not semantic_equal(owners, before, builtin_type(_META).by_name["ownerReferences"]):
                 raise a.forbid(f"{who} is not allowed to modify ownerReferences")
             labels = forbidden_labels(a.obj["metadata"].get("labels") or {}, a.old["metadata"].get("labels") or {})
             if labels:
@@ -312,8 +312,8 @@ def _claim_changes(new: Obj, old: Obj) -> list[str]:
     """Fields a node changed and may not."""
     own_meta = {"resourceVersion", "managedFields"}
     own_status = {"capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"}
-    of = BUILTIN.type("core.v1.PersistentVolumeClaim").by_name
-    types = {"metadata": BUILTIN.types[_META], "status": BUILTIN.type("core.v1.PersistentVolumeClaimStatus")}
+    of = builtin_type("core.v1.PersistentVolumeClaim").by_name
+    types = {"metadata": builtin_type(_META), "status": builtin_type("core.v1.PersistentVolumeClaimStatus")}
     keys = sorted((new.keys() | old.keys()) - {"metadata", "status"})
     out = [key for key in keys if not semantic_equal(new.get(key), old.get(key), of[key])]
     for part, ignored in (("metadata", own_meta), ("status", own_status)):

@@ -14,7 +14,7 @@ from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import Section
 from kas.admission.plugins._podsecurity.checks import APPARMOR_ANNOTATION, SECCOMP_CONTAINER, SECCOMP_POD, Finding, detail, evaluate
 from kas.admission.plugins._podsecurity.configuration import ignored_warning, load
-from kas.admission.plugins._podsecurity.policy import PRIVILEGED, STRICTNESS, LevelVersion, Policy, policy_of
+from kas.admission.plugins._podsecurity.policy import LEVELS, PRIVILEGED, LevelVersion, Policy, policy_of
 from kas.informers import Informers
 from kas.meta import errors
 from kas.meta.stored import object_of
@@ -131,7 +131,7 @@ class Plugin:
             raise errors.invalid(a.group, a.kind, a.name, wrong)
         if new.enforce == old.enforce or new.enforce.level == PRIVILEGED:
             return
-        if new.enforce.version == old.enforce.version and STRICTNESS[new.enforce.level] <= STRICTNESS[old.enforce.level]:
+        if new.enforce.version == old.enforce.version and LEVELS[new.enforce.level] <= LEVELS[old.enforce.level]:
             return
         if name in self._settings.namespaces:
             if ignored:

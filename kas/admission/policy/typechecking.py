@@ -19,7 +19,7 @@ from kas.cel.library.objects import AUTHORIZER
 from kas.cel.schemas import Structs, declare, escape
 from kas.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of, struct
 from kas.meta import field
-from kas.types.scheme import BUILTIN, Field, TypeDesc
+from kas.types.scheme import Field, TypeDesc, builtin_type
 
 Obj = dict[str, Any]
 MAX_TYPES = 10  # of one rule
@@ -55,7 +55,7 @@ def custom_shape(schema: Obj, name: str) -> Shape:
     if found is None:
         return ANYTHING
     if name in structs:
-        _add(BUILTIN.types[_OBJECT_META], structs)
+        _add(builtin_type(_OBJECT_META), structs)
         structs[name]["metadata"] = struct(_OBJECT_META)
     return Shape(found[0].type, structs)
 

@@ -15,7 +15,7 @@ from kas.admission.webhook.hooks import REVIEW_VERSIONS
 from kas.client.hooks import HookError, read_review
 from kas.meta import names
 from kas.meta.field import go_quote
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_kind
 
 Obj = dict[str, Any]
 KIND = "AdmissionReview"
@@ -57,7 +57,7 @@ def response(body: bytes, version: str, uid: str, mutating: bool) -> Response:
     quick = _plain(body, version, uid)
     if quick is not None:
         return quick
-    kind = BUILTIN.known("admission.k8s.io", version, KIND)
+    kind = builtin_kind("admission.k8s.io", version, KIND)
     review = read_review(body, (VERSIONS[version], KIND), _KNOWN, kind.type)
     found = review.get("response")
     if found is None:

@@ -22,7 +22,7 @@ from kas.client.webhook import Webhook, WebhookError
 from kas.config.authentication import WEBHOOK_VERSIONS
 from kas.meta.waiting import awaited, eager
 from kas.observe.caches import Cache
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 log = logging.getLogger("kas.authn")
 
@@ -43,7 +43,7 @@ class TokenWebhook:
     ) -> None:
         self._webhook, self._api_version, self._audiences = webhook, f"{GROUP}/{version}", tuple(audiences)
         self._ttl, self._clock = ttl_s, clock
-        self._type = BUILTIN.type(f"authentication.v1.{KIND}")
+        self._type = builtin_type(f"authentication.v1.{KIND}")
         self._kept: Cache[bytes, tuple[Verdict, float]] = Cache("token_reviews", "answers of the webhook about tokens", 16 << 20, MAX_USER)
         self._asked: dict[bytes, asyncio.Task[Verdict]] = {}
 

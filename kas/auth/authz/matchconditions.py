@@ -35,7 +35,7 @@ class MatchConditions:
         return bool(self._programs)
 
     def match(self, spec: dict[str, Any]) -> Verdict:
-        """Whether a review with this spec fulfils them. One that does not settles it, whatever became of those before it."""
+        """Whether a review with this spec fulfils them. One that does not decides, whatever became of those before it."""
         variables = {"request": _shown(spec)}
         errors = []
         for text, program in self._programs:

@@ -21,7 +21,7 @@ from kas.client.hooks import HookError, read_review
 from kas.client.webhook import Webhook, WebhookError
 from kas.observe import caches
 from kas.observe.metrics import Registry
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_kind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -86,12 +86,12 @@ class WebhookAuthorizer:
         )
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """What the webhook answers, at once when it is remembered or the conditions settle it."""
+        """What the webhook answers, at once when it is remembered or the conditions exclude it."""
         spec = spec_of(a)
         if self._conditions:
-            settled = self._excluded(spec)
-            if settled is not None:
-                return settled
+            excluded = self._excluded(spec)
+            if excluded is not None:
+                return excluded
         body = orjson.dumps(spec)
         key = hashlib.sha256(body).digest() if _length(a) < MAX_REMEMBERED else None
         if key is not None:
@@ -143,7 +143,7 @@ class WebhookAuthorizer:
             raise HookError("0-length response with status code: 200 and content type: ")
         wanted = (f"{GROUP}/{self._version}", KIND)
         # Of v1beta1 only the status is read, which is v1's.
-        review = read_review(answer, wanted, _KNOWN, BUILTIN.known(GROUP, "v1", KIND).type)
+        review = read_review(answer, wanted, _KNOWN, builtin_kind(GROUP, "v1", KIND).type)
         status: dict[str, Any] = review.get("status") or {}
         return status
 

@@ -23,7 +23,7 @@ from kas.encryption.configuration import V1
 from kas.encryption.kms import v1
 from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.messages import DEKSource, read_stored, stored
-from kas.encryption.kms.v2 import SERVICE, SETTLE_S, KMSv2
+from kas.encryption.kms.v2 import SERVICE, SPREAD_S, KMSv2
 from kas.meta.field import go_quote
 from kas.types.configfile import ConfigurationError
 
@@ -68,7 +68,7 @@ class KMSPlugins:
             if first:
                 found = v1.KMSv1(name, client, kms["cachesize"])
             else:
-                found = KMSv2(client, lambda source: self._tell(name, source), SETTLE_S if self._directory else 0.0)
+                found = KMSv2(client, lambda source: self._tell(name, source), SPREAD_S if self._directory else 0.0)
             self.providers[known] = found
         return found
 

@@ -35,7 +35,7 @@ from kas.meta.field import go_quote
 SERVICE = "v2.KeyManagementService"
 WRITE_MAX_S = 180.0  # kmsv2PluginWriteDEKSourceMaxTTL
 # Told the other workers, who have opened a new seed's key by then: they look every second.
-SETTLE_S = 2.5
+SPREAD_S = 2.5
 
 
 class State(NamedTuple):
@@ -50,10 +50,10 @@ class KMSv2:
     """Seals and opens; ``tell(source)`` is called with what others will have to open, before it is used."""
 
     def __init__(
-        self, client: KMSClient, tell: Callable[[DEKSource], None] = lambda source: None, settle_s: float = 0.0,
+        self, client: KMSClient, tell: Callable[[DEKSource], None] = lambda source: None, spread_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._client, self._tell, self._settle_s, self._clock = client, tell, settle_s, clock
+        self._client, self._tell, self._spread_s, self._clock = client, tell, spread_s, clock
         self._state: State | None = None
         self._lock = threading.Lock()  # one check at a time
         self._problem = "the plug-in has not been asked yet"
@@ -145,8 +145,8 @@ class KMSv2:
         made = HKDFSealer(seed)
         self.opened.put(source, made)
         self._tell(source)
-        if self._state is not None and self._settle_s:
-            time.sleep(self._settle_s)
+        if self._state is not None and self._spread_s:
+            time.sleep(self._spread_s)
         self._state = State(made, source, asked + WRITE_MAX_S)
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class State:
 
 
 class CustomServed(Served):
-    """``defined`` is the version. Writes are judged in it (``own_strategy``) and then converted to the storage version."""
+    """``defined`` is the version. Writes are validated in it (``own_strategy``) and then converted to the storage version."""
 
     own_strategy = True
 

@@ -40,7 +40,7 @@ from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Decoded, Shown
 from kas.request.http import Request, Response, Result, with_body
 from kas.store import Conflict, Record, Store, continuetoken
-from kas.types.scheme import BUILTIN, DecodeError, Scheme, encode_json, lazy_schema_type, schema_type
+from kas.types.scheme import DecodeError, Scheme, encode_json, lazy_schema_type, schema_type
 
 _LIST: Obj = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _ACROSS_NAMESPACES = frozenset({"list", "watch"})
@@ -160,7 +160,7 @@ class VirtualResources:
         self._rest = rest
         self._served: dict[tuple[str, str, str], VirtualServed] = {}
         for resource in resources:
-            _check(resource, registries)
+            _check(resource, scheme, registries)
             key = resource.group, resource.version, resource.resource
             if key in self._served:
                 raise ValueError(f"{resource.resource}.{resource.group}/{resource.version} is there twice")
@@ -329,10 +329,10 @@ def selects(o: ListOptions, obj: Obj) -> bool:
     return found
 
 
-def _check(resource: VirtualResource, registries: Registries) -> None:
+def _check(resource: VirtualResource, scheme: Scheme, registries: Registries) -> None:
     """As a definition is looked at that somebody creates."""
     registry = registries.of(GROUP, RESOURCE)
-    v1 = BUILTIN.resource(GROUP, "v1", RESOURCE)
+    v1 = scheme.resource(GROUP, "v1", RESOURCE)
     assert v1 is not None
     try:
         obj, _ = pipeline.decode_input(v1, resource.definition())

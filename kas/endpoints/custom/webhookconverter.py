@@ -25,7 +25,7 @@ from kas.meta.labelselectors import labels as validate_labels
 from kas.meta.objectmeta import validate_annotations
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.versions import GVK, Converter
-from kas.types.scheme import BUILTIN, write_json
+from kas.types.scheme import builtin_kind, write_json
 
 Obj = dict[str, Any]
 GROUP, KIND = "apiextensions.k8s.io", "ConversionReview"
@@ -154,7 +154,7 @@ def _converted(answer: bytes, version: str, uid: str) -> list[Any]:
     """The objects of an answer, whatever they are. Raises HookError for what is no review, _BadAnswerError for a failure and for one that
     does not answer the review ``uid``."""
     wanted = VERSIONS[version], KIND
-    review = read_review(answer, wanted, _KNOWN, BUILTIN.known(GROUP, version, KIND).type)
+    review = read_review(answer, wanted, _KNOWN, builtin_kind(GROUP, version, KIND).type)
     found = review.get("response")
     # v1beta1 believes whatever came.
     if version == "v1" and (review["apiVersion"], review["kind"]) != wanted:

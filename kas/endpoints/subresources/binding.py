@@ -10,9 +10,9 @@ from kas.kinds.core.pod import validation as pods
 from kas.kinds.core.pod.storage import PodRegistry
 from kas.meta import errors
 from kas.request.http import Request, Response
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_kind
 
-BINDING = BUILTIN.known("", "v1", "Binding")
+BINDING = builtin_kind("", "v1", "Binding")
 
 
 class Binding:

@@ -16,7 +16,7 @@ from kas.meta.errors import ApiError
 from kas.registry import printing as printers
 from kas.registry.strategy import Obj
 from kas.request.http import Request, Response
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_kind
 
 SCHEDULER, CONTROLLER_MANAGER, STORE = "scheduler", "controller-manager", "etcd-0"
 PORTS = {SCHEDULER: "10259", CONTROLLER_MANAGER: "10257"}
@@ -54,7 +54,7 @@ class ComponentStatuses:
                 "items": [respond.partial(i, m.convert.version) for i in items],
             }  # fmt: skip
             return respond.generic(req, m, value)
-        kind = BUILTIN.known("", "v1", "ComponentStatusList")
+        kind = builtin_kind("", "v1", "ComponentStatusList")
         value = {"metadata": {}, "items": [{k: v for k, v in i.items() if k not in ("kind", "apiVersion")} for i in items]}
         return respond.typed(req, m, kind.type, "v1", kind.kind, value, 200)
 

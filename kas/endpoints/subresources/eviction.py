@@ -13,10 +13,10 @@ from kas.endpoints.write import Writer
 from kas.kinds.core.pod.eviction import Evictions, TooManyBudgets
 from kas.meta import errors
 from kas.request.http import Request, Response
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_kind
 
-EVICTION = BUILTIN.known("policy", "v1", "Eviction")
-EVICTION_BETA = BUILTIN.kind("policy", "v1beta1", "Eviction") or EVICTION
+EVICTION = builtin_kind("policy", "v1", "Eviction")
+EVICTION_BETA = builtin_kind("policy", "v1beta1", "Eviction")
 
 
 class Eviction:

@@ -14,9 +14,9 @@ from kas.endpoints.write import Writer
 from kas.kinds.authentication import tokenrequest as token_request
 from kas.meta.waiting import awaited
 from kas.request.http import Request, Response
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_kind
 
-TOKEN_REQUEST = BUILTIN.known("authentication.k8s.io", "v1", "TokenRequest")
+TOKEN_REQUEST = builtin_kind("authentication.k8s.io", "v1", "TokenRequest")
 ISSUED = "authentication.kubernetes.io/issued-credential-id"
 
 

@@ -204,7 +204,7 @@ cdef list decode_strings(_Walk w, TypeDesc owner, list v, Path* p):
 
 
 cdef object decode_schema_union(_Walk w, Field f, object v, Path* p, int depth):
-    # JSONSchemaPropsOr{Array,Bool,StringArray}: their UnmarshalJSON decodes on its own, so strictness ends here.
+    # JSONSchemaPropsOr{Array,Bool,StringArray}: their UnmarshalJSON decodes on its own, so strict decoding ends here.
     cdef Field schema
     cdef list out
     if not f.target.compiled:

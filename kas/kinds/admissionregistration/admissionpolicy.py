@@ -19,7 +19,7 @@ from kas.registry.printing.cells import UNSET, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render_list
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 if TYPE_CHECKING:
     from kas.cel.expressions import PolicyExpressions
@@ -42,7 +42,7 @@ class _PolicyStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         new, before = obj.get("spec") or {}, old.get("spec") or {}
-        fields = BUILTIN.type(f"admissionregistration.v1.{self.resource.kind}Spec").by_name
+        fields = builtin_type(f"admissionregistration.v1.{self.resource.kind}Spec").by_name
         same = all(semantic_equal(new.get(name), before.get(name), fields[name]) for name in ("paramKind", "matchConditions"))
         return self._validate(obj, same)
 

@@ -110,7 +110,7 @@ def match_conditions(items: list[dict[str, Any]] | None, path: str, params: bool
 
 
 def match_resources(match: dict[str, Any] | None, path: str) -> list[FieldError]:
-    """MatchResources of policies and bindings; selectors are judged strictly."""
+    """MatchResources of policies and bindings; selectors are validated strictly."""
     if match is None:
         return []
     errs: list[FieldError] = []

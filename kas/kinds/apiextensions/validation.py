@@ -19,7 +19,7 @@ from kas.meta import field, names
 from kas.meta.checks import immutable, invalid_each, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 Spec = dict[str, Any]
 
@@ -211,7 +211,7 @@ def _versions(spec: Spec, versions: list[dict[str, Any]], options: Options, want
     for own, top, words, _ in _SHARED:
         if spec.get(top) and any(v.get(own) for v in versions):
             errs.append(field.forbidden(f"spec.{top}", f"top-level and per-version {words} are mutually exclusive"))
-    version_type = BUILTIN.types["io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1beta1.CustomResourceDefinitionVersion"]
+    version_type = builtin_type("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1beta1.CustomResourceDefinitionVersion")
     for own, _, words, top_words in _SHARED:
         if versions and all(v.get(own) and semantic_equal(v[own], versions[0].get(own), version_type.by_name[own]) for v in versions):
             text = f"per-version {words} may not all be set to identical values (top-level {top_words} should be used instead)"

@@ -38,7 +38,7 @@ from kas.registry.strategy import Context, Obj, strategy_for
 from kas.types.checktables import Checked, either, need
 from kas.types.defaults import defaults_for
 from kas.types.gostruct import render, sorted_map
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 _NONE = checks.integer(0, 0)
 _ROLLING = either({"maxUnavailable": need(SOME_SHARE), "maxSurge": _NONE}, {"maxUnavailable": _NONE, "maxSurge": need(SOME_SHARE)})
@@ -115,7 +115,7 @@ class DaemonSetStrategy(Workload):
         super().prepare_for_update(ctx, obj, old)
         generation = _template_generation(old)
         template, before = ((one.get("spec") or {}).get("template") for one in (obj, old))
-        if not semantic_equal(template, before, BUILTIN.type("core.v1.PodTemplateSpec")):
+        if not semantic_equal(template, before, builtin_type("core.v1.PodTemplateSpec")):
             generation += 1
         _annotate(obj, generation)
 

@@ -36,7 +36,7 @@ from kas.types.checktables import ANY, Checked, either, need
 from kas.types.defaults import defaults_for
 from kas.types.early import early_defaults_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 MUTABLE = (
     "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit", "persistentVolumeClaimRetentionPolicy",
@@ -146,7 +146,7 @@ class StatefulSetStrategy(Workload):
         fixed = dict(spec)
         for key in MUTABLE:
             take(fixed, before, key)
-        if not semantic_equal(fixed, before, BUILTIN.type("apps.v1.StatefulSetSpec")):
+        if not semantic_equal(fixed, before, builtin_type("apps.v1.StatefulSetSpec")):
             errs.append(field.forbidden("spec", FROZEN))
         return errs
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from kas.types.conversion import Obj, converts
-from kas.types.scheme import BUILTIN, DecodeError, decode, encode_json, write_json
+from kas.types.scheme import DecodeError, builtin_type, decode, encode_json, write_json
 
 V1 = ("autoscaling", "v1", "HorizontalPodAutoscaler")
 V2 = ("autoscaling", "v2", "HorizontalPodAutoscaler")
@@ -22,7 +22,7 @@ CONDITIONS = PREFIX + "conditions"
 BEHAVIOR = PREFIX + "behavior"
 # Versions that are served no more kept the tolerances in the last two.
 ROUND_TRIP = frozenset({METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR} | {f"{PREFIX}scale-{way}-tolerance" for way in ("up", "down")})
-_TYPES = "io.k8s.api.autoscaling.v1."
+_TYPES = "autoscaling.v1."
 
 
 def _is_cpu(metric: Obj) -> bool:
@@ -159,9 +159,7 @@ _BEHAVIOR_KEYS = {name.lower(): name for name in _BEHAVIOR_NAMES}
 
 
 def _list_annotation(kind: str, items: list[Obj]) -> str:
-    type = BUILTIN.types.get(_TYPES + kind)
-    if type is None:
-        return write_json(items, sort_keys=False).decode()
+    type = builtin_type(_TYPES + kind)
     return "[" + ",".join(encode_json(type, item).decode() for item in items) + "]"
 
 
@@ -177,11 +175,9 @@ def _parse(annotations: Obj, key: str) -> Any:
 
 
 def _typed_list(value: Any, kind: str) -> list[Obj]:
-    type = BUILTIN.types.get(_TYPES + kind)
+    type = builtin_type(_TYPES + kind)
     if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
         return []
-    if type is None:
-        return value
     try:
         return [decode(type, v)[0] for v in value]
     except DecodeError:
@@ -190,11 +186,10 @@ def _typed_list(value: Any, kind: str) -> list[Obj]:
 
 def _behavior(value: Any) -> Obj:
     """A behavior of v2; empty when the annotation does not hold one, which upstream ignores."""
-    type = BUILTIN.types.get("io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerBehavior")
     if not isinstance(value, dict):
         return {}
     try:
-        return decode(type, value)[0] if type is not None else value
+        return decode(builtin_type("autoscaling.v2.HorizontalPodAutoscalerBehavior"), value)[0]
     except DecodeError:
         return {}
 

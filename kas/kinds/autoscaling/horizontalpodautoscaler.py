@@ -187,7 +187,7 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
     if low is not None and high < low:
         errs.append(field.invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
     target, known = spec.get("scaleTargetRef") or {}, (old or {}).get("scaleTargetRef") or {}
-    # What a stored autoscaler scales is not judged again; nor are its objects, when one of them is wrong already.
+    # What a stored autoscaler scales is not validated again; nor are its objects, when one of them is wrong already.
     same = old is not None and all((target.get(k) or "") == (known.get(k) or "") for k in ("apiVersion", "kind"))
     errs += _reference(target, "spec.scaleTargetRef", target.get("kind") == "ReplicationController", same)
     any_version = any(
@@ -209,7 +209,7 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
 
 @strategy_for("autoscaling", "horizontalpodautoscalers")
 class HorizontalPodAutoscalerStrategy(Strategy):
-    """Judges v2, whatever version was sent."""
+    """Validates v2, whatever version was sent."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateHorizontalPodAutoscaler``."""

@@ -17,7 +17,7 @@ from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import diff, render_list
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
 MIN_EXPIRATION_S = 600
@@ -207,7 +207,7 @@ def _validate_update(obj: Obj, old: Obj, options: _Options) -> list[FieldError]:
             if len(now[kind]) > len(then[kind]):
                 errs.append(field.forbidden(path, f"updates may not add a condition of type {go_quote(kind)}"))
             elif len(now[kind]) == len(then[kind]) and not semantic_equal(
-                now[kind], then[kind], BUILTIN.field("certificates.v1.CertificateSigningRequestStatus", "conditions")
+                now[kind], then[kind], builtin_field("certificates.v1.CertificateSigningRequestStatus", "conditions")
             ):
                 was, becomes = (render_list("certificates.CertificateSigningRequestCondition", side[kind]) for side in (then, now))
                 text = f"updates may not modify a condition of type {go_quote(kind)}\n{diff(was, becomes)}"

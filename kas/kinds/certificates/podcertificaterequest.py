@@ -17,7 +17,7 @@ from kas.registry.printing.cells import labels, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 MIN_EXPIRATION_S = 3600
 MAX_EXPIRATION_S = 91 * 24 * 3600
@@ -77,7 +77,7 @@ class PodCertificateRequestStrategy(Strategy):
         """``ValidatePodCertificateRequestUpdate``: the spec may not change."""
         shown = render("certificates.v1beta1.PodCertificateRequestSpec", obj.get("spec"))
         return object_meta_update(obj["metadata"], old["metadata"]) + immutable(
-            obj.get("spec"), old.get("spec"), "spec", shown, BUILTIN.type("certificates.v1beta1.PodCertificateRequestSpec")
+            obj.get("spec"), old.get("spec"), "spec", shown, builtin_type("certificates.v1beta1.PodCertificateRequestSpec")
         )
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -86,7 +86,7 @@ class PodCertificateRequestStrategy(Strategy):
         errs = object_meta_update(obj["metadata"], old["metadata"])
         if errs:
             return errs
-        of = BUILTIN.type("certificates.v1beta1.PodCertificateRequestStatus")
+        of = builtin_type("certificates.v1beta1.PodCertificateRequestStatus")
         status, before = obj.get("status") or {}, old.get("status") or {}
         errs = _terminal_conditions(status.get("conditions") or []) + conditions(status.get("conditions"), "status.conditions")
         if errs:

@@ -17,7 +17,7 @@ from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.checktables import ANY, NOTHING, TOP, Checked, Message, need
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 LIMIT = 128
 NOTE_LIMIT = 1024
@@ -120,10 +120,10 @@ def strict_update(obj: Obj, old: Obj) -> list[FieldError]:
     """``ValidateEventUpdate`` of events.k8s.io/v1: only the series and what belongs to the metadata may change."""
     errs = legacy(obj, "reportingController")
     errs += object_meta_update(obj["metadata"], old["metadata"])
-    if not semantic_equal(obj.get("series"), old.get("series"), BUILTIN.field("core.v1.Event", "series")):
+    if not semantic_equal(obj.get("series"), old.get("series"), builtin_field("core.v1.Event", "series")):
         errs += _series(obj)
     for path, key, zero in _FROZEN:
-        if not semantic_equal(obj.get(key), old.get(key), BUILTIN.field("core.v1.Event", key)):
+        if not semantic_equal(obj.get(key), old.get(key), builtin_field("core.v1.Event", key)):
             now = obj.get(key) or zero
             shown = render(_SHOWN[key], now) if key in _SHOWN and now is not None else now
             errs.append(field.invalid(path, shown, "field is immutable"))

@@ -101,7 +101,7 @@ def _item(item: dict[str, Any], path: str) -> list[FieldError]:
 
 @strategy_for("", "limitranges")
 class LimitRangeStrategy(Strategy):
-    """Every write is judged as a whole."""
+    """Every write is validated as a whole."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Give an object without a name a UUID for one."""

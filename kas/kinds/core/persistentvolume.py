@@ -24,7 +24,7 @@ from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.defaults import defaults_for
 from kas.types.gostruct import render, spec_diff
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field, builtin_type
 
 Source = Mapping[str, Any]
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
@@ -209,14 +209,14 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
     csi, old_csi = source.get("csi"), was.get("csi")
     if csi and old_csi and old_csi.get("controllerExpandSecretRef") is None:
         source["csi"] = {k: v for k, v in csi.items() if k != "controllerExpandSecretRef"}
-    if not semantic_equal(source, was, BUILTIN.type("core.v1.PersistentVolumeSource")):
+    if not semantic_equal(source, was, builtin_type("core.v1.PersistentVolumeSource")):
         diff = spec_diff("core.PersistentVolumeSource", was, source)
         message = f"spec.persistentvolumesource is immutable after creation\n{diff}"
         errs.append(field.forbidden("spec.persistentvolumesource", message))
     if spec.get("volumeMode") != before.get("volumeMode"):
         errs.append(field.invalid("volumeMode", spec.get("volumeMode"), "field is immutable"))
     affinity, had = spec.get("nodeAffinity"), before.get("nodeAffinity")
-    of = BUILTIN.field("core.v1.PersistentVolumeSpec", "nodeAffinity")
+    of = builtin_field("core.v1.PersistentVolumeSpec", "nodeAffinity")
     if had is not None and not semantic_equal(affinity, _with_ga_labels(had, affinity), of):
         message = "field is immutable, except for updating from beta label to GA"
         shown = None if affinity is None else render("core.VolumeNodeAffinity", affinity)

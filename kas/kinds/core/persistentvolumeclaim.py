@@ -21,7 +21,7 @@ from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.defaults import defaults_for
 from kas.types.gostruct import spec_diff
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 IMMUTABLE = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
@@ -100,7 +100,7 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
             munged["resources"] = {**munged["resources"], "requests": kept}
         if munged.get("volumeAttributesClassName") is not None:
             munged["volumeAttributesClassName"] = clone.get("volumeAttributesClassName")
-    if not semantic_equal(munged, clone, BUILTIN.type("core.v1.PersistentVolumeClaimSpec")):
+    if not semantic_equal(munged, clone, builtin_type("core.v1.PersistentVolumeClaimSpec")):
         diff = spec_diff("core.PersistentVolumeClaimSpec", clone, munged)
         errs.append(field.forbidden("spec", f"{IMMUTABLE}\n{diff}"))
     new_size = amount(_storage((spec.get("resources") or {}).get("requests")))

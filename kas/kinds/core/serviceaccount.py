@@ -21,7 +21,7 @@ def _clean_references(obj: Obj) -> None:
 
 @strategy_for("", "serviceaccounts")
 class ServiceAccountStrategy(Strategy):
-    """Only metadata is judged; references to secrets are cut to their names."""
+    """Only metadata is validated; references to secrets are cut to their names."""
 
     validates_metadata = True
 

@@ -27,7 +27,7 @@ from kas.registry.printing.cells import UNSET, first_three
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.checktables import ANY, EMPTY, ENUM, TOP, Checked, Message, each, either, need
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
@@ -105,8 +105,8 @@ class EndpointSliceStrategy(Strategy):
         elif kind not in ADDRESS_TYPES:
             errs.append(unsupported("addressType", kind, ADDRESS_TYPES))
         endpoints = obj.get("endpoints") or []
-        # stored endpoints were judged by the rules of their time
-        if old is None or not semantic_equal(endpoints, old.get("endpoints"), BUILTIN.field("discovery.v1.EndpointSlice", "endpoints")):
+        # stored endpoints were validated by the rules of their time
+        if old is None or not semantic_equal(endpoints, old.get("endpoints"), builtin_field("discovery.v1.EndpointSlice", "endpoints")):
             errs += _endpoints(endpoints, kind)
         return errs + _ports(obj.get("ports") or [])
 
@@ -117,7 +117,7 @@ def _drop_topology(obj: Obj, old: Obj | None) -> None:
     A hostname label that named the node of a stored endpoint becomes that endpoint's nodeName.
     """
     before, now = (old or {}).get("endpoints") or [], obj.get("endpoints") or []
-    if old is not None and semantic_equal(before, now, BUILTIN.field("discovery.v1.EndpointSlice", "endpoints")):
+    if old is not None and semantic_equal(before, now, builtin_field("discovery.v1.EndpointSlice", "endpoints")):
         return
     known = {(e.get("deprecatedTopology") or {}).get(HOSTNAME_LABEL) for e in before} - {None}
     kept = []

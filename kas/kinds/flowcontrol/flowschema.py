@@ -15,7 +15,7 @@ from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 MAX_PRECEDENCE = 10000
 DISTINGUISHERS = ("ByNamespace", "ByUser")
@@ -34,7 +34,7 @@ class FlowSchemaStrategy(Strategy):
         name, spec = obj["metadata"].get("name") or "", obj.get("spec") or {}
         errs += _spec(name, spec)
         fixed = FLOW_SCHEMAS.get(name)
-        if fixed is not None and not semantic_equal(spec, fixed, BUILTIN.type("flowcontrol.v1.FlowSchemaSpec")):
+        if fixed is not None and not semantic_equal(spec, fixed, builtin_type("flowcontrol.v1.FlowSchemaSpec")):
             errs.append(field.invalid("spec", render("flowcontrol.FlowSchemaSpec", spec), f"spec of '{name}' must equal the fixed value"))
         return errs + status_conditions(obj)
 

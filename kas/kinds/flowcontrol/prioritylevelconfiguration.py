@@ -17,7 +17,7 @@ from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 EXEMPT = "exempt"
 TYPES = ("Exempt", "Limited")
@@ -57,7 +57,7 @@ def _fixed(name: str, spec: dict[str, Any]) -> list[FieldError]:
         text = f"spec of '{name}' except the 'spec.exempt' field must equal the fixed value"
     else:
         have, want, text = spec, wanted, f"spec of '{name}' must equal the fixed value"
-    if semantic_equal(have, want, BUILTIN.type("flowcontrol.v1.PriorityLevelConfigurationSpec")):
+    if semantic_equal(have, want, builtin_type("flowcontrol.v1.PriorityLevelConfigurationSpec")):
         return []
     return [field.invalid("spec", render("flowcontrol.PriorityLevelConfigurationSpec", spec), text)]
 

@@ -14,7 +14,7 @@ from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 
 def name_is_ip(name: str, prefix: bool = False) -> list[str]:
@@ -50,7 +50,7 @@ class IPAddressStrategy(Strategy):
         errs = self.validate(ctx, obj) + object_meta_update(obj["metadata"], old["metadata"])
         new, before = ((o.get("spec") or {}).get("parentRef") for o in (obj, old))
         shown = None if new is None else render("networking.ParentReference", new)
-        return errs + immutable(new, before, "spec.parentRef", shown, BUILTIN.field("networking.v1.IPAddressSpec", "parentRef"))
+        return errs + immutable(new, before, "spec.parentRef", shown, builtin_field("networking.v1.IPAddressSpec", "parentRef"))
 
 
 @strategy_for("networking.k8s.io", "servicecidrs")

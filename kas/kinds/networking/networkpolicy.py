@@ -31,7 +31,7 @@ class NetworkPolicyStrategy(Strategy):
         return errs + _spec(obj.get("spec") or {}, allow_invalid_values=False, stored=_NO_CIDRS)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """CIDRs and label values that are stored already are not judged again (they may predate the checks)."""
+        """CIDRs and label values that are stored already are not validated again (they may predate the checks)."""
         old_spec = old.get("spec") or {}
         tolerated = bool(label_selector(old_spec.get("podSelector") or {}, ""))
         errs = object_meta_update(obj["metadata"], old["metadata"])

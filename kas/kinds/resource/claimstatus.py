@@ -24,7 +24,7 @@ from kas.meta.checks import conditions, csi_driver_name, dns_label, immutable, u
 from kas.meta.field import FieldError
 from kas.meta.ip import validate_interface_address
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 MAX_RESERVED_FOR = 256
 MAX_RESULTS = 32
@@ -64,7 +64,7 @@ def update(status: dict[str, Any], old: dict[str, Any], deleted: bool, known: Ma
     if allocation is not None:
         at = field.child(path, "allocation")
         if old.get("allocation") is not None:
-            shown, of = render("resource.AllocationResult", allocation), BUILTIN.type("resource.v1.AllocationResult")
+            shown, of = render("resource.AllocationResult", allocation), builtin_type("resource.v1.AllocationResult")
             errs += immutable(allocation, old["allocation"], at, shown, of)
         else:
             errs += _allocation(allocation, at, known)

@@ -13,7 +13,7 @@ from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 
 @strategy_for("resource.k8s.io", "deviceclasses")
@@ -32,7 +32,7 @@ class DeviceClassStrategy(Strategy):
 
 def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
     errs = selectors(spec.get("selectors"), "spec.selectors")
-    of = BUILTIN.field("resource.v1.DeviceClassSpec", "config")
+    of = builtin_field("resource.v1.DeviceClassSpec", "config")
     stored = old is not None and semantic_equal(spec.get("config"), old.get("config"), of)
     errs += each(spec.get("config"), MAX_CONFIGS, lambda item, path: configuration(item, path, stored), "spec.config")
     name = spec.get("extendedResourceName")

@@ -197,7 +197,7 @@ def raw_object(value: Any, path: str, stored: bool, maximum: int) -> list[FieldE
 
 
 def taint(item: dict[str, Any], path: str, old_effect: str | None = None) -> list[FieldError]:
-    """The effect is judged only when it is new: a stored unknown one may stay."""
+    """The effect is validated only when it is new: a stored unknown one may stay."""
     errs = qualified_name(item.get("key") or "", field.child(path, "key"))
     value, effect = item.get("value") or "", item.get("effect") or ""
     if value:

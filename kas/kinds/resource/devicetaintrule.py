@@ -22,7 +22,7 @@ MAX_CONDITIONS = 8
 
 @strategy_for("resource.k8s.io", "devicetaintrules")
 class DeviceTaintRuleStrategy(Strategy):
-    """What the stored rule holds already is not judged anew."""
+    """What the stored rule holds already is not validated anew."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateDeviceTaintRule``."""

@@ -17,7 +17,7 @@ from kas.registry.printing.cells import part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 
 @strategy_for("resource.k8s.io", "resourceclaims")
@@ -69,7 +69,7 @@ class ResourceClaimTemplateStrategy(Strategy):
 
 
 def _fixed(spec_type: str, obj: Obj, old: Obj) -> list[FieldError]:
-    if semantic_equal(obj.get("spec"), old.get("spec"), BUILTIN.type(spec_type.replace(".", ".v1."))):
+    if semantic_equal(obj.get("spec"), old.get("spec"), builtin_type(spec_type.replace(".", ".v1."))):
         return []
     return [field.invalid("spec", render(spec_type, obj.get("spec")), IMMUTABLE)]
 

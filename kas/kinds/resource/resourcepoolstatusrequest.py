@@ -14,7 +14,7 @@ from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field, builtin_type
 
 MAX_LIMIT = 1000
 _COUNTS = ("totalDevices", "allocatedDevices", "availableDevices", "unavailableDevices")
@@ -43,7 +43,7 @@ class ResourcePoolStatusRequestStrategy(Strategy):
         """The spec may not change."""
         shown = render("resource.v1alpha3.ResourcePoolStatusRequestSpec", obj.get("spec"))
         return object_meta_update(obj["metadata"], old["metadata"]) + immutable(
-            obj.get("spec"), old.get("spec"), "spec", shown, BUILTIN.type("resource.v1alpha3.ResourcePoolStatusRequestSpec")
+            obj.get("spec"), old.get("spec"), "spec", shown, builtin_type("resource.v1alpha3.ResourcePoolStatusRequestSpec")
         )
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -52,7 +52,7 @@ class ResourcePoolStatusRequestStrategy(Strategy):
         if old.get("status"):
             return errs + immutable(
                 obj.get("status"), old["status"], "status", render("resource.v1alpha3.ResourcePoolStatusRequestStatus", obj.get("status")),
-                BUILTIN.field("resource.v1alpha3.ResourcePoolStatusRequest", "status"),
+                builtin_field("resource.v1alpha3.ResourcePoolStatusRequest", "status"),
             )
         status = obj.get("status") or {}
         for i, pool in enumerate(status.get("pools") or ()):

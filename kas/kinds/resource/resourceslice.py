@@ -28,7 +28,7 @@ from kas.registry.printing.cells import part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 MAX_DEVICES, MAX_ADVANCED_DEVICES = 128, 64
 MAX_PROPERTIES = 32  # attributes and capacities of a device together
@@ -164,7 +164,7 @@ def _device(device: dict[str, Any], old: dict[str, Any] | None, per_device: bool
         errs.append(field.invalid(path, total, f"the total number of attributes and capacities must not exceed {MAX_PROPERTIES}"))
     errs += each_entry(attributes, -1, MAX_KEY, device_qualified_name, _attribute, field.child(path, "attributes"))
     shared = bool(device.get("allowMultipleAllocations"))
-    if old is None or not semantic_equal(old.get("capacity"), device.get("capacity"), BUILTIN.field("resource.v1.Device", "capacity")):
+    if old is None or not semantic_equal(old.get("capacity"), device.get("capacity"), builtin_field("resource.v1.Device", "capacity")):
 
         def one_capacity(item: dict[str, Any], at: str) -> list[FieldError]:
             policy, here = item.get("requestPolicy"), field.child(at, "requestPolicy")
@@ -175,7 +175,7 @@ def _device(device: dict[str, Any], old: dict[str, Any] | None, per_device: bool
             return request_policy(policy, item.get("value") or "0", here)
 
         errs += each_entry(capacity, -1, MAX_KEY, device_qualified_name, one_capacity, field.child(path, "capacity"))
-    if old is None or not semantic_equal(old.get("taints"), device.get("taints"), BUILTIN.field("resource.v1.Device", "taints")):
+    if old is None or not semantic_equal(old.get("taints"), device.get("taints"), builtin_field("resource.v1.Device", "taints")):
         errs += each(device.get("taints"), MAX_TAINTS, taint, field.child(path, "taints"))
     consumed, at = device.get("consumesCounters"), field.child(path, "consumesCounters")
     errs += each_unique(consumed, MAX_CONSUMPTIONS, _consumption, lambda c: c.get("counterSet") or "", at)

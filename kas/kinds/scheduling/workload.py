@@ -14,7 +14,7 @@ from kas.registry.printing.cells import NONE, is_true, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import served
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 MAX_TEMPLATES = 8
 _FIXED = ("schedulingConstraints", "resourceClaims", "disruptionMode", "priorityClassName", "priority")
@@ -60,7 +60,7 @@ class WorkloadStrategy(Strategy):
 def _immutable(spec: str, new: dict[str, Any], old: dict[str, Any], name: str) -> list[FieldError]:
     value = new.get(name)
     type = f"scheduling.v1alpha2.{spec}"
-    return immutable(value, old.get(name), f"spec.{name}", served(type, value, name), BUILTIN.field(type, name))
+    return immutable(value, old.get(name), f"spec.{name}", served(type, value, name), builtin_field(type, name))
 
 
 @strategy_for("scheduling.k8s.io", "podgroups")

@@ -14,7 +14,7 @@ from kas.registry.printing.cells import NONE, UNSET, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.defaults import defaults_for
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 FS_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 LIFECYCLE_MODES = ("Persistent", "Ephemeral")
@@ -43,7 +43,7 @@ class CSIDriverStrategy(Strategy):
         # upstream misspells the path of attachRequired
         errs += immutable(new.get("attachRequired"), before.get("attachRequired"), "spec.attachedRequired")
         name = "volumeLifecycleModes"
-        errs += immutable(new.get(name), before.get(name), f"spec.{name}", None, BUILTIN.field("storage.v1.CSIDriverSpec", name))
+        errs += immutable(new.get(name), before.get(name), f"spec.{name}", None, builtin_field("storage.v1.CSIDriverSpec", name))
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
@@ -55,7 +55,7 @@ class CSIDriverStrategy(Strategy):
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
         """What a create of the new object would warn of, when the tokens asked for change."""
         new, before = ((one.get("spec") or {}).get("tokenRequests") for one in (obj, old))
-        of = BUILTIN.field("storage.v1.CSIDriverSpec", "tokenRequests")
+        of = builtin_field("storage.v1.CSIDriverSpec", "tokenRequests")
         return [] if semantic_equal(new, before, of) else self.warnings_on_create(ctx, obj)
 
 

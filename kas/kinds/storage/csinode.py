@@ -14,7 +14,7 @@ from kas.registry.printing.cells import part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 MAX_LONG_NODE_ID = 256
 
@@ -35,13 +35,13 @@ class CSINodeStrategy(Strategy):
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """A driver's entry is replaced by removing and adding it; only its allocatable count may change in place.
 
-        Upstream judges the object twice here, and clients see each finding twice among the causes.
+        Upstream validates the object twice here, and clients see each finding twice among the causes.
         """
         errs = self._validate(obj, MAX_LONG_NODE_ID) * 2
         for before in _drivers(old):
             for driver in _drivers(obj):
                 if driver.get("name") == before.get("name") and not semantic_equal(
-                    _fixed(driver), _fixed(before), BUILTIN.type("storage.v1.CSINodeDriver")
+                    _fixed(driver), _fixed(before), builtin_type("storage.v1.CSINodeDriver")
                 ):
                     errs.append(field.invalid("spec.drivers", render("storage.CSINodeDriver", _fixed(driver)), IMMUTABLE))
         return errs

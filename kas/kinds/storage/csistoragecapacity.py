@@ -11,7 +11,7 @@ from kas.meta.field import FieldError
 from kas.meta.labelselectors import label_selector
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 
 @strategy_for("storage.k8s.io", "csistoragecapacities")
@@ -29,7 +29,7 @@ class CSIStorageCapacityStrategy(Strategy):
         errs = self._validate(obj, tolerated) + object_meta_update(obj["metadata"], old["metadata"])
         topology = obj.get("nodeTopology")
         shown = None if topology is None else render("meta.LabelSelector", topology)
-        errs += immutable(topology, stored, "nodeTopology", shown, BUILTIN.field("storage.v1.CSIStorageCapacity", "nodeTopology"))
+        errs += immutable(topology, stored, "nodeTopology", shown, builtin_field("storage.v1.CSIStorageCapacity", "nodeTopology"))
         return errs + immutable(obj.get("storageClassName") or "", old.get("storageClassName") or "", "storageClassName")
 
     def _validate(self, obj: Obj, allow_invalid_values: bool) -> list[FieldError]:
@@ -38,7 +38,7 @@ class CSIStorageCapacityStrategy(Strategy):
             errs += label_selector(obj["nodeTopology"], "nodeTopology", allow_invalid_values)
         name = obj.get("storageClassName") or ""
         errs += invalid_each("storageClassName", name, names.is_dns1123_subdomain(name))
-        if obj.get("capacity") is not None:  # nobody judges maximumVolumeSize
+        if obj.get("capacity") is not None:  # nobody validates maximumVolumeSize
             errs += nonnegative_quantity(obj["capacity"], "capacity")
         return errs
 

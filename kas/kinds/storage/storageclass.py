@@ -16,7 +16,7 @@ from kas.registry.printing.cells import name_with_default
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import sorted_map
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 MAX_PARAMETERS = 512
 MAX_PARAMETERS_BYTES = 256 * 1024
@@ -49,7 +49,7 @@ class StorageClassStrategy(Strategy):
         errs = self.validate(ctx, obj) + object_meta_update(obj["metadata"], old["metadata"])
         for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
             shown = sorted_map(obj.get(name)) if name == "parameters" else obj.get(name)
-            errs += immutable(obj.get(name), old.get(name), name, shown, BUILTIN.field("storage.v1.StorageClass", name))
+            errs += immutable(obj.get(name), old.get(name), name, shown, builtin_field("storage.v1.StorageClass", name))
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:

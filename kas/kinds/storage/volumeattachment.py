@@ -19,7 +19,7 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.defaults import defaults_for
 from kas.types.early import early_defaults_for
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_type
 
 MAX_METADATA_BYTES = 256 * 1024
 MAX_ERROR_MESSAGE = 1024
@@ -50,7 +50,7 @@ class VolumeAttachmentStrategy(Strategy):
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateVolumeAttachmentUpdate``: the spec may not change."""
         errs = self._validate(obj)
-        if not semantic_equal(obj.get("spec"), old.get("spec"), BUILTIN.type("storage.v1.VolumeAttachmentSpec")):
+        if not semantic_equal(obj.get("spec"), old.get("spec"), builtin_type("storage.v1.VolumeAttachmentSpec")):
             errs.append(field.invalid("spec", render("storage.VolumeAttachmentSpec", obj.get("spec")), IMMUTABLE))
         return errs
 

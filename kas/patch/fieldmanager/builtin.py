@@ -23,13 +23,13 @@ _ZERO = {"string": "", "bool": False, "double": 0, "int32": 0, "int64": 0, "uint
 @cache
 def builtin(group: str, version: str, kind: str) -> Schema:
     """The schema of a kind the scheme knows; KeyError for one it does not."""
-    found = scheme.BUILTIN.kind(group, version, kind)
+    found = scheme.find_builtin_kind(group, version, kind)
     if found is None:
         raise KeyError(f"{group}/{version}, Kind={kind}")
 
     def other_version(obj: dict[str, Any], api_version: str) -> tuple[Schema, dict[str, Any]] | None:
         other_group, _, other = api_version.rpartition("/")
-        if other_group != group or scheme.BUILTIN.kind(group, other, kind) is None:
+        if other_group != group or scheme.find_builtin_kind(group, other, kind) is None:
             return None
         return builtin(group, other, kind), convert(obj, group, version, other, kind)
 

@@ -58,7 +58,7 @@ cdef class Op:
             except Exception as e:
                 raise TransformError(self.key, str(e), "sealed") from e
 
-    def settle(self, uint64_t revision, Record record, Record previous):
+    def resolve(self, uint64_t revision, Record record, Record previous):
         """Tells what became of an operation that another system committed; for backends where ``apply`` takes in the outcome."""
         self.status, self.revision, self.record, self.previous = 0, revision, record, previous
         self.event = self.error = None

@@ -172,7 +172,7 @@ class Parted(Store):
         """The main part's."""
         return self.main.compact(revision, max_entries)
 
-    def expire(self, now_s: int, limit: int = 500) -> int:
+    def expire(self, now_s: int | None = None, limit: int = 500) -> int:
         """See the contract."""
         return sum(store.expire(now_s, limit) for store in self._parts)
 

@@ -62,7 +62,7 @@ class Write:
     def reached(self) -> None:
         """See ``Waiter``."""
         try:
-            self._store._settle(self.ops, self.before, self.answer)
+            self._store._resolve(self.ops, self.before, self.answer)
         except Exception as e:  # whoever made the write is told
             self.fail(e)
             return
@@ -237,7 +237,7 @@ class EtcdStore(LMDBStore):
                 if not self._ordered:
                     self._client.call(PUT, pb.PutRequest(key=self._keys.fence))
             time.sleep(0.0005)
-        self._settle(given, before, answer)
+        self._resolve(given, before, answer)
 
     def _now(self, op: Op) -> Record | None:
         """What stands at the key of an operation that says what it expects there."""
@@ -265,7 +265,7 @@ class EtcdStore(LMDBStore):
             found.key, found.keys_only = key, True
         return txn
 
-    def _settle(self, ops: Sequence[Op], before: Sequence[Record | None], answer: pb.TxnResponse) -> None:
+    def _resolve(self, ops: Sequence[Op], before: Sequence[Record | None], answer: pb.TxnResponse) -> None:
         """Tells the operations what became of them. Raises ``Conflict``."""
         revision = answer.header.revision
         if not answer.succeeded:
@@ -276,7 +276,7 @@ class EtcdStore(LMDBStore):
             raise Conflict(None, ops[0].key)
         for op, previous in zip(ops, before, strict=True):
             if op.check:
-                op.settle(0, None, None)
+                op.resolve(0, None, None)
                 continue
             if op.expected != 0 and (previous is None or previous.revision != op.expected):
                 with contextlib.suppress(TransformError):
@@ -284,7 +284,7 @@ class EtcdStore(LMDBStore):
             record = None if op.draft is None else self._at(op.key, revision)
             if op.draft is not None and (record is None or record.revision != revision):
                 raise Unknown("etcdserver: committed, but not found in the replica")
-            op.settle(revision, record, previous)
+            op.resolve(revision, record, previous)
 
     def _at(self, key: str, revision: int) -> Record | None:
         """What a key held at a revision; None when that is forgotten already."""
@@ -393,7 +393,7 @@ class EtcdStore(LMDBStore):
             return "error getting data from etcd: context deadline exceeded"
         return self._probe_failed
 
-    def expire(self, now_s: int, limit: int = 500) -> int:
+    def expire(self, now_s: int | None = None, limit: int = 500) -> int:
         """etcd ends what has a lease."""
         self.refresh()
         return 0

@@ -61,11 +61,11 @@ class Committer:
 
     def __init__(
         self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool],
-        spare: ballast.Ballast, clock: Callable[[], float] = time.time,
+        spare: ballast.Ballast,
     ) -> None:  # fmt: skip
         """``note(revision)`` is told what is durable; ``trim()`` makes room by forgetting history, and says whether there was any;
         ``spare`` is the disk's for deletes."""
-        self._env, self._shared, self._deliver, self._clock = env, shared, deliver, clock
+        self._env, self._shared, self._deliver = env, shared, deliver
         self._note, self._trim, self._spare = note, trim, spare
         self._refused_at = -REFUSED_S
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
@@ -182,7 +182,8 @@ class Committer:
         if not only_deletes and self.left_to_deletes() and all(u.at <= 0 for u in units):  # who gives revisions is to be followed
             return Batch(units, error=Full("writing: No space left on device"))
         try:
-            after, reached = apply_batch(self._env, [u.ops for u in units], [u.at for u in units], int(self._clock()), only_deletes)
+            now_s = int(self._shared.lease_clock())
+            after, reached = apply_batch(self._env, [u.ops for u in units], [u.at for u in units], now_s, only_deletes)
         except Exception as e:
             return Batch(units, error=_as_told(e))
         self._note(reached)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NoReturn, TypeVar
@@ -322,7 +321,7 @@ class LMDBStore(Store):
         """Takes in records as they stand elsewhere, before anybody reads: ``states`` has the mod revision, the create revision and the
         version of each; what was loaded before is replaced. ``loaded`` ends it."""
         self._seal(ops)
-        _engine.load_batch(self._env, ops, states, int(time.time()))
+        _engine.load_batch(self._env, ops, states, int(self.shared.lease_clock()))
 
     def loaded(self, revision: int) -> None:
         """What was loaded is everything as of ``revision``; nothing before it can be read."""
@@ -452,13 +451,14 @@ class LMDBStore(Store):
         """Lets go of pages that readers of dead processes hold; returns how many such readers there were."""
         return self._env.check_readers()
 
-    def expire(self, now_s: int, limit: int = 500) -> int:
-        """Deletes keys whose lease has ended, at most ``limit``, and waits for it: call it in a thread. Returns how many were due.
+    def expire(self, now_s: int | None = None, limit: int = 500) -> int:
+        """Deletes keys whose lease has ended (by ``now_s``, or by now), at most ``limit``, and waits for it: call it in a thread. Returns
+        how many were due.
 
         Each delete is a write of its own, with a precondition: a key that was renewed meanwhile stays. Raises ``Full``.
         """
         self.refresh()
-        due = _engine.due(self._env, now_s, limit)
+        due = _engine.due(self._env, int(self.shared.lease_clock()) if now_s is None else now_s, limit)
         if not due:
             return 0
         self.start()

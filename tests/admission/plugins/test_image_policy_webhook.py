@@ -12,7 +12,7 @@ import pytest
 from kas.admission.configuration import Section
 from kas.admission.plugins import image_policy_webhook
 from tests.admission.admission_fakes import Request, pod, refused
-from tests.admission.policy_backend import PolicyBackend, certificate, judged, kubeconfig
+from tests.admission.policy_backend import PolicyBackend, certificate, kubeconfig, reviewed
 
 
 class Clock:
@@ -34,10 +34,10 @@ def plugin(tmp_path, url: str, clock: Any = None, cluster=None, user=None, **con
 
 
 def test_what_is_asked(tmp_path, backend):
-    judge = plugin(tmp_path, backend.url + "/policy/")
+    policy = plugin(tmp_path, backend.url + "/policy/")
     obj = pod(initContainers=[{"name": "i", "image": "first:1"}])
     obj["metadata"]["annotations"] = {"mycluster.image-policy.k8s.io/ticket-1234": "break-glass", "other": "x"}
-    Request(judge, obj=obj).run()
+    Request(policy, obj=obj).run()
     (asked,) = backend.seen
     assert asked["path"] == "/policy?timeout=30s"
     assert asked["body"] == {
@@ -48,10 +48,10 @@ def test_what_is_asked(tmp_path, backend):
         },
     }  # fmt: skip
     ephemeral = pod(ephemeralContainers=[{"name": "e", "image": "debug"}])
-    Request(judge, operation="UPDATE", subresource="ephemeralcontainers", obj=ephemeral, old=pod()).run()
+    Request(policy, operation="UPDATE", subresource="ephemeralcontainers", obj=ephemeral, old=pod()).run()
     assert backend.seen[1]["body"]["spec"] == {"containers": [{"image": "debug"}], "namespace": "ns1"}
-    Request(judge, operation="UPDATE", subresource="status", obj=pod(), old=pod()).run()
-    Request(judge, resource="services", obj={"metadata": {"name": "s"}}).run()
+    Request(policy, operation="UPDATE", subresource="status", obj=pod(), old=pod()).run()
+    Request(policy, resource="services", obj={"metadata": {"name": "s"}}).run()
     assert len(backend.seen) == 2
 
 
@@ -59,55 +59,55 @@ AUDIT = "imagepolicywebhook.image-policy.k8s.io/"
 
 
 def test_what_is_denied(tmp_path, backend):
-    judge = plugin(tmp_path, backend.url, denyTTL=-1)
-    backend.answers = lambda _: judged(False, reason="not scanned", auditAnnotations={"ticket": "1", "b@d": "x"})
-    request = Request(judge, obj=pod())
+    policy = plugin(tmp_path, backend.url, denyTTL=-1)
+    backend.answers = lambda _: reviewed(False, reason="not scanned", auditAnnotations={"ticket": "1", "b@d": "x"})
+    request = Request(policy, obj=pod())
     e = refused(request)
     assert (e.code, e.message) == (
         403, 'pods "a" is forbidden: image policy webhook backend denied one or more images: not scanned'
     )  # fmt: skip
     assert request.annotations == {AUDIT + "ticket": "1"}
-    backend.answers = lambda _: judged(False)
-    assert refused(Request(judge, obj=pod())).message == 'pods "a" is forbidden: one or more images rejected by webhook backend'
+    backend.answers = lambda _: reviewed(False)
+    assert refused(Request(policy, obj=pod())).message == 'pods "a" is forbidden: one or more images rejected by webhook backend'
 
 
 def test_answers_are_remembered_for_a_while(tmp_path, backend):
     clock = Clock()
-    judge = plugin(tmp_path, backend.url, clock, allowTTL=60, denyTTL=30)
-    backend.answers = lambda asked: judged(asked["body"]["spec"]["containers"][0]["image"] == "i", auditAnnotations={"a": "b"})
+    policy = plugin(tmp_path, backend.url, clock, allowTTL=60, denyTTL=30)
+    backend.answers = lambda asked: reviewed(asked["body"]["spec"]["containers"][0]["image"] == "i", auditAnnotations={"a": "b"})
     for _ in range(3):
-        request = Request(judge, obj=pod())
+        request = Request(policy, obj=pod())
         request.run()
         assert request.annotations == {AUDIT + "a": "b"}
-        refused(Request(judge, obj=pod(containers=[{"name": "c", "image": "bad"}])))
+        refused(Request(policy, obj=pod(containers=[{"name": "c", "image": "bad"}])))
     assert len(backend.seen) == 2
-    Request(judge, obj=pod("b"), namespace="other").run()
+    Request(policy, obj=pod("b"), namespace="other").run()
     assert len(backend.seen) == 3
     clock.now = 30
-    Request(judge, obj=pod()).run()
+    Request(policy, obj=pod()).run()
     assert len(backend.seen) == 3
-    refused(Request(judge, obj=pod(containers=[{"name": "c", "image": "bad"}])))
+    refused(Request(policy, obj=pod(containers=[{"name": "c", "image": "bad"}])))
     assert len(backend.seen) == 4
     clock.now = 60
-    Request(judge, obj=pod()).run()
+    Request(policy, obj=pod()).run()
     assert len(backend.seen) == 5
 
 
 def test_nothing_is_remembered_with_minus_one(tmp_path, backend):
-    judge = plugin(tmp_path, backend.url, allowTTL=-1)
+    policy = plugin(tmp_path, backend.url, allowTTL=-1)
     for _ in range(2):
-        Request(judge, obj=pod()).run()
+        Request(policy, obj=pod()).run()
     assert len(backend.seen) == 2
 
 
 def test_no_more_than_so_many_bytes_are_remembered(tmp_path, backend):
-    judge = plugin(tmp_path, backend.url)
+    policy = plugin(tmp_path, backend.url)
     for i in range(500):
-        judge._remember(str(i).encode(), {"allowed": True, "reason": "x" * (image_policy_webhook.LONGEST_ANSWER - 100)})
-        assert judge._answers.size <= image_policy_webhook.CACHE_BYTES
-    assert judge._answers.entries
-    judge._remember(b"long", {"allowed": True, "reason": "x" * image_policy_webhook.LONGEST_ANSWER})
-    assert b"long" not in judge._answers.entries
+        policy._remember(str(i).encode(), {"allowed": True, "reason": "x" * (image_policy_webhook.LONGEST_ANSWER - 100)})
+        assert policy._answers.size <= image_policy_webhook.CACHE_BYTES
+    assert policy._answers.entries
+    policy._remember(b"long", {"allowed": True, "reason": "x" * image_policy_webhook.LONGEST_ANSWER})
+    assert b"long" not in policy._answers.entries
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_an_answer_without_words_of_its_kind_counts(tmp_path, backend):
 
 
 def test_many_ask_at_once(tmp_path, backend):
-    judge = plugin(tmp_path, backend.url)
+    policy = plugin(tmp_path, backend.url)
 
     async def run() -> None:
-        await asyncio.gather(*(Request(judge, obj=pod(), namespace=f"n{i}").steps() for i in range(20)))
+        await asyncio.gather(*(Request(policy, obj=pod(), namespace=f"n{i}").steps() for i in range(20)))
 
     asyncio.run(run())
     assert len(backend.seen) == 20

@@ -1,6 +1,6 @@
 """crds-real: definitions of well-known projects and their objects, on descriptors made from every version's schema.
 
-What the answers say of metadata, which the registry judges, and of deprecated versions is left out; so is what is no object of them.
+What the answers say of metadata, which the registry validates, and of deprecated versions is left out; so is what is no object of them.
 """
 
 from __future__ import annotations

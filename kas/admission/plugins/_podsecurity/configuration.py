@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kas.admission.configuration import Section, versioned
-from kas.admission.plugins._podsecurity.policy import PREFIX, PRIVILEGED, STRICTNESS, LevelVersion, Policy, parse_version
+from kas.admission.plugins._podsecurity.policy import LEVELS, PREFIX, PRIVILEGED, LevelVersion, Policy, parse_version
 from kas.meta.field import FieldError, duplicate, invalid, required
 from kas.meta.names import is_dns1123_label, is_dns1123_subdomain
 from kas.types.configfile import STRING, Struct, check
@@ -38,7 +38,7 @@ def load(section: Section | None) -> Settings:
     parts = {}
     for mode in ("enforce", "warn", "audit"):
         level, text = given.get(mode) or PRIVILEGED, given.get(f"{mode}-version") or "latest"
-        if level not in STRICTNESS:
+        if level not in LEVELS:
             found.append(invalid(f"defaults.{mode}", level, "must be one of privileged, baseline, restricted"))
         version = parse_version(text)
         if version is None:

@@ -10,7 +10,7 @@ from kas.meta import field
 from kas.meta.field import FieldError
 
 PRIVILEGED, BASELINE, RESTRICTED = "privileged", "baseline", "restricted"
-STRICTNESS = {PRIVILEGED: 0, BASELINE: 1, RESTRICTED: 2}
+LEVELS = {PRIVILEGED: 0, BASELINE: 1, RESTRICTED: 2}
 LATEST = 1 << 30
 PREFIX = "pod-security.kubernetes.io/"
 _VERSION = re.compile(r"v1\.([0-9]|[1-9][0-9]*)\Z")
@@ -64,7 +64,7 @@ def policy_of(labels: Mapping[str, str] | None, defaults: Policy = NO_DEFAULTS) 
         key = PREFIX + mode
         if key in labels:
             level = labels[key]
-            if level not in STRICTNESS:
+            if level not in LEVELS:
                 found.append(field.invalid(f"metadata.labels[{key}]", level, "must be one of privileged, baseline, restricted"))
                 level = RESTRICTED if mode == "enforce" else PRIVILEGED
         key += "-version"
@@ -76,6 +76,6 @@ def policy_of(labels: Mapping[str, str] | None, defaults: Policy = NO_DEFAULTS) 
         parts.append(LevelVersion(level, version))
     enforce, audit, warn = parts
     # Who says only what is enforced is warned of it, too: of a workload nothing else would tell that its pods will be refused.
-    if PREFIX + "enforce" in labels and PREFIX + "warn" not in labels and STRICTNESS[enforce.level] > STRICTNESS[warn.level]:
+    if PREFIX + "enforce" in labels and PREFIX + "warn" not in labels and LEVELS[enforce.level] > LEVELS[warn.level]:
         warn = LevelVersion(enforce.level, warn.version if PREFIX + "warn-version" in labels else enforce.version)
     return Policy(enforce, audit, warn), found

@@ -86,9 +86,9 @@ class CustomResourceStrategy(Strategy):
 
     def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], embedded: bool = True) -> list[FieldError]:
         """What is wrong besides metadata, whose errors are ``errs``."""
-        if "judged" not in self.type.derived:
+        if "validated" not in self.type.derived:
             TURN.spend(TURN_UNITS + 1)  # what is made with the first object may be as large as a definition
-            self.type.derived["judged"] = True
+            self.type.derived["validated"] = True
         passes = customtypes.check(self.type).passes(obj)
         if not passes:
             errs += customtypes.schema_errors(self.type, obj, old)

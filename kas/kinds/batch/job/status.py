@@ -15,7 +15,7 @@ from kas.meta import field
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.types.gostruct import render
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 Spec = Mapping[str, Any]
 COMPLETE, FAILED, FAILURE_TARGET, CRITERIA_MET = "Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"
@@ -102,7 +102,7 @@ def _end(change: _Change) -> list[FieldError]:
     if (change.finished or change.any("startTime")) and not nothing_to_do and not now.get("startTime"):
         errs.append(field.required("status.startTime", "startTime is required for finished job"))
     pods = now.get("uncountedTerminatedPods")
-    of = BUILTIN.field("batch.v1.JobStatus", "uncountedTerminatedPods")
+    of = builtin_field("batch.v1.JobStatus", "uncountedTerminatedPods")
     if change.finished or not semantic_equal(pods, change.before.get("uncountedTerminatedPods"), of):
         if pods and (pods.get("succeeded") or pods.get("failed")):
             shown = render("batch.UncountedTerminatedPods", pods)

@@ -19,7 +19,7 @@ from kas.meta.labelselectors import converted, label_selector
 from kas.meta.scalars import decimal
 from kas.types.checktables import ANY, ENUM, Checked
 from kas.types.gostruct import render, sorted_map
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field, builtin_type
 
 Spec = Mapping[str, Any]
 MAX_PARALLELISM = MAX_FAILED_INDEXES = COMPLETIONS_SOFT_LIMIT = 100_000
@@ -335,7 +335,7 @@ def indexed_host_names(job: Spec) -> list[FieldError]:
 
 def _frozen(spec: Spec, old: Spec, key: str, shown_type: str = "") -> list[FieldError]:
     now, before = spec.get(key), old.get(key)
-    if semantic_equal(now, before, BUILTIN.field("batch.v1.JobSpec", key)):
+    if semantic_equal(now, before, builtin_field("batch.v1.JobSpec", key)):
         return []
     shown = render(shown_type, now) if shown_type and now is not None else now
     return [field.invalid(f"spec.{key}", shown, IMMUTABLE)]
@@ -357,7 +357,7 @@ def _template(spec: Spec, old: Spec, idle: bool) -> list[FieldError]:
     """Immutable, but that an ``idle`` job may be sent elsewhere and asks for other resources: only its pod spec is compared then."""
     now, before = spec.get("template") or {}, old.get("template") or {}
     if not idle:
-        if semantic_equal(now, before, BUILTIN.type("core.v1.PodTemplateSpec")):
+        if semantic_equal(now, before, builtin_type("core.v1.PodTemplateSpec")):
             return []
         return [field.invalid("spec.template", render("core.PodTemplateSpec", now), IMMUTABLE)]
     pod, was = now.get("spec") or {}, _with_scheduling_of(before, now)["spec"]
@@ -365,7 +365,7 @@ def _template(spec: Spec, old: Spec, idle: bool) -> list[FieldError]:
         new, kept = pod.get(kind) or (), was.get(kind) or ()
         if len(new) == len(kept):
             was[kind] = [_with_resources_of(a, b) if a.get("name") == b.get("name") else a for a, b in zip(kept, new, strict=True)]
-    if semantic_equal(pod, was, BUILTIN.type("core.v1.PodSpec")):
+    if semantic_equal(pod, was, builtin_type("core.v1.PodSpec")):
         return []
     return [field.invalid("spec.template.spec", render("core.PodSpec", pod), IMMUTABLE)]
 

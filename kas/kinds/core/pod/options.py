@@ -87,7 +87,7 @@ class Options:
 
     @cached_property
     def legacy_match_keys(self) -> bool:
-        """Whether the matchLabelKeys of topology spread are judged as they were before they became part of the selector."""
+        """Whether the matchLabelKeys of topology spread are validated as they were before they became part of the selector."""
         items = self._old.get("topologySpreadConstraints") or ()
         return any(scheduling.match_keys({k: v for k, v in item.items() if k != "mismatchLabelKeys"}, "") for item in items)
 

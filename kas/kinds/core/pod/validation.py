@@ -16,7 +16,7 @@ from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.meta.ip import parse_ip
 from kas.types.gostruct import render, render_list, sorted_map, spec_diff
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field, builtin_type
 
 Pod = Mapping[str, Any]
 UPDATABLE = (
@@ -136,7 +136,7 @@ def _only_additions(new: Pod, old: Pod) -> bool:
         return not (new.get("matchExpressions") or new.get("matchFields"))
     for key in ("matchExpressions", "matchFields"):
         had = old.get(key) or []
-        if had and not semantic_equal((new.get(key) or [])[: len(had)], had, BUILTIN.field("core.v1.NodeSelectorTerm", key)):
+        if had and not semantic_equal((new.get(key) or [])[: len(had)], had, builtin_field("core.v1.NodeSelectorTerm", key)):
             return False
     return True
 
@@ -193,7 +193,7 @@ def update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
         errs.append(field.invalid(at, None, "must not update from a positive integer to nil value"))
     errs += _added_tolerations(new_spec.get("tolerations") or [], old_spec.get("tolerations") or [], "spec.tolerations", options)
     errs += _deleted_gates(new_spec.get("schedulingGates") or [], old_spec.get("schedulingGates") or [], "spec.schedulingGates")
-    if semantic_equal(new_spec, old_spec, BUILTIN.type("core.v1.PodSpec")):
+    if semantic_equal(new_spec, old_spec, builtin_type("core.v1.PodSpec")):
         return errs
     munged = dict(new_spec)
     for kind in ("containers", "initContainers"):
@@ -210,7 +210,7 @@ def update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
         munged["terminationGracePeriodSeconds"] = old_grace
     if old_spec.get("schedulingGates"):
         errs += _gated_changes(munged, old_spec)
-    if not semantic_equal(munged, old_spec, BUILTIN.type("core.v1.PodSpec")):
+    if not semantic_equal(munged, old_spec, builtin_type("core.v1.PodSpec")):
         diff = spec_diff("core.PodSpec", old_spec, munged)
         errs.append(field.forbidden("spec", f"pod updates may not change fields other than {UPDATABLE}\n{diff}"))
     return errs
@@ -219,13 +219,13 @@ def update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
 def _gated_changes(munged: dict[str, Any], old_spec: Pod) -> list[FieldError]:
     """While gated, nodes may be narrowed; what is allowed is taken back in ``munged``."""
     errs: list[FieldError] = []
-    if not semantic_equal(munged.get("nodeSelector"), old_spec.get("nodeSelector"), BUILTIN.field("core.v1.PodSpec", "nodeSelector")):
+    if not semantic_equal(munged.get("nodeSelector"), old_spec.get("nodeSelector"), builtin_field("core.v1.PodSpec", "nodeSelector")):
         new, had = munged.get("nodeSelector") or {}, old_spec.get("nodeSelector") or {}
         errs += _narrowed_node_selector(new, had, "spec.nodeSelector")
         _put(munged, old_spec, "nodeSelector")
     affinity = munged.get("affinity")
     new, had = (affinity or {}).get("nodeAffinity"), (old_spec.get("affinity") or {}).get("nodeAffinity")
-    if semantic_equal(new, had, BUILTIN.field("core.v1.Affinity", "nodeAffinity")):
+    if semantic_equal(new, had, builtin_field("core.v1.Affinity", "nodeAffinity")):
         return errs
     errs += _narrowed_node_affinity(new, had, "spec.affinity.nodeAffinity")
     if affinity is None:
@@ -463,7 +463,7 @@ def ephemeral_containers_update(pod: Pod, old: Pod, options: Options) -> list[Fi
         quoted = field.go_quote(name)
         if name not in now:
             errs.append(field.forbidden("spec.ephemeralContainers", f"existing ephemeral containers {quoted} may not be removed\n"))
-        elif not semantic_equal(now[name], before, BUILTIN.type("core.v1.EphemeralContainer")):
+        elif not semantic_equal(now[name], before, builtin_type("core.v1.EphemeralContainer")):
             diff = spec_diff("core.EphemeralContainer", before, now[name])
             message = f"existing ephemeral containers {quoted} may not be changed\n{diff}"
             errs.append(field.forbidden("spec.ephemeralContainers", message))
@@ -502,7 +502,7 @@ def _resized_pod_resources(munged: dict[str, Any], new: Pod | None, old: Pod | N
         munged["resources"] = kept
     else:
         munged.pop("resources", None)
-    if not semantic_equal(kept, old, BUILTIN.type("core.v1.ResourceRequirements")):
+    if not semantic_equal(kept, old, builtin_type("core.v1.ResourceRequirements")):
         errs.append(field.forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
     return errs
 
@@ -553,20 +553,20 @@ def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -
             resources = _without_cpu_memory(container.get("resources") or {}, before.get("resources") or {})
             left = {**container, "resources": resources}
             kept.append(left)
-            if not semantic_equal(left, before, BUILTIN.type("core.v1.Container")):
+            if not semantic_equal(left, before, builtin_type("core.v1.Container")):
                 path, of_init = ("spec", "") if kind == "containers" else (f"spec.{kind}[{i}]", " for init or sidecar containers")
                 errs.append(field.forbidden(path, f"only cpu and memory resources{of_init} are mutable"))
             if kind == "initContainers" and container.get("restartPolicy") != "Always":
                 errs += _resized_init(container, before, f"spec.{kind}[{i}]")
         if kept:
             munged[kind] = kept
-    if not errs and not semantic_equal(munged, old_spec, BUILTIN.type("core.v1.PodSpec")):
+    if not errs and not semantic_equal(munged, old_spec, builtin_type("core.v1.PodSpec")):
         errs.append(field.forbidden("spec", "only cpu and memory resources are mutable"))
     return errs
 
 
 def _resized_init(container: Pod, before: Pod, path: str) -> list[FieldError]:
-    if semantic_equal(container, before, BUILTIN.type("core.v1.Container")):
+    if semantic_equal(container, before, builtin_type("core.v1.Container")):
         return []
     message = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
     policies = [item.get("restartPolicy") for item in container.get("resizePolicy") or ()]

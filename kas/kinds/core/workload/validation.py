@@ -16,7 +16,7 @@ from kas.meta.labelselectors import converted, is_empty, label_selector
 from kas.meta.scalars import decimal
 from kas.types.checktables import ANY, each, need
 from kas.types.gostruct import render, sorted_map
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import builtin_field
 
 Spec = Mapping[str, Any]
 # What the tables of workloads have in common. Selectors are looked at once more where they must match the template, and templates are of
@@ -54,7 +54,7 @@ def immutable_selector(spec: Spec, old: Spec) -> list[FieldError]:
     """``spec.selector`` is what it was."""
     now, before = spec.get("selector"), old.get("selector")
     shown = None if now is None else render("meta.LabelSelector", now)
-    return immutable(now, before, "spec.selector", shown, BUILTIN.field("apps.v1.DeploymentSpec", "selector"))
+    return immutable(now, before, "spec.selector", shown, builtin_field("apps.v1.DeploymentSpec", "selector"))
 
 
 def template_labels(spec: Spec) -> Any:

@@ -1,0 +1,43 @@
+"""An issuer that is not there yet: asked until it has answered as it should."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kas.auth.authn.oidc.configuration import Issuer
+from kas.auth.authn.oidc.provider import AGAIN_S, Provider
+from kas.auth.authn.oidc.validation import Mapper
+from tests.auth import issuer as issuers
+from tests.tlsstub import authority
+
+
+def test_it_is_asked_every_ten_seconds_until_it_answers(tmp_path):
+    made = issuers.Issuer(tmp_path, authority(tmp_path))
+    made.fault = "down"
+    slept: list[float] = []
+    errors: list[str] = []
+    ways = iter(("stranger", ""))
+
+    async def run() -> None:
+        async def sleep(seconds: float) -> None:
+            assert provider.verifier is None
+            slept.append(seconds)
+            errors.append(provider.error)
+            made.fault = next(ways)
+
+        described = Issuer(made.url, "", (tmp_path / "stub-ca.crt").read_text(), ("client",), ("RS256",), Mapper())
+        provider = Provider(described, sleep=sleep)
+        provider.start()
+        assert provider._task is not None
+        await provider._task
+        assert provider.verifier is not None
+        provider.close()
+
+    try:
+        asyncio.run(run())
+    finally:
+        made.close()
+    assert slept == [AGAIN_S, AGAIN_S] == [10.0, 10.0]
+    assert all(f"oidc: authenticator for issuer {made.url!r} is not initialized: " in error for error in errors)
+    assert "issuer did not match the issuer returned by provider" not in errors[0]
+    assert "issuer did not match the issuer returned by provider" in errors[1]
