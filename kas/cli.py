@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from kas import KUBERNETES_VERSION, __version__
 from kas.config import flagset
 from kas.config.options import complete, read
+from kas.meta.standard import open_standard_streams
 
 EXIT_USAGE = 2
 USAGE = """usage: kas <command>
@@ -27,6 +28,7 @@ A Kubernetes API server.
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command; ends the process with its exit code."""
+    open_standard_streams()
     command, *rest = list(sys.argv[1:] if args is None else args) or ["--help"]
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")

@@ -15,7 +15,6 @@ import json
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from asyncio import events
@@ -28,6 +27,7 @@ from kas.auth.attributes import Authorizer
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.config.options import Completed, OptionError, Options, complete, problems
 from kas.extensions import Extensions, Hook, HookContext, Loopback
+from kas.meta.standard import flush_standard_streams, say
 from kas.registry.rest import VirtualResource
 
 __all__ = ["HookContext", "Loopback", "OptionError", "Options", "Server", "StartError", "VirtualResource"]
@@ -82,8 +82,7 @@ class Server:
             raise RuntimeError("the server is running")
         told, tell = os.pipe()
         alive, self._alive = os.pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_standard_streams()
         pid = os.fork()
         if not pid:
             os.close(told)
@@ -115,10 +114,9 @@ class Server:
         except BaseException:  # of what it is nobody else hears
             import traceback
 
-            traceback.print_exc()
+            say(traceback.format_exc())
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_standard_streams()
             os._exit(code)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:

@@ -343,7 +343,7 @@ class Server:
         self.rest = Rest(self.writer, deleter, self.watches)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
-            converters(HookClients(Users({}), self.services.resolve, shares, self.egress), self.metrics),
+            converters(HookClients(Users({}), self.services.resolve, shares, self.egress), self.metrics), self.metrics.forget,
         )  # fmt: skip
         self.served: list[Any] = []
         answers = review_answers(

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kas.config.options import Completed
 from kas.meta.files import write_whole
+from kas.meta.standard import flush_standard_streams, say
 from kas.observe.process import adopt, age_s, await_adoption, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
 
@@ -78,7 +79,7 @@ def run(options: Completed, extensions: Extensions | None = None, ready: Callabl
     try:
         return _Supervisor(options, extensions, ready).run()
     except StartError as e:
-        print(f"kas: {e}", file=sys.stderr)
+        say(f"kas: {e}")
         return EXIT_CONFIG
 
 
@@ -126,7 +127,7 @@ def _remove(path: Path) -> None:
 
 def _say(o: Completed, text: str, **more: Any) -> None:
     """A line on standard error, in the form of the logs."""
-    print(json.dumps({"msg": text, **more}) if o.raw.logging_format == "json" else f"kas: {text}", file=sys.stderr, flush=True)
+    say(json.dumps({"msg": text, **more}) if o.raw.logging_format == "json" else f"kas: {text}")
 
 
 class _Supervisor:
@@ -360,7 +361,7 @@ class _Supervisor:
         except BaseException as e:
             import traceback
 
-            traceback.print_exc()
+            say(traceback.format_exc())
             text = f"workers could not be loaded: {type(e).__name__}: {e}"
         os.write(said, text.encode())
         os._exit(0)
@@ -395,11 +396,10 @@ class _Supervisor:
         except BaseException as e:
             import traceback
 
-            traceback.print_exc()
+            say(traceback.format_exc())
             os.write(w, f"{type(e).__name__}: {e}".encode())
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_standard_streams()
             os._exit(code)
 
     def _spawn(self, index: int) -> None:
@@ -448,7 +448,7 @@ class _Supervisor:
         Path("/proc/self/comm").write_text("kas-replicator")
         os.close(self.ask_writer)
         code = serve(self.options, self._specs(), self.options.workers, report, self.ask, self.waiting_for_replica, self.renewed)
-        sys.stderr.flush()
+        flush_standard_streams()
         os._exit(code)
 
     def _close_go_writer(self) -> None:
@@ -489,7 +489,7 @@ class _Supervisor:
                     elif s == signal.SIGHUP:
                         self._reload()
             if grace is not None and time.monotonic() >= grace:
-                print("kas: workers did not end in time and were killed", file=sys.stderr)
+                say("kas: workers did not end in time and were killed")
                 return EXIT_FAILED
             self._reap()
             if self.waiting_for_replica and any(w.index == REPLICATOR and w.ready for w in self.workers.values()):
@@ -527,11 +527,11 @@ class _Supervisor:
             else:
                 w.silent_s += passed
                 if w.silent_s >= limit and w.killed_at is None:
-                    print(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s and is killed", file=sys.stderr)
+                    say(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s and is killed")
                     w.killed_at = now
                     self._signal(w, signal.SIGKILL)
                 elif w.silent_s >= limit / 3 and not w.deaf and self._others_answer():
-                    print(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others", file=sys.stderr)
+                    say(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others")
                     self._deafen(w)
 
     def _others_answer(self) -> bool:
@@ -582,7 +582,7 @@ class _Supervisor:
             code = os.waitstatus_to_exitcode(status)
             reason = w.report.decode(errors="replace").strip() or (f"signal {-code}" if code < 0 else f"exit code {code}")
             if not w.ready and code != 0 and code > 0:
-                print(f"kas: {reason}", file=sys.stderr)
+                say(f"kas: {reason}")
                 self._give_up()
                 continue
             if w.index >= 0:
@@ -594,10 +594,10 @@ class _Supervisor:
             deaths = [t for t in self.deaths.get(w.index, []) if now - t < RESPAWN_WINDOW_S] + [now]
             self.deaths[w.index] = deaths
             if len(deaths) > RESPAWN_LIMIT:
-                print(f"kas: {w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", file=sys.stderr)
+                say(f"kas: {w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up")
                 self._give_up()
                 continue
-            print(f"kas: {w.name} died ({reason}); starting it again", file=sys.stderr)
+            say(f"kas: {w.name} died ({reason}); starting it again")
             time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
             self._spawn(w.index)
 
@@ -610,12 +610,12 @@ class _Supervisor:
         try:
             bury(self.options.run_dir, w.index)
         except OSError as e:  # a full disk: what it said of itself counts until the one in its place says something
-            print(f"kas: the gauges of {w.name} stay for now: {e}", file=sys.stderr)
+            say(f"kas: the gauges of {w.name} stay for now: {e}")
 
     def _renew(self) -> None:
         """The replica is made anew: who reads the one there is ends first, then everything begins as at the start."""
         if not self.renewing:
-            print("kas: the replica of etcd cannot be continued; the workers end and begin anew", file=sys.stderr)
+            say("kas: the replica of etcd cannot be continued; the workers end and begin anew")
             self.renewing = self.renewed = True
             self._signal_all(signal.SIGKILL)
         if not self.workers:
@@ -674,10 +674,10 @@ class _Supervisor:
         kubeconfig = o.data_dir / "admin.kubeconfig"
         if o.raw.logging_format == "json":
             line = {"addresses": where, "kubeconfig": str(kubeconfig), "start_ms": round(took), "first_start": self.first_start}
-            print(json.dumps({"msg": "ready", **line}), flush=True)
+            say(json.dumps({"msg": "ready", **line}), sys.stdout)
         else:
             first = ", the first start" if self.first_start else ""
-            print(f"kas ready on {', '.join(where)} in {took:.0f} ms{first}; kubeconfig: {kubeconfig}", flush=True)
+            say(f"kas ready on {', '.join(where)} in {took:.0f} ms{first}; kubeconfig: {kubeconfig}", sys.stdout)
 
 
 def _lives(pid: int) -> bool:

@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
@@ -37,6 +36,7 @@ from kas.edge.streams import Streams
 from kas.edge.turns import Turns
 from kas.endpoints.healthchecks import STORAGE
 from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
+from kas.meta.standard import flush_standard_streams
 from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, bound_heaps, spare_descriptors
@@ -86,8 +86,7 @@ def work(
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
         os._exit(1)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_standard_streams()
     # granian's runtime threads have nothing left to say, and waiting for them would delay the exit.
     os._exit(0)
 

@@ -78,7 +78,7 @@ class Runner:
         """Start the periodic work of every worker and the race to be the leader; needs a running loop."""
         self._hooks.begin()
         for name, seconds, work in self._periodic:
-            self._task(name, self._every(seconds, work))
+            self._task(name, self._every(name, seconds, work))
         self._task("leader", self._lead())
 
     def _task(self, name: str, coro: Coroutine[Any, Any, None]) -> None:
@@ -100,15 +100,19 @@ class Runner:
         await asyncio.gather(*mine, return_exceptions=True)
 
     @staticmethod
-    async def _every(seconds: float, work: Callable[[], Awaitable[object] | None]) -> None:
+    async def _every(name: str, seconds: float, work: Callable[[], Awaitable[object] | None]) -> None:
+        failed = ""
         while True:
             await asyncio.sleep(seconds)
             try:
                 done = work()
                 if done is not None:
                     await done
-            except Exception:  # a full disk, say; the next turn may go better
-                log.exception("what runs every %g s failed", seconds)
+                failed = ""
+            except Exception as e:  # a full disk, say; the next turn may go better
+                if repr(e) != failed:  # told once: each second again, a log would be all that the disk gets to hold
+                    log.exception("%s, every %g s, failed", name, seconds)
+                failed = repr(e)
 
     async def _lead(self) -> None:
         """Waits for the lock, then runs what must run once."""

@@ -20,7 +20,7 @@ from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not
 from kas.meta.errors import generic_not_found
 from kas.request.http import Request, Response, Result
 from kas.request.mux import Mux
-from kas.request.negotiation import SUPPORTED, is_pretty, parse_accept
+from kas.request.negotiation import SUPPORTED, is_pretty, parse_accept, takes_gzip
 from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope, write_json
 
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
@@ -354,13 +354,13 @@ def _document(req: Request, d: Any) -> Response:
     headers = [(b"content-type", d.content_type.encode()), (b"etag", d.etag.encode()), (b"vary", b"Accept-Encoding"), (b"vary", b"Accept")]
     if req.header(b"if-none-match") == d.etag:
         return Response(304, headers)
-    if "gzip" in req.header(b"accept-encoding"):
+    if takes_gzip(req.header(b"accept-encoding")):
         return Response(200, [*headers, (b"content-encoding", b"gzip")], d.gzipped)
     return Response(200, headers, d.body)
 
 
 def _compressed(req: Request, resp: Response) -> Response:
-    if len(resp.body) > respond.GZIP_FROM_BYTES and "gzip" in req.header(b"accept-encoding"):
+    if len(resp.body) > respond.GZIP_FROM_BYTES and respond.compresses(req):
         resp.body = gzip.compress(resp.body, 1)
         resp.headers.append((b"content-encoding", b"gzip"))
     return resp
@@ -371,7 +371,7 @@ def swagger_ui(req: Request) -> Response:
     _get_only(req)
     from kas.endpoints.openapi import ui
 
-    found = ui.file(req.path[len("/swagger-ui/") :], accepts_gzip="gzip" in req.header(b"accept-encoding"))
+    found = ui.file(req.path[len("/swagger-ui/") :], accepts_gzip=takes_gzip(req.header(b"accept-encoding")))
     if found is None:
         return not_found()
     body, kind, encoding = found

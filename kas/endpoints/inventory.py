@@ -46,8 +46,8 @@ class Inventory:
         size = "Size of the storage database file physically allocated in bytes."
         gauge("apiserver_storage_size_bytes", size, ("storage_cluster_id",))
         objects = "Number of stored objects at the time of last check split by kind."
-        gauge("apiserver_resource_objects", objects, ("group", "resource"))
-        gauge(
+        self._objects = gauge("apiserver_resource_objects", objects, ("group", "resource"))
+        self._objects_by_name = gauge(
             "apiserver_storage_objects",
             "(Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the "
             "time of last check split by kind.", ("resource",),
@@ -90,10 +90,9 @@ class Inventory:
             kind, size = part.size()
             if size >= 0:
                 value("apiserver_storage_size_bytes", (f"{kind}-{i}",), size)
-        for (group, resource), registry in self._registries.by_resource():
-            count = store.count(registry.root)
-            value("apiserver_resource_objects", (group, resource), count)
-            value("apiserver_storage_objects", (f"{resource}.{group}" if group else resource,), count)
+        counts = {of: store.count(registry.root) for of, registry in self._registries.by_resource()}
+        self._objects.values = {(group, resource): n for (group, resource), n in counts.items()}
+        self._objects_by_name.values = {(f"{resource}.{group}" if group else resource,): n for (group, resource), n in counts.items()}
 
     def _count_watches(self) -> None:
         values = self._long.values = dict.fromkeys(self._long.values, 0.0)

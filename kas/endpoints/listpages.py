@@ -126,7 +126,7 @@ def shown(q: Listing, records: Sequence[Shown]) -> Sequence[Shown]:
 def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Response:
     """A body in pieces, compressed on the way when the client takes it, off the loop. Ends at the request's deadline."""
     headers: Headers = [(b"content-type", respond.CONTENT_TYPES[kind])]
-    packed = "gzip" in q.req.header(b"accept-encoding")
+    packed = respond.compresses(q.req)
     if packed:
         headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
     deadline = q.req.deadline

@@ -19,7 +19,7 @@ from kas.observe.caches import Cache
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response
 from kas.request.masking import shown_target
-from kas.request.negotiation import BUILT_IN, JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
+from kas.request.negotiation import BUILT_IN, JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream, takes_gzip
 from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope, pretty_json
 
 GZIP_FROM_BYTES = 128 * 1024
@@ -190,12 +190,17 @@ def virtual(req: Request, kind: Any, value: dict[str, Any], status: int) -> Resp
     return typed(req, media_without_conversion(req) if m.convert is not None else m, kind.type, kind.api_version, kind.kind, value, status)
 
 
+def compresses(req: Request) -> bool:
+    """Whether a large answer is to be compressed."""
+    return takes_gzip(req.header(b"accept-encoding")) and features.DEFAULT.enabled("APIResponseCompression")
+
+
 def finish(req: Request, status_code: int, kind: str, body: bytes, headers: Headers | None = None) -> Response:
     """The response, gzipped when it is large and the client takes that."""
     out: Headers = [(b"content-type", CONTENT_TYPES[kind])]
     if headers:
         out += headers
-    if len(body) > GZIP_FROM_BYTES and "gzip" in req.header(b"accept-encoding") and features.DEFAULT.enabled("APIResponseCompression"):
+    if len(body) > GZIP_FROM_BYTES and compresses(req):
         from isal import igzip
 
         body = igzip.compress(body, compresslevel=1)

@@ -26,7 +26,7 @@ cdef class TallyRow:
 
 
 cdef class Tally:
-    """``add(request, response)`` counts an answer; ``rows()`` gives what was counted.
+    """``add(request, response)`` counts an answer; ``rows()`` gives what was counted; ``forget(gone)`` drops what is no more.
 
     ``duration_bounds`` in seconds and ``size_bounds`` in bytes, ascending, at most 31 of each.
     """
@@ -99,3 +99,8 @@ cdef class Tally:
 
     def rows(self) -> list:
         return list(self._rows.values())
+
+    def forget(self, gone) -> None:
+        """Drop the rows of resources, (group, resource) each, that are no more."""
+        for key in [key for key in self._rows if (key[2], key[4]) in gone]:
+            del self._rows[key]

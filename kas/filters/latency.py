@@ -105,5 +105,6 @@ def latency(registry: Registry, resource_of: Callable[[str, str, str], Resource 
                 sums[-1] += row.own_seconds
 
     registry.collectors.append(collect)
+    registry.droppers.append(tally.forget)
 
     return Filter("latency", None, tally.add)

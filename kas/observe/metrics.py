@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Labels = tuple[str, ...]
+Of = tuple[str, str]  # group and resource
 DUMPED = ("metrics", "slis")  # the registries of a worker
 Dumped = dict[str, list[tuple[Labels, Any]]]  # by name
 
@@ -107,13 +108,15 @@ EVERYTHING = Shown()
 
 class Registry:
     """All metrics of one worker. ``collectors`` refresh them just before they are read; ``own_collectors`` those that are not shared, which
-    nobody reads in a dump."""
+    nobody reads in a dump; ``droppers`` are told of resources that are no more, for what ``collectors`` read."""
 
     def __init__(self, shown: Shown = EVERYTHING) -> None:
         self.shown = shown
         self.metrics: dict[str, Metric] = {}
         self.collectors: list[Callable[[], None]] = []
         self.own_collectors: list[Callable[[], None]] = []
+        self.droppers: list[Callable[[Set[Of]], None]] = []
+        self._gone: set[Of] = set()
         self._before: dict[str, dict[Labels, Any]] = {}  # what the worker before this one had counted
 
     def resume(self, dumped: bytes) -> None:
@@ -148,12 +151,32 @@ class Registry:
         """
         return self.add(Histogram(name, help, labels, buckets))
 
+    def forget(self, group: str, resource: str) -> None:
+        """A resource is no more: its children go before the next reading, else definitions that come and go would make series without end.
+        """
+        self._gone.add((group, resource))
+
+    def _drop_gone(self) -> None:
+        if not self._gone:
+            return
+        gone, self._gone = self._gone, set()
+        for drop in self.droppers:
+            drop(gone)
+        for m in self.metrics.values():
+            if "resource" in m.labels:
+                at = m.labels.index("resource")
+                of = m.labels.index("group") if "group" in m.labels else None
+                for values in (m.values, self._before.get(m.name, {})):
+                    for key in [k for k in values if (_named(k[at]) if of is None else (k[of], k[at])) in gone]:
+                        del values[key]
+
     def gauge_value(self, name: str, values: Labels, to: float) -> None:
         """Sets a gauge declared with ``gauge``."""
         self.metrics[name].values[values] = to  # type: ignore[assignment]
 
     def dump(self) -> bytes:
         """This worker's numbers, for another worker to merge."""
+        self._drop_gone()
         for collect in self.collectors:
             collect()
         counted: Dumped = {}
@@ -166,6 +189,7 @@ class Registry:
     def expose(self, others: Iterable[bytes] = (), collected: bool = False) -> bytes:
         """Prometheus' text format of this worker's numbers plus ``others`` (what their ``dump`` gave). ``collected``: as ``dump`` has just
         told them, so that nothing is shown that would be lost with this worker."""
+        self._drop_gone()
         for collect in (*(() if collected else self.collectors), *self.own_collectors):
             collect()
         merged = {n: self._counted(m) for n, m in self.metrics.items()}
@@ -200,6 +224,12 @@ def bury(run_dir: Path, index: int) -> None:
             new = path.with_suffix(".new")
             new.write_bytes(json.dumps((counted, {})).encode())
             os.replace(new, path)
+
+
+def _named(name: str) -> Of:
+    """The resource that "resource.group" names."""
+    resource, _, group = name.partition(".")
+    return group, resource
 
 
 def _merge(into: dict[Labels, Any], key: Labels, value: Any, same: bool) -> None:

@@ -233,6 +233,11 @@ def _sorted(clauses: list[Clause]) -> list[Clause]:
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 
 
+def takes_gzip(accept_encoding: str) -> bool:
+    """Whether a client asks for gzip. With a quality it does not, whatever that is, as with kube-apiserver: it may be 0."""
+    return any(token.strip() == "gzip" for token in accept_encoding.split(","))
+
+
 def is_pretty(pretty: str, user_agent: str) -> bool:
     """Whether JSON is indented: by the ``pretty`` query parameter, else for browsers and command line tools."""
     if pretty:

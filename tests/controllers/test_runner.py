@@ -114,3 +114,32 @@ def test_compaction_does_not_see_the_clock_being_set(tmp_path: Path, monkeypatch
 
     asyncio.run(run())
     assert told == sorted(told) and told[-1] - told[0] < 1e6
+
+
+def test_what_fails_each_second_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Until it fails otherwise, or again: a full disk is not to be filled with words about it."""
+    full = OSError(28, "No space left on device")
+    turns = iter([full, full, full, None, full, full, KeyError("bug"), KeyError("bug")])
+    over = asyncio.Event()
+
+    def work() -> None:
+        error = next(turns, StopIteration)
+        if error is StopIteration:
+            over.set()
+        elif error is not None:
+            raise error
+
+    class Store:
+        def expire(self, now_s: int, limit: int) -> int:
+            return 0
+
+    async def run() -> None:
+        own = Runner(0, tmp_path, Store(), lambda now_s: None, [("numbers", 0, work)], lambda: (), Hooks((), {}, tmp_path / "hooks"))
+        own.start()
+        async with asyncio.timeout(60):
+            await over.wait()
+        await own.stop()
+
+    asyncio.run(run())
+    told = [str(r.exc_info[1]) for r in caplog.records if r.getMessage() == "numbers, every 0 s, failed"]
+    assert told == ["[Errno 28] No space left on device"] * 2 + ["'bug'"]

@@ -559,3 +559,23 @@ def test_finalizers_that_others_may_have_too(client, widgets, name, says):
     obj["metadata"]["finalizers"] = [name, "example.com/mine", "orphan"]
     answer = client.raw("POST", widgets.path() + "?dryRun=All", obj)
     assert answer.status_code == 201 and answer.headers["Warning"].count("299") == 1 and says in answer.headers["Warning"]
+
+
+def test_what_is_gone_is_counted_no_more(client, define, namespace):
+    """Definitions that come and go make no series without end."""
+    group = f"{namespace}.example.com"
+
+    def told() -> list[str]:
+        return [line for line in client.raw("GET", "/metrics").text.splitlines() if group in line]
+
+    for round_ in ("first", "again"):
+        customs = define(definition(group)).install()
+        for name in ("a", "b"):
+            customs.create(name)
+        assert client("GET", customs.path())[0] == 200
+        until(lambda: any('apiserver_resource_objects{' in line and line.endswith(" 2") for line in told()), "the objects are counted")
+        posts = 'apiserver_request_total{code="201",component="apiserver",dry_run="",group="' + group
+        assert [line.rpartition(" ")[2] for line in told() if line.startswith(posts)] == ["2"], round_
+        assert any(line.startswith("etcd_request_duration_seconds_bucket") for line in told())
+        customs.remove()
+        until(lambda: not told(), f"nothing of {group} is counted")

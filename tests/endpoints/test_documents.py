@@ -114,6 +114,21 @@ def test_large_answers_are_compressed(client, namespace):
     assert "content-encoding" not in client.raw("GET", "/version", Accept_Encoding="gzip").headers
 
 
+@pytest.mark.parametrize("path", ["configmaps/big", "configmaps", "/openapi/v3", "/openapi/v2", "/swagger-ui/swagger-ui.css", "/apis"])
+def test_who_refuses_gzip_gets_none(client, namespace, path):
+    where = f"/api/v1/namespaces/{namespace}"
+    for name in ("big", "bigger", "biggest"):
+        client("POST", f"{where}/configmaps", {"metadata": {"name": name}, "data": {"a": "x" * 200_000}})
+    url, more = (path, {}) if path[0] == "/" else (f"{where}/{path}", {})
+    if path == "/apis":
+        more = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+    taken = client.raw("GET", url, Accept_Encoding="deflate, gzip", **more)
+    assert (taken.headers.get("content-encoding") == "gzip") is (path != "/apis" or len(taken.content) > 128 << 10)
+    for refused in ("gzip;q=0", "identity, gzip;q=0", "x-gzip", "identity"):
+        answer = client.raw("GET", url, Accept_Encoding=refused, **more)
+        assert "content-encoding" not in answer.headers and answer.content == taken.content, refused
+
+
 def test_credentials(client):
     url, ca = client.server.url, client.server.ca
     anonymous = requests.Session()

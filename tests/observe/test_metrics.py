@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kas.endpoints.metrics import MetricsEndpoint
-from kas.observe.metrics import Registry, bury
+from kas.observe.metrics import Counter, Registry, bury
 
 
 class Worker:
@@ -100,3 +100,25 @@ def test_a_full_disk_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     one.serve(1)
     monkeypatch.setattr(Path, "write_bytes", full)
     assert one.scrape()['requests_total{verb="get"}'] == 1
+
+
+def test_a_resource_that_is_no_more_leaves_nothing() -> None:
+    def worker() -> tuple[Registry, Counter, Counter]:
+        metrics = Registry()
+        return metrics, metrics.counter("asked", "By group.", ("group", "resource")), metrics.counter("stored", "By name.", ("resource",))
+
+    before, *counters = worker()
+    metrics, asked, stored = worker()
+    for a, s in (counters, (asked, stored)):
+        for group in ("", "example.com"):
+            a.inc((group, "pods"))
+            s.inc((f"pods.{group}" if group else "pods",))
+    metrics.resume(before.dump())
+    dropped: list[Any] = []
+    metrics.droppers.append(dropped.append)
+    metrics.forget("example.com", "pods")
+    shown = [line for line in metrics.expose().decode().splitlines() if not line.startswith("#")]
+    assert shown == ['asked{group="",resource="pods"} 2', 'stored{resource="pods"} 2']
+    asked.inc(("example.com", "pods"))  # there is one again
+    metrics.dump()
+    assert asked.values["example.com", "pods"] == 1 and dropped == [{("example.com", "pods")}]

@@ -25,6 +25,17 @@ def test_accept(accept, want):
     assert n.negotiate(accept).media_type == want
 
 
+@pytest.mark.parametrize(
+    ("header", "want"),
+    [
+        ("gzip", True), ("deflate, gzip , br", True), ("", False), ("gzip;q=0", False), ("gzip;q=1", False), ("x-gzip", False),
+        ("*", False),
+    ],
+)  # fmt: skip
+def test_gzip(header, want):
+    assert n.takes_gzip(header) is want
+
+
 def test_transformations():
     assert n.negotiate(TABLE).convert == n.Convert("meta.k8s.io", "v1", "Table")
     assert n.negotiate("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json").convert is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kas.store import Full, Op, build_record, open_store
+from kas.store import Full, Op, StoreError, build_record, open_store
 from kas.store.lmdb import LMDBStore
+from kas.store.lmdb.ballast import Ballast
 from tests import need
 
 
@@ -102,13 +104,106 @@ def test_full_disk(small_disk: Path) -> None:
         assert count > 50
         assert store.count("/registry/fill/") == count
         assert store.get("/registry/fill/00000").revision == 1
-        (small_disk / "data" / "ballast").unlink(missing_ok=True)
         # Once the disk has room again, so has the store.
         ctypes.CDLL(None).mount(b"tmpfs", str(small_disk).encode(), b"tmpfs", 32, b"size=16m")
         store.commit_now(put("/registry/after/1"))
         assert store.revision == count + 1
     finally:
         store.close()
+
+
+def grow(disk: Path, size: bytes) -> None:
+    assert ctypes.CDLL(None).mount(b"tmpfs", str(disk).encode(), b"tmpfs", 32, b"size=" + size) == 0
+
+
+def test_deletes_go_on_when_the_disk_is_full(small_disk: Path) -> None:
+    grow(small_disk, b"12m")
+    store = open_store(str(small_disk / "data"), max_size=1 << 30)
+    other = open_store(str(small_disk / "data2"), max_size=1 << 30)  # somebody else fills it up
+    try:
+        count = fill(store)
+        fill(other)
+        assert store.full() == "database space exceeded"
+        for i in range(count):
+            store.commit_now(Op(f"/registry/fill/{i:05d}", None))
+        assert store.count("/registry/fill/") == 0
+        for i in range(count // 4):  # in the room that was made inside of the file
+            store.commit_now(put(f"/registry/again/{i:05d}", expected=0))
+        assert store.full() == ""
+    finally:
+        store.close()
+        other.close()
+
+
+def test_a_closed_store_touches_no_file_that_has_its_number(tmp_path: Path) -> None:
+    ballast = Ballast(str(tmp_path))
+    ballast.give_up()
+    assert ballast.given_up
+    ballast.close()
+    others = [os.open(tmp_path / f"other{i}", os.O_RDWR | os.O_CREAT) for i in range(16)]  # one under the number that was its
+    ballast.give_up()
+    ballast.keep()
+    ballast.close()
+    assert [os.fstat(fd).st_size for fd in others] == [0] * 16
+    for fd in others:
+        os.close(fd)
+
+
+def test_other_writes_leave_deletes_their_room(small_disk: Path) -> None:
+    """Until the disk has room again: then it is put aside anew."""
+    grow(small_disk, b"12m")
+    store = open_store(str(small_disk / "data"), max_size=1 << 30)
+    try:
+        count = fill(store)
+        for i in range(count // 2):
+            store.commit_now(Op(f"/registry/fill/{i:05d}", None))
+            with contextlib.suppress(Full):
+                while True:
+                    store.commit_now(put("/registry/same", 400_000))
+                    store.commit_now(put(f"/registry/more/{store.revision}"))
+        assert (small_disk / "data" / "ballast").stat().st_size == 1
+        store.maintain(0.0)
+        assert (small_disk / "data" / "ballast").stat().st_size == 1, "there is no room for it"
+        grow(small_disk, b"32m")
+        store.maintain(0.0)
+        assert (small_disk / "data" / "ballast").stat().st_size == 2 << 20
+        store.commit_now(put("/registry/after", 400_000))
+    finally:
+        store.close()
+
+
+def test_a_disk_that_is_full_from_the_start_is_left_to_deletes(small_disk: Path) -> None:
+    grow(small_disk, b"12m")
+    store = open_store(str(small_disk / "data"), max_size=1 << 30)
+    store.commit_now(put("/registry/a"))
+    store.close()
+    (small_disk / "data" / "ballast").unlink()
+    with contextlib.suppress(OSError), (small_disk / "filled").open("wb", buffering=0) as f:
+        while True:
+            f.write(b"x" * 4096)
+    store = open_store(str(small_disk / "data"), max_size=1 << 30)
+    try:
+        assert store.full() == "database space exceeded" and store.get("/registry/a") is not None
+        with pytest.raises(Full):
+            store.commit_now(put("/registry/b", 100))
+        (small_disk / "filled").unlink()
+        store.maintain(0.0)
+        store.commit_now(put("/registry/b", 100))
+        assert store.full() == ""
+    finally:
+        store.close()
+
+
+def test_a_record_of_what_was_committed_without_room_is_no_bus_error(small_disk: Path) -> None:
+    data = small_disk / "data"
+    open_store(str(data), max_size=1 << 30).close()
+    os.truncate(data / "committed", 0)
+    os.truncate(data / "committed", 16)  # as long as ever, and nothing of it on the disk
+    with contextlib.suppress(OSError), (small_disk / "filled").open("wb", buffering=0) as f:
+        while True:
+            f.write(b"x" * 4096)
+    with pytest.raises(StoreError, match="No space left on device"):
+        open_store(str(data), max_size=1 << 30)
 
 
 def test_file_size_limit(tmp_path: Path) -> None:

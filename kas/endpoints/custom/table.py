@@ -36,15 +36,15 @@ class CustomResources:
     """Follows the definitions from ``start`` on. ``converter_of`` gives what converts the objects of a definition.
 
     ``changed(old)`` is told of versions that are served no more, or otherwise: their watches are to end; ``refresh()`` that discovery is
-    another one.
+    another one; ``gone(group, resource)`` of what is defined no more.
     """
 
     def __init__(
         self, scheme: Scheme, registries: Registries, changed: Callable[[State], None], refresh: Callable[[], None],
-        converter_of: Callable[[Definition], Converter],
+        converter_of: Callable[[Definition], Converter], gone: Callable[[str, str], None] = lambda group, resource: None,
     ) -> None:  # fmt: skip
         self._scheme, self._registries, self._changed, self._refresh = scheme, registries, changed, refresh
-        self._converter_of = converter_of
+        self._converter_of, self._gone = converter_of, gone
         self._root = registries.of(GROUP, RESOURCE).root
         self._reflector = Reflector(registries.store, self._root, self, lists=False)
         self.definitions: dict[str, Definition] = {}
@@ -132,6 +132,7 @@ class CustomResources:
             self._remove(name, state)
             self._changed(state)
             state.retire()
+            self._gone(state.definition.group, state.definition.names["plural"])
 
     # --- installing
 

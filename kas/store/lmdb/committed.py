@@ -60,8 +60,9 @@ class Committed:
         """Makes the record ready for ``note``."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if os.fstat(fd).st_size != SIZE:
+            if os.fstat(fd).st_size > SIZE:
                 os.ftruncate(fd, SIZE)
+            os.posix_fallocate(fd, 0, SIZE)  # a page without room on the disk could be mapped, and would kill who notes something
             self._map = mmap.mmap(fd, SIZE)
             self._words = memoryview(self._map).cast("Q")
         finally:

@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 
 from kas.store._engine import Env, Event, Op, apply_batch
 from kas.store.errors import Busy, Closed, Conflict, Full, StoreError, Unknown
+from kas.store.lmdb import ballast
 from kas.store.shared import Shared
 
 log = logging.getLogger("kas.store")
@@ -59,11 +60,13 @@ class Committer:
     """Owns the thread and its queue. ``deliver(batch)`` is called in the thread and must see to it that the batch is resolved."""
 
     def __init__(
-        self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool]
-    ) -> None:
-        """``note(revision)`` is told what is durable; ``trim()`` makes room by forgetting history, and says whether there was any."""
+        self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool],
+        spare: ballast.Ballast,
+    ) -> None:  # fmt: skip
+        """``note(revision)`` is told what is durable; ``trim()`` makes room by forgetting history, and says whether there was any;
+        ``spare`` is the disk's for deletes."""
         self._env, self._shared, self._deliver = env, shared, deliver
-        self._note, self._trim = note, trim
+        self._note, self._trim, self._spare = note, trim, spare
         self._refused_at = -REFUSED_S
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
         self._closed = False
@@ -155,9 +158,12 @@ class Committer:
         return time.monotonic() - self._refused_at < REFUSED_S
 
     def _apply_in_room(self, units: list[Unit], only_deletes: bool) -> Batch:
-        """History gives way before a write is refused."""
+        """History gives way before a write is refused, and the ballast before a delete is."""
         batch = self._apply(units, only_deletes)
         try:
+            if only_deletes and isinstance(batch.error, Full):
+                self._spare.give_up()
+                batch = self._apply(units, only_deletes)
             while isinstance(batch.error, Full) and self._trim():
                 batch = self._apply(units, only_deletes)
         except Exception as e:  # no room to make room, say: the disk is full
@@ -168,7 +174,13 @@ class Committer:
             self._refused_at = -REFUSED_S
         return batch
 
+    def left_to_deletes(self) -> bool:
+        """Whether what room there is on the disk is deletes': the ballast is gone, and not as much is free inside of the file."""
+        return self._spare.given_up and self._env.statistics()["free_bytes"] < ballast.BYTES
+
     def _apply(self, units: list[Unit], only_deletes: bool) -> Batch:
+        if not only_deletes and self.left_to_deletes() and all(u.at <= 0 for u in units):  # who gives revisions is to be followed
+            return Batch(units, error=Full("writing: No space left on device"))
         try:
             now_s = int(self._shared.lease_clock())
             after, reached = apply_batch(self._env, [u.ops for u in units], [u.at for u in units], now_s, only_deletes)

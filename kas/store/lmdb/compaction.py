@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kas.store import _engine
+from kas.store.lmdb import ballast
 
 if TYPE_CHECKING:
     from kas.store.lmdb.store import LMDBStore
@@ -21,7 +22,10 @@ def trim(store: LMDBStore) -> bool:
     """
     statistics = store.statistics()
     newest, compacted = statistics["revision"], statistics["compacted_revision"]
-    if statistics["log_bytes"] <= _engine.margin(statistics["limit"]):
+    least = _engine.margin(statistics["limit"])
+    if store.ballast.given_up:  # it is the disk that is full
+        least = min(least, ballast.BYTES)
+    if statistics["log_bytes"] <= least:
         return False
     target = newest - (newest - compacted) // 2
     while not store.compact(target, TRIM_STEP):

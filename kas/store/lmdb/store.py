@@ -19,6 +19,7 @@ from kas.store._engine import Event, Matcher, Op, RangeResult, Record
 from kas.store.contract import EVENTS_BYTES, Store, Wrap
 from kas.store.errors import Busy, Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError, TransformError
 from kas.store.hub import Hub, Watcher
+from kas.store.lmdb.ballast import Ballast
 from kas.store.lmdb.committed import Committed
 from kas.store.lmdb.committer import BATCH_BYTES, BATCH_OPS, EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
 from kas.store.lmdb.compaction import HistoryPolicy, trim
@@ -66,6 +67,7 @@ class LMDBStore(Store):
         try:
             self._committed.check(had, newest)
             self._committed.open()
+            self.ballast = Ballast(path)
         except (Corrupt, OSError) as e:
             self._env.close()
             raise e if isinstance(e, Corrupt) else StoreError(f"data directory {path}: {e.strerror}") from e
@@ -77,7 +79,7 @@ class LMDBStore(Store):
             "counted_keys", "how many keys lists have counted, and when", COUNTED_BYTES, COUNTED_KEY_BYTES
         )
         self.hub = Hub(self.events, self._newest, self.shared.revision)
-        self._committer = Committer(self._env, self.shared, self._deliver, self._committed.note, lambda: trim(self))
+        self._committer = Committer(self._env, self.shared, self._deliver, self._committed.note, lambda: trim(self), self.ballast)
         self._history = HistoryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gathered: list[Unit] = []
@@ -112,6 +114,7 @@ class LMDBStore(Store):
             self._loop.remove_reader(self.shared.wake_fd)
         self._env.close()
         self._committed.close()
+        self.ballast.close()
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
@@ -416,11 +419,16 @@ class LMDBStore(Store):
 
         Blocks for the transaction: call it in a thread. From the first step on older revisions are refused.
         """
-        return _engine.compact_step(self._env, revision, max_entries)[1]
+        try:
+            return _engine.compact_step(self._env, revision, max_entries)[1]
+        except Full:  # it copies pages before it frees them
+            self.ballast.give_up()
+            return _engine.compact_step(self._env, revision, max_entries)[1]
 
     def maintain(self, now_s: float, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
         """Forgets history that is older than ``window_s`` seconds or takes more than ``max_history_bytes``, and what dead processes hold;
         returns the compacted revision. ``now_s`` is of a clock that is never set. Blocks: call it in a thread, one at a time."""
+        self.ballast.keep()
         self._history.window_s, self._history.max_bytes = window_s, max_history_bytes
         return self._history.run(self, now_s)
 
@@ -465,7 +473,7 @@ class LMDBStore(Store):
 
     def full(self) -> str:
         """See the contract."""
-        if self._committer.refused_lately():
+        if self._committer.refused_lately() or self._committer.left_to_deletes():
             return OUT_OF_SPACE
         s = self._env.statistics() if self._env.nearly_full() else None
         if s is None:
