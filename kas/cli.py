@@ -17,6 +17,7 @@ A Kubernetes API server.
   serve      serve the API; kas serve --help shows every flag
   storage    move, check and rewrite what is stored; kas storage --help
   snapshot   save what is stored to a file, and restore it; kas snapshot --help
+  envtest    stand in for the programs that controller-runtime's envtest starts; kas envtest --help
   version    print the versions of kas and of the Kubernetes API it serves
 
   -h, --help
@@ -41,6 +42,10 @@ def main(args: Sequence[str] | None = None) -> None:
         from kas.storage.snapshot_command import main as snapshot
 
         sys.exit(snapshot(rest))
+    elif command == "envtest":
+        from kas.envtest import main as envtest
+
+        sys.exit(envtest(rest, serve))
     else:
         what = f"unknown command {command!r}" if command != "version" else f"version takes no arguments, got {' '.join(rest)}"
         print(f"kas: {what}; see kas --help", file=sys.stderr)

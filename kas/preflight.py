@@ -15,7 +15,7 @@ def preflight(o: Options) -> list[str]:
     asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
     files = (
-        o.tls_cert_file or o.proxy_client_cert_file or o.tls_sni_cert_key or o.service_account_key_file or o.token_auth_file
+        o.tls_cert_file or o.cert_dir or o.proxy_client_cert_file or o.tls_sni_cert_key or o.service_account_key_file or o.token_auth_file
         or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
         or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
@@ -98,8 +98,11 @@ def _audit_backends(o: Options) -> list[str]:
 def _serving(o: Options) -> None:
     from kas.config import keypairs
 
+    serving = (o.tls_cert_file, o.tls_private_key_file)
+    if o.cert_dir and not any(serving):
+        serving = (os.path.join(o.cert_dir, "apiserver.crt"), os.path.join(o.cert_dir, "apiserver.key"))
     for cert, key, name in (
-        (o.tls_cert_file, o.tls_private_key_file, "serving-cert"),
+        (*serving, "serving-cert"),
         (o.proxy_client_cert_file, o.proxy_client_key_file, "aggregator-proxy-cert"),
     ):
         found = keypairs.problem(cert, key, name) if cert and key else ""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import socket
-from pathlib import Path
 
 from kas.config.options import Completed
 from kas.meta.files import write_whole
@@ -29,7 +28,7 @@ def prepare(o: Completed) -> None:
             target.append(x)
     if o.raw.bind_address in ("0.0.0.0", "::"):
         names.append(socket.gethostname().lower())
-    paths = certs.ensure(o.data_dir / "pki", names, ips)
+    paths = certs.ensure(o.data_dir / "pki", names, ips, o.serving_pair if o.raw.cert_dir and not o.raw.tls_cert_file else None)
     token_file = o.data_dir / "admin.token"
     if not token_file.exists():
         import secrets  # at the first start only
@@ -63,9 +62,9 @@ def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] |
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(o.raw.bind_address, o.raw.bind_address)
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         server = f"https://{host}:{o.secure_port}"
-        own = "" if o.raw.tls_cert_file else f"    certificate-authority-data: {base64.b64encode(ca).decode()}\n"
-        if o.raw.tls_cert_file:
-            own = f"    certificate-authority: {Path(o.raw.tls_cert_file).absolute()}\n"
+        own = f"    certificate-authority-data: {base64.b64encode(ca).decode()}\n"
+        if o.raw.tls_cert_file or o.raw.cert_dir:
+            own = f"    certificate-authority: {o.serving_pair[0].absolute()}\n"
     else:
         server, own = f"http://127.0.0.1:{o.insecure_port or o.read_only_port}", ""
     return (

@@ -371,7 +371,7 @@ class Server:
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority,
-            self.egress.cluster,
+            self.egress.cluster, raw.max_connection_bytes_per_sec,
         )  # fmt: skip
         install_subresources(
             self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage
@@ -542,7 +542,7 @@ class Server:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is made when it
         runs."""
         o, raw = self.options, self.options.raw
-        root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
+        root_ca = o.serving_pair[0] if raw.tls_cert_file or raw.cert_dir else o.data_dir / "pki" / "ca.crt"
         authority: Any = Lazy(self._authority)
         initializer = controllers.Initializer(
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
@@ -640,7 +640,7 @@ class Server:
         } if proxies.ca_file else {}  # fmt: skip
         found = bootstrap.initial(
             clock.now(), service_ip, cidrs, addresses, port, groups, Path(client_ca).read_text() if client_ca else "", vouching,
-            self.features,
+            self.features, o.raw.kubernetes_service_node_port,
         )  # fmt: skip
         return [entry for entry in found if (entry.group, entry.resource) in kept]
 

@@ -234,9 +234,8 @@ def _listeners(
         tls = None
         if name == "secure_port":
             app = App(server.chain, spoke=silent.spoke.add, bounds=bounds)
-            pki = o.data_dir / "pki"
-            cert, key = raw.tls_cert_file or str(pki / "apiserver.crt"), raw.tls_private_key_file or str(pki / "apiserver.key")
-            tls = TLSFiles(cert, key, o.tls_min)
+            cert, key = o.serving_pair
+            tls = TLSFiles(str(cert), str(key), o.tls_min)
         elif name == "insecure_port":
             app = App(server.chain_of("insecure"), spoke=silent.spoke.add, bounds=bounds)
         else:

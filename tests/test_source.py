@@ -24,7 +24,8 @@ KAS = ROOT / "kas"
 # Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
 RANKS = [
     ("__main__",),
-    ("cli", "testing", "library"), ("storage",), ("preflight", "supervisor"), ("worker", "preparation"), ("server", "warmup", "replicator"),
+    ("cli", "testing", "library"), ("storage", "envtest"), ("preflight", "supervisor"), ("worker", "preparation"),
+    ("server", "warmup", "replicator"),
     ("extensions",), ("controllers",), ("edge",), ("filters",), ("flowcontrol",),
     ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit", "encryption"), ("auth",),

@@ -85,6 +85,7 @@ class Options:
     authorization_webhook_version: str
     basic_auth_file: str
     bind_address: str
+    cert_dir: str
     client_ca_file: str
     controllers: list[str]
     coordinated_leadership_lease_duration: float
@@ -128,9 +129,11 @@ class Options:
     kubelet_client_certificate: str
     kubelet_client_key: str
     kubelet_preferred_address_types: list[str]
+    kubernetes_service_node_port: int
     lease_reuse_duration_seconds: int
     log_dir: str
     logging_format: str
+    max_connection_bytes_per_sec: int
     max_mutating_requests_inflight: int
     max_requests_inflight: int
     min_request_timeout: int
@@ -259,6 +262,15 @@ class Completed:
     front: bool  # a process of its own ends TLS at the secure port
     client_cas: list[Path]  # whose clients are users: --client-ca-file, and this server's own for the administrator
     run_dir: Path = field(default_factory=Path)
+
+    @property
+    def serving_pair(self) -> tuple[Path, Path]:
+        """The files of the serving certificate and its key: given by flags, or those of ``--cert-dir``, where they are made if nobody put
+        them there."""
+        if self.raw.tls_cert_file:
+            return Path(self.raw.tls_cert_file), Path(self.raw.tls_private_key_file)
+        directory = Path(self.raw.cert_dir) if self.raw.cert_dir else self.data_dir / "pki"
+        return directory / "apiserver.crt", directory / "apiserver.key"
 
     @property
     def own_address(self) -> tuple[str, int] | None:

@@ -65,6 +65,11 @@ def validate(o: Options) -> list[str]:
 def _serving(o: Options) -> Iterator[str]:
     if bool(o.tls_cert_file) != bool(o.tls_private_key_file):
         yield "missing filename for serving cert"
+    elif o.cert_dir and not o.tls_cert_file:
+        pair = [os.path.join(o.cert_dir, name) for name in ("apiserver.crt", "apiserver.key")]
+        missing = [path for path in pair if not os.access(path, os.R_OK)]
+        if len(missing) == 1:
+            yield f"error reading {missing[0]}, certificate and key must be supplied as a pair"
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
     yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream tells the first
@@ -408,7 +413,7 @@ def _network(o: Options) -> Iterator[str]:
         if address.version != networks[0].version:
             yield f"service IP family {quote(str(networks[0]))} must match public address family {quote(str(address))}"
     low, high = o.service_node_port_range
-    own: int = getattr(o, "kubernetes_service_node_port")  # noqa: B009 - a flag without effect
+    own = o.kubernetes_service_node_port
     if not 0 <= own <= 65535:
         yield (
             f"--kubernetes-service-node-port {own} must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "

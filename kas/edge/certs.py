@@ -42,22 +42,33 @@ def service_names(cluster_domain: str = "cluster.local") -> list[str]:
     return ["localhost", "kubernetes", "kubernetes.default", base, f"{base}.{cluster_domain}"]
 
 
-def ensure(directory: Path, names: list[str], ips: list[str]) -> CertPaths:
-    """Makes sure that ``directory`` holds a CA and a serving certificate for ``names`` and ``ips``."""
+def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Path, Path] | None = None) -> CertPaths:
+    """Makes sure that ``directory`` holds a CA and a serving certificate for ``names`` and ``ips``.
+
+    ``serving`` are other places for certificate and key. What lies there and is not of this CA is somebody else's and left alone; what
+    is made there has the CA behind it, so that clients may take the one file for both.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    paths = CertPaths(directory / "ca.crt", directory / "ca.key", directory / "apiserver.crt", directory / "apiserver.key")
+    cert_path, key_path = serving or (directory / "apiserver.crt", directory / "apiserver.key")
+    paths = CertPaths(directory / "ca.crt", directory / "ca.key", cert_path, key_path)
     now = datetime.datetime.now(datetime.UTC)
     ca = _load(paths.ca_cert, paths.ca_key)
     if ca is None or ca[0].not_valid_after_utc < now + RENEW_BEFORE:
         ca = _make_ca(now)
         write_whole(paths.ca_key, _key_pem(ca[1]), 0o600)
         write_whole(paths.ca_cert, ca[0].public_bytes(serialization.Encoding.PEM), 0o644)
-        _forget(paths)
+        if serving is None:
+            _forget(paths)
     have = _load(paths.cert, paths.key)
+    if serving is not None:
+        if paths.cert.exists() and (have is None or not _issued(have[0], ca[0])):
+            return paths
+        paths.cert.parent.mkdir(parents=True, exist_ok=True)
     if have is None or not _covers(have[0], names, ips) or not _lasts(have[0], ca[0], now):
         cert, key = _make_cert(ca, names, ips, now)
+        chain = [cert] if serving is None else [cert, ca[0]]
         write_whole(paths.key, _key_pem(key), 0o600)
-        write_whole(paths.cert, cert.public_bytes(serialization.Encoding.PEM), 0o644)
+        write_whole(paths.cert, b"".join(c.public_bytes(serialization.Encoding.PEM) for c in chain), 0o644)
     return paths
 
 
@@ -94,13 +105,17 @@ def _load(cert: Path, key: Path):
     return (found, private) if found.public_key() == private.public_key() else None
 
 
-def _lasts(cert: x509.Certificate, ca: x509.Certificate, now: datetime.datetime) -> bool:
-    """Whether this CA has issued it, and for a while to come."""
+def _issued(cert: x509.Certificate, ca: x509.Certificate) -> bool:
     try:
         cert.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature):  # another name, another kind of key, another key
         return False
-    return cert.not_valid_after_utc >= now + RENEW_BEFORE
+    return True
+
+
+def _lasts(cert: x509.Certificate, ca: x509.Certificate, now: datetime.datetime) -> bool:
+    """Whether this CA has issued it, and for a while to come."""
+    return _issued(cert, ca) and cert.not_valid_after_utc >= now + RENEW_BEFORE
 
 
 def _covers(cert: x509.Certificate, names: list[str], ips: list[str]) -> bool:

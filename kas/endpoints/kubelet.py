@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class KubeletAccess:
     """How kubelets are spoken to: the API server's own certificate, the CA theirs must be of ("" believes any), and which of
-    a node's addresses is tried. ``via`` is the way to them, and to pods; None is the direct one."""
+    a node's addresses is tried. ``via`` is the way to them, and to pods; None is the direct one. ``bytes_per_second`` bounds what a stream
+    to them passes in each direction; 0 is no bound."""
 
     address_types: Sequence[str]
     certificate: str = ""
     key: str = ""
     ca: str = ""
     via: Via | None = None
+    bytes_per_second: int = 0

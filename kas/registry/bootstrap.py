@@ -139,8 +139,9 @@ def _object(
     return {"kind": kind, "apiVersion": api_version, "metadata": meta}
 
 
-def kubernetes_service(now: str, cluster_ip: str, target_port: int, port: int = 443) -> Entry:
-    """The Service ``kubernetes`` in the namespace default; clients come in at ``port``, the server is at ``target_port``."""
+def kubernetes_service(now: str, cluster_ip: str, target_port: int, node_port: int = 0, port: int = 443) -> Entry:
+    """The Service ``kubernetes`` in the namespace default; clients come in at ``port`` and at every node's ``node_port`` (0 = none), the
+    server is at ``target_port``."""
     port_fields: Obj = {".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}
     fields = {
         "f:spec": {
@@ -165,6 +166,11 @@ def kubernetes_service(now: str, cluster_ip: str, target_port: int, port: int = 
         "internalTrafficPolicy": "Cluster",
     }
     obj["status"] = {"loadBalancer": {}}
+    if node_port:
+        port_fields["f:nodePort"] = {}
+        obj["spec"]["ports"][0]["nodePort"] = node_port
+        fields["f:spec"]["f:externalTrafficPolicy"] = {}
+        obj["spec"] |= {"type": "NodePort", "externalTrafficPolicy": "Cluster"}
     return Entry("", "services", obj)
 
 
@@ -291,13 +297,14 @@ def initial(
     client_ca: str = "",
     request_header: Mapping[str, Any] | None = None,
     features: Iterable[str] = (),
+    node_port: int = 0,
 ) -> list[Entry]:
     """Everything, in the order to write it. ``now`` is an RFC 3339 second; ``request_header`` holds the keyword arguments
     of ``authentication_config_map`` besides the client CA."""
     return [
         *system_objects(now, features),
         service_cidr(now, service_cidrs),
-        kubernetes_service(now, cluster_ip, port),
+        kubernetes_service(now, cluster_ip, port, node_port),
         *(kubernetes_endpoints(now, advertise, port) if advertise else ()),
         authentication_config_map(now, client_ca, **(request_header or {})),
         token_tracking_config_map(now),
@@ -308,8 +315,9 @@ def initial(
 # --- a store that is not empty ---------------------------------------------------------------------------------------
 
 
-def plan(wanted: Iterable[Entry], get: Get) -> list[Change]:
-    """What has to happen so that the store has what is ``wanted``, leaving alone what people may have changed."""
+def plan(wanted: Iterable[Entry], get: Get, starting: bool = True) -> list[Change]:
+    """What has to happen so that the store has what is ``wanted``, leaving alone what people may have changed. Some may be changed while
+    a server runs, not across its start."""
     out = []
     for entry in wanted:
         old = get(entry.group, entry.resource, entry.namespace, entry.name)
@@ -317,7 +325,7 @@ def plan(wanted: Iterable[Entry], get: Get) -> list[Change]:
             out.append(Change("create", entry))
             continue
         action, obj = _reconcile(entry, old)
-        if action:
+        if action and (starting or entry.resource != "services"):
             out.append(Change(action, Entry(entry.group, entry.resource, obj)))
     return out
 
@@ -341,6 +349,8 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
         cidrs, had = entry.obj["spec"]["cidrs"], old["spec"].get("cidrs") or []
         if len(cidrs) == 2 and had == cidrs[:1]:  # a second family was turned on
             return "update", {**old, "spec": {"cidrs": cidrs}}
+    if entry.resource == "services":
+        return _service(entry.obj, old)
     for resource, keys in _FOLLOWED.items():
         # Where the server is reached moves with it.
         if entry.resource == resource and any(entry.obj[k] != old.get(k) for k in keys):
@@ -348,6 +358,20 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
     if entry.name == "extension-apiserver-authentication" and old.get("data") != entry.obj.get("data"):
         return "update", {**old, "data": entry.obj.get("data") or {}}
     return "", old
+
+
+def _service(new: Obj, old: Obj) -> tuple[str, Obj]:
+    """Type and ports follow the flags (upstream's ``getMasterServiceUpdateIfNeeded``)."""
+    spec, had = new["spec"], old["spec"]
+    if (spec["type"], spec["ports"]) == (had.get("type"), had.get("ports")):
+        return "", old
+    changed = {**had, "type": spec["type"], "ports": spec["ports"]}
+    changed.pop("externalTrafficPolicy", None)
+    if "externalTrafficPolicy" in spec:
+        changed["externalTrafficPolicy"] = had.get("externalTrafficPolicy") or spec["externalTrafficPolicy"]
+    (own,) = new["metadata"]["managedFields"]
+    others = [e for e in old["metadata"].get("managedFields") or () if (e["manager"], e["operation"]) != (own["manager"], own["operation"])]
+    return "update", {**old, "metadata": {**old["metadata"], "managedFields": [own, *others]}, "spec": changed}
 
 
 def _flow_control(new: Obj, old: Obj) -> tuple[str, Obj]:

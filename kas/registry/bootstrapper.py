@@ -27,7 +27,7 @@ class Bootstrapper:
         with open(lock, "w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             for attempt in range(ATTEMPTS):
-                changes = self._changes(self._wanted())
+                changes = self._changes(self._wanted(), starting=True)
                 try:
                     self._commit([op for change in changes for op in self._ops(change)])
                     return
@@ -56,12 +56,12 @@ class Bootstrapper:
         if kept is None:
             # For looking whether there is anything to do: never written, their uids and times are of the first look.
             kept = self._kept[resources] = self._of(resources)
-        if not self._changes(kept):
+        if not self._changes(kept, starting=False):
             return []
-        return [ops for ops in (list(self._ops(c)) for c in self._changes(self._of(resources))) if ops]
+        return [ops for ops in (list(self._ops(c)) for c in self._changes(self._of(resources), starting=False)) if ops]
 
-    def _changes(self, wanted: list[Entry]) -> list[Change]:
-        return [*bootstrap.plan(wanted, self._registries.get), *bootstrap.obsolete(wanted, self._registries.list)]
+    def _changes(self, wanted: list[Entry], starting: bool) -> list[Change]:
+        return [*bootstrap.plan(wanted, self._registries.get, starting), *bootstrap.obsolete(wanted, self._registries.list)]
 
     def _of(self, resources: frozenset[str]) -> list[Entry]:
         return [e for e in self._wanted() if e.resource in resources]
@@ -82,8 +82,10 @@ class Bootstrapper:
             else (None if change.action == "recreate" else 0)
         )
         yield Op(key, reg.draft(obj), expected)
-        if entry.resource == "services" and change.action == "create":
-            # Its address is taken from the first moment on; when somebody else has it, the repair loop says so.
+        if entry.resource == "services":
+            # Its address and port are taken from the first moment on; when somebody else has them, the repair loop says so.
             assert reg.allocator is not None  # services have one
-            taken = reg.allocator.ops(Context(self._registries.now()), obj, None)
-            yield from (op for op in taken if self._registries.store.get(op.key) is None)
+            old = self._registries.get(entry.group, entry.resource, entry.namespace, entry.name)
+            for op in reg.allocator.ops(Context(self._registries.now()), obj, old):
+                if op.expected != 0 or self._registries.store.get(op.key) is None:
+                    yield op

@@ -129,3 +129,19 @@ def test_endpoints_follow_the_server(entries):
     changes = bootstrap.plan(moved, get)
     assert sorted((c.action, c.entry.resource) for c in changes) == [("update", "endpoints"), ("update", "endpointslices")]
     assert changes[0].entry.obj["subsets"][0]["addresses"] == [{"ip": "192.0.2.1"}]
+
+
+def test_the_kubernetes_service_follows_the_flags_at_start_only(entries):
+    objects, get = store(entries)
+    key = ("", "services", "default", "kubernetes")
+    objects[key]["metadata"]["managedFields"].append({"manager": "somebody", "operation": "Update"})
+    moved = bootstrap.initial(NOW, "10.0.0.1", ["10.0.0.0/24"], ["127.0.0.1"], 7443, node_port=30443)
+    assert {c.entry.resource for c in bootstrap.plan(moved, get, starting=False)} == {"endpoints", "endpointslices"}
+    changed = {c.entry.resource: c.entry.obj for c in bootstrap.plan(moved, get)}["services"]
+    assert changed["spec"]["ports"] == [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 7443, "nodePort": 30443}]
+    assert (changed["spec"]["type"], changed["spec"]["externalTrafficPolicy"]) == ("NodePort", "Cluster")
+    own, other = changed["metadata"]["managedFields"]
+    assert other["manager"] == "somebody" and "f:externalTrafficPolicy" in own["fieldsV1"]["f:spec"]
+    objects[key] = changed
+    back = {c.entry.resource: c.entry.obj for c in bootstrap.plan(entries, get)}["services"]
+    assert back["spec"] == next(e.obj for e in entries if e.resource == "services")["spec"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import yaml
 from kas.config.flags import BY_NAME
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
+EXTRAS = tomllib.loads((DEPLOY.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
 
 
 def flags(text: str) -> set[str]:
@@ -23,6 +26,16 @@ def test_flags_are_kas(name: str) -> None:
     text = "".join(line for line in (DEPLOY / name).read_text().splitlines(True) if not line.startswith("#"))
     found = flags(text)
     assert {"storage-backend", "etcd-servers", "shutdown-delay-duration"} <= found <= BY_NAME.keys()
+
+
+def test_the_container_serves_what_it_keeps() -> None:
+    text = (DEPLOY.parents[1] / "Dockerfile").read_text()
+    command = json.loads(re.search(r"^ENTRYPOINT (.*)$", text, re.M)[1])
+    assert command[:2] == ["kas", "serve"]
+    given = dict(flag.removeprefix("--").split("=") for flag in command[2:])
+    assert given.keys() <= BY_NAME.keys()
+    assert f"VOLUME {given['data-dir']}\n" in text
+    assert set(re.search(r"/src\[(.*?)\]", text)[1].split(",")) <= EXTRAS
 
 
 def test_the_units_variables_stand_in_their_files() -> None:

@@ -67,7 +67,7 @@ GIVEN = {
     "duration": "1h1m", "ip": "192.0.2.1", "port": "7", "quantity": "1Gi", "mapStringString": "a=b", "stringToString": "a=b",
     "colonSeparatedMultimapStringString": "a:b", "int32Slice": "1,2", "namedCertKey": "a,b", "portRange": "1-2", "Level": "3",
     "pattern=N,...": "a=1", "show-hidden-metrics-for-version": "1.35", "emulated-version": "1.35", "min-compatibility-version": "1.35",
-    "kubernetes-service-node-port": "30000", "watch-cache-sizes": "pods#7",
+    "watch-cache-sizes": "pods#7",
 }  # fmt: skip
 ALPHA_LOGGING = "--feature-gates=LoggingAlphaOptions=true"
 # What a flag may not be given without.

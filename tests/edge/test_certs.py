@@ -104,3 +104,26 @@ def test_the_administrators_certificate_follows_the_authority(tmp_path: Path, mo
     (tmp_path / "admin.key").write_bytes(first[1])  # as if killed in between
     third = ensure_client(tmp_path, "admin", "system:masters")
     assert third[0] != second[0] and third[1] != first[1]
+
+
+def test_a_pair_of_its_own_in_another_place(tmp_path: Path) -> None:
+    """What --cert-dir is for: the pair is made there, with its CA behind it, and renewed like that in the usual place."""
+    pair = tmp_path / "certs" / "apiserver.crt", tmp_path / "certs" / "apiserver.key"
+    paths = ensure(tmp_path / "pki", NAMES, IPS, pair)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
+    assert (paths.cert, paths.key) == pair and not (tmp_path / "pki" / "apiserver.crt").exists()
+    ca, (cert, behind) = paths.ca_cert.read_bytes(), x509.load_pem_x509_certificates(pair[0].read_bytes())
+    assert behind == x509.load_pem_x509_certificate(ca)
+    cert.verify_directly_issued_by(behind)
+    before = contents(*pair)
+    ensure(tmp_path / "pki", NAMES, IPS, pair)
+    assert contents(*pair) == before
+    ensure(tmp_path / "pki", [*NAMES, "api.example.com"], IPS, pair)
+    assert contents(*pair) != before and paths.ca_cert.read_bytes() == ca
+
+
+def test_somebody_elses_pair_is_left_alone(tmp_path: Path) -> None:
+    pair = made(tmp_path / "theirs")
+    before = contents(pair.cert, pair.key)
+    ensure(tmp_path / "pki", ["another.example.com"], IPS, (pair.cert, pair.key))
+    assert contents(pair.cert, pair.key) == before

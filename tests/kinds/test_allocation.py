@@ -298,3 +298,20 @@ def test_a_second_range_is_used_when_the_first_is_full_and_protected(single):
     for s in c.call("GET", f"{NAMESPACED}cidrs/services")[1]["items"]:
         c.delete(s["metadata"]["name"])
     c.call("DELETE", "/apis/networking.k8s.io/v1/servicecidrs/more")
+
+
+def test_the_kubernetes_service_holds_the_port_of_its_flag(kas_server):
+    server = kas_server("--kubernetes-service-node-port=30443")
+    client = Client(server, "its-port")
+    own = client.call("GET", f"{NAMESPACED}default/services/kubernetes")[1]["spec"]
+    assert (own["type"], own["ports"][0]["nodePort"]) == ("NodePort", 30443)
+    mine = service("s", type="NodePort", ports=[{"port": 80, "nodePort": 30443}])
+    status, refused = client.create(mine)
+    assert status == 422 and "provided port is already allocated" in refused["message"]
+    server.stop()
+    server.flags = ()
+    server.start()
+    client = Client(server, "its-port")
+    own = client.call("GET", f"{NAMESPACED}default/services/kubernetes")[1]["spec"]
+    assert own["type"] == "ClusterIP" and "nodePort" not in own["ports"][0] and "externalTrafficPolicy" not in own
+    assert client.create(mine)[0] == 201, "it was given back"

@@ -132,6 +132,14 @@ def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
     assert not (tmp_path / "d").exists()
 
 
+def test_half_a_pair_in_the_directory_of_certificates(tmp_path: Path):
+    (tmp_path / "apiserver.key").write_text("")
+    done = serve("--data-dir", str(tmp_path / "d"), "--cert-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == f"kas: error reading {tmp_path}/apiserver.crt, certificate and key must be supplied as a pair\n"
+    assert os.listdir(tmp_path) == ["apiserver.key"]
+
+
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path):
     done = serve(
         "--data-dir", str(tmp_path / "d"), "--nope", "x", "--event-ttl=5", "--client-ca-file=/x", "--goaway-chance=1",

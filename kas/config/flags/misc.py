@@ -33,10 +33,9 @@ MISC = (
          upstream="[Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP]"),
     Flag("kubelet-timeout", "duration", 5.0, "How long a kubelet may take to answer.",
          no_effect("calls to kubelets end with the request they serve")),
-    Flag("kubernetes-service-node-port", "int", 0, "Node port of the kubernetes Service; 0 = none.",
-         no_effect("the kubernetes Service is of type ClusterIP", 0)),
-    Flag("max-connection-bytes-per-sec", "int", 0, "Bound of each connection of a user; 0 = none.",
-         no_effect("connections are not throttled", 0)),
+    Flag("kubernetes-service-node-port", "int", 0, "Node port of the kubernetes Service; 0 = none, it is of type ClusterIP then."),
+    Flag("max-connection-bytes-per-sec", "int", 0,
+         "Bytes a second that exec, attach, port forwarding and upgraded proxied connections pass, in each direction; 0 = no bound."),
     Flag("peer-advertise-ip", "string", "", "Address at which other API servers reach this one.", shown="--advertise-address"),
     Flag("peer-advertise-port", "string", "", "Port at which other API servers reach this one.", shown="--secure-port"),
     Flag("peer-ca-file", "string", "", "CA (PEM) of the other API servers of the cluster, to whom is passed on what only they serve; with "

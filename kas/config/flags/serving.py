@@ -45,8 +45,8 @@ GENERIC = (
 
 SECURE_SERVING = (
     Flag("bind-address", "ip", "127.0.0.1", "Address of the secure port; 0.0.0.0 or :: is every interface.", upstream="0.0.0.0"),
-    Flag("cert-dir", "string", "", "Directory of the self-made serving certificate.",
-         no_effect("self-made certificates are kept in pki below --data-dir"), upstream="/var/run/kubernetes"),
+    Flag("cert-dir", "string", "", "Directory of the serving certificate when --tls-cert-file is not given: apiserver.crt and"
+         " apiserver.key, self-made if they are not there.", upstream="/var/run/kubernetes", shown="pki below --data-dir"),
     Flag("disable-http2-serving", "bool", False, "Serve HTTP/1.1 only."),
     Flag("http2-max-streams-per-connection", "int", 0, "Requests at once on one HTTP/2 connection; 0 = 250."),
     Flag("permit-address-sharing", "bool", False, "Bind with SO_REUSEADDR.", no_effect("kas always binds with it", True)),

@@ -9,13 +9,14 @@ from kas.edge.front.tls import Pair, Settings
 
 def settings(o: Completed) -> Settings:
     """From the flags of the command line; names files that the supervisor has made where flags name none."""
-    raw, pki = o.raw, o.data_dir / "pki"
+    raw = o.raw
     chosen = ciphers.openssl(raw.tls_cipher_suites)
     authorities = [str(file) for file in o.client_cas]
     if raw.requestheader_client_ca_file:
         authorities.append(raw.requestheader_client_ca_file)
+    cert, key = o.serving_pair
     return Settings(
-        Pair(raw.tls_cert_file or str(pki / "apiserver.crt"), raw.tls_private_key_file or str(pki / "apiserver.key")),
+        Pair(str(cert), str(key)),
         [_named(text) for text in raw.tls_sni_cert_key],
         authorities,
         # Suites of TLS 1.3 alone leave nothing to offer to older clients.

@@ -42,7 +42,7 @@ def install(
         "componentstatuses": {"get": _method(statuses, "get"), "list": _method(statuses, "list")},
     }
     locations = Lazy(lambda: _locations(registries, kubelet))
-    connects = Lazy(lambda: _connects(writer, locations, authorizer, pods))
+    connects = Lazy(lambda: _connects(writer, locations, authorizer, pods, kubelet.bytes_per_second))
     rest.subresource("", "pods", "log", get=_method(Lazy(lambda: _log(locations)), "get"))
     for name in ("exec", "attach", "portforward"):
         handler = _method(connects, name)
@@ -101,10 +101,10 @@ def _locations(objects: Objects, kubelet: KubeletAccess) -> Any:
     return Locations(objects, kubelet)
 
 
-def _connects(writer: Writer, locations: Any, authorizer: Authorizer, pods: PodRegistry) -> Any:
+def _connects(writer: Writer, locations: Any, authorizer: Authorizer, pods: PodRegistry, bytes_per_second: int) -> Any:
     from kas.endpoints.subresources.connect import Connects
 
-    return Connects(writer, locations, authorizer, pods)
+    return Connects(writer, locations, authorizer, pods, bytes_per_second)
 
 
 def _log(locations: Any) -> Any:

@@ -19,6 +19,7 @@ from kas.endpoints.options import number
 from kas.endpoints.proxy_locations import Locations
 from kas.endpoints.proxy_websocket import open_websocket, tunnel
 from kas.endpoints.subresources.containers import chosen
+from kas.endpoints.throttle import throttled
 from kas.endpoints.write import Writer
 from kas.meta import errors
 from kas.meta.errors import ApiError, bad_request
@@ -38,10 +39,12 @@ NO_SPDY = "SPDY streams are not supported here: use a client that upgrades to a 
 
 
 class Connects:
-    """Serves what leads on to pods, services and nodes: exec, attach, port-forward, proxy."""
+    """Serves what leads on to pods, services and nodes: exec, attach, port-forward, proxy. ``bytes_per_second`` bounds what a connection
+    that was upgraded passes in each direction; 0 is no bound."""
 
-    def __init__(self, writer: Writer, locations: Locations, authorizer: Authorizer, pods: Any) -> None:
+    def __init__(self, writer: Writer, locations: Locations, authorizer: Authorizer, pods: Any, bytes_per_second: int = 0) -> None:
         self._writer, self._locations, self._authorizer, self._pods = writer, locations, authorizer, pods
+        self._bytes_per_second = bytes_per_second
 
     # --- streams to a container
 
@@ -74,15 +77,21 @@ class Connects:
         target = replace(kubelet, path=at, query=urlencode(_kubelet_query(options), quote_via=quote_plus))
         if isinstance(req, StreamRequest):
             versions = [(k, v) for k, v in req.headers if k == STREAM_PROTOCOL]
-            return await _raw(req, "", target, versions)
+            return self._bounded(await _raw(req, "", target, versions))
         if not isinstance(req, WebSocketRequest):
             if req.header(b"upgrade"):
                 raise ApiError(501, "NotImplemented", NO_SPDY, {})
             raise bad_request("Upgrade request required")
         tunnelled = next((p for p in req.subprotocols if p.startswith(SPDY_TUNNEL)), "")
         if path == "portForward" and tunnelled:
-            return await _tunnelled(req, target, tunnelled)
-        return await _relayed(req, target)
+            return self._bounded(await _tunnelled(req, target, tunnelled))
+        return self._bounded(await _relayed(req, target))
+
+    def _bounded(self, resp: Response) -> Response:
+        """The answer, with a bound on what its connection passes when it is upgraded."""
+        if self._bytes_per_second and isinstance(resp, Upgrade):
+            resp.talk = throttled(resp.talk, self._bytes_per_second)
+        return resp
 
     async def _authorize_create(self, req: Request) -> None:
         """A WebSocket comes as GET, yet does what SPDY's POST does: it needs the right to create (kubernetes#133515)."""
@@ -103,19 +112,19 @@ class Connects:
         """Serve a node's /proxy: the request goes on to its kubelet."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "NodeProxyOptions", {"path": path})
-        return await proxy.forward(req, await self._locations.node(name), path)
+        return self._bounded(await proxy.forward(req, await self._locations.node(name), path))
 
     async def pod_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         """Serve a pod's /proxy: the request goes on to one of its ports."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "PodProxyOptions", {"path": path})
-        return await proxy.forward(req, self._locations.pod(namespace, name), path)
+        return self._bounded(await proxy.forward(req, self._locations.pod(namespace, name), path))
 
     async def service_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         """Serve a service's /proxy: the request goes on to one of its endpoints."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "ServiceProxyOptions", {"path": path})
-        return await proxy.forward(req, self._locations.service(namespace, name), path)
+        return self._bounded(await proxy.forward(req, self._locations.service(namespace, name), path))
 
     async def _admit(self, req: Request, served: Any, namespace: str, name: str, kind: str, options: Obj) -> None:
         if req.read_only_port:
