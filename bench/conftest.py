@@ -54,6 +54,20 @@ class InProcess:
         result = self.server.chain(self.request(method, path, body, accept))
         return result if isinstance(result, Response) else self.loop.run_until_complete(result)
 
+    def body(self, answer: Response) -> bytes:
+        """What ``call`` answered, to its end: long lists are made while they are sent."""
+        if answer.stream is None:
+            return answer.body
+        parts: list[bytes] = []
+
+        async def write(piece: bytes) -> None:
+            parts.append(piece)
+
+        self.loop.run_until_complete(answer.stream(write))
+        if answer.finish is not None:
+            answer.finish()
+        return b"".join(parts)
+
     def close(self) -> None:
         self.store.close()
         self.loop.close()

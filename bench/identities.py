@@ -71,7 +71,7 @@ class Asked:
     async def closed(self) -> None:
         auditor = self.world.server.auditor
         if auditor is not None:
-            await auditor.close()
+            await auditor.close(5.0)
         self.world.close()
 
     def issuer_known(self) -> None:

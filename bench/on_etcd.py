@@ -28,7 +28,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import uvloop
@@ -60,7 +59,7 @@ ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
 def rows(client: Client, sides: list[tuple[Target, int]], bare: Calls, args: argparse.Namespace) -> None:
     """``sides``: LMDB's and etcd's, each with the process of its etcd, or 0; ``bare`` asks etcd without kas."""
     events: dict[str, list[float]] = {}  # of a row with watchers, what a write costs each side
-    bench = Bench([target for target, _ in sides], client, SimpleNamespace(only="list" if args.pods else "get", pods=args.pods))
+    bench = Bench([target for target, _ in sides], client, argparse.Namespace(only="list" if args.pods else "get", pods=args.pods))
     bench.prepare()
     print(f"{'':14} {'side':5} {'/s':>8} {'kas µs':>8} {'scaled':>8} {'etcd µs':>8} {'p50 ms':>8} {'p99 ms':>8} {'ratio':>6}")
     for name, (method, path, options) in ROWS.items():

@@ -25,7 +25,7 @@ def ask(api):
     def call(method: str, path: str, sent: bytes = b"") -> bytes:
         answer = api.call(method, path, sent)
         assert answer.status in (200, 201), answer.body
-        return answer.body
+        return api.body(answer)
 
     for crd in (definition(False, schema=False), definition(False), definition(True)):
         # No controller runs here.

@@ -6,12 +6,12 @@ import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from kas.store import Draft, Op, build_record, compile_matcher, frame_record, open_store
+from kas.store import Draft, Event, Op, build_record, compile_matcher, frame_record, open_store
 from kas.store.hub import Hub
 from kas.store.lmdb import LMDBStore
 
@@ -46,6 +46,8 @@ def test_get_sealed(tmp_path: Path, benchmark: Any) -> None:
     cipher, nonce = AESGCM(b"k" * 32), b"n" * 12
 
     class Transformer:
+        plain, refuses_plain = False, ""
+
         def seal(self, plain: bytes, key: bytes) -> bytes:
             return cipher.encrypt(nonce, plain, key)
 
@@ -106,6 +108,7 @@ def test_build_record(benchmark: Any) -> None:
 
 def test_frame(store: LMDBStore, benchmark: Any) -> None:
     record = store.get("/registry/pods/ns/pod-02500")
+    assert record is not None
     benchmark(lambda: frame_record("MODIFIED", record))
 
 
@@ -151,7 +154,7 @@ def test_dispatch(benchmark: Any, watchers: int) -> None:
 
     def one() -> None:
         revision = next(revisions)
-        hub.publish([FakeEvent(revision)], revision - 1, revision)
+        hub.publish([cast(Event, FakeEvent(revision))], revision - 1, revision)
         events[:] = streams[0].take()
 
     benchmark(one)

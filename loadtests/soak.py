@@ -151,6 +151,7 @@ class Soak:
                         s.setblocking(False)
                         waiting.register(s, selectors.EVENT_READ)
                 for key, _ in waiting.select(0.2):
+                    assert isinstance(key.fileobj, ssl.SSLSocket)
                     self._take(waiting, key.fileobj)
             for key in list(waiting.get_map().values()):
                 key.fileobj.close()

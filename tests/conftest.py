@@ -107,7 +107,7 @@ _areas: dict[str, dict[str, int]] = {}
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" or (report.when == "setup" and report.outcome == "skipped"):
         parts = report.nodeid.split("::")[0].split("/")
-        area = parts[1] if len(parts) > 2 else "source"
+        area = parts[0] if parts[0] != "tests" else parts[1] if len(parts) > 2 else "source"
         counts = _areas.setdefault(area, {})
         counts[report.outcome] = counts.get(report.outcome, 0) + 1
 

@@ -163,7 +163,6 @@ def test_nothing_given_nothing_said():
         (["--log-json-split-stream", "--log-text-info-buffer-size=1Ki"],
          ["options.text.infoBufferSize: Forbidden: Feature LoggingAlphaOptions is disabled",
           "options.json.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled"]),
-        (["--storage-media-type=x"], []),
         (["--storage-media-type=application/yaml", "--storage-backend=etcd3", "--etcd-servers=http://a:1"],
          ['--storage-media-type "application/yaml" is invalid, allowed values: application/json, application/vnd.kubernetes.protobuf']),
         (["--watch-cache-sizes=pods#5,nodes"], ["invalid value of watch cache size: nodes"]),
