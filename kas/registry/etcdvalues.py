@@ -20,6 +20,7 @@ from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Draft, build_record
 from kas.store.etcd.layout import Undecodable
+from kas.types import unknownfields
 from kas.types.conversion import convert
 from kas.types.defaults import apply_defaults
 from kas.types.fieldlabels import custom_selectable_fields
@@ -30,6 +31,7 @@ from kas.types.scheme import (
     builtin_kind,
     decode,
     decode_protobuf,
+    decode_protobuf_whole,
     encode_stored,
     envelope,
     find_builtin_kind,
@@ -40,6 +42,7 @@ from kas.types.scheme import (
 
 Obj = dict[str, Any]
 MAGIC = b"k8s\0"
+JSON = "application/json"
 # Groups whose servers of their own store JSON (apiextensions-apiserver, kube-aggregator).
 AS_JSON = ("apiextensions.k8s.io", "apiregistration.k8s.io")
 ROOT = "/registry/"
@@ -65,6 +68,7 @@ class StoredValues:
         # What custom resources can be selected by, by group and plural; from their definitions, which are decoded here too.
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
         self.first = (self._definitions.root,)
+        self.whole = True
 
     def registry(self, key: str) -> Registry | None:
         """Where the objects of a key are kept; None for custom resources and what is no object."""
@@ -106,20 +110,20 @@ class StoredValues:
                 same = (given.get("apiVersion"), given.get("kind")) == (kind.api_version, kind.kind)
             else:
                 api_version, name, _, content_type = open_envelope(value) if value.startswith(MAGIC) else ("", "", b"", "")
-                same = (api_version, name) == (kind.api_version, kind.kind) and content_type != "application/json"
+                same = (api_version, name) == (kind.api_version, kind.kind) and content_type != JSON
         except (DecodeError, ValueError, LookupError, TypeError, AttributeError) as e:
             raise Undecodable(f"{type(e).__name__}: {e}") from e
         return value if same else self.encode(key, self.decode(key, value))
 
     def decode(self, key: str, value: bytes) -> Draft:
         """See ``Values``."""
-        registry = self.registry(key)
+        registry, self.whole = self.registry(key), True
         try:
             if key in RANGES:
                 return _range_allocation(value)
             if registry is None:
                 return custom(value, self._paths.get(_of_definition(key), ()))
-            obj = _read(registry, value)
+            obj, self.whole = _read(registry, value)
             if registry is self._definitions:
                 self._paths[obj["spec"]["group"], obj["spec"]["names"]["plural"]] = _selectable(obj)
             # Labels and the like of what is read are as good as those of what is written.
@@ -130,21 +134,32 @@ class StoredValues:
         except (EncodeError, ApiError, ValueError, LookupError, TypeError, AttributeError) as e:
             raise Undecodable(f"{type(e).__name__}: {e}") from e
 
+    def handed_on(self, key: str, old: bytes, new: bytes) -> bytes:
+        """See ``Values``; where both are protobuf messages of one version."""
+        registry = self.registry(key)
+        if registry is None or not (old.startswith(MAGIC) and new.startswith(MAGIC)):
+            return new
+        kind = _kind(registry)
+        was, now = open_envelope(old), open_envelope(new)
+        if was[:2] != now[:2] or now[:2] != (kind.api_version, kind.kind) or JSON in (was[3], now[3]):
+            return new
+        return envelope(kind.api_version, kind.kind, unknownfields.handed_on(kind.type, was[2], now[2]))
+
 
 def _kind(registry: Registry) -> Kind:
     r = registry.resource
     return r.storage_kind or builtin_kind(r.group, r.version, r.kind)
 
 
-def _read(registry: Registry, value: bytes) -> Obj:
-    """A value as an object of the storage version, defaulted."""
-    home = _kind(registry)
+def _read(registry: Registry, value: bytes) -> tuple[Obj, bool]:
+    """A value as an object of the storage version, defaulted, and whether that is all that stands in it."""
+    home, whole = _kind(registry), True
     if value.startswith(MAGIC):
         api_version, name, raw, content_type = open_envelope(value)
         kind = find_builtin_kind(*_group_version(api_version), name)
         if kind is None:
             raise Undecodable(_unregistered(api_version, name))
-        obj = _from_json(kind, raw) if content_type == "application/json" else decode_protobuf(kind.type, raw)
+        obj, whole = (_from_json(kind, raw), True) if content_type == JSON else decode_protobuf_whole(kind.type, raw)
     else:
         given = orjson.loads(value)
         api_version, name = given.get("apiVersion") or "", given.get("kind") or ""
@@ -159,7 +174,7 @@ def _read(registry: Registry, value: bytes) -> Obj:
     obj["kind"], obj["apiVersion"] = home.kind, home.api_version
     obj["metadata"].pop("resourceVersion", None)
     obj["metadata"].pop("selfLink", None)
-    return obj
+    return obj, whole
 
 
 def _range_allocation(value: bytes) -> Draft:

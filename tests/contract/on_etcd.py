@@ -29,7 +29,7 @@ REVISION = re.compile(rb'"resourceVersion":"(\d+)"')
 class Whole:
     """Values that hold a draft with all that it has."""
 
-    first = ()
+    first, whole = (), True
 
     def encode(self, key: str, draft: Any) -> bytes:
         parts = (draft.head.decode(), draft.tail.decode(), draft.label_map, draft.field_map, draft.type_prefix_len, draft.metadata_tail)

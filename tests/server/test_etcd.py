@@ -21,11 +21,12 @@ from kas.store import Unavailable
 from kas.store.etcd import client as kv
 from kas.store.etcd import etcd_pb2 as pb
 from kas.testing.server import KasServer
-from kas.types.scheme import open_envelope
+from kas.types.scheme import envelope, open_envelope
 from tests import pki
 from tests.conftest import Client
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
+from tests.types.protobufs import field, parts
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -138,6 +139,49 @@ def test_an_object_nobody_understands_is_told_and_can_be_deleted(etcd: Etcd, tmp
         assert etcd.value(key.decode()) is None
         assert client("POST", CONFIG_MAPS, config_map("broken"))[0] == 201
         assert client("DELETE", path)[0] == 200
+
+
+def test_fields_of_a_newer_version_outlive_writes(etcd: Etcd, tmp_path: Path) -> None:
+    pods, key = "/api/v1/namespaces/default/pods", "/registry/pods/default/newer"
+    unknown = field(1999, b"of a newer version")
+    outside = kv.Client(etcd.config)
+
+    def read() -> tuple[bytes, bytes, list[bytes]]:
+        """Of the pod in etcd: the message, its spec and containers."""
+        _, _, message, _ = open_envelope(etcd.value(key))
+        spec = next(content for number, _, content, _ in parts(message) if number == 2)
+        return message, spec, [content for number, _, content, _ in parts(spec) if number == 2]
+
+    with KasServer(tmp_path / "a", *flags(etcd)) as one:
+        client = Client(one)
+        containers = [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]
+        client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+        status, made = client("POST", pods, {"metadata": {"name": "newer"}, "spec": {"containers": containers}})
+        assert status == 201, made
+        plain, newer = read()[0], b""
+        for number, _, content, whole in parts(plain):
+            if number == 2:
+                whole = field(2, b"".join(field(2, c + unknown) if n == 2 else w for n, _, c, w in parts(content)) + unknown)
+            newer += whole
+        outside.call(kv.PUT, pb.PutRequest(key=key.encode(), value=envelope("v1", "Pod", newer + unknown)))
+        until(lambda: client("GET", f"{pods}/newer")[1]["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"])
+        assert client("PATCH", f"{pods}/newer", {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")[0] == 200
+        image = {"spec": {"containers": [{"name": "b", "image": "2"}]}}
+        assert client("PATCH", f"{pods}/newer", image, "application/strategic-merge-patch+json")[0] == 200
+        message, spec, inner = read()
+        assert message.endswith(unknown) and spec.endswith(unknown) and [c.endswith(unknown) for c in inner] == [True, True]
+    with KasServer(tmp_path / "a", *flags(etcd)) as one:  # with the replica that is there
+        client = Client(one)
+        assert client("PATCH", f"{pods}/newer/status", {"status": {"phase": "Running"}}, "application/merge-patch+json")[0] == 200
+        assert read()[0].endswith(unknown)
+        now = client("GET", f"{pods}/newer")[1]
+        assert now["spec"]["containers"][1]["image"] == "2" and now["metadata"]["labels"] == {"a": "b"}
+        outside.call(kv.PUT, pb.PutRequest(key=key.encode(), value=envelope("v1", "Pod", plain)))
+        until(lambda: client("GET", f"{pods}/newer")[1]["metadata"]["resourceVersion"] != now["metadata"]["resourceVersion"])
+        assert client("PATCH", f"{pods}/newer", {"metadata": {"labels": {"c": "d"}}}, "application/merge-patch+json")[0] == 200
+        assert unknown not in etcd.value(key), "whoever gave them up is obeyed"
+        assert client("DELETE", f"{pods}/newer?gracePeriodSeconds=0")[0] == 200
+    outside.close()
 
 
 def _children(server: KasServer) -> dict[int, str]:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from kas.store import Op, TransformError
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import PUT
 from tests.contract.store_suite import draft
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
-from tests.store.test_etcd_store import A, Server
+from tests.store.test_etcd_store import A, Plain, Server
 
 B = "/registry/pods/ns/b"
 
@@ -98,3 +100,33 @@ def test_what_was_sealed_otherwise_is_stale_till_it_is_written(server: Server, p
     assert not server.store.get(A).stale
     assert etcd.value(A).startswith(b"k8s:enc:y")
     until(lambda: server.store.range("/registry/pods/", count=True).count == 1)
+
+
+def test_what_no_draft_shows_is_handed_on_sealed(server: Server, plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer version's fields; here they are tabs."""
+    monkeypatch.setattr(Plain, "handed_on", lambda self, key, old, new: new + b"\t" * old.count(b"\t"), raising=False)
+    monkeypatch.setattr(Plain, "whole", False)
+    etcd = server.etcd
+
+    def stored() -> bytes:
+        return plugin.open(etcd.value(A), A.encode())[0]
+
+    def write() -> None:
+        server.store.commit_now(Op(A, draft(data="needle"), server.store.get(A).revision))
+
+    server.store.commit_now(Op(A, draft(data="needle"), 0))
+    assert b"\t" not in stored()
+    server.client.call(PUT, pb.PutRequest(key=A.encode(), value=plugin.seal(stored() + b"\t", A.encode())))
+    until(lambda: server.store.get(A).version == 2)
+    write()
+    assert stored().endswith(b"\t")
+    server.pause()
+    assert b"needle" not in b"".join(p.read_bytes() for p in server.path.iterdir() if p.is_file()), "the note is as sealed as etcd's value"
+    for p in server.path.iterdir():
+        p.unlink()
+    plugin.away = True
+    server.again()  # nobody can see yet what is in it
+    plugin.away = False
+    monkeypatch.setattr(Plain, "whole", True)
+    write()
+    assert stored().endswith(b"\t")

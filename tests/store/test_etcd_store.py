@@ -53,7 +53,7 @@ A, B = "/registry/pods/ns/a", "/registry/pods/ns/b"
 class Plain:
     """Values that are the draft's JSON: no kind is known here."""
 
-    first = ()
+    first, whole = (), True
 
     def encode(self, key, draft):
         return draft.json + b"\n"

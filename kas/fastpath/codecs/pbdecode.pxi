@@ -322,6 +322,7 @@ cdef enum:
     MOST_MESSAGES = 200_000
 
 cdef int messages_left = 0
+cdef bint fields_left_out = False
 
 
 cdef dict wire_struct(Wire* w, TypeDesc t, dict out, int depth):
@@ -338,6 +339,7 @@ cdef dict wire_struct(Wire* w, TypeDesc t, dict out, int depth):
 
 
 cdef int wire_fields(Wire* w, TypeDesc t, dict out, int depth) except -1:
+    global fields_left_out
     cdef uint64_t v, number
     cdef int wire
     cdef PyObject* found
@@ -362,6 +364,7 @@ cdef int wire_fields(Wire* w, TypeDesc t, dict out, int depth) except -1:
             f = t.by_number[<Py_ssize_t>number]
         if f is None:
             wire_skip(w, wire, 0)
+            fields_left_out = True
             continue
         if wire != field_wire(f):
             raise wrong_wire(wire, f.pb_name)
@@ -420,6 +423,14 @@ def decode_protobuf(TypeDesc type not None, bytes data not None):
     w.end = w.p + PyBytes_GET_SIZE(data)
     messages_left = MOST_MESSAGES
     return wire_struct(&w, type, {}, 0)
+
+
+def decode_protobuf_whole(TypeDesc type not None, bytes data not None):
+    """``decode_protobuf``, and whether that is all: False where messages had fields that their types do not know."""
+    global fields_left_out
+    fields_left_out = False
+    obj = decode_protobuf(type, data)
+    return obj, not fields_left_out
 
 
 def open_envelope(bytes data not None):

@@ -35,6 +35,14 @@ class Values(Protocol):
         """The draft of what stands at ``key``. Raises ``Undecodable``."""
         ...
 
+    @property
+    def whole(self) -> bool:
+        """Whether the value that was decoded last had nothing that a draft does not show: fields of a newer version."""
+
+    def handed_on(self, key: str, old: bytes, new: bytes) -> bytes:
+        """The value ``new``, which is to take the place of ``old``, with what of that no draft shows."""
+        ...
+
 
 class Keys:
     """Between the store's keys and etcd's."""

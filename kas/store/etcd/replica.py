@@ -13,7 +13,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-FORMAT = 3
+FORMAT = 4
 NOTE = "replica.of"
 
 log = logging.getLogger("kas.store.etcd")

@@ -8,6 +8,7 @@ anew, with whoever reads it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -16,10 +17,11 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from kas.store import open_store
+from kas.store import PAGE_BYTES, open_store
 from kas.store._engine import Draft, Event, Op
 from kas.store.errors import Compacted, FutureRevision, KeyTooLong, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd import newer
 from kas.store.etcd.client import RANGE, STATUS, Client, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
 from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
@@ -86,7 +88,8 @@ class Replicator:
         self.replica: LMDBStore
         self.synced_at = 0.0
         self.unreadable = 0
-        self._noted: set[str] = set()  # keys on which the replica may have a note
+        self._noted: set[str] = set()  # keys on which the replica may have a note that they are unreadable
+        self._newer: set[str] = set()  # the same of notes that they have fields of a newer version
         self._ordered = False  # whether the server that is followed answers progress requests in the order of events
         self._asked_at = 0.0  # when somebody asked for progress and nothing was heard since; 0: something was
 
@@ -158,7 +161,17 @@ class Replicator:
         """The values of the replica that was opened, and what opens it."""
         self._values = self._values_of(self.replica)
         self.replica.open_with(self._sealing.replica(self._values, writes=True))
-        self._noted = {record.key[len(ROOT) :] for record in self.replica.range(ROOT + "/").records}
+        self._noted = self._with_notes(ROOT)
+        self._newer = self._with_notes(newer.ROOT)
+
+    def _with_notes(self, root: str) -> set[str]:
+        found, start = set[str](), ""
+        while True:
+            page = self.replica.range(root + "/", start, PAGE, max_bytes=PAGE_BYTES)
+            found.update(record.key[len(root) :] for record in page.records)
+            if not page.more:
+                return found
+            start = page.next_key
 
     def _check_history(self, newest: int) -> None:
         """Whether etcd, at the revision ``newest``, still has everything that follows the replica, and the same past. Raises ``Lost``."""
@@ -199,7 +212,7 @@ class Replicator:
             except Compacted:
                 return None
             for event in reversed(events):
-                if event.record is not None and not event.key.startswith(ROOT):
+                if event.record is not None and not event.key.startswith((ROOT, newer.ROOT)):
                     return event
         return None
 
@@ -388,16 +401,24 @@ class Replicator:
             self.replica.apply_many(revisions)
 
     def _ops(self, kv: pb.KeyValue, put: bool = True) -> list[Op]:
-        """What becomes of a key, and of the note on it."""
+        """What becomes of a key, and of the notes on it."""
         op = self._put(kv) if put else self._gone(kv)
         if op is None:
             return []
+        ops = [op]
         if isinstance(op, UnreadableOp):
             self._noted.add(op.key)
-            return [op, op.note]
-        if op.key in self._noted:
-            return [op, Op(note_key(op.key), None)]
-        return [op]
+            ops.append(op.note)
+        elif op.key in self._noted:
+            ops.append(Op(note_key(op.key), None))
+        unseen = isinstance(op, SealedOp) and not op.opened
+        if op.draft is not None and (unseen or not self._values.whole):
+            with contextlib.suppress(KeyTooLong):
+                ops.append(Op(newer.note_key(op.key), newer.note(kv.value)))
+                self._newer.add(op.key)
+        elif op.key in self._newer:
+            ops.append(Op(newer.note_key(op.key), None))
+        return ops
 
     def _put(self, kv: pb.KeyValue) -> Op | None:
         """The put of a key; of one whose value cannot be read the delete, so that nothing older is taken for it."""

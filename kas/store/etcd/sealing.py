@@ -104,6 +104,16 @@ class Sealing:
         except Exception as e:  # a provider's own, whatever it is
             raise TransformError(key, str(e), "sealed") from e
 
+    def opened(self, key: str, value: bytes) -> bytes:
+        """etcd's value in the clear. Raises ``TransformError``."""
+        transformer = self._transformers(key) if self._transformers is not None and value.startswith(PREFIX) else None
+        if transformer is None:
+            return value
+        try:
+            return transformer.open(value, self._keys.to_etcd(key))[0]
+        except Exception as e:  # a provider's own, whatever it is
+            raise TransformError(key, str(e)) from e
+
     def taken(self, key: str, value: bytes, values: Values) -> Op:
         """The put of a value of etcd's, as the replica keeps it. Raises ``Undecodable`` for one that is no object."""
         if self._transformers is None or not value.startswith(PREFIX):

@@ -19,6 +19,7 @@ from kas.store._engine import Op, Record
 from kas.store.contract import Store
 from kas.store.errors import Busy, Compacted, Conflict, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd import newer
 from kas.store.etcd.beside import Beside
 from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, STATUS, TXN, AsyncClient, Begun, Client, Config, LeaseGone
 from kas.store.etcd.freshness import FRESH_S, TIMED_OUT, WENT_BACK, Freshness, Waiter
@@ -256,7 +257,10 @@ class EtcdStore(LMDBStore):
             if not op.check and op.draft is None and not op.expected:  # what is deleted must be there
                 txn.compare.add(target=pb.Compare.VERSION, result=pb.Compare.GREATER, key=key, version=0)
             if op.draft is not None:
-                value = self._sealing.seal(op.key, self._values.encode(op.key, op.draft))
+                value = self._values.encode(op.key, op.draft)
+                if op.expected:
+                    value = self._handed_on(op.key, op.expected, value)
+                value = self._sealing.seal(op.key, value)
                 put = txn.success.add().request_put
                 put.key, put.value, put.lease = key, value, lease
             elif not op.check:
@@ -264,6 +268,16 @@ class EtcdStore(LMDBStore):
             found = txn.failure.add().request_range
             found.key, found.keys_only = key, True
         return txn
+
+    def _handed_on(self, key: str, revision: int, value: bytes) -> bytes:
+        """The value, with the fields of a newer version that the one of ``revision``, which it takes the place of, has."""
+        try:
+            note = self._env.get(newer.note_key(key))
+        except KeyTooLong:  # of so long a key none could be made
+            return value
+        if note is None or note.revision != revision:
+            return value
+        return self._values.handed_on(key, self._sealing.opened(key, newer.value_of(note)), value)
 
     def _resolve(self, ops: Sequence[Op], before: Sequence[Record | None], answer: pb.TxnResponse) -> None:
         """Tells the operations what became of them. Raises ``Conflict``."""
