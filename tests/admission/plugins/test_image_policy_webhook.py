@@ -113,7 +113,7 @@ def test_no_more_than_so_many_bytes_are_remembered(tmp_path, backend):
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ((500, {}, b"no\nspace"), 'an error on the server ("no space") has prevented the request from succeeding'),
+        ((500, {}, b"no\nspace"), 'an error on the server ("no\\nspace") has prevented the request from succeeding'),
         ((404, {}, b""), "the server could not find the requested resource"),
         ((403, {}, b"go away"), "go away"),
         ((302, {"Location": "http://127.0.0.1:1/"}, b""),
