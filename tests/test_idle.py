@@ -1,6 +1,7 @@
 """What a server that nobody uses holds and does: what only some servers need is not loaded, pages of lists are not mapped one by one, and
 numbers are told to other workers when there are new ones."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -63,7 +64,7 @@ def test_nobody_is_asked_for_health_and_nothing_is_written_while_numbers_stay_as
     files = [tmp_path / "metrics-0.json", tmp_path / "slis-0.json"]
 
     def written() -> list[int]:
-        endpoint.dump()
+        asyncio.run(endpoint.dump())
         return [os.stat(path).st_ino for path in files]
 
     first = written()

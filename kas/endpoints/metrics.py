@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -25,6 +26,7 @@ class MetricsEndpoint:
         self.registry, self.slis, self.run_dir, self.index = registry, slis, run_dir, index
         registry.collectors.append(collect)
         self._written: dict[str, bytes] = {}
+        self._writing = asyncio.Lock()
         for name, each in self._registries():
             with contextlib.suppress(FileNotFoundError):  # of the worker that was in this one's place and died
                 each.resume(self._path(name).read_bytes())
@@ -40,27 +42,30 @@ class MetricsEndpoint:
         mux.exact("/metrics", lambda req: self._answer(req, "metrics", self.registry))
         mux.exact("/metrics/slis", lambda req: self._answer(req, "slis", self.slis))
 
-    def dump(self) -> None:
-        """Writes this worker's numbers where the others find them."""
-        for name, registry in self._registries():
-            data = registry.dump()
-            if data == self._written.get(name):  # health is seldom asked for
-                continue
-            path = self._path(name)
-            tmp = path.with_suffix(".new")
-            tmp.write_bytes(data)
-            os.replace(tmp, path)
-            self._written[name] = data
+    async def dump(self) -> None:
+        """Writes this worker's numbers where the others find them; beside the loop, since on a busy disk that may take a second."""
+        async with self._writing:
+            for name, registry in self._registries():
+                data = registry.dump()
+                if data != self._written.get(name):  # health is seldom asked for
+                    await asyncio.to_thread(_write, self._path(name), data)
+                    self._written[name] = data
 
-    def _answer(self, req: Request, name: str, registry: Registry) -> Response:
+    async def _answer(self, req: Request, name: str, registry: Registry) -> Response:
         if req.method != "GET":
             raise method_not_allowed()
         told = True
         try:
-            self.dump()  # what is shown outlives this worker
+            await self.dump()  # what is shown outlives this worker
         except OSError as e:  # a full disk, of which the numbers tell
             told = False
             log.warning("the numbers for other workers were not written: %s", e)
         own = self._path(name)
         others = [p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own]
         return Response(200, [(b"content-type", CONTENT_TYPE)], registry.expose(others, collected=told))
+
+
+def _write(path: Path, data: bytes) -> None:
+    new = path.with_suffix(".new")
+    new.write_bytes(data)
+    os.replace(new, path)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from os import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +27,8 @@ class Worker:
         self.cpu = metrics.counter("cpu_seconds_total", "Set when somebody looks.")
         self.spent, self.routes = 0.0, dict[str, Any]()
         metrics.collectors.append(self._look)
-        MetricsEndpoint(metrics, slis, run_dir, index, lambda: None).install(SimpleNamespace(exact=self.routes.__setitem__))  # type: ignore[arg-type]
+        self.endpoint = MetricsEndpoint(metrics, slis, run_dir, index, lambda: None)
+        self.endpoint.install(SimpleNamespace(exact=self.routes.__setitem__))  # type: ignore[arg-type]
 
     def _look(self) -> None:
         self.spent += 1
@@ -37,7 +41,7 @@ class Worker:
         self.open.inc()
 
     def scrape(self, path: str = "/metrics") -> dict[str, float]:
-        lines = self.routes[path](SimpleNamespace(method="GET")).body.decode().splitlines()
+        lines = asyncio.run(self.routes[path](SimpleNamespace(method="GET"))).body.decode().splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
 
 
@@ -122,3 +126,22 @@ def test_a_resource_that_is_no_more_leaves_nothing() -> None:
     asked.inc(("example.com", "pods"))  # there is one again
     metrics.dump()
     assert asked.values["example.com", "pods"] == 1 and dropped == [{("example.com", "pods")}]
+
+
+def test_a_busy_disk_holds_nobody_but_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, written = Worker(tmp_path, 0), threading.Event()
+    monkeypatch.setattr("kas.endpoints.metrics.os.replace", lambda new, path: (written.wait(60), replace(new, path)))
+    worker.serve(1)
+
+    async def ask() -> None:
+        periodic = asyncio.create_task(worker.endpoint.dump())
+        asked = asyncio.create_task(worker.routes["/metrics"](SimpleNamespace(method="GET")))
+        for _ in range(5):
+            await asyncio.sleep(0.01)  # others are served
+        assert not periodic.done() and not asked.done()
+        written.set()
+        assert b'requests_total{verb="get"} 1' in (await asked).body
+        await periodic
+
+    asyncio.run(ask())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics-0.json", "slis-0.json"]
