@@ -18,7 +18,8 @@ class Authority:
     def __init__(self, directory: Path, name: str) -> None:
         self._directory, self._key, self._serial = directory, ec.generate_private_key(ec.SECP256R1()), 1
         self._name = _named(name)
-        self._certificate = self._signed(self._name, self._key.public_key(), [(x509.BasicConstraints(True, None), True)])
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        self._certificate = self._signed(self._name, self._key.public_key(), [(x509.BasicConstraints(True, None), True), (usage, True)])
         self.file = directory / f"{name}.crt"
         self.file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
@@ -50,7 +51,10 @@ class Authority:
             x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(public_key).serial_number(self._serial)
             .not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=1))
         )  # fmt: skip
-        for extension, critical in extensions:
+        # Clients with Python 3.13 want the identifiers.
+        whose = x509.SubjectKeyIdentifier.from_public_key(public_key)
+        by = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        for extension, critical in (*extensions, (whose, False), (by, False)):
             builder = builder.add_extension(extension, critical)
         return builder.sign(self._key, hashes.SHA256())
 
