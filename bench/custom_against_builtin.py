@@ -109,6 +109,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
+    if args.requests < 1000:
+        parser.error("--requests: 1000 at least, since the kernel tells CPU time in steps of 10 ms")
     rows = ("get", "list of 100", "watch of 100", "create")
     found: dict[str, dict[str, list[float]]] = {what: {kind: [] for kind in KINDS} for what in rows}
     with tempfile.TemporaryDirectory() as directory, KasServer(Path(directory), *FLAGS) as server:
