@@ -12,11 +12,12 @@ from kas.config import features
 from kas.endpoints import optionsvalidation as validation
 from kas.meta import errors, field
 from kas.meta.errors import bad_request
-from kas.meta.scalars import decimal, parse_uint64
+from kas.meta.scalars import int64, parse_uint64
 from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
 from kas.observe.caches import Cache
 from kas.request.negotiation import APPLY_PATCH
 from kas.request.requestinfo import Query
+from kas.types.scheme import DecodeError
 
 if TYPE_CHECKING:
     from kas.endpoints.sharding import Shards
@@ -44,14 +45,11 @@ EVERYTHING = ListOptions(None, None, False, False, "", "", None, 0, "", None)
 
 
 def number(text: str) -> int:
-    """``strconv.ParseInt(text, 10, 64)``. Raises 400."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()):
-        raise bad_request(f"strconv.ParseInt: parsing {field.go_quote(text)}: invalid syntax")
-    n = decimal(text)
-    if not -(1 << 63) <= n < 1 << 63:
-        raise bad_request(f"strconv.ParseInt: parsing {field.go_quote(text)}: value out of range")
-    return n
+    """``scalars.int64``. Raises 400."""
+    try:
+        return int64(text)
+    except DecodeError as e:
+        raise bad_request(str(e)) from None
 
 
 def list_options(q: Query, force_watch: bool = False) -> ListOptions:
