@@ -133,9 +133,9 @@ def test_create(tmp_path: Path, benchmark: Any, clients: int, sync: bool) -> Non
     loop.close()
 
 
-@pytest.mark.parametrize("watchers", [1, 1000])
-def test_dispatch(benchmark: Any, watchers: int) -> None:
-    """One event to one of so many watchers, taken and framed."""
+@pytest.mark.parametrize(("watchers", "by_node"), [(1, False), (1000, False), (1000, True)])
+def test_dispatch(benchmark: Any, watchers: int, by_node: bool) -> None:
+    """One event to one of so many watchers, each of a namespace or of the pods of a node, and taken."""
     events: list[Any] = []
 
     class FakeEvent:
@@ -148,8 +148,16 @@ def test_dispatch(benchmark: Any, watchers: int) -> None:
         def __len__(self) -> int:
             return 2000
 
+        def values(self, field: str) -> tuple[str, ...]:
+            return ("node-7",)
+
     hub = Hub(lambda prefix, after, limit: ([], after), lambda: 0, 0)
-    streams = [hub.watch(f"/registry/pods/ns{i + 7}/", 0, lambda: None, None, 1024) for i in range(watchers)]
+    streams = [
+        hub.watch("/registry/pods/", 0, lambda: None, None, 1024, ("spec.nodeName", f"node-{i}"))
+        if by_node
+        else hub.watch(f"/registry/pods/ns{i}/", 0, lambda: None, None, 1024)
+        for i in range(7, 7 + watchers)
+    ]
     revisions = itertools.count(1)
 
     def one() -> None:

@@ -28,13 +28,12 @@ from kas.meta import clock
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
 from kas.store import Corrupt, Store, StoreError, Unavailable, open_store
-from kas.store.etcd.client import STATUS, Client, Config
+from kas.store.etcd.client import Client, Config
 from kas.store.etcd.compactor import Compactor
-from kas.store.etcd.etcd_pb2 import StatusRequest
 from kas.store.etcd.layout import Keys
 from kas.store.etcd.parted import Parted
-from kas.store.etcd.replica import discard
-from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
+from kas.store.etcd.replica import discard, read_note
+from kas.store.etcd.replicator import Lost, Replicator, tells_progress_in_order
 from kas.store.etcd.store import EtcdStore
 from kas.store.lmdb import LMDBStore
 from kas.store.shared import Shared
@@ -96,7 +95,7 @@ def _answers_in_order(config: Config, url: str) -> bool:
     """Whether the progress that a server tells may be believed; one that does not answer may be an old one."""
     client = Client(replace(config, servers=(url,)))
     try:
-        return ordered_progress(client.call(STATUS, StatusRequest(), within_s=2.0).version)
+        return tells_progress_in_order(client, within_s=2.0)
     except StoreError:
         return False
     finally:
@@ -116,7 +115,7 @@ def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transforme
         return EtcdStore(
             str(paths[i]), configs[i], values_of(o), keys=Keys(o.raw.etcd_prefix), max_size=o.store_max_size, shared=shared[i],
             transformers=transformers, ask_progress=ask_progress,
-            ordered_progress=all(_answers_in_order(configs[i], url) for url in configs[i].servers),
+            ordered_progress=lambda: all(_answers_in_order(configs[i], url) for url in configs[i].servers),
         )  # fmt: skip
 
     main, *others = (opened(i) for i in range(len(configs)))
@@ -167,7 +166,7 @@ class Cluster:
             lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared),
             encryption.transformer if encryption is not None else None,
         )  # fmt: skip
-        self._compactor = Compactor(self._client, o.raw.etcd_compaction_interval)
+        self._config, self._path, self._compact_s = config, path, o.raw.etcd_compaction_interval
         self.replica: LMDBStore | None = None
 
     def begin(self, alone: bool, patient: bool) -> None:
@@ -176,14 +175,19 @@ class Cluster:
 
     def run(self) -> int:
         """Follows until ``replicator.stop()``; the exit code."""
-        self._compactor.start()
+        note = read_note(self._path)
+        # Of no other cluster is history forgotten.
+        client = Client(replace(self._config, cluster_id=note.cluster_id if note is not None else 0))
+        compactor = Compactor(client, self._compact_s)
+        compactor.start()
         try:
             self.replicator.run()
         except Lost as e:
             log.error("the replica of etcd is made anew: %s", e)
             return EXIT_LOST
         finally:
-            self._compactor.stop()
+            compactor.stop()
+            client.close()
         return 0
 
     def close(self) -> None:

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from kas.meta import duration, field
+from kas.meta import duration, field, gourl
 from kas.meta.field import FieldError
-from kas.meta.gourl import parse_request_uri
 from kas.types.configfile import DURATION, INT32, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse, read_file
 
 Obj = dict[str, Any]
@@ -240,13 +239,8 @@ def _kms(kms: Obj, path: str, names: set[str], reload: bool) -> Iterator[FieldEr
 
 def parse_endpoint(endpoint: str) -> tuple[str, str]:
     """(scheme, path) as ``url.Parse`` reads them; of what is no address the scheme is "". ValueError with Go's text."""
-    try:
-        scheme, _, path, _ = parse_request_uri(endpoint.partition("#")[0])
-    except ValueError as e:
-        if str(e) == "invalid URI for request":  # a relative reference, which url.Parse takes
-            return "", endpoint
-        raise
-    return scheme, unquote(path)
+    url = gourl.parse(endpoint)
+    return url.scheme, unquote(url.path)
 
 
 def _endpoint(endpoint: str, path: str) -> Iterator[FieldError]:
@@ -256,8 +250,7 @@ def _endpoint(endpoint: str, path: str) -> Iterator[FieldError]:
     try:
         scheme, _ = parse_endpoint(endpoint)
     except ValueError as e:
-        why = f"invalid endpoint for kms provider, error: parse {field.go_quote(endpoint)}: {e}"
-        yield field.invalid(path, endpoint, why)
+        yield field.invalid(path, endpoint, f"invalid endpoint for kms provider, error: {e}")
         return
     if scheme != "unix":
         yield field.invalid(path, endpoint, f"unsupported scheme {field.go_quote(scheme)} for KMS provider, only unix is supported")

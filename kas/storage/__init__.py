@@ -41,6 +41,8 @@ Certificates, tokens and keys in --data-dir are not objects: copy them by hand.
                         how etcd is reached, for both sides
   --encryption-provider-config
                         how values are opened, and sealed again; between two etcds sealed values may stay as they are without it
+  --storage-media-type  application/json: what etcd gets is JSON; else built-in objects of an LMDB are protobuf there, and what comes
+                        from an etcd stays as it is
 """
 CHECK = """usage: kas storage check --from PLACE [--from-overrides=…] [--prefix=/registry] [flags of kas serve]
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from kas import kinds
 from kas.config import features, overrides
+from kas.config.flags.storage import JSON
 from kas.config.options import Completed, complete, read
 from kas.preflight import preflight
 from kas.storage.copying import Copied, Copy, Progress
 from kas.storage.parts import Joined, Part, Prefixes
 from kas.storage.places import Refused, Source
-from kas.store.errors import StoreError
+from kas.store.errors import Full, StoreError
 from kas.store.etcd.layout import Keys
 from kas.store.transform import Transformers
 
@@ -52,7 +53,11 @@ def exit_code(run: Callable[[list[str]], int], args: Sequence[str]) -> int:
         return run(list(args))
     except Usage as e:
         code, text = EXIT_USAGE, str(e)
-    except (StoreError, OSError, ValueError) as e:
+    except Full as e:
+        code, text = EXIT_FAILED, f"no room is left: {e}"
+    except OSError as e:
+        code, text = EXIT_FAILED, (f"{e.filename}: " if e.filename else "") + (e.strerror or str(e))
+    except (StoreError, ValueError) as e:
         code, text = EXIT_FAILED, str(e)
     for line in text.splitlines():
         print(f"kas: {line}", file=sys.stderr)
@@ -167,13 +172,13 @@ def target_of(a: Arguments, flag: str = "to"):
 
 def copy_all(source: Source, a: Arguments, shown: Progress) -> list[Copied]:
     """Copies to the place of ``--to``: to each of its clusters what it keeps. Raises ``Usage``, ``StoreError``."""
-    others = others_of(a, "to")
+    others, as_json = others_of(a, "to"), a.options.raw.storage_media_type == JSON
     kept = tuple(prefix for _, prefixes in others for prefix in prefixes)
     with closing(target_of(a)) as target:
-        done = [Copy(Part(source, kept, False) if others else source, target, shown).run()]
+        done = [Copy(Part(source, kept, False) if others else source, target, shown, as_json).run()]
     for urls, prefixes in others:
         with closing(etcd_place(a, urls)) as target:
-            done.append(Copy(Part(source, prefixes, True), target, shown).run())
+            done.append(Copy(Part(source, prefixes, True), target, shown, as_json).run())
     return done
 
 

@@ -46,9 +46,10 @@ class Copied:
 class Copy:
     """One run."""
 
-    def __init__(self, source: Source, target: Target, progress: Progress) -> None:
+    def __init__(self, source: Source, target: Target, progress: Progress, as_json: bool = False) -> None:
+        """``as_json``: what etcd gets is JSON."""
         self._source, self._target, self._progress = source, target, progress
-        self._forms = Forms()
+        self._forms = Forms(as_json)
         self._out = Copied()
         self._note: Note
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
 from kas.meta import clock
-from kas.registry.etcdvalues import StoredValues
+from kas.registry.etcdvalues import MAGIC, StoredValues
 from kas.registry.registries import Registries
 from kas.store import Draft, StoreError, build_record
 from kas.store.etcd.layout import Undecodable
@@ -50,7 +50,7 @@ class Forms:
         registries = Registries(None, clock.now)  # type: ignore[arg-type]  # for their strategies; nothing is read through them
         scheme = Scheme()
         registries.add_stored(scheme.resources, scheme.resource, 0, {})
-        self.values = StoredValues(registries, as_json)
+        self.values, self._as_json = StoredValues(registries, as_json), as_json
 
     def draft(self, entry: Entry) -> Draft:
         """Raises ``Undecodable``."""
@@ -61,9 +61,9 @@ class Forms:
         return leased(self.values.decode(entry.key, entry.value), entry.lease_s)
 
     def value(self, entry: Entry) -> bytes:
-        """As kube-apiserver stores it. Raises ``Undecodable``."""
+        """As kube-apiserver stores it; what etcd gave stays as it is, unless it is to be JSON. Raises ``Undecodable``."""
         if entry.value is not None:
-            return entry.value
+            return self.values.today(entry.key, entry.value) if self._as_json and entry.value.startswith(MAGIC) else entry.value
         if entry.draft is None:
             raise Undecodable(entry.why)
         # Without the message that was stored, whose resourceVersion etcd's has not.

@@ -85,8 +85,10 @@ def save(pieces: Iterator[bytes], to: Path, told: Told, sealed: bool) -> str:
             f.flush()
             os.fsync(f.fileno())
         os.replace(partial, to)
-    except BaseException:
+    except BaseException as e:
         partial.unlink(missing_ok=True)
+        if isinstance(e, OSError) and e.filename is None:  # what writing raises does not say where
+            e.filename = str(to)
         raise
     return digest.hexdigest()
 

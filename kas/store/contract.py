@@ -141,8 +141,12 @@ class Store(Protocol):
         """Returns the next events of the history, whole revisions, and the revision they reach up to."""
         ...
 
-    def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
-        """Follows a prefix, or one key, for a client: pulled, bounded. On the loop's thread, as the next two."""
+    def watch(
+        self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024,
+        trigger: tuple[str, str] | None = None,
+    ) -> Watcher:  # fmt: skip
+        """Follows a prefix, or one key, for a client: pulled, bounded. On the loop's thread, as the next two. With a ``trigger`` (a
+        selectable field and its value) only what has, or had, that value need be given; more may be."""
         ...
 
     def listen(

@@ -23,9 +23,8 @@ listeners are not told of the event.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from kas.store._engine import Event
 from kas.store.errors import Compacted, TransformError
@@ -37,15 +36,16 @@ CHUNK = 512
 # A watcher that does not take is let fall behind at its number of events, or at so many bytes.
 QUEUE_BYTES = 4 << 20
 
-# Watchers that are told in one turn of the loop; what each then writes takes some 50 µs. The others wait for the next turns, so that an
-# event that thousands watch does not keep everybody else waiting.
-TOLD_AT_ONCE = 16
+# Watchers that are told in one turn of the loop; what each then writes takes some 10 µs, 50 where it is converted. The others wait for the
+# next turns, so that an event that thousands watch does not keep everybody else waiting.
+TOLD_AT_ONCE = 32
 
 # Directories whose listeners are remembered.
 ROUTES = 4096
 
 log = logging.getLogger("kas.store")
 
+Trigger = tuple[str, str]  # a selectable field and its value
 ReadEvents = Callable[[str, int, int], tuple[list[Event], int]]
 Callback = Callable[[list[Event]], None]
 
@@ -53,10 +53,15 @@ Callback = Callable[[list[Event]], None]
 class Watcher:
     """One stream's place in the sequence of events. Made by ``Hub.watch``; used on the loop's thread only."""
 
-    __slots__ = ("_bytes", "_failed", "_hub", "_joined", "_live", "_queue", "_taken", "closed", "key", "limit", "on_ready", "prefix")
+    __slots__ = (
+        "_bytes", "_failed", "_hub", "_joined", "_live", "_queue", "_taken", "closed", "key", "limit", "on_ready", "prefix", "trigger",
+    )  # fmt: skip
 
-    def __init__(self, hub: Hub, prefix: str, key: str | None, after: int, on_ready: Callable[[], None], limit: int) -> None:
+    def __init__(
+        self, hub: Hub, prefix: str, key: str | None, trigger: Trigger | None, after: int, on_ready: Callable[[], None], limit: int
+    ) -> None:
         self._hub, self.prefix, self.key, self.on_ready, self.limit = hub, prefix, key, on_ready, limit
+        self.trigger = trigger if key is None else None  # a key tells more
         self._queue: deque[Event] = deque()
         self._bytes = 0
         self._taken = after
@@ -100,6 +105,15 @@ class Watcher:
         if events:
             self._taken = events[-1].revision
         return events
+
+    def take_only(self) -> Event | None:
+        """The next event where it is all there is; None where ``take()`` would give several or none, read the log, or raise."""
+        queue = self._queue
+        if len(queue) != 1 or not self._live:
+            return None
+        event = queue.pop()
+        self._bytes, self._taken = 0, event.revision
+        return event
 
     def close(self) -> None:
         """Leaves the hub. Idempotent."""
@@ -155,6 +169,16 @@ def _push(event: Event, watchers: dict[Watcher, None], woken: list[Watcher]) -> 
         watcher._fall_behind()
 
 
+def _push_by_field(event: Event, fields: dict[str, dict[str, dict[Watcher, None]]], woken: list[Watcher]) -> None:
+    """``_push`` to those whose field has their value, before or after. Who waits for others is not looked at: each of ten thousand
+    kubelets watches the pods of its node."""
+    for field, values in tuple(fields.items()):
+        for value in event.values(field) if event.error is None else tuple(values):
+            found = values.get(value)
+            if found:
+                _push(event, found, woken)
+
+
 class _Listener:
     __slots__ = ("callback", "prefix", "reset")
 
@@ -170,6 +194,7 @@ class Hub:
         self._shared_revision = shared_revision
         self._by_prefix: dict[str, dict[Watcher, None]] = {}
         self._by_key: dict[str, dict[Watcher, None]] = {}
+        self._by_field: dict[str, dict[str, dict[str, dict[Watcher, None]]]] = {}  # by prefix, field and its value
         self._listeners: tuple[_Listener, ...] = ()
         self._routes: dict[str, tuple[_Listener, ...]] = {}
         self._failing: dict[_Listener, None] = {}
@@ -178,7 +203,7 @@ class Hub:
         self._ring_bytes = 0
         self._ring_after = revision  # the ring holds every event with a revision greater than this
         self._dispatching = False
-        self._untold: dict[Watcher, None] = {}
+        self._untold: OrderedDict[Watcher, None] = OrderedDict()
         self.later: Callable[[Callable[[], None]], object] = lambda tell: tell()  # begins it in a turn of its own, where there is a loop
         self.revision = revision
         self.watchers = 0
@@ -228,12 +253,12 @@ class Hub:
 
     def _lost(self, compacted: int) -> None:
         """The worker slept longer than the history lasts. Watchers meet ``Compacted`` at their next take; listeners rebuild."""
-        for index in (self._by_prefix, self._by_key):
-            for watcher in [w for watchers in index.values() for w in watchers]:
-                watcher._queue.clear()
-                watcher._live = False
-                self._leave(watcher)
-                watcher.on_ready()
+        by_value = [watchers for fields in self._by_field.values() for values in fields.values() for watchers in values.values()]
+        for watcher in [w for watchers in (*self._by_prefix.values(), *self._by_key.values(), *by_value) for w in watchers]:
+            watcher._queue.clear()
+            watcher._live = False
+            self._leave(watcher)
+            watcher.on_ready()
         self._ring.clear()
         self._ring_bytes = 0
         self.revision = self._ring_after = compacted
@@ -299,7 +324,7 @@ class Hub:
         if not self.watchers:
             return
         # Readers are told when all is queued: who takes at once must not get half of a revision.
-        by_prefix, by_key = self._by_prefix, self._by_key
+        by_prefix, by_key, by_field = self._by_prefix, self._by_key, self._by_field
         woken: list[Watcher] = []
         for event in events:
             key = event.key
@@ -308,9 +333,12 @@ class Hub:
                 _push(event, found, woken)
             at = key.find("/")
             while at >= 0:
-                found = by_prefix.get(key[: at + 1])
+                prefix = key[: at + 1]
+                found = by_prefix.get(prefix)
                 if found:
                     _push(event, found, woken)
+                if by_field and prefix in by_field:
+                    _push_by_field(event, by_field[prefix], woken)
                 at = key.find("/", at + 1)
         if len(woken) <= TOLD_AT_ONCE and not self._untold:
             for watcher in woken:
@@ -318,14 +346,15 @@ class Hub:
                     watcher.on_ready()
             return
         waiting = bool(self._untold)
-        self._untold.update(dict.fromkeys(woken))
+        for watcher in woken:
+            self._untold[watcher] = None
         if not waiting:
             self._tell()
 
     def _tell(self) -> None:
         """Tells the next of those who have something to take, and the rest of them in later turns."""
-        for watcher in list(islice(self._untold, TOLD_AT_ONCE)):
-            del self._untold[watcher]
+        for _ in range(min(TOLD_AT_ONCE, len(self._untold))):
+            watcher, _ = self._untold.popitem(last=False)
             if not watcher.closed:
                 watcher.on_ready()
         if self._untold:
@@ -357,12 +386,15 @@ class Hub:
         found = self._routes[directory] = tuple(one for one in self._listeners if path.startswith(one.prefix))
         return found
 
-    def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None, limit: int) -> Watcher:
-        """A watcher of all keys under ``prefix``, or of exactly ``key``, from the revision ``after`` on.
+    def watch(
+        self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None, limit: int, trigger: Trigger | None = None
+    ) -> Watcher:
+        """A watcher of all keys under ``prefix``, or of exactly ``key``, from the revision ``after`` on. With a ``trigger`` what comes by
+        dispatch is only what has that value in that field, before or after; what is read from history may be more.
 
         ``on_ready`` is not called before this returns: look at ``ready`` first. Raises ``Compacted`` or ``FutureRevision``.
         """
-        watcher = Watcher(self, prefix, key, after, on_ready, limit)
+        watcher = Watcher(self, prefix, key, trigger, after, on_ready, limit)
         if after > self.revision:
             # Another worker's write can be read a moment before its revision is published.
             self._read_events(prefix, after, 0)
@@ -378,19 +410,33 @@ class Hub:
         return watcher
 
     def _join(self, watcher: Watcher) -> None:
-        index, at = (self._by_prefix, watcher.prefix) if watcher.key is None else (self._by_key, watcher.key)
+        index, at = self._place(watcher)
         index.setdefault(at, {})[watcher] = None
         watcher._live = True
         watcher._joined = self.revision
         self.watchers += 1
 
+    def _place(self, watcher: Watcher) -> tuple[dict[str, dict[Watcher, None]], str]:
+        """Where it is to be found while it is live: an index, and its place there."""
+        if watcher.key is not None:
+            return self._by_key, watcher.key
+        if watcher.trigger is None:
+            return self._by_prefix, watcher.prefix
+        field, value = watcher.trigger
+        return self._by_field.setdefault(watcher.prefix, {}).setdefault(field, {}), value
+
     def _leave(self, watcher: Watcher) -> None:
-        index, at = (self._by_prefix, watcher.prefix) if watcher.key is None else (self._by_key, watcher.key)
+        index, at = self._place(watcher)
         watchers = index.get(at)
         if watchers is not None and watchers.pop(watcher, self) is None:
             self.watchers -= 1
             if not watchers:
                 del index[at]
+        if watcher.trigger is not None and not index:
+            fields = self._by_field[watcher.prefix]
+            del fields[watcher.trigger[0]]
+            if not fields:
+                del self._by_field[watcher.prefix]
 
     def _refill(self, watcher: Watcher, limit: int) -> list[Event]:
         """The next chunk from the log for a watcher that is behind; it joins the live ones when it has reached them."""

@@ -34,6 +34,9 @@ class ModelEvent(NamedTuple):
     previous: ModelRecord | None
     error: None = None
 
+    def values(self, field: str) -> tuple[str, ...]:
+        return tuple({r.fields.get(field, ""): None for r in (self.previous, self.record) if r is not None})
+
     def __len__(self) -> int:
         """Its bytes, as the hub counts them."""
         return sum(len(r.json) for r in (self.record, self.previous) if r is not None)
@@ -178,8 +181,10 @@ class ModelStore:
             fit += len(events)
         return found[:fit], found[fit - 1].revision if len(found) > fit else self.revision
 
-    def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
-        return self.hub.watch(prefix, after, on_ready, key, limit)
+    def watch(
+        self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024, trigger: Any = None
+    ) -> Watcher:
+        return self.hub.watch(prefix, after, on_ready, key, limit, trigger)
 
     def listen(self, prefix: str, callback: Callable[[list[Any]], None], reset: Callable[[], None] | None = None) -> Callable[[], None]:
         return self.hub.listen(prefix, callback, reset)

@@ -95,7 +95,7 @@ class OnEtcd:
     def _open(self) -> EtcdStore:
         return EtcdStore(
             str(Path(self._path.name) / "replica"), self._etcd.config, lambda store: Whole(), keys=self._keys, max_size=1 << 28,
-            ask_progress=lambda: self._replicator.request_progress(), ordered_progress=True,
+            ask_progress=lambda: self._replicator.request_progress(), ordered_progress=lambda: True,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -157,8 +157,10 @@ class OnEtcd:
         events, reached = self.asked(self.inner.events, prefix, after + self.base, *args)
         return [self.event(e) for e in events], reached - self.base
 
-    def watch(self, prefix: str, after: int, on_ready: Any, key: str | None = None, limit: int = 1024) -> Any:
-        return Following(self.asked(self.inner.watch, prefix, after + self.base, on_ready, key, limit), self)
+    def watch(
+        self, prefix: str, after: int, on_ready: Any, key: str | None = None, limit: int = 1024, trigger: Any = None
+    ) -> Any:  # fmt: skip
+        return Following(self.asked(self.inner.watch, prefix, after + self.base, on_ready, key, limit, trigger), self)
 
     def listen(self, prefix: str, callback: Any, reset: Any = None) -> Any:
         return self.inner.listen(prefix, lambda events: callback([self.event(e) for e in events]), reset)

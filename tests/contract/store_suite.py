@@ -362,6 +362,30 @@ class StoreSuite:
         assert [e.revision for e in self.drain(late)] == [1, 4]
         assert [e.revision for e in self.drain(space)] == [1, 2, 4]
 
+    def test_watch_of_a_value_of_a_field(self, store: Any) -> None:
+        """Who has, or had, the value is given; of what comes by dispatch nothing else is."""
+        live = store.watch(PODS, 0, lambda: None, trigger=("phase", "Running"))
+        unset = store.watch(PODS + "ns/", 0, lambda: None, trigger=("phase", ""))
+        small = store.watch(PODS, 0, lambda: None, limit=2, trigger=("phase", "Running"))
+        for name, phase in ("a", "Pending"), ("a", "Running"), ("b", "Pending"), ("a", "Running"), ("a", "Failed"), ("b", "Running"):
+            put(store, f"{PODS}ns/{name}", phase=phase)
+        delete(store, f"{PODS}ns/b")
+        put(store, f"{PODS}ns/c")
+        store.hub.catch_up()
+        has = [2, 4, 5, 6, 7]
+        assert [e.revision for e in self.drain(live)] == has
+        assert (live.progress, unset.progress) == (8, 7)
+        assert [e.revision for e in self.drain(unset)] == [8]
+        assert set(has) <= {e.revision for e in self.drain(small)}
+        live.close()
+        put(store, PODS + "ns/a", phase="Running")
+        store.hub.catch_up()
+        assert not live.ready
+        assert [e.revision for e in self.drain(small)] == [9]
+        for watcher in unset, small:
+            watcher.close()
+            watcher.close()
+
     def test_slow_watcher_loses_nothing(self, store: Any) -> None:
         watcher = store.watch(PODS, 0, lambda: None, limit=4)
         for i in range(30):

@@ -33,6 +33,14 @@ MATCHERS = [
 ]
 
 
+RUNNING = ("phase", "Running")
+
+
+def touches(event: Any) -> bool:
+    """Whether what a selector of running pods sees changes, or may."""
+    return any(r is not None and r.fields.get("phase") == "Running" for r in (event.record, event.previous))
+
+
 def flat(record: Any) -> Any:
     if record is None:
         return None
@@ -54,6 +62,8 @@ class Histories(RuleBasedStateMachine):
         self.store = self.opened()
         self.watchers = [s.watch("/registry/pods/", 0, lambda: None, limit=3) for s in (self.model, self.store)]
         self.taken: list[list[Any]] = [[], []]
+        self.selective = self.store.watch("/registry/pods/", 0, lambda: None, limit=3, trigger=RUNNING)
+        self.selected: list[Any] = []
         return 0
 
     def opened(self) -> Any:
@@ -172,6 +182,9 @@ class Histories(RuleBasedStateMachine):
             while watcher.ready:
                 taken += watcher.take(2)
         assert [flat_event(e) for e in self.taken[0]] == [flat_event(e) for e in self.taken[1]]
+        while self.selective.ready:
+            self.selected += self.selective.take(2)
+        assert [flat_event(e) for e in self.selected if touches(e)] == [flat_event(e) for e in self.taken[0] if touches(e)]
 
     @invariant()
     def same_revision(self) -> None:

@@ -41,6 +41,8 @@ def refused(tmp_path, *rules, reload=False, **more) -> str:
     ({"kms": {**KMS, "endpoint": ""}}, 'kms.endpoint: Invalid value: "": endpoint is a mandatory field for a kms'),
     ({"kms": {**KMS, "endpoint": "https://x/y"}},
      'kms.endpoint: Invalid value: "https://x/y": unsupported scheme "https" for KMS provider, only unix is supported'),
+    ({"kms": {**KMS, "endpoint": "%zz"}},
+     'kms.endpoint: Invalid value: "%zz": invalid endpoint for kms provider, error: parse "%zz": invalid URL escape "%zz"'),
     ({"kms": {**KMS, "endpoint": "x"}},
      'kms.endpoint: Invalid value: "x": unsupported scheme "" for KMS provider, only unix is supported'),
     ({"kms": {**KMS, "timeout": "0s"}}, 'kms.timeout: Invalid value: "0s": timeout should be a positive value'),

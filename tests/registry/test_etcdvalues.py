@@ -130,6 +130,10 @@ def test_custom_resources_are_json_and_selected_by_what_their_definition_says(va
     draft = values.decode(key, value)
     assert values.encode(key, draft) == value
     assert (draft.label_map, draft.field_map["spec.color"]) == ({"a": "b"}, "red")
+    values.decode(key, value.replace(b"acme.io/v1", b"acme.io/v0"))  # a version that is defined no more
+    with pytest.raises(Undecodable) as e:
+        values.decode(key, value.replace(b"acme.io/v1", b"other.io/v2").replace(b"Widget", b"Thing"))
+    assert str(e.value) == 'other.io/v2, Kind=Thing is unstructured and is not suitable for converting to "acme.io/v1"'
 
 
 @pytest.mark.parametrize("metadata", [b"{}", b'{"name":"a"}', b'{"labels":{"x":"y"},"name":"a"}'])
@@ -153,6 +157,17 @@ def test_what_is_no_object_says_so(values: StoredValues, value: bytes) -> None:
     for key in ("/registry/pods/ns1/a", "/registry/acme.io/widgets/ns1/a"):
         with pytest.raises(Undecodable):
             values.decode(key, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(b"garbage", "invalid character 'g' looking for beginning of value"), (b"", "unexpected end of JSON input"),
+     (b"k8s\0x", "invalid character 'k' looking for beginning of value"), (b'{"a":1}x', "invalid character 'x' after top-level value")],
+)  # fmt: skip
+def test_a_custom_resource_that_is_no_json_is_told_as_kube_apiserver_does(values: StoredValues, value: bytes, why: str) -> None:
+    with pytest.raises(Undecodable) as e:
+        values.decode("/registry/acme.io/widgets/ns1/a", value)
+    assert str(e.value) == why
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b"k8s\0\xff", b'{"data":1}', b'{"data":"?"}', b'{"data":"AB=="}', b'{"range":1}'])

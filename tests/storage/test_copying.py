@@ -366,3 +366,19 @@ def test_a_target_is_not_filled_by_two(etcd: Etcd, prefix: str, tmp_path: Path, 
     client = Client(etcd.config)
     assert not client.call(RANGE, pb.RangeRequest(key=f"{prefix}/configmaps/ns/c0000".encode())).kvs
     client.close()
+
+
+@pytest.mark.parametrize("source_is", ["lmdb", "etcd"])
+def test_etcd_gets_the_form_that_is_asked_for(etcd: Etcd, prefix: str, tmp_path: Path, capsys, source_is: str) -> None:
+    with Etcd(tmp_path) as target:
+        source = make_lmdb(tmp_path / "a", 3) if source_is == "lmdb" else make_etcd(etcd, prefix, 3)
+        args = ["copy", "--from", source, "--to", f"etcd:{target.url}", f"--prefix={prefix}", "--storage-media-type=application/json"]
+        for again in (False, True):
+            assert main(args) == 0
+            out = capsys.readouterr().out
+            assert "sha256 of both sides" in out and ("continued" in out) == again
+        found = values(target, prefix)
+        assert len(found) == len(objects(3)) + 1
+        for kv in found.values():
+            obj = orjson.loads(kv.value)
+            assert obj["kind"] and obj["metadata"]["name"] and "resourceVersion" not in obj["metadata"]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
 import lmdb
 import pytest
 
+from kas.storage import main as storage
 from kas.storage.snapshot_command import main
 from kas.store import Op
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.bolt import BadSnapshot, Bolt
+from kas.store.etcd.bolt import ELEMENT, LEAF, PAGE, BadSnapshot, Bolt
 from kas.store.etcd.client import TXN, Client
 from tests import need
 from tests.etcd import Etcd
@@ -97,6 +100,37 @@ def test_etcds_own_files_are_saved_read_and_restored_to_lmdb(tmp_path: Path, cap
         assert len(records) == 302 and store.leased() == [(EVENT, found[EVENT].mod_revision)]
     finally:
         store.close()
+
+
+def _bumped(raw: bytearray) -> None:
+    """The newest revision of a snapshot becomes one without a key, as ``etcdutl snapshot restore --bump-revision`` leaves it."""
+    found = []
+    for at in range(0, len(raw) - 32, 4096):
+        _, flags, count, _ = PAGE.unpack_from(raw, at)
+        for here in range(at + PAGE.size, at + PAGE.size + count * ELEMENT.size, ELEMENT.size) if flags == LEAF else ():
+            _, offset, key_size, _ = ELEMENT.unpack_from(raw, here)
+            found.append((bytes(raw[here + offset : here + offset + key_size]), here))
+    newest = max(key for key, _ in found if len(key) == 17 and key[8:9] == b"_" and key[9:] == bytes(8))
+    for key, here in found:
+        if key == newest:
+            raw[here + 12 : here + 16] = bytes(4)
+    raw[-32:] = hashlib.sha256(raw[:-32]).digest()
+
+
+def test_a_cluster_that_was_restored_with_a_higher_revision_is_saved_and_read(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "s.db"
+    with Etcd(tmp_path) as etcd:
+        place = make_etcd(etcd, "/registry")
+        put(etcd, "/registry", {MAPS + "the-bump": config_map("the-bump")})
+        assert main(["save", str(file), "--from", place]) == 0
+    before = status(file, capsys.readouterr() and capsys)
+    raw = bytearray(file.read_bytes())
+    _bumped(raw)
+    file.write_bytes(raw)
+    after = status(file, capsys)
+    assert after["revision"] == before["revision"] and int(after["objects"]) == int(before["objects"]) - 1
+    assert main(["verify", str(file)]) == 0
+    assert main(["restore", str(file), "--to", f"lmdb:{tmp_path / 'a'}"]) == 0
 
 
 def test_a_snapshot_of_lmdb_fills_a_cluster(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
@@ -205,3 +239,22 @@ def test_a_directory_of_others_is_left_as_it_is(tmp_path: Path, capsys, name: st
     assert main(["restore", str(file), "--to", f"lmdb:{to}"]) != 0
     assert why in capsys.readouterr().err
     assert [(p.name, p.read_text()) for p in to.iterdir()] == [(name, text)]
+
+
+def test_a_full_disk_is_told_in_a_line_and_goes_on_with_room(tmp_path: Path, capsys) -> None:
+    place, file, to = make_lmdb(tmp_path / "a", 300), tmp_path / "s", f"lmdb:{tmp_path / 'b'}"
+
+    def without_room(*args: str) -> str:
+        limit = (50_000, 50_000)
+        done = subprocess.run(
+            [sys.executable, "-m", "kas", *args], capture_output=True, text=True, timeout=120,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+        )  # fmt: skip
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        return done.stderr
+
+    assert without_room("snapshot", "save", str(file), "--from", place) == f"kas: {file}: File too large\n"
+    assert list(tmp_path.glob("s*")) == []
+    assert without_room("storage", "copy", "--from", place, "--to", to).startswith("kas: no room is left: ")
+    assert storage(["copy", "--from", place, "--to", to]) == 0
+    assert "sha256 of both sides" in capsys.readouterr().out and len(stored(tmp_path / "b")) == 303

@@ -52,7 +52,7 @@ class World:
     def __init__(self, ordered: bool = True) -> None:
         self.etcd, self.here, self.waiting, self.progress = Etcd(), 5, list[tuple[int, Waiter]](), 0
         self.freshness = Freshness(
-            asyncio.get_running_loop(), self.etcd, Keys(), lambda: self.here, self._wait, self._ask_progress, ordered
+            asyncio.get_running_loop(), self.etcd, Keys(), lambda: self.here, self._wait, self._ask_progress, lambda: ordered
         )
 
     def _wait(self, revision: int, waiter: Waiter) -> bool:
@@ -65,6 +65,19 @@ class World:
 
     def join(self, n: int = 1) -> list[asyncio.Future[None]]:
         return [self.freshness.join() for _ in range(n)]
+
+
+class Parked:
+    """``told`` counts how often it went on; ``passed`` are what it was told to wait for."""
+
+    def __init__(self) -> None:
+        self.told, self.passed = 0, list[Any]()
+
+    def go_on(self) -> None:
+        self.told += 1
+
+    def wait(self, passed: Any) -> None:
+        self.passed.append(passed)
 
 
 async def turn() -> None:
@@ -217,5 +230,68 @@ def test_the_end_lets_everybody_go() -> None:
         assert asked[0].cancelled() and next_[0].cancelled()
         world.etcd.answer(5)
         assert not world.etcd.asked
+
+    asyncio.run(check())
+
+
+def test_who_is_parked_goes_on_out_of_the_round_that_it_waited_for() -> None:
+    async def check() -> None:
+        world, parked = World(), [Parked() for _ in range(3)]
+        for one in parked[:2]:
+            world.freshness.park(one)
+        joined = world.join()
+        await turn()
+        world.freshness.park(parked[2])  # the next question's
+        world.etcd.answer(7)
+        (_, waiter), *_ = world.waiting
+        await turn()
+        assert not waiter.done() and [one.told for one in parked] == [0, 0, 0]
+        waiter.reached()
+        assert joined[0].done() and waiter.done() and [one.told for one in parked] == [0, 0, 0]  # not in the middle of what tells them
+        await turn()
+        assert [one.told for one in parked] == [1, 1, 0]
+        world.here = 7
+        world.etcd.answer(7)
+        await turn()
+        assert [one.told for one in parked] == [1, 1, 1] and not any(one.passed for one in parked)
+
+    asyncio.run(check())
+
+
+def test_many_who_are_parked_keep_the_loop_for_a_stint_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kas.store.etcd.freshness.STINT_S", -1.0)
+
+    async def check() -> None:
+        world, parked = World(), [Parked() for _ in range(10)]
+        for one in parked:
+            world.freshness.park(one)
+        await asyncio.sleep(0)
+        world.etcd.answer(5)
+        for turns in range(10):
+            assert sum(one.told for one in parked) == turns
+            await asyncio.sleep(0)
+
+    asyncio.run(check())
+
+
+def test_who_was_parked_for_long_or_for_an_error_waits_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        world, failed, closed, slow = World(), Parked(), Parked(), Parked()
+        world.freshness.park(failed)
+        await turn()
+        world.etcd.answer(Unavailable("etcdserver: no leader"))
+        with pytest.raises(Unavailable, match="no leader"):
+            await failed.passed[0]
+        monkeypatch.setattr("kas.store.etcd.freshness.PARKED_S", 0.0)
+        world.freshness.park(slow)
+        while not slow.passed:
+            await turn()
+        assert not slow.passed[0].done()
+        world.etcd.answer(5)
+        assert slow.passed[0].done()
+        monkeypatch.undo()
+        world.freshness.park(closed)
+        world.freshness.close()
+        assert closed.passed[0].cancelled() and [one.told for one in (failed, closed, slow)] == [0, 0, 0]
 
     asyncio.run(check())

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ from kas.store.etcd.client import (
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.layout import Keys, Undecodable
 from kas.store.etcd.leases import Leases
+from kas.store.etcd.replica import Note
 from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
 from kas.store.etcd.rpc.status import Code, RpcError
 from kas.store.etcd.store import EtcdStore
@@ -80,7 +82,7 @@ class Server:
     def _open(self) -> EtcdStore:
         return EtcdStore(
             str(self.path), self.etcd.config, lambda store: Plain(), keys=Keys(), max_size=1 << 28,
-            transformers=self.transformers, ask_progress=lambda: self.replicator.request_progress(), ordered_progress=False,
+            transformers=self.transformers, ask_progress=lambda: self.replicator.request_progress(), ordered_progress=lambda: False,
         )  # fmt: skip
 
     def _run(self) -> None:
@@ -205,6 +207,25 @@ def test_reads_of_a_cluster_where_nothing_happens_write_nothing(server: Server, 
         await asyncio.to_thread(server.client.call, PUT, pb.PutRequest(key=b"/elsewhere"))
         await server.store.fresh()
         assert server.store.revision >= 3
+
+    asyncio.run(check())
+
+
+def test_servers_are_asked_anew_whether_their_progress_is_in_order(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that did not answer when the worker began, or was replaced since, does not decide for ever that readers write keys."""
+    store, answers = server.store, [False, True]
+    monkeypatch.setattr(store, "_in_order", lambda: answers.pop(0))
+
+    async def check() -> None:
+        store.start(asyncio.get_running_loop())
+        await store.probe()
+        assert len(answers) == 2, "not with every probe"
+        monkeypatch.setattr("kas.store.etcd.store.ORDER_S", 0.0)
+        seen = []
+        for _ in range(2):
+            await store.probe()
+            seen.append(store._ordered)
+        assert seen == [False, True]
 
     asyncio.run(check())
 
@@ -768,3 +789,76 @@ def test_a_full_cluster_is_told_and_read(tmp_path: Path) -> None:
             server.stop()
     finally:
         etcd.kill()
+
+
+def _takes_the_place_of(etcd: Etcd, directory: Path) -> Etcd:
+    """A cluster of its own where that one is reached."""
+    other = Etcd(directory)
+    etcd.kill()
+    other.url = etcd.url
+    return other.start()
+
+
+def test_nothing_is_written_to_another_cluster_behind_the_same_name(server: Server, etcd: Etcd, tmp_path: Path) -> None:
+    server.store.commit_now(Op(A, draft(), 0))
+    server.pause()
+    server.again()
+    server.replicator.stop()  # so that it is not noticed there
+    server.thread.join(60)
+    other = _takes_the_place_of(etcd, tmp_path / "other")
+
+    async def check() -> None:
+        server.store.start(asyncio.get_running_loop())
+        with pytest.raises(Unavailable, match="is a server of another cluster"):
+            await asyncio.wait_for(server.store.commit(Op(B, draft(), 0)), 60)
+        with pytest.raises(Unavailable):
+            await server.store.fresh()
+
+    try:
+        with pytest.raises(Unavailable, match="is a server of another cluster"):
+            server.store.commit_now(Op(B, draft(), 0))
+        asyncio.run(check())
+        assert other.keys("/") == []
+    finally:
+        other.kill()
+
+
+def test_a_server_of_another_cluster_among_those_of_this_one_is_passed_over(tmp_path: Path) -> None:
+    with Etcd(tmp_path / "a") as etcd, Etcd(tmp_path / "b") as stray:
+        both = SimpleNamespace(config=replace(etcd.config, servers=(stray.url, etcd.url)))
+        server = Server(etcd, tmp_path / "replica")
+        try:
+            server.store.commit_now(Op(A, draft(), 0))
+            server.pause()
+            server.etcd, server.client = both, Client(both.config)  # type: ignore[assignment]
+            server.again()
+            assert server.store.get(A) is not None
+            server.store.commit_now(Op(B, draft(), 0))
+            until(lambda: server.replicator.followed == etcd.url)
+            server.client.next_server()
+            server.replicator.request_progress()
+            stream = server.replicator._stream
+            assert stream is not None
+            stream.cancel()  # who follows begins again with the next one, which is the stray
+            server.store.commit_now(Op(B + "c", draft(), 0))
+            assert server.failed == [] and stray.keys("/") == []
+        finally:
+            server.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, ""),
+        ({"raft_term": 2}, ""),
+        ({"format": 3}, "it has form 3, and this version of kas reads and writes form"),
+        ({"cluster_id": 0xAB}, "it is of the cluster ab, and this one is 1"),
+        ({"prefix": ""}, "it is of the keys below /, and not /registry"),
+        ({"boot": "-"}, "the machine was started anew since"),
+        ({"raft_term": 4}, "the cluster went back: its raft term was 4, and is 3"),
+    ],
+)
+def test_why_a_replica_is_not_used_again_is_told(change: dict[str, Any], why: str) -> None:
+    now = Note(1, "/registry", 3, "boot")
+    found = now.misfit(replace(now, **change))
+    assert found.startswith(why) and bool(found) == bool(why)

@@ -125,6 +125,15 @@ cdef class Event:
             self._frames = {}
         return self._frames
 
+    def values(self, str field not None) -> tuple:
+        """The values of a selectable field before and after: one, or two that differ. "" where a state does not list it."""
+        cdef bytes name = field.encode()
+        old = None if self.previous is None else field_value(self.previous, name)
+        if self.record is None:
+            return (old,) if self.previous is not None else ()
+        new = field_value(self.record, name)
+        return (new,) if old is None or old == new else (old, new)
+
     def __len__(self):
         cdef Py_ssize_t n = 0
         if self.record is not None:
@@ -135,6 +144,20 @@ cdef class Event:
 
     def __repr__(self):
         return f"<Event {self.revision} {self.type} {self.key}>"
+
+
+cdef str field_value(Record record, bytes field):
+    """The value of a selectable field, "" where it is not listed."""
+    cdef const char *head = PyBytes_AS_STRING(record.head)
+    cdef const char *at = head_fields(head)
+    cdef const char *end = at + (<const Head *>head).fields_len
+    cdef const char *name
+    cdef const char *value
+    cdef size_t name_len, value_len
+    while next_pair(&at, end, &name, &name_len, &value, &value_len):
+        if name_len == <size_t>PyBytes_GET_SIZE(field) and kas_same(name, PyBytes_AS_STRING(field), name_len):
+            return value[:value_len].decode()
+    return ""
 
 
 cdef Event make_event(uint64_t revision, int op, str key, Record record, Record previous):

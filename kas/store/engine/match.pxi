@@ -175,6 +175,18 @@ cdef class Matcher:
         cdef bytes fb = block_bytes(fields)
         return self.pairs(PyBytes_AS_STRING(lb), PyBytes_GET_SIZE(lb), PyBytes_AS_STRING(fb), PyBytes_GET_SIZE(fb))
 
+    @property
+    def trigger(self):
+        """``(field, value)`` of a field that has this value in every record that the selector accepts, None where it names none. One
+        that tells more apart than the place of the record is preferred (upstream's cacher: indexed trigger)."""
+        cdef size_t i
+        cdef const Requirement *r
+        for i in range(self.n_labels, self.n):
+            r = &self.reqs[i]
+            if r.op == R_FIELD_EQ and r.values[0].n and r.key[:r.key_len] != b"metadata.namespace":
+                return r.key[:r.key_len].decode(), r.values[0].p[:r.values[0].n].decode()
+        return None
+
     def __len__(self):
         return self.n
 

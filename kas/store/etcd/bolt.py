@@ -215,6 +215,8 @@ class Bolt:
                 raise self._bad("its bucket 'key' holds what is no revision")
             revision = int.from_bytes(key[:8], "big")
             newest, count = max(newest, revision), count + 1
+            if not size:  # of no key: etcdutl snapshot restore --bump-revision leaves it
+                continue
             name = self._name(at, size)
             if name.startswith(prefix):
                 found[name] = None if len(key) == 18 else (revision, at, size)
@@ -227,7 +229,7 @@ class Bolt:
         except ValueError:
             length, begins = size, 0
         begins += at + 1
-        if not size or self._map[at] != 0x0A or begins + length > at + size:
+        if self._map[at] != 0x0A or begins + length > at + size:
             raise self._bad("its bucket 'key' holds what is no KeyValue")
         return self._map[begins : begins + length]
 

@@ -6,6 +6,9 @@ threads of its own; ``AsyncClient`` belongs to an event loop.
 A *safe* call (it changes nothing, or nothing that matters twice) is asked of the next server when one is not available or takes longer than
 its share of the time. A write is sent once, to a server that can be reached: nobody knows whether one that broke off was carried out, and
 ``Unknown`` says so, unless etcd's own answer says that it was refused.
+
+Where it is known which cluster is meant, each new connection is asked for it before anything else: a name or an address may have become
+that of a member of another cluster.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -36,9 +40,12 @@ BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0  # between attempts to connect to a server
 DIAL_S = 20.0  # upstream's dialTimeout
 FOLLOW_S = 3.0  # for a stream: who wants one has others to ask
 IDLE = 8  # connections of a server that threads may find open
+WHICH_S = 2.0  # for a server to say which cluster it is of
 # A member that is cut off from the majority refuses instead of answering with what it last knew.
 HAS_LEADER = ((b"hasleader", b"true"),)
 Metadata = tuple[tuple[bytes, bytes], ...]
+
+log = logging.getLogger("kas.store.etcd")
 
 Q = TypeVar("Q", bound=Any)
 A = TypeVar("A", bound=Any)
@@ -62,6 +69,9 @@ WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, saf
 GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, safe=True)  # one too many ends by itself
 REVOKE = Call("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
 TIME_TO_LIVE = Call("/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse, safe=True)
+# An empty transaction, which any member answers at once, to anybody, and says with it of which cluster it is. Status says that, too, but
+# where etcd has users some versions since 3.5.28 tell it to root alone.
+WHICH = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse, safe=True)
 SNAPSHOT = Call("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest, pb.SnapshotResponse, safe=True)
 STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True)
 AUTHENTICATE = Call("/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, safe=True)
@@ -70,7 +80,8 @@ ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmRespons
 
 @dataclass(frozen=True)
 class Config:
-    """Where the cluster is and how it is reached. ``servers`` are URLs, as ``--etcd-servers`` has them; the files are PEM."""
+    """Where the cluster is and how it is reached. ``servers`` are URLs, as ``--etcd-servers`` has them; the files are PEM. ``cluster_id``
+    is the cluster that is meant; 0: whichever answers."""
 
     servers: tuple[str, ...]
     cafile: str = ""
@@ -79,6 +90,7 @@ class Config:
     lease_reuse_s: int = 60
     username: str = ""
     password: str = field(default="", repr=False)
+    cluster_id: int = 0
 
     def targets(self) -> list[Target]:
         """The servers. Raises ``StoreError`` for a file that cannot be used, and for an address that is none."""
@@ -128,6 +140,23 @@ class Target:
         )  # fmt: skip
         return b"".join(literal(*header) for header in headers)
 
+    def which(self) -> tuple[bytes, bytes]:
+        """The headers, but for the deadline, and the message of the question which cluster it is of. Nobody has to be logged in for it."""
+        return self.block(WHICH, ()), pb.TxnRequest().SerializeToString()
+
+    def check(self, answer: bytes | RpcError) -> None:
+        """Raises ``StoreError`` unless the server is of the cluster that is meant, as its answer to ``which`` says."""
+        if isinstance(answer, RpcError):
+            if answer.told and answer.code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED):
+                return  # something between that lets no stranger through; those of another cluster have other users
+            raise StoreError(f"{self.host}:{self.port} does not say which cluster it is of: {answer.details}") from None
+        try:
+            found = pb.TxnResponse.FromString(answer).header.cluster_id
+        except DecodeError:
+            raise StoreError(f"{self.host}:{self.port} does not say which cluster it is of") from None
+        if found != self.config.cluster_id:
+            raise StoreError(f"{self.host}:{self.port} is a server of another cluster: {found:x}, not {self.config.cluster_id:x}")
+
 
 def prefix_end(prefix: bytes) -> bytes:
     """The end of the range of all keys that begin with ``prefix``, as etcd wants it."""
@@ -150,6 +179,8 @@ def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
         raise StoreError(f"rpc error: code = ResourceExhausted desc = {details.replace('grpc: received', 'trying to send')}") from None
     if e.told and e.code == Code.RESOURCE_EXHAUSTED and "too many requests" in details:
         raise Unavailable(text) from None  # it has more to do than it can, and did not begin; others have no less
+    if e.told and (e.code == Code.PERMISSION_DENIED or details.endswith("permission denied")):
+        raise Denied(text) from None
     if e.told and e.code in REFUSED and not _not_begun(e):
         raise (LeaseGone if "lease not found" in details else StoreError)(text) from None
     raise (Unavailable if call.safe or _not_begun(e) else Unknown)(text) from None
@@ -157,14 +188,18 @@ def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
 
 # What a server says that has decided not to do it. Anything else may come from a connection, or from a server that has begun.
 REFUSED = (
-    Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.OUT_OF_RANGE, Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.PERMISSION_DENIED,
-    Code.UNAUTHENTICATED, Code.UNIMPLEMENTED,
+    Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.OUT_OF_RANGE, Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAUTHENTICATED,
+    Code.UNIMPLEMENTED,
 )  # fmt: skip
 
 
 # What a server says before it has looked at a request (etcd: api/v3rpc/interceptor.go), or when it found, in its turn, that users and roles
 # have changed meanwhile: another one, or the same a moment later, may be asked.
 NOT_BEGUN = ("no leader", "not capable", "rpc not supported for learner", "revision of auth store is old")
+
+
+class Denied(StoreError):
+    """etcd's user may not do that; nothing was done."""
 
 
 class LeaseGone(StoreError):
@@ -304,10 +339,40 @@ class Client:
 
     def _fresh(self, target: Target, within_s: float) -> Blocking:
         """A new one. Raises ``RpcError``."""
+        until = time.monotonic() + within_s
         try:
-            return Blocking(target.host, target.port, target.tls(), within_s)
+            connection = Blocking(target.host, target.port, target.tls(), within_s)
         except (OSError, StoreError) as e:
             raise RpcError(Code.UNAVAILABLE, f"failed to connect: {e}", unsent=True) from None
+        if self._config.cluster_id:
+            try:
+                target.check(self._which(connection, target, max(0.001, until - time.monotonic())))
+            except StoreError as e:
+                connection.close()
+                raise RpcError(Code.UNAVAILABLE, str(e), unsent=True) from None
+        return connection
+
+    @staticmethod
+    def _which(connection: Blocking, target: Target, within_s: float) -> bytes | RpcError:
+        block, message = target.which()
+        try:
+            return connection.call(block + _deadline(within_s), message, within_s)
+        except RpcError as e:
+            return e
+
+    def has(self, cluster_id: int) -> bool:
+        """Whether one of the servers is of this cluster. Asks one after the other."""
+        for server in self._servers:
+            client = Client(replace(self._config, servers=(server,), cluster_id=cluster_id))
+            try:
+                client.call(WHICH, pb.TxnRequest(), WHICH_S)
+            except StoreError:
+                continue
+            else:
+                return True
+            finally:
+                client.close()
+        return False
 
     def _give_back(self, target: Target, connection: Blocking, whole: bool) -> None:
         with self._lock:
@@ -334,7 +399,7 @@ class Client:
 
     def snapshot(self) -> Iterator[pb.SnapshotResponse]:
         """The file of one server, in pieces. Raises ``StoreError``; nothing is asked again."""
-        self.call(STATUS, pb.StatusRequest())  # to a server that answers
+        self.call(WHICH, pb.TxnRequest())  # to a server that answers
         target, metadata = self._target(), self._known()
         try:
             block = self._blocks(target, SNAPSHOT, metadata)
@@ -369,6 +434,7 @@ class _Server:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.connection: Looped | None = None
+        self.foreign = ""  # why it is not asked, though it answers
         self._dialling: asyncio.Task[None] | None = None
         self._failed = 0
         self._not_before = 0.0
@@ -395,13 +461,38 @@ class _Server:
         await asyncio.sleep(max(0.0, self._not_before - loop.time()))
         try:
             async with asyncio.timeout(DIAL_S):
-                self.connection = await dial(self.target.host, self.target.port, self.target.tls())
+                connection = await dial(self.target.host, self.target.port, self.target.tls())
+                try:
+                    await self._identify(connection)
+                except BaseException:
+                    connection.close()
+                    raise
+                self.connection = connection
         except (OSError, StoreError):
             self._failed += 1
             self._not_before = loop.time() + min(BACKOFF_S * 2 ** min(self._failed - 1, 10), BACKOFF_MAX_S)
             raise
         self._failed = 0
         self._not_before = loop.time() + BACKOFF_S
+
+    async def _identify(self, connection: Looped) -> None:
+        """Raises ``StoreError`` unless it is a server of the cluster that is meant, where one is."""
+        if not self.target.config.cluster_id:
+            return
+        block, message = self.target.which()
+        said: bytes | RpcError
+        try:
+            said = await connection.begin(block + _deadline(DIAL_S), message, DIAL_S).waiter
+        except RpcError as e:
+            said = e
+        try:
+            self.target.check(said)
+        except StoreError as e:
+            if self.foreign != str(e):
+                self.foreign = str(e)
+                log.warning("it is not asked: %s", e)
+            raise
+        self.foreign = ""
 
     async def close(self) -> None:
         """Idempotent."""
@@ -531,7 +622,8 @@ class AsyncClient:
                 continue
             self._turn = at
             return at, connection
-        raise Unavailable("etcdserver: no server can be reached")
+        why = next((server.foreign for server in servers if server.foreign), "no server can be reached")
+        raise Unavailable(f"etcdserver: {why}")
 
     async def close(self) -> None:
         """Ends the connections. Idempotent."""

@@ -1,19 +1,22 @@
 """Forgetting etcd's history, taking turns with every other server of the cluster (upstream's storage/etcd3/compact.go).
 
 The version of ``compact_rev_key`` is a clock that all share: who moves it from the version it saw last also compacts, to the revision that
-was current when it last looked. So history lasts between one and two intervals, however many servers there are.
+was current when it last looked. So history lasts between one and two intervals, however many servers there are. Whom etcd does not let
+forget history leaves the turns to others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 
 from kas.store.errors import Compacted, StoreError
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import COMPACT, TXN, Client
+from kas.store.etcd.client import COMPACT, TXN, Client, Denied
 
 KEY = b"compact_rev_key"
+EMPTY = 1  # a revision that holds nothing, in any cluster
 
 log = logging.getLogger("kas.store.etcd")
 
@@ -25,6 +28,7 @@ class Compactor:
         self._client, self._interval_s = client, interval_s
         self._stop = threading.Event()
         self.version, self.revision = 0, 0
+        self._denied = False
 
     def start(self) -> None:
         """Runs until ``stop()``, in a thread of its own."""
@@ -43,7 +47,9 @@ class Compactor:
                 log.warning("compacting etcd: %s", e)
 
     def turn(self) -> int:
-        """One turn; the revision that was compacted to, 0 when it was another's turn, or the first."""
+        """One turn; the revision that was compacted to, 0 when it was another's turn, or the first, or etcd's user may not."""
+        if self._denied and not self._may():
+            return 0
         compare = pb.Compare(target=pb.Compare.VERSION, key=KEY, version=self.version)
         put = pb.RequestOp(request_put=pb.PutRequest(key=KEY, value=str(self.revision).encode()))
         get = pb.RequestOp(request_range=pb.RangeRequest(key=KEY))
@@ -60,4 +66,18 @@ class Compactor:
             self._client.call(COMPACT, pb.CompactionRequest(revision=before))
         except Compacted:
             return 0
+        except Denied:
+            self._denied = True
+            log.warning("etcd's user may not compact its history, which takes the role root: that is left to others")
+            return 0
         return before
+
+    def _may(self) -> bool:
+        """Whether etcd lets this user forget history by now."""
+        with contextlib.suppress(Compacted):
+            try:
+                self._client.call(COMPACT, pb.CompactionRequest(revision=EMPTY))
+            except Denied:
+                return False
+        self._denied = False
+        return True

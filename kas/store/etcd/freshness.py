@@ -1,15 +1,18 @@
 """Reads that have to be as new as etcd: they wait until the replica has passed a revision that etcd told after they came.
 
 All that wait at a moment are a round, and share one question. One question is under way at a time: whoever comes meanwhile may have been
-told of a write elsewhere that it is too old for, and is in the next round. Nothing of it needs a task while etcd answers.
+told of a write elsewhere that it is too old for, and is in the next round. Nothing of it needs a task while etcd answers, and who is parked
+needs none either, unless that takes ``PARKED_S``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from time import perf_counter
 from typing import Any, Protocol
 
 from kas.store.errors import Behind, StoreError, Unavailable
@@ -19,6 +22,8 @@ from kas.store.etcd.layout import Keys
 
 FRESH_S = 3.0  # how long a read waits at most (upstream's waitUntilFreshTimeout)
 ON_ITS_WAY_S = 0.005
+PARKED_S = 0.1  # from then on a client that leaves is looked for, which takes a task
+STINT_S = 0.005  # how long those who go on keep the loop
 TIMED_OUT = "etcdserver: request timed out"
 WENT_BACK = "etcdserver: the cluster has gone back to an older state"
 
@@ -39,13 +44,47 @@ class Waiter(Protocol):
         """The store is closed."""
 
 
+class Parked(Protocol):
+    """Who was put down (``kas.request.parking``)."""
+
+    def go_on(self) -> None:
+        """It is here."""
+
+    def wait(self, passed: Awaitable[None]) -> None:
+        """It is not here yet, or will not be: to be awaited."""
+
+
+class Parking:
+    """Has those who were parked go on, a stint in a turn of the loop, and never out of the round that they waited for: what they do then
+    is anything."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._ready = loop, deque[Parked]()
+
+    def go_on(self, parked: list[Parked]) -> None:
+        """They may."""
+        if not self._ready:
+            self._loop.call_soon(self._stint)
+        self._ready.extend(parked)
+
+    def _stint(self) -> None:
+        ready, until = self._ready, perf_counter() + STINT_S
+        while ready:
+            ready.popleft().go_on()
+            if ready and perf_counter() > until:
+                self._loop.call_soon(self._stint)
+                return
+
+
 class Round:
     """Those who share a question. ``told``: it has been answered. ``had`` is the revision here before it was asked, ``until`` when who
     joined last at that time has waited for too long."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, parking: Parking) -> None:
         self._loop, self._readers, self._until = loop, list[asyncio.Future[None]](), list[float]()
         self._timer: asyncio.TimerHandle | None = None  # for who has waited longest
+        self._parking, self._parked = parking, list[Parked]()
+        self._unpark: asyncio.TimerHandle | None = None
         self.told, self.had, self.until = False, 0, 0.0
 
     def join(self) -> asyncio.Future[None]:
@@ -57,6 +96,18 @@ class Round:
             self._timer = self._loop.call_at(until, self._expire)
         return reader
 
+    def park(self, parked: Parked) -> None:
+        """Another one, who joins after ``PARKED_S`` if that is not over then."""
+        if self._unpark is None:
+            self._unpark = self._loop.call_later(PARKED_S, self._unpark_all)
+        self._parked.append(parked)
+
+    def _unpark_all(self) -> None:
+        self._unpark = None
+        parked, self._parked = self._parked, []
+        for one in parked:
+            one.wait(self.join())
+
     def _expire(self) -> None:
         """Ends the waiting of those who have waited for long enough."""
         now, n = self._loop.time(), 1
@@ -67,6 +118,9 @@ class Round:
         _fail(late, (Behind if self.told else Unavailable)(TIMED_OUT))
 
     def _end(self) -> list[asyncio.Future[None]]:
+        if self._unpark is not None:
+            self._unpark.cancel()
+            self._unpark_all()
         readers, self._readers, self._until = self._readers, [], []
         if self._timer is not None:
             self._timer.cancel()
@@ -75,10 +129,13 @@ class Round:
 
     def done(self) -> bool:
         """See ``Waiter``."""
-        return all(reader.done() for reader in self._readers)
+        return not self._parked and all(reader.done() for reader in self._readers)
 
     def reached(self) -> None:
         """See ``Waiter``."""
+        if self._parked:
+            parked, self._parked = self._parked, []
+            self._parking.go_on(parked)
         for reader in self._end():
             if not reader.done():
                 reader.set_result(None)
@@ -108,13 +165,14 @@ class Freshness:
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, client: AsyncClient, keys: Keys, here: Callable[[], int],
-        wait: Callable[[int, Waiter], bool], ask_progress: Callable[[], None], ordered: bool,
+        wait: Callable[[int, Waiter], bool], ask_progress: Callable[[], None], ordered: Callable[[], bool],
     ) -> None:  # fmt: skip
         """``here()`` is the replica's revision; ``wait(revision, waiter)`` says whether somebody has to wait for one, and tells him later.
-        ``ask_progress()`` has etcd tell the replica how far it is, which may be believed where it is ``ordered``."""
+        ``ask_progress()`` has etcd tell the replica how far it is, which may be believed where it is ``ordered()``."""
         self._loop, self._client, self._fence_key = loop, client, keys.fence
         self._here, self._wait, self._ask_progress, self._ordered = here, wait, ask_progress, ordered
-        self._next = Round(loop)  # has not asked yet
+        self._parking = Parking(loop)
+        self._next = Round(loop, self._parking)  # has not asked yet
         self._asking: Round | None = None
         self._due = False  # the next one asks at the end of the loop's turn, for all who come in it
         self._closed = False
@@ -123,10 +181,18 @@ class Freshness:
 
     def join(self) -> asyncio.Future[None]:
         """See ``EtcdStore.fresh``."""
+        self._will_ask()
+        return self._next.join()
+
+    def park(self, parked: Parked) -> None:
+        """As ``join``, without a task while etcd answers soon."""
+        self._will_ask()
+        self._next.park(parked)
+
+    def _will_ask(self) -> None:
         if not self._due and self._asking is None:
             self._due = True
             self._loop.call_soon(self._ask)
-        return self._next.join()
 
     def close(self) -> None:
         """Nobody is answered any more."""
@@ -141,7 +207,7 @@ class Freshness:
         self._due = False
         if self._closed or self._next.done():
             return
-        asking, self._next = self._next, Round(self._loop)
+        asking, self._next = self._next, Round(self._loop, self._parking)
         self._asking, asking.had, asking.until = asking, self._here(), self._loop.time() + FRESH_S
         share = FRESH_S / self._client.servers  # so that there is time for the others
         if not self._client.begin(RANGE, self._request, share, partial(self._answered, asking)):
@@ -186,7 +252,7 @@ class Freshness:
                 asking.fail(Unavailable(WENT_BACK))
             elif not self._wait(revision, asking):
                 asking.reached()
-            elif self._ordered:
+            elif self._ordered():
                 self._ask_progress()
             else:  # what is on its way comes by itself
                 self._loop.call_later(ON_ITS_WAY_S, self._write_fence, asking)

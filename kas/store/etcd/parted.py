@@ -139,9 +139,12 @@ class Parted(Store):
         """See the contract; of one part."""
         return self.part(prefix).events(prefix, after, limit, max_bytes)
 
-    def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
+    def watch(
+        self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024,
+        trigger: tuple[str, str] | None = None,
+    ) -> Watcher:  # fmt: skip
         """See the contract; of one part."""
-        return self.part(prefix).watch(prefix, after, on_ready, key, limit)
+        return self.part(prefix).watch(prefix, after, on_ready, key, limit, trigger)
 
     def listen(
         self, prefix: str, callback: Callable[[list[Event]], None], reset: Callable[[], None] | None = None

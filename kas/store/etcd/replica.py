@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-FORMAT = 4
+FORMAT = 5
 NOTE = "replica.of"
 
 log = logging.getLogger("kas.store.etcd")
@@ -30,9 +30,20 @@ class Note:
     boot: str
     format: int = FORMAT
 
-    def fits(self, other: Note) -> bool:
-        """Whether a copy with the note ``other``, made earlier, is one of the same cluster, and the cluster has not gone back."""
-        return replace(other, raft_term=self.raft_term) == self and other.raft_term <= self.raft_term
+    def misfit(self, other: Note) -> str:
+        """Why a copy with the note ``other``, made earlier, cannot be gone on with; "" when it can: it is one of the same cluster, which
+        has not gone back."""
+        if other.format != self.format:
+            return f"it has form {other.format}, and this version of kas reads and writes form {self.format}"
+        if other.cluster_id != self.cluster_id:
+            return f"it is of the cluster {other.cluster_id:x}, and this one is {self.cluster_id:x}"
+        if other.prefix != self.prefix:
+            return f"it is of the keys below {other.prefix or '/'}, and not {self.prefix or '/'}"
+        if other.boot != self.boot:
+            return "the machine was started anew since, and it is never synced"
+        if other.raft_term > self.raft_term:
+            return f"the cluster went back: its raft term was {other.raft_term}, and is {self.raft_term}"
+        return ""
 
 
 def boot_id() -> str:

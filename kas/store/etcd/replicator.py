@@ -22,7 +22,7 @@ from kas.store._engine import Draft, Event, Op
 from kas.store.errors import Compacted, FutureRevision, KeyTooLong, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd import newer
-from kas.store.etcd.client import RANGE, STATUS, Client, prefix_end
+from kas.store.etcd.client import RANGE, STATUS, Client, Denied, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
 from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
 from kas.store.etcd.rpc.blocking import Following
@@ -62,6 +62,14 @@ def ordered_progress(version: str) -> bool:
     return patch >= least if least is not None else (major, minor) > (3, 5)
 
 
+def tells_progress_in_order(client: Client, within_s: float = 10.0) -> bool:
+    """Whether the server that is asked next answers progress requests in the order of events. Raises ``StoreError``."""
+    try:
+        return ordered_progress(client.call(STATUS, pb.StatusRequest(), within_s).version)
+    except Denied:  # what hides its version from users is newer than that
+        return True
+
+
 def _json(draft: Draft, revision: int) -> bytes:
     """The JSON of the record that a draft becomes."""
     comma = b"" if draft.tail.startswith(b"}") else b","
@@ -98,11 +106,12 @@ class Replicator:
     def begin(self) -> LMDBStore:
         """Opens the replica, complete up to some revision: the one that is there when it still fits, else a new one. Raises
         ``StoreError`` when the cluster cannot be asked."""
-        first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
-        now = self._note_of(first)
         before = read_note(self._path)
-        if before is None or not now.fits(before):
-            why = "it is not finished" if before is None else "it is of another cluster, of a later state, or of another boot"
+        first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
+        while before is not None and self._is_stray(first, before):
+            first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
+        now = self._note_of(first)
+        if why := "it is not finished" if before is None else now.misfit(before):
             discard(self._path, why)
         self._look_at_kept(first.header.revision)
         for attempt in range(LOADS):
@@ -142,6 +151,15 @@ class Replicator:
             self.replica.close()
         if why:
             discard(self._path, why)
+
+    def _is_stray(self, answer: pb.RangeResponse, known: Note) -> bool:
+        """Whether an answer is one of another cluster though a server of the known one is there still: one alone has become another's,
+        and not all of them. The next call goes to the next one then."""
+        if answer.header.cluster_id == known.cluster_id or not self._client.has(known.cluster_id):
+            return False
+        log.warning("%s is a server of another cluster than the others, and is passed over", self._client.asked)
+        self._client.next_server()
+        return True
 
     def _note_of(self, answer: pb.RangeResponse) -> Note:
         return Note(answer.header.cluster_id, self._keys.prefix, answer.header.raft_term, boot_id())
@@ -297,11 +315,13 @@ class Replicator:
 
     def _check(self) -> None:
         """Whether the cluster is still the one, and has not gone back; which progress of the server's can be believed."""
-        self._ordered = ordered_progress(self._client.call(STATUS, pb.StatusRequest()).version)
+        self._ordered = tells_progress_in_order(self._client)
         answer = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True))
+        if self._note is not None and self._is_stray(answer, self._note):
+            raise Unavailable("a server of another cluster than the others is passed over")
         now = self._note_of(answer)
-        if self._note is not None and not now.fits(self._note):
-            raise Lost("the cluster is another one, or was restored from a backup")
+        if self._note is not None and (why := now.misfit(self._note)):
+            raise Lost(why)
         self._check_history(answer.header.revision)
         self._take_note(now)
 
@@ -364,7 +384,10 @@ class Replicator:
         return True
 
     def _created(self, answer: pb.WatchResponse) -> None:
-        """Nothing that follows the replica was forgotten while the watch was made; what was asked before it was is asked again."""
+        """Nothing that follows the replica was forgotten while the watch was made, by a server of the cluster; what was asked before it was
+        is asked again."""
+        if self._note is not None and answer.header.cluster_id != self._note.cluster_id:
+            raise Unavailable("the watch was made at a server of another cluster")
         if answer.header.revision > self.replica.revision:
             self._check_history(answer.header.revision)
         if self._stream is not None:

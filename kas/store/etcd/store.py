@@ -12,7 +12,9 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kas.store._engine import Op, Record
@@ -21,10 +23,11 @@ from kas.store.errors import Busy, Compacted, Conflict, KeyTooLong, StoreError, 
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd import newer
 from kas.store.etcd.beside import Beside
-from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, STATUS, TXN, AsyncClient, Begun, Client, Config, LeaseGone
-from kas.store.etcd.freshness import FRESH_S, TIMED_OUT, WENT_BACK, Freshness, Waiter
+from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, STATUS, TXN, AsyncClient, Begun, Call, Client, Config, Denied, LeaseGone
+from kas.store.etcd.freshness import FRESH_S, TIMED_OUT, WENT_BACK, Freshness, Parked, Waiter
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
+from kas.store.etcd.replica import read_note
 from kas.store.etcd.sealing import Sealing
 from kas.store.etcd.unreadable import error_of, note_key
 from kas.store.lmdb.committer import Batch
@@ -38,8 +41,11 @@ WRITE_TIMEOUT_S = 10.0
 CATCH_UP_S = 10.0  # how long a write waits for the replica
 NUDGE_S = 0.1  # upstream's conditional progress requester
 PROBE_S = 10.0
+ORDER_S = 60.0  # how often the servers are asked anew whether their progress can be believed: they are replaced one by one
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=Any)
+A = TypeVar("A", bound=Any)
 
 
 class Write:
@@ -105,15 +111,19 @@ class EtcdStore(LMDBStore):
         shared: Shared | None = None,
         transformers: Transformers | None = None,
         ask_progress: Callable[[], None],
-        ordered_progress: bool,
+        ordered_progress: Callable[[], bool],
     ) -> None:
-        """``ask_progress()`` lets the replicator ask etcd how far it is; without ``ordered_progress`` that answer may come too early, and
-        a read that must be new writes a key and waits for it instead."""
+        """Only servers are asked of the cluster that the replica is of. ``ask_progress()`` lets the replicator ask etcd how far it is;
+        unless ``ordered_progress()``, which blocks, that answer may come too early, and a read that must be new writes a key and waits
+        for it instead."""
         self._sealing = Sealing(transformers, keys)
         super().__init__(path, max_size=max_size, sync=False, shared=shared)
+        note = read_note(Path(path))
+        config = replace(config, cluster_id=note.cluster_id if note is not None else 0)
         self._config, self._values, self._keys = config, values(self), keys
         self.open_with(self._sealing.replica(self._values))
-        self._ask_progress, self._ordered = ask_progress, ordered_progress
+        self._ask_progress, self._in_order = ask_progress, ordered_progress
+        self._ordered, self._order_at = ordered_progress(), time.monotonic()
         self._client = Client(config)
         self._beside = Beside(self._client, keys, self._values, self._sealing, path)
         self._called: tuple[AsyncClient, Leases] | None = None  # once the loop runs
@@ -365,13 +375,22 @@ class EtcdStore(LMDBStore):
     async def fresh(self) -> None:
         """Waits until reads see everything that any server had been acknowledged before this call: one question to etcd for all who wait
         at the moment. Raises ``Unavailable`` when that takes more than ``FRESH_S``, ``Behind`` when etcd has answered meanwhile."""
-        freshness = self._freshness
-        if freshness is None:
-            freshness = self._freshness = Freshness(
-                self._require_loop(), self._calls()[0], self._keys, lambda: self.shared.revision, self._wait, self._ask_progress,
-                self._ordered,
-            )  # fmt: skip
-        await freshness.join()
+        if self._freshness is None:
+            self._freshness = self._rounds()
+        await self._freshness.join()
+
+    def park(self, parked: Parked) -> None:
+        """As ``fresh``, for who needs no task while etcd answers soon."""
+        if self._freshness is None:  # whose making may fail
+            parked.wait(self.fresh())
+        else:
+            self._freshness.park(parked)
+
+    def _rounds(self) -> Freshness:
+        return Freshness(
+            self._require_loop(), self._calls()[0], self._keys, lambda: self.shared.revision, self._wait, self._ask_progress,
+            lambda: self._ordered,
+        )  # fmt: skip
 
     def beside(self, prefix: str, one: bool, revision: int) -> LMDBStore:
         """What etcd itself holds; see ``Beside.read``."""
@@ -392,14 +411,26 @@ class EtcdStore(LMDBStore):
         self._probed_at = time.monotonic()
         try:
             await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
-            alarms = (await self._calls()[0].call(ALARM, pb.AlarmRequest(), PROBE_S)).alarms
-            self._size = int((await self._calls()[0].call(STATUS, pb.StatusRequest(), PROBE_S)).dbSize)
-            self._full = "database space exceeded" if any(a.alarm == pb.AlarmMember.NOSPACE for a in alarms) else ""
+            alarms = await self._if_allowed(ALARM, pb.AlarmRequest())
+            status = await self._if_allowed(STATUS, pb.StatusRequest())
+            self._size = int(status.dbSize) if status is not None else -1
+            full = alarms is not None and any(a.alarm == pb.AlarmMember.NOSPACE for a in alarms.alarms)
+            self._full = "database space exceeded" if full else ""
             self._probe_failed = ""
         except StoreError as e:
             self._probe_failed = f"error getting data from etcd: {e}"
         finally:
             self._probed_at = 0.0
+        if not self._probe_failed and time.monotonic() - self._order_at >= ORDER_S:
+            self._order_at = time.monotonic()
+            self._ordered = await asyncio.to_thread(self._in_order)
+
+    async def _if_allowed(self, call: Call[Q, A], request: Q) -> A | None:
+        """The answer; None where etcd's user may not ask that, which is no failure of etcd."""
+        try:
+            return await self._calls()[0].call(call, request, PROBE_S)
+        except Denied:
+            return None
 
     def unreachable(self, limit_s: float) -> str:
         """Why etcd does not answer, as the last probe found; a probe that takes longer than ``limit_s`` counts as failed."""

@@ -389,9 +389,12 @@ class LMDBStore(Store):
         self.shared.memory.publish(reached)
         return events, reached
 
-    def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
+    def watch(
+        self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024,
+        trigger: tuple[str, str] | None = None,
+    ) -> Watcher:  # fmt: skip
         """See ``Hub.watch``."""
-        return self.hub.watch(prefix, after, on_ready, key, limit)
+        return self.hub.watch(prefix, after, on_ready, key, limit, trigger)
 
     def listen(self, prefix: str, callback: Callable[[list[Event]], None], reset: Callable[[], None] | None = None) -> Callable[[], None]:
         """See ``Hub.listen``."""

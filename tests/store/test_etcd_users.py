@@ -1,0 +1,150 @@
+"""An etcd with users: kas as one who may read and write its own keys, and no more.
+
+What newer versions of etcd tell to root alone, Status and compaction, is hidden by any version here: the calls go where every version
+refuses all but root, in the same words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kas.store import Op
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import COMPACT, PUT, RANGE, STATUS, Call, Client, Config, Denied
+from kas.store.etcd.compactor import KEY, Compactor
+from kas.store.etcd.replicator import tells_progress_in_order
+from tests import need
+from tests.contract.store_suite import draft
+from tests.etcd import Etcd
+from tests.store.test_etcd_store import A, B, Server
+
+ROOTS_ALONE = "/etcdserverpb.Auth/UserList"
+
+
+class WithUsers(Etcd):
+    """root, and kas, whose role is what docs/scale-out.md asks for."""
+
+    user = ""
+
+    @property
+    def config(self) -> Config:
+        return self.known_as(self.user)
+
+    def known_as(self, user: str) -> Config:
+        return replace(super().config, username=user, password=user and "secret")
+
+    def ctl(self, *command: str) -> None:
+        etcdctl = need.program("etcdctl", "Debian's etcd-client")
+        known = ("--user", f"{self.user}:secret") if self.user else ()
+        env = {**os.environ, "ETCDCTL_API": "3"}
+        subprocess.run([etcdctl, "--endpoints", self.url, *known, *command], check=True, capture_output=True, env=env)
+
+    def with_users(self) -> WithUsers:
+        self.ctl("user", "add", "root:secret")
+        self.ctl("user", "grant-role", "root", "root")
+        self.ctl("user", "add", "kas:secret")
+        self.ctl("role", "add", "kas")
+        self.ctl("role", "grant-permission", "kas", "readwrite", "/registry/", "/registry0")
+        self.ctl("role", "grant-permission", "kas", "readwrite", KEY.decode())
+        self.ctl("user", "grant-role", "kas", "kas")
+        self.ctl("auth", "enable")
+        self.user = "kas"
+        return self
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[WithUsers]:
+    with WithUsers(tmp_path) as etcd:
+        yield etcd.with_users()
+
+
+@pytest.fixture(params=["told to all", "told to root"])
+def hidden(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whether Status and compaction are root's."""
+    calls: list[Call] = [STATUS, COMPACT] if request.param == "told to root" else []
+    paths = [call.path for call in calls]
+    for call in calls:
+        object.__setattr__(call, "path", ROOTS_ALONE)
+    yield
+    for call, path in zip(calls, paths, strict=True):
+        object.__setattr__(call, "path", path)
+
+
+@pytest.mark.usefixtures("hidden")
+@pytest.mark.parametrize("user", ["kas", "root"])
+def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: str) -> None:
+    etcd.user = user
+    server, other = Server(etcd, tmp_path / "replica"), Client(etcd.config)
+
+    async def check() -> None:
+        store = server.store
+        store.start(asyncio.get_running_loop())
+        await store.commit(Op(A, draft(), 0))
+        other.call(PUT, pb.PutRequest(key=B.encode(), value=draft(data="else").json))
+        await store.fresh()
+        assert store.get(A) and store.get(B)
+        await store.commit(Op("/registry/events/ns/e", draft(lease_s=60), 0))
+        await store.probe()
+        assert (store.unreachable(5.0), store.full()) == ("", "")
+
+    try:
+        asyncio.run(check())
+        assert not server.failed
+        assert other.has(other.call(RANGE, pb.RangeRequest(key=b"/registry/")).header.cluster_id)
+        assert not other.has(1)
+    finally:
+        other.close()
+        server.stop()
+
+
+def test_an_etcd_that_hides_its_version_is_a_new_one(etcd: WithUsers) -> None:
+    client = Client(etcd.config)
+    path = STATUS.path
+    object.__setattr__(STATUS, "path", ROOTS_ALONE)
+    try:
+        assert tells_progress_in_order(client)
+    finally:
+        object.__setattr__(STATUS, "path", path)
+        client.close()
+
+
+def test_who_may_not_compact_leaves_the_turns_to_others(etcd: WithUsers, caplog: pytest.LogCaptureFixture) -> None:
+    client, root = Client(etcd.config), Client(etcd.known_as("root"))
+    path = COMPACT.path
+    object.__setattr__(COMPACT, "path", ROOTS_ALONE)
+    try:
+        compactor = Compactor(client, 0)
+        assert compactor.turn() == 0
+        with caplog.at_level(logging.WARNING, "kas.store.etcd"):
+            assert compactor.turn() == 0
+        assert "role root" in caplog.text
+        before = root.call(RANGE, pb.RangeRequest(key=KEY)).kvs[0].version
+        assert (compactor.turn(), compactor.turn()) == (0, 0)
+        assert root.call(RANGE, pb.RangeRequest(key=KEY)).kvs[0].version == before, "another server takes this for a turn that was taken"
+        object.__setattr__(COMPACT, "path", path)
+        etcd.user = "root"
+        etcd.ctl("user", "grant-role", "kas", "root")
+        assert compactor.turn() > 0
+    finally:
+        object.__setattr__(COMPACT, "path", path)
+        root.close()
+        client.close()
+
+
+def test_what_etcds_user_may_not_do_is_said_to_be_that(etcd: WithUsers) -> None:
+    client = Client(etcd.config)
+    try:
+        with pytest.raises(Denied, match="permission denied"):
+            client.call(PUT, pb.PutRequest(key=b"/elsewhere"))
+        with pytest.raises(Denied, match="permission denied"):
+            list(client.snapshot())
+    finally:
+        client.close()
