@@ -5,6 +5,7 @@
 #   Response      what is answered                                                            fastpath/record.pxi
 #   RequestInfo   what the request line means to the API: parse()                               _fastpath.pyx
 #   audit_id()    the id of a request                                                           fastpath/identity.pxi
+#   keyed_digest  what remembered credentials are found by                                      fastpath/digest.pxi
 #   Attributes    what authorizers are asked: attributes_of()                                   fastpath/attributes.pxi
 #   forbidden_message(), failure_json(), go_quote()   what a refusal says                   fastpath/status.pxi
 #   Rule, Matcher, Decisions   RBAC: does a rule match; what was compiled for a user            fastpath/rbac.pxi
@@ -57,6 +58,7 @@ cdef class Request:
     cdef public double started          # time.monotonic()
     cdef public double deadline         # likewise
     cdef public double aside            # seconds that were others': in flow control's queues and with admission webhooks
+    cdef public double authenticating   # seconds it took to find out who asks
     cdef public bint long_running
     cdef public bint known              # the resource is one that is served
     cdef public bint read_only_port

@@ -171,6 +171,7 @@ cdef str _lower(str method):
 
 include "fastpath/record.pxi"
 include "fastpath/identity.pxi"
+include "fastpath/digest.pxi"
 include "fastpath/attributes.pxi"
 include "fastpath/status.pxi"
 include "fastpath/rbac.pxi"

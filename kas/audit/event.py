@@ -14,7 +14,9 @@ import orjson
 
 from kas.audit.policy import Verdict
 from kas.meta import gojson
+from kas.meta.duration import format_ns
 from kas.meta.scalars import format_micro_time
+from kas.observe import latencies
 from kas.observe.caches import remembered
 from kas.request.http import Request
 from kas.request.masking import shown_target
@@ -26,6 +28,7 @@ API_VERSION = "audit.k8s.io/v1"
 RECEIVED, STARTED, COMPLETE, PANIC = "RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"
 METADATA, REQUEST, REQUEST_RESPONSE = "Metadata", "Request", "RequestResponse"
 MAX_USER_AGENT = 1024
+SLOW_S = 0.5
 TRUNCATED = "audit.k8s.io/truncated"
 CONSTRAINT = "authentication.kubernetes.io/impersonation-constraint"
 
@@ -63,7 +66,7 @@ class Event:
     answers, whose words are not to be found in this log. ``panicked`` names the exception that was a bug, "" for none."""
 
     __slots__ = ("_omit_managed_fields", "_omitted", "_received", "_ref", "_req", "_user", "handed_on", "level", "panicked",
-                 "request_object", "response_object", "response_status")  # fmt: skip
+                 "request_object", "response_object", "response_status", "took")  # fmt: skip
 
     def __init__(self, req: Request, verdict: Verdict, now: float) -> None:
         self._req, self.level, self._received = req, verdict.level, now
@@ -76,6 +79,7 @@ class Event:
         self.response_status: Obj | None = None
         self.handed_on = False
         self.panicked = ""
+        self.took: latencies.Took = {latencies.AUTHENTICATION: req.authenticating}
 
     def records(self, stage: str) -> bool:
         """Whether the policy wants this stage."""
@@ -120,6 +124,18 @@ class Event:
         """There is no answer but that of a bug, ``panicked``. Its text may hold anything, and is for the server's own log."""
         message = f"APIServer panic'd: {self.panicked}"
         self.response_status = {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError", "code": 500}
+
+    def ended(self) -> None:
+        """The answer is over: of a request that took long it is told where its time went (``writeLatencyToAnnotation``)."""
+        req = self._req
+        total = time.monotonic() - req.started
+        if total <= SLOW_S:
+            return
+        if req.ticket is not None and req.ticket.began:
+            self.took[latencies.QUEUE] = req.ticket.began - req.ticket.arrived
+        for what, seconds in (*self.took.items(), (latencies.TOTAL, total)):
+            if seconds > 0:
+                req.annotate(latencies.PREFIX + what, format_ns(int(seconds * 1e9)))
 
     def entry(self, stage: str) -> Entry:
         """What is known at this stage, with the time of now."""

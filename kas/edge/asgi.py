@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from kas._fastpath import request_of
@@ -19,21 +19,28 @@ from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.edge.front.introduction import Introductions
 from kas.edge.gathered import Messages
 from kas.endpoints import respond
-from kas.meta.aside import works_for
 from kas.meta.errors import ApiError, bad_request
+from kas.meta.rota import works_for
 from kas.request.http import Handler, Request, Response, Result, Stream
+from kas.request.parking import Waiting
 from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
 
 log = logging.getLogger("kas.edge")
 
 # Their bodies mean nothing here and are never read.
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+# What granian's `send` gives, by name, where there is nothing to wait for; a class that it does not export.
+TAKEN = "PyEmptyAwaitable"
 # A line that a WebSocket is to get as one message; what is longer, and no event of a watch is, comes in parts.
 LINE_BYTES = 8 << 20
 
 
 class _EnoughError(Exception):
     """Nothing more of a stream is wanted."""
+
+
+Spawn = Callable[[Coroutine[Any, Any, None], Any], None]
+PARKED: Any = object()
 
 
 class App:
@@ -50,19 +57,20 @@ class App:
         self._departures, self._bounds = Departures(), bounds or Bounds()
 
     async def __call__(self, scope: dict, receive, send) -> None:
-        rest = await self.begin(scope, receive, send)
+        rest = self.begin(scope, receive, send)
         if rest is not None:
             await rest
 
-    async def begin(self, scope: dict, receive, send) -> Coroutine[Any, Any, None] | None:
-        """Answers what can be answered at once, and never waits; returns what is left to do, for a task to run, or None."""
+    def begin(self, scope: dict, receive, send, watcher: Any = None, spawn: Spawn | None = None) -> Coroutine[Any, Any, None] | None:
+        """Answers what can be answered at once, and never waits; returns what is left to do, for a task to run, or None. With ``spawn``
+        a request may be parked instead: ``PARKED`` is returned, and ``watcher`` told of its end, or ``spawn`` what is left to do."""
         if scope["type"] != "http":
             return self._websocket(scope, receive, send)
         req = request_of(scope, self.read_only)
         client = scope["client"]
         if client:
             req.client = client[0]
-            self._spoke(client[1])
+            self._spoke(int(client[1]))  # granian gives a text
         if self.introductions is not None:
             _introduce(req, self.introductions)
         source = None
@@ -71,9 +79,15 @@ class App:
             req.incoming = None if source.ended else source
         resp = self.handler(req)
         if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES:
+            if spawn is not None and source is None and hasattr(resp, "park"):
+                waiting: Any = resp
+                waiting.park(_Parked(self, req, waiting, receive, send, watcher, spawn))
+                return PARKED
             return self._later(req, resp, source or Inlet(receive), send)
-        await _whole(req, resp, send)
-        return None if source is None or source.ended or req.has_header(b"expect") else source.drain()
+        left = _whole(req, resp, send)
+        if source is not None and not source.ended and not req.has_header(b"expect"):
+            return _all((*left, source.drain()))
+        return _all(left) if left else None
 
     async def _later(self, req: Request, result: Result, source: Inlet, send) -> None:
         _works_for(req)
@@ -99,10 +113,11 @@ class App:
         resp = bounded(req, resp, self._bounds.answers, self._bounds.written)
         try:
             if resp.stream is None:
-                await _whole(req, resp, send)
+                await _all(_whole(req, resp, send))
             else:
-                await send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
-                await _stream(resp, source, send)
+                started = send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
+                await started
+                await _stream(resp, source, _Pieces(send, started))
         finally:
             if resp.finish is not None:
                 resp.finish()
@@ -121,7 +136,7 @@ class App:
         client = scope["client"]
         if client:
             req.client = client[0]
-            self._spoke(int(client[1]))  # granian gives a text here
+            self._spoke(int(client[1]))
         req.scheme = "https" if scope["scheme"] == "wss" else "http"
         if self.introductions is not None:
             _introduce(req, self.introductions)
@@ -197,21 +212,81 @@ def _introduce(req: Request, introductions: Introductions) -> None:
         req.client, req.peer = who.client, who
 
 
-async def _whole(req: Request, resp: Response, send) -> None:
+class _Parked:
+    """A read that was put down (``kas.request.parking.Parked``), and is answered out of no task when it goes on at once."""
+
+    __slots__ = ("_app", "_receive", "_req", "_send", "_spawn", "_waiting", "_watcher")
+
+    def __init__(self, app: App, req: Request, waiting: Waiting, receive, send, watcher: Any, spawn: Spawn) -> None:
+        self._app, self._req, self._waiting, self._receive, self._send = app, req, waiting, receive, send
+        self._watcher, self._spawn = watcher, spawn
+
+    def go_on(self) -> None:
+        """See ``Parked``."""
+        req = self._req
+        try:
+            resp = self._waiting.go_on()
+            if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES:
+                self._later(resp)
+                return
+            left = _whole(req, resp, self._send)
+            if left:
+                self._spawn(_all(left), self._watcher)
+                return
+        except BaseException as e:  # the request's root: granian logs the error and ends the connection
+            self._watcher.err(e)
+        else:
+            self._watcher.done()
+
+    def wait(self, passed: Awaitable[None]) -> None:
+        """See ``Parked``."""
+        self._later(self._waiting.after(passed))
+
+    def _later(self, result: Result) -> None:
+        self._spawn(self._app._later(self._req, result, Inlet(self._receive), self._send), self._watcher)
+
+
+def _whole(req: Request, resp: Response, send) -> Sequence[Awaitable[None]]:
+    """Sends an answer; returns what is still to be awaited, in order."""
     headers = [*resp.headers, (b"content-length", str(len(resp.body)).encode())]
-    await send({"type": "http.response.start", "status": resp.status, "headers": headers})
-    await send({"type": "http.response.body", "body": resp.body if req.method != "HEAD" else b""})
+    head = send({"type": "http.response.start", "status": resp.status, "headers": headers})
+    body = send({"type": "http.response.body", "body": resp.body if req.method != "HEAD" else b""})
+    return () if type(head) is type(body) and type(body).__name__ == TAKEN else (head, body)
 
 
-async def _stream(resp: Response, source: Inlet, send) -> None:
+async def _all(left: Iterable[Awaitable[None]]) -> None:
+    for one in left:
+        await one
+
+
+class _Pieces:
+    """Writes the pieces of an answer (``kas.request.http.Write``); ``begin`` is as ``begin_of`` says. ``started`` is what ``send`` gave for
+    the head of the answer, for which nobody ever waits: granian gives the like where it has taken a piece, and a future where it has to
+    wait for the client. The future sends its piece once it is awaited."""
+
+    __slots__ = ("_nothing", "_send")
+
+    def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]], started: Awaitable[None]) -> None:
+        self._send = send
+        self._nothing = None if asyncio.isfuture(started) else type(started)
+
+    def __call__(self, data: bytes) -> Awaitable[None]:
+        return self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def begin(self, data: bytes) -> Awaitable[None] | None:
+        left = self._send({"type": "http.response.body", "body": data, "more_body": True})
+        return None if type(left) is self._nothing else left
+
+    def end(self) -> Awaitable[None]:
+        return self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _stream(resp: Response, source: Inlet, pieces: _Pieces) -> None:
     """Runs the stream until it ends by itself or the client is gone."""
 
     task = asyncio.current_task()
     assert task is not None and resp.stream is not None
     left = False
-
-    def write(data: bytes) -> Awaitable[None]:
-        return send({"type": "http.response.body", "body": data, "more_body": True})
 
     def gone() -> None:
         nonlocal left
@@ -220,9 +295,9 @@ async def _stream(resp: Response, source: Inlet, send) -> None:
 
     source.watch(gone)
     try:
-        await resp.stream(write)
+        await resp.stream(pieces)
         source.close()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await pieces.end()
     except asyncio.CancelledError:
         if not left:
             raise

@@ -32,11 +32,10 @@ def bare_package(name: str) -> Iterator[None]:
 
 
 with bare_package("granian"):
-    from granian._futures import _new_cbscheduler
-    from granian._granian import ASGIWorker, SocketHolder, WorkerSignal
+    from granian._granian import ASGIWorker, CallbackScheduler, SocketHolder, WorkerSignal
     from granian.http import HTTP1Settings, HTTP2Settings
     from granian.net import SocketSpec, UnixSocketSpec
 
 __all__ = [
-    "ASGIWorker", "HTTP1Settings", "HTTP2Settings", "SocketHolder", "SocketSpec", "UnixSocketSpec", "WorkerSignal", "_new_cbscheduler",
+    "ASGIWorker", "CallbackScheduler", "HTTP1Settings", "HTTP2Settings", "SocketHolder", "SocketSpec", "UnixSocketSpec", "WorkerSignal",
 ]  # fmt: skip

@@ -10,18 +10,21 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from kas.edge.asgi import PARKED
 from kas.edge.granianparts import (
     ASGIWorker,
+    CallbackScheduler,
     HTTP1Settings,
     HTTP2Settings,
     SocketHolder,
     SocketSpec,
     UnixSocketSpec,
     WorkerSignal,
-    _new_cbscheduler,
 )
 from kas.edge.turns import Turns
 
@@ -36,8 +39,6 @@ STREAMS = 250  # at once on one HTTP/2 connection; clients open another for more
 STREAM_WINDOW, CONNECTION_WINDOW = 256 << 10, 1 << 20
 # Of one connection of HTTP/1, head included. Upstream's heads may have 1 MiB; a client holds as much for the 30 s a head may take.
 HEAD_BYTES = 256 << 10
-# granian can step a request's coroutine itself, without a task: a fifth less for an answer given at once. Up to Python 3.11.
-RUST_TASKS = sys.version_info < (3, 12)
 
 
 @dataclass(frozen=True)
@@ -57,20 +58,32 @@ class HTTP:
     streams: int = 0
 
 
+class _Scheduler(CallbackScheduler):
+    """Whom granian hands requests over to: ``arrive(request)``, from a thread of its own. (Its own schedulers make a coroutine of each
+    request and step it; what is answered at once needs none.)"""
+
+    __slots__ = ()
+
+    def __new__(cls, loop: asyncio.AbstractEventLoop, arrive: Callable[[Any], None]) -> _Scheduler:
+        return super().__new__(cls, loop, None, None, None, None)  # type: ignore[call-arg]  # what its stub does not list: how to step
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, arrive: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._schedule_fn = arrive
+
+
 class Listener:
     """Accepts on one address (SO_REUSEPORT: the kernel spreads connections over the workers) until ``stop``.
 
     ``fd``: a bound socket, which becomes the listener's, instead of an address. ``connections``: how many may be open at once.
-    ``turns`` says which requests are begun later, and when.
-    ``rust_tasks``: requests are stepped by granian. It leaves a task behind that only stands for its scheduler and trips up
-    ``asyncio.run`` and ``all_tasks`` in the same process.
+    ``turns`` says when requests are begun; listeners of a loop share them.
     """
 
     def __init__(
         self, app, host: str = "", port: int = 0, tls: TLSFiles | None = None, uds: str = "", http: HTTP = HTTP(),
-        rust_tasks: bool = RUST_TASKS, fd: int = -1, connections: int = CONNECTIONS, turns: Turns | None = None,
+        fd: int = -1, connections: int = CONNECTIONS, turns: Turns | None = None,
     ) -> None:  # fmt: skip
-        self.app, self.host, self.port, self.tls, self.uds, self.http, self.rust_tasks = app, host, port, tls, uds, http, rust_tasks
+        self.app, self.host, self.port, self.tls, self.uds, self.http = app, host, port, tls, uds, http
         self.fd, self.connections = fd, max(FEWEST_CONNECTIONS, min(connections, CONNECTIONS))
         self.turns = turns
         self._signal = WorkerSignal()
@@ -80,32 +93,25 @@ class Listener:
     def start(self, worker_id: int) -> None:
         """Starts to accept, in the running loop; ``worker_id`` is granian's number for the worker."""
         loop = asyncio.get_running_loop()
-        app = self.app
-        hold = self.turns.hold if self.turns is not None else None
-
+        app, turns = self.app, self.turns or Turns(loop)
         running: dict[Any, asyncio.Task] = {}  # the loop itself holds its tasks weakly
 
-        async def run(watcher) -> None:
+        def begin(watcher: Any, scope: dict[str, Any]) -> None:
             proto = watcher.proto
-            if hold is not None and hold(watcher.scope, app.introductions, later, watcher):
-                return
             try:
-                rest = await app.begin(watcher.scope, proto.receive, proto.send)
+                rest = app.begin(scope, proto.receive, proto.send, watcher, spawn)
             except BaseException as exc:  # the request's root: granian logs the error and ends the connection
                 watcher.err(exc)
                 return
             if rest is None:
                 watcher.done()
-                return
-            # Granian's own stepping never lets go of a future it has waited for, nor of the body that came with it: what waits
-            # runs in a task.
+            elif rest is not PARKED:
+                spawn(rest, watcher)
+
+        def spawn(rest: Coroutine[Any, Any, None], watcher: Any) -> None:
             running[watcher] = loop.create_task(finish(rest, watcher))
 
-        def later(watcher) -> None:
-            proto = watcher.proto
-            running[watcher] = loop.create_task(finish(app(watcher.scope, proto.receive, proto.send), watcher))
-
-        async def finish(rest, watcher) -> None:
+        async def finish(rest: Coroutine[Any, Any, None], watcher: Any) -> None:
             try:
                 await rest
             except BaseException as exc:  # as above
@@ -137,9 +143,8 @@ class Listener:
             loop.call_soon_threadsafe(lambda: self.stopped.done() or self.stopped.set_result(None))
 
         self._signal.add_cb(on_stop)
-        scheduler = _new_cbscheduler(loop, run, impl_asyncio=not self.rust_tasks)
         serve = self._worker.serve_async_uds if self.uds else self._worker.serve_async
-        serve(scheduler, loop, self._signal)
+        serve(_Scheduler(loop, partial(turns.arrive, begin, app.introductions)), loop, self._signal)
 
     def _socket(self) -> tuple[Any, Any]:
         if self.fd < 0:

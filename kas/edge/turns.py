@@ -1,12 +1,12 @@
-"""Whose request is begun next while requests wait for seats, or come faster than they are answered.
+"""Whose request is begun next when they come faster than they are answered, or wait for seats.
 
-Finding out who asks, and that there is no seat, costs about as much as a small answer. A flood that comes at once would have that done for
-all of it before anybody else is looked at. So while somebody waits for seats, what granian hands over is only put down here, by
-credential, and begun a few a turn of the loop, one of each credential in turn. What a credential is worth, and who waits how long
-then, is for the filters; nothing is refused here. While nobody waits this costs the one question.
+Granian hands requests over from a thread of its own. All that came since the loop looked last are begun in one turn of it, in the order in
+which they came, as long as that is short: finding out who asks, and that there is no seat, costs about as much as a small answer, and a
+flood that comes at once would have that done for all of it before anybody else is looked at. So what is not begun when a turn has taken its
+time, or while somebody waits for seats, is put down by credential, and one of each is begun in turn; then others are heard. What a
+credential is worth, and who waits how long then, is for the filters; nothing is refused here.
 
-The same goes for a turn of the loop that has taken long already: a thousand requests that came at once and take some milliseconds each,
-without waiting for anything, would be answered before whoever comes next. Of them one of each credential is begun, then others are heard.
+Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several.
 """
 
 from __future__ import annotations
@@ -15,66 +15,99 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from kas.edge.front.introduction import Introductions
 
 TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs take half of it
-BEGUN = 8  # in a turn: twice what a level serves in a long one, so that what waits is soon where levels choose among it
+SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
+BEGUN = 8  # of those put down, in a turn that took no longer
+
+
+class Handed(Protocol):
+    """A request as granian hands it over. ``scope`` is made anew whenever it is asked for."""
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        """ASGI's."""
+
+
+Begin = Callable[[Any, dict[str, Any]], object]
+Arrived = tuple[Begin, Introductions | None, Any]
 
 
 class Turns:
-    """``crowded()`` is true while requests of this worker wait for seats. Bounded by what granian has open, as its own queue is."""
+    """``crowded()`` is true while requests of this worker wait for seats, ``shared()`` while several users ask. Bounded by what granian
+    has open, as its own queue is."""
 
-    def __init__(self, crowded: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
-        self._crowded, self._clock = crowded, clock
-        self._marked = False  # whether this turn of the loop has begun a request at ``_began``
-        self._began = 0.0
-        self._flowing = 0.0  # when the turn began in which `_turn` looks
-        self._share = BEGUN  # how many it begins
-        self._flows: OrderedDict[int, deque[tuple[Callable[[Any], object], Any]]] = OrderedDict()  # by credential, who is next first
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, crowded: Callable[[], object] = lambda: False, shared: Callable[[], object] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._loop, self._crowded, self._shared, self._clock = loop, crowded, shared, clock
+        self._due = False  # whether a turn is to come
+        self._come: deque[Arrived] = deque()
+        self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any]]]] = OrderedDict()  # by credential, who is next first
+        self._ended = 0.0  # when the last turn did that began what was put down
 
-    def hold(self, scope: dict[str, Any], introductions: Introductions | None, begin: Callable[[Any], object], request: Any) -> bool:
-        """Whether the request is begun later, by ``begin(request)``. False: now, by whoever asks."""
+    def arrive(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
+        """``begin(request, scope)`` is called in a turn of the loop, this one or a later one; it does not raise. From any thread."""
+        self._come.append((begin, introductions, request))
+        if not self._due:
+            self._due = True
+            self._loop.call_soon_threadsafe(self._turn)
+
+    def _turn(self) -> None:
+        self._due = False
+        try:
+            self._begin_some()
+        finally:  # whatever became of one of them, the others are begun
+            if (self._come or self._flows) and not self._due:
+                self._due = True
+                self._loop.call_soon(self._turn)
+
+    def _begin_some(self) -> None:
+        come, clock, crowded = self._come, self._clock, self._crowded
+        began = clock()
+        length = SHARED_TURN_S if self._shared() else TURN_S
         if not self._flows:
-            # uvloop's own time says when a turn began only until somebody sets a timer.
-            if not self._marked:
-                self._marked, self._began = True, self._clock()
-                asyncio.get_running_loop().call_soon(self._unmark)
-                late = False
+            self._ended = began
+            until = began + length
+            while come and not crowded():
+                begin, _, request = come.popleft()
+                begin(request, request.scope)
+                if clock() > until:
+                    break
             else:
-                late = self._clock() - self._began > TURN_S
-            if not late and not self._crowded():
-                return False
-            self._flowing, self._share = self._began, BEGUN
-            asyncio.get_running_loop().call_soon(self._turn)
+                if not come:
+                    return
+        while come:
+            self._put_down(*come.popleft())
+        self._go_on(began, length)
+
+    def _put_down(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
+        scope = request.scope
         key = _credential(scope, introductions)
         waiting = self._flows.get(key)
         if waiting is None:
             waiting = self._flows[key] = deque()
-        waiting.append((begin, request))
-        return True
+        waiting.append((begin, request, scope))
 
-    def _unmark(self) -> None:
-        self._marked = False
-
-    def _note(self) -> None:
-        self._flowing = self._clock()
-
-    def _turn(self) -> None:
-        # What was begun in the turn before ran in this one, between `_note` and here.
-        self._share = 1 if self._clock() - self._flowing > TURN_S else min(BEGUN, self._share + 1)
-        asyncio.get_running_loop().call_soon(self._note)
-        for _ in range(self._share):
-            if not self._flows:
-                return
-            key, waiting = self._flows.popitem(last=False)
-            begin, request = waiting.popleft()
-            if waiting:
-                self._flows[key] = waiting
-            begin(request)
-        if self._flows:
-            asyncio.get_running_loop().call_soon(self._turn)
+    def _go_on(self, began: float, length: float) -> None:
+        """Begins some of what was put down, none where this turn has taken its time, one where what was begun before does so in tasks."""
+        now = self._clock()
+        if now - began <= length:
+            until = now + length
+            for _ in range(1 if began - self._ended > length else BEGUN):
+                if not self._flows or now > until:
+                    break
+                key, waiting = self._flows.popitem(last=False)
+                begin, request, scope = waiting.popleft()
+                if waiting:
+                    self._flows[key] = waiting
+                begin(request, scope)
+                now = self._clock()
+        self._ended = now
 
 
 def _credential(scope: dict[str, Any], introductions: Introductions | None) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from kas.audit.answers import as_json
@@ -17,6 +18,7 @@ from kas.audit.event import COMPLETE, PANIC, RECEIVED, REQUEST_RESPONSE, STARTED
 from kas.endpoints.respond import text
 from kas.filters.handler import Filter
 from kas.meta.errors import ApiError
+from kas.observe import latencies
 from kas.request.http import Request, Response, Stream, Write
 from kas.request.timeout import asked_timeout
 from kas.request.websocket import Conversation, Socket, Upgrade
@@ -41,8 +43,10 @@ class _Recorder:
     def before(self, req: Request) -> Response | Awaitable[Response | None] | None:
         event = self.auditor.begin(req)
         if event is None:
+            latencies.CURRENT.set(None)  # the context may still be that of another request
             return None
         req.audit = event
+        latencies.CURRENT.set(event.took)
         try:
             pending = self.auditor.record(event, RECEIVED)
         except AuditError:
@@ -80,6 +84,7 @@ class _Recorder:
             event.answered(resp.status, shown)
             if req.long_running:
                 self._record(event, STARTED)
+            event.ended()
             _after(self._record(event, COMPLETE), resp)
         elif req.long_running:
             event.answered(resp.status, None)
@@ -113,6 +118,7 @@ class _Recorder:
             try:
                 await stream(write)
             finally:
+                event.ended()
                 self._record(event, COMPLETE)
 
         return recorded
@@ -124,16 +130,23 @@ class _Recorder:
         pieces: list[bytes] = []
 
         async def recorded(write: Write) -> None:
-            async def keeping(piece: bytes) -> None:
-                pieces.append(piece)
-                await write(piece)
+            async def timed(piece: bytes) -> None:
+                if keep:
+                    pieces.append(piece)
+                began = monotonic()
+                try:
+                    await write(piece)
+                finally:
+                    latencies.add(event.took, latencies.WRITING, began)
 
-            whole = False
+            whole, began = False, monotonic()
             try:
-                await stream(keeping if keep else write)
+                await stream(timed)
                 whole = True
             finally:
+                latencies.add(event.took, latencies.SERIALIZATION, began)
                 event.answered(resp.status, as_json(resp.headers, b"".join(pieces), keep) if keep and whole else None)
+                event.ended()
                 self._record(event, COMPLETE)
 
         return recorded
@@ -143,6 +156,7 @@ class _Recorder:
             try:
                 return await talk(socket)
             finally:
+                event.ended()
                 self._record(event, COMPLETE)
 
         return recorded

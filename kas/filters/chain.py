@@ -144,8 +144,8 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         who,  # a refusal here is final: nothing below runs for somebody unknown
         tracing(p.tracer),  # whose word counts is known; what comes before is one span
         p.audit,  # from here on it is known whom the record is about
-        impersonation(p.authorizer),  # after audit: the record shows who really asked
+        impersonation(p.authorizer, metrics),  # after audit: the record shows who really asked
         p.flow_control,  # counts against the user whose request it has become, before the costly part
-        authorization(p.authorizer),  # last of those that refuse: it needs the final user
+        authorization(p.authorizer, metrics),  # last of those that refuse: it needs the final user
         *last,  # waits, for those who may
     ]

@@ -7,11 +7,12 @@ Writes of stored objects do not wait: etcd decides, and what ends before it is a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Protocol
 
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
+from kas.request.parking import Parked
 from kas.request.requestinfo import RequestInfo
 from kas.store import Behind, Compacted, Unavailable
 
@@ -26,6 +27,9 @@ class Part(Protocol):
     async def fresh(self) -> None:
         """Waits until reads see what is acknowledged; raises what the store raises when that takes too long."""
 
+    def park(self, parked: Parked) -> None:
+        """As ``fresh``, for a request that needs no task while it waits."""
+
 
 PartOf = Callable[[RequestInfo], Part]
 
@@ -38,6 +42,35 @@ class Beside(Protocol):
 
     def past(self, req: Request) -> bool:
         """Whether the replica does not reach back to what a list asks for."""
+
+
+class _Fresh:
+    """A read that waits (``kas.request.parking.Wait``)."""
+
+    __slots__ = ("_beside", "_part", "_req")
+
+    def __init__(self, req: Request, part: Part, beside: Beside | None) -> None:
+        self._req, self._part, self._beside = req, part, beside
+
+    def park(self, parked: Parked) -> None:
+        """See ``Wait``."""
+        self._part.park(parked)
+
+    def __await__(self) -> Generator[Any, Any, Response | None]:
+        return self.after(self._part.fresh()).__await__()
+
+    async def after(self, passed: Awaitable[None]) -> Response | None:
+        """See ``Wait``."""
+        req, beside = self._req, self._beside
+        try:
+            await passed
+        except Behind:
+            known = beside is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
+            found = await beside(req) if known and beside is not None else None
+            if found is None:
+                raise
+            return found
+        return None
 
 
 READS = ("get", "list", "watch")
@@ -56,17 +89,6 @@ def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
         except (Compacted, Unavailable):  # etcd has forgotten it, too, or it is too much: the replica has the words for that
             return None
 
-    async def wait(req: Request, part: Part) -> Response | None:
-        try:
-            await part.fresh()
-        except Behind:
-            known = beside is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
-            found = await beside(req) if known and beside is not None else None
-            if found is None:
-                raise
-            return found
-        return None
-
     def before(req: Request) -> Awaitable[Response | None] | None:
         info = req.info
         if not info.is_resource_request:
@@ -83,6 +105,6 @@ def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
                 return None
         elif info.verb in WRITES and info.subresource in ("", "status") and info.api_group not in REVIEWS and "dryRun" not in req.params:
             return None
-        return wait(req, part)
+        return _Fresh(req, part, beside)
 
     return Filter("consistent_read", before)

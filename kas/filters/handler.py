@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
-from kas.filters.deadlines import Deadlines
+from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError
 from kas.request.http import Handler, Request, Response, Result
+from kas.request.parking import Parked, Wait
 from kas.request.websocket import Upgrade
 
 Before = Callable[[Request], Response | Awaitable[Response | None] | None]
@@ -16,14 +17,17 @@ After = Callable[[Request, Response], None]
 Release = Callable[[Request], None]
 Recover = Callable[[Request, BaseException], Response]
 
+SOON_S = 1.0  # a deadline that near holds for who is parked, too
+
 
 class Filter(NamedTuple):
     """Up to four functions over the request.
 
     ``before`` may refuse (return a Response or raise ApiError) and runs outermost first; when it has to wait it returns an awaitable of
-    the same, and only then the request becomes a task. ``after`` sees every answer, also one of a filter outside of it, and runs
-    innermost first. ``release`` gives back what ``before`` took, once the answer has been given to the last byte or the client is gone;
-    what ``before`` marked on the request tells whether there is anything to give back. ``recover`` answers a bug of anything further in.
+    the same, and only then the request becomes a task; or a ``Wait``, which the edge may park. ``after`` sees every answer, also one of a
+    filter outside of it, and runs innermost first. ``release`` gives back what ``before`` took, once the answer has been given to the last
+    byte or the client is gone; what ``before`` marked on the request tells whether there is anything to give back. ``recover`` answers a
+    bug of anything further in.
     """
 
     name: str
@@ -63,7 +67,9 @@ class Chain:
         self._after = (*self._after, after)
 
     def __call__(self, req: Request) -> Result:
-        steps = iter(self._before)
+        return self._go_on(req, iter(self._before))
+
+    def _go_on(self, req: Request, steps: Iterator[Before]) -> Result:
         try:
             for before in steps:
                 result = before(req)
@@ -77,7 +83,12 @@ class Chain:
             result = self._refuse(req, e)
         except Exception as e:
             result = self._failed(req, e)
-        return self._answered(req, result) if isinstance(result, Response) else self._later(req, result, steps)
+        if isinstance(result, Response):
+            return self._answered(req, result)
+        if hasattr(result, "park") and req.deadline - req.started > SOON_S:
+            wait: Any = result
+            return _Waiting(self, req, wait, steps)
+        return self._later(req, result, steps)
 
     def _answered(self, req: Request, resp: Response) -> Response:
         try:
@@ -157,3 +168,24 @@ class Chain:
         if req.long_running:
             self._deadlines.forget(task)
         return await answer
+
+
+class _Waiting:
+    """A ``kas.request.parking.Waiting``: ``steps`` are the filters behind the one that waits."""
+
+    __slots__ = ("_chain", "_req", "_steps", "_wait", "park")
+
+    def __init__(self, chain: Chain, req: Request, wait: Wait, steps: Iterator[Before]) -> None:
+        self._chain, self._req, self._wait, self._steps = chain, req, wait, steps
+        self.park: Callable[[Parked], None] = wait.park
+
+    def __await__(self) -> Generator[Any, Any, Response]:
+        return self._chain._later(self._req, self._wait, self._steps).__await__()
+
+    def go_on(self) -> Result:
+        """See ``Waiting``."""
+        return self._chain._go_on(self._req, self._steps)
+
+    def after(self, passed: Awaitable[None]) -> Awaitable[Response]:
+        """See ``Waiting``."""
+        return self._chain._later(self._req, self._wait.after(passed), self._steps)

@@ -3,32 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from time import monotonic
 
-from kas.auth.attributes import Authorizer, attributes_of
-from kas.auth.impersonation import HEADER_PREFIX, LastModes, impersonate, wanted_user
+from kas.auth.attributes import ALLOW, Attributes, Authorizer, Outcome, attributes_of
+from kas.auth.impersonation import LastModes, impersonate, is_impersonation, mode_of, wanted_user
 from kas.filters.handler import Filter
+from kas.meta.errors import ApiError
 from kas.meta.waiting import awaited, eager
+from kas.observe.latencies import IMPERSONATION
+from kas.observe.metrics import ATTEMPT_SECONDS, Histogram, Registry
 from kas.request.http import Request
 
-PREFIX = HEADER_PREFIX.encode()
+LABELS = ("mode", "decision")
+ALLOWED, DENIED = "allowed", "denied"
 
 
-def impersonation(authorizer: Authorizer) -> Filter:
-    """Become the user that the Impersonate headers name, if the real one may; the headers are dropped."""
-    last = LastModes()
+class _Timed:
+    """An authorizer that counts what it is asked, by the mode of impersonation that asks."""
+
+    def __init__(self, authorizer: Authorizer, seconds: Histogram) -> None:
+        self._authorizer, self._seconds = authorizer, seconds
+
+    def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
+        """The authorizer's answer."""
+        began = monotonic()
+        outcome = self._authorizer.authorize(a)
+        return self._told(a, outcome, began) if isinstance(outcome, tuple) else self._later(a, outcome, began)
+
+    async def _later(self, a: Attributes, pending: Awaitable[Outcome], began: float) -> Outcome:
+        return self._told(a, await pending, began)
+
+    def _told(self, a: Attributes, outcome: Outcome, began: float) -> Outcome:
+        self._seconds.observe((mode_of(a.verb), ALLOWED if outcome[0] == ALLOW else DENIED), monotonic() - began)
+        return outcome
+
+
+def impersonation(authorizer: Authorizer, registry: Registry) -> Filter:
+    """Become the user that the Impersonate headers name, if the real one may; the headers are dropped. A refused attempt is of no mode."""
+    seconds = registry.histogram(
+        "apiserver_impersonation_attempts_duration_seconds", "Latency of impersonation attempts in seconds split by mode and decision.",
+        LABELS, ATTEMPT_SECONDS,
+    )  # fmt: skip
+    registry.observations(
+        "apiserver_impersonation_attempts_total", "Total number of impersonation attempts split by mode and decision.", seconds
+    )
+    asking = registry.histogram(
+        "apiserver_impersonation_authorization_attempts_duration_seconds",
+        "Latency of authorization checks made by the impersonation handler in seconds split by mode and decision.", LABELS, ATTEMPT_SECONDS,
+    )  # fmt: skip
+    registry.observations(
+        "apiserver_impersonation_authorization_attempts_total",
+        "Total number of authorization checks made by the impersonation handler split by mode and decision.", asking,
+    )  # fmt: skip
+    last, timed = LastModes(), _Timed(authorizer, asking)
 
     def before(req: Request) -> Awaitable[None] | None:
         return become(req) if req.impersonates else None
 
+    def observe(req: Request, mode: str, decision: str, began: float) -> None:
+        seconds.observe((mode, decision), took := monotonic() - began)
+        if req.audit is not None:
+            req.audit.took[IMPERSONATION] = took
+
     @eager
     async def become(req: Request) -> None:
-        wanted = wanted_user((k.decode("latin-1"), v.decode("latin-1")) for k, v in req.headers)
+        wanted = wanted_user((k.decode("latin-1"), v.decode("utf-8", "replace")) for k, v in req.headers)
         if wanted is None:
             return
-        user, constraint = await awaited(impersonate(authorizer, attributes_of(req), wanted, last))
+        began = monotonic()
+        try:
+            user, constraint = await awaited(impersonate(timed, attributes_of(req), wanted, last))
+        except ApiError:
+            observe(req, "", DENIED, began)
+            raise
+        observe(req, mode_of(constraint), ALLOWED, began)
         if constraint:
             req.annotate("authentication.kubernetes.io/impersonation-constraint", constraint)
         req.user = user
-        req.headers = [h for h in req.headers if not h[0].startswith(PREFIX)]
+        req.headers = [h for h in req.headers if not is_impersonation(h[0])]
 
     return Filter("impersonation", before)

@@ -11,11 +11,8 @@
 # back serves its own queues first, unless another one that waits has less than its part of the level: the limit divided by the queues that
 # are active in each. Whoever waits in another worker is woken, and looks by itself 50 times a second in case nobody did.
 #
-# Turns. A request that is answered at once would give its seats back before the next one is looked at, and the limit would mean nothing on
-# an event loop. So seats are given back when the loop has come around, and a level with queues begins only so many seats in a turn of one
-# worker: what came in the same turn beyond that is put into the queues and served in the order of virtual time. How many is learned: TURN
-# where requests take long, whatever they do then, up to MOST while the loop comes around within TURN_S all the same. (With TURN for all, a
-# GET beside 63 others cost half as much again: most of them waited for turns, and waiting is a future and a task.)
+# Turns. Seats are taken while a request is served. One that is answered at once gives them back before the next one is looked at: of those
+# there is never more than one, as many as may come, and what they take of the loop is shared out before (kas/edge/turns.py).
 #
 # Virtual time. A queue has the R at which its next request is to begin: when one is dispatched it is charged the seats times what requests
 # of the level take (put right when it ends), and it never lags behind the R at which its oldest request came. R itself is that of the request
@@ -141,11 +138,6 @@ cdef class Level:
     cdef double r                             # of the request dispatched last
     cdef double service                       # what requests of the level took lately, in seconds
     cdef int64_t robin, enqueued
-    cdef int64_t turn                         # seats begun in this turn of the loop
-    cdef readonly int64_t share               # how many it begins in one, TURN to MOST
-    cdef double turned                        # when this turn began its first one, seconds of the monotonic clock
-    cdef bint scheduled                       # the end of the turn is
-    cdef list given                           # (queue, seats) to be free then
     cdef object hooks
 
     cdef int64_t limit_now(self) noexcept
@@ -154,7 +146,6 @@ cdef class Level:
     cdef bint yields(self, int64_t seats) noexcept
     cdef void changed(self, double now) noexcept
     cdef void bound(self, Queue q)
-    cdef int schedule(self, double now) except -1
     cdef Queue pick(self, tuple hand)
     cdef int admit(self, Ticket t) except -1
     cdef int execute(self, Ticket t, Queue q, double now) except -1

@@ -31,11 +31,9 @@ cdef enum:
     NO_SEATS = 2
     QUEUE_FULL = 3
 
-    TURN = 4              # seats a level with queues begins in any turn of the loop
-    MOST = 64             # and at most, while turns are short
 
 cdef double SERVICE_S = 0.003        # what requests are taken to last before any has ended (upstream's estimatedServiceDuration)
-cdef double TURN_S = 0.001           # after a turn that took longer half as many are begun in the next (or TURN, after a long one), else twice as many
+cdef double MIXED_S = 1.0            # how long after one user another one asked both count as asking
 cdef double LEAST_SERVICE_S = 0.00001
 cdef double LEARNING = 0.05          # by how much a request that ends moves what others are taken to last
 

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from kas.auth.user import UserInfo, split_service_account
+from kas.auth.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 from kas.request.http import Request
 
 Obj = dict[str, Any]
@@ -55,7 +55,7 @@ class _Rule:
              set(r.get("namespaces") or ()), bool(r.get("clusterScope")))
             for r in rule.get("resourceRules") or ()
         ]  # fmt: skip
-        self._urls = [(set(r.get("verbs") or ()), list(r.get("nonResourceURLs") or ())) for r in rule.get("nonResourceRules") or ()]
+        self._urls = [(set(r.get("verbs") or ()), *_paths(r.get("nonResourceURLs") or ())) for r in rule.get("nonResourceRules") or ()]
 
     def matches(self, req: Request) -> bool:
         return self._speaks_of(req.user) and (self._resource(req) if req.info.is_resource_request else self._url(req))
@@ -63,8 +63,11 @@ class _Rule:
     def _speaks_of(self, user: UserInfo) -> bool:
         if user.name in self._users or "*" in self._users or "*" in self._groups or not self._groups.isdisjoint(user.groups):
             return True
-        account = split_service_account(user.name) if self._accounts else None
-        return account is not None and (account in self._accounts or (account[0], "*") in self._accounts)
+        if not self._accounts or not user.name.startswith(SERVICE_ACCOUNT_PREFIX):
+            return False
+        # The name is compared as it is: upstream asks here of neither part whether it is one.
+        namespace, sep, name = user.name[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")
+        return bool(sep) and ((namespace, name) in self._accounts or (namespace, "*") in self._accounts)
 
     def _resource(self, req: Request) -> bool:
         info = req.info
@@ -78,12 +81,14 @@ class _Rule:
         return False
 
     def _url(self, req: Request) -> bool:
-        for verbs, urls in self._urls:
-            if _has(verbs, req.info.verb) and any(
-                url in ("*", req.path) or (url.endswith("*") and req.path.startswith(url[:-1])) for url in urls
-            ):
-                return True
-        return False
+        return any(
+            _has(verbs, req.info.verb) and (_has(urls, req.path) or req.path.startswith(prefixes)) for verbs, urls, prefixes in self._urls
+        )
+
+
+def _paths(urls: Sequence[str]) -> tuple[set[str], tuple[str, ...]]:
+    """Paths that a rule speaks of, and what other such paths begin with: each path stands for those below it, with or without ``*``."""
+    return set(urls), tuple(url.removesuffix("*").removesuffix("/") + "/" for url in urls)
 
 
 def _has(values: Collection[str], value: str) -> bool:

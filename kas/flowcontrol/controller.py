@@ -20,7 +20,7 @@ from kas.flowcontrol.limits import Demand, Nominal
 from kas.flowcontrol.metrics import FlowMetrics
 from kas.flowcontrol.work import Work
 from kas.informers import Source
-from kas.informers.reflector import Reflector, split_key
+from kas.informers.reflector import Reflector, left_out, split_key
 from kas.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
 from kas.meta.stored import object_of
 from kas.observe.caches import Budget
@@ -280,14 +280,6 @@ class FlowControl:
 
     # --- what the engine asks for
 
-    def soon(self, work: Callable[[], None]) -> None:
-        """When the loop has come around; at once where none runs."""
-        loop = _loop()
-        if loop is None:
-            work()
-        else:
-            loop.call_soon(work)
-
     def later(self, seconds: float, level: Level, queue: Queue | None, seats: int) -> None:
         """Seats of a level are free in so many seconds."""
         loop = _loop()
@@ -314,16 +306,17 @@ class FlowControl:
 
 
 class _Part:
-    """One resource, as a reflector's target."""
+    """One resource, as a reflector's target. They are few and read when the next request comes, which must not fail for one of them."""
 
     def __init__(self, control: FlowControl, resource: str, prefix: str) -> None:
         self._control, self._resource, self._prefix = control, resource, prefix
 
     def replace(self, records: Sequence[Record]) -> None:
-        self._control.changed(self._resource, {split_key(self._prefix, r.key)[1]: object_of(r) for r in records}, True)
+        self._control.changed(self._resource, {split_key(self._prefix, r.key)[1]: object_of(r) for r in records if not left_out(r)}, True)
 
     def apply(self, events: Sequence[Event]) -> None:
-        found = {split_key(self._prefix, e.key)[1]: object_of(e.record) if e.record is not None else None for e in events}
+        there = {split_key(self._prefix, e.key)[1]: e.record for e in events}
+        found = {name: object_of(rec) if rec is not None and not left_out(rec) else None for name, rec in there.items()}
         self._control.changed(self._resource, found, False)
 
 

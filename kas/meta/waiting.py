@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
+from kas.meta.rota import Rota, whose
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -18,7 +20,8 @@ STINT_S = 0.005
 
 class Stint:
     """How long somebody who goes through many small things keeps the loop: after each, ``if stint.over: await stint.pause()`` lets others
-    have their turn every ``STINT_S``."""
+    have their turn every ``STINT_S``. Of all who paused one goes on in a turn of the loop, by turns of clients, so that a turn is no longer
+    where there are many of them."""
 
     __slots__ = ("_until",)
 
@@ -32,8 +35,43 @@ class Stint:
 
     async def pause(self) -> None:
         """Goes on once others had their turn."""
-        await asyncio.sleep(0)
+        await _pause()
+        await _LINE.turn()
         self._until = perf_counter() + STINT_S
+
+
+class _Line:
+    """Who paused and wants to go on. There is one loop at a time; what another left behind is forgotten."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._rota = Rota[asyncio.Future[None]](1)
+        self._moves = False
+
+    def turn(self) -> asyncio.Future[None]:
+        """To be awaited."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._rota, self._moves = loop, Rota(1), False
+        mine = loop.create_future()
+        self._rota.wait(whose()[0], 0, mine)  # of one client who came first: it does not end with its request's work
+        if not self._moves:
+            self._moves = True
+            loop.call_soon(self._move)
+        return mine
+
+    def _move(self) -> None:
+        while (found := self._rota.next()) is not None:
+            self._rota.rest(found[0])
+            if not found[1].done():  # else who paused has left
+                found[1].set_result(None)
+                assert self._loop is not None
+                self._loop.call_soon(self._move)  # behind what that one does now
+                return
+        self._moves = False
+
+
+_LINE = _Line()
 
 
 @types.coroutine

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 Labels = tuple[str, ...]
 Of = tuple[str, str]  # group and resource
+# Upstream's buckets for how long deciding about a request takes.
+ATTEMPT_SECONDS = tuple(0.001 * 2**i for i in range(15))
 DUMPED = ("metrics", "slis")  # the registries of a worker
 Dumped = dict[str, list[tuple[Labels, Any]]]  # by name
 
@@ -72,6 +74,20 @@ class Histogram:
         row[-1] += amount
 
 
+class Observations:
+    """A counter of a histogram's observations: what has both under two names is counted once, and the second costs nothing."""
+
+    kind, shared = "counter", True
+
+    def __init__(self, name: str, help: str, histogram: Histogram) -> None:
+        self.name, self.help, self.labels, self._histogram = name, help, histogram.labels, histogram
+
+    @property
+    def values(self) -> dict[Labels, float]:
+        """How many observations each child of the histogram has."""
+        return {labels: int(sum(row[:-1])) for labels, row in self._histogram.values.items()}
+
+
 class Timer:
     """One child of a histogram, for what mostly takes microseconds: looking for row and bucket each time would cost as much again."""
 
@@ -92,7 +108,7 @@ class Timer:
         self.row = self._histogram.values[self._labels]
 
 
-Metric = Counter | Gauge | Histogram
+Metric = Counter | Gauge | Histogram | Observations
 UNEXPECTED = "unexpected"  # shown instead of a label's value that is not among those allowed
 
 
@@ -150,6 +166,10 @@ class Registry:
         """Add a histogram, or give the metric that has the name already; ``buckets`` are ascending upper bounds without the infinite one.
         """
         return self.add(Histogram(name, help, labels, buckets))
+
+    def observations(self, name: str, help: str, histogram: Histogram) -> Observations:
+        """Add a counter of a histogram's observations, or give the one that has the name already."""
+        return self.add(Observations(name, help, histogram))
 
     def forget(self, group: str, resource: str) -> None:
         """A resource is no more: its children go before the next reading, else definitions that come and go would make series without end.

@@ -33,6 +33,15 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def too_few_descriptors(workers: int) -> str:
+    """Why a server of so many workers is told to open too few files, or "": it would be ready, and let nobody in. The hard limit counts."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = 2 * RESERVE + 8 * workers  # what one has open without clients, and what each needs of the others, and its parent of each
+    if limit == resource.RLIM_INFINITY or limit >= wanted:
+        return ""
+    return f"{limit} files may be open, {workers} workers want {wanted} at least: ulimit -n, LimitNOFILE of systemd"
+
+
 def spare_descriptors() -> int:
     """How many descriptors clients may hold: a quarter, at least ``RESERVE``, is kept for the way out (webhooks, proxied requests),
     files and threads."""

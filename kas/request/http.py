@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from kas._fastpath import Request, Response
 
 __all__ = [
-    "JSON_TYPE", "MAX_BODY_BYTES", "AuditEvent", "Connection", "Handler", "Headers", "Incoming", "Request", "Response", "Result",
-    "Stream", "Write", "taken", "with_body",
+    "JSON_TYPE", "MAX_BODY_BYTES", "AuditEvent", "Begin", "Connection", "Handler", "Headers", "Incoming", "Request", "Response", "Result",
+    "Stream", "Write", "begin_of", "taken", "with_body",
 ]  # fmt: skip
 
 MAX_BODY_BYTES = 3 * 1024 * 1024  # upstream's MaxRequestBodyBytes
@@ -20,6 +20,15 @@ JSON_TYPE = (b"content-type", b"application/json")
 
 Write = Callable[[bytes], Awaitable[None]]
 Stream = Callable[[Write], Awaitable[None]]
+Begin = Callable[[bytes], Awaitable[None] | None]
+
+
+def begin_of(write: Write) -> Begin | None:
+    """What ``write`` offers to those who are in no task: it writes at once, and returns None where the connection took all of it, else
+    what is left to be awaited before anything else is written. None where it offers no such thing."""
+    return getattr(write, "begin", None)
+
+
 # How many pieces the HTTP server below takes before it waits for the client (granian 2.8.7; measured on HTTP/1 and 2), and one.
 _AHEAD = 6
 Result = Response | Awaitable[Response]
@@ -56,11 +65,13 @@ class Incoming(Protocol):
 
 class AuditEvent(Protocol):
     """What a request that is recorded tells on its way (``kas.audit.event``). ``level`` is audit.k8s.io's; ``handed_on``: another
-    server answers. ``panicked`` names the exception that was a bug, "" for none."""
+    server answers. ``panicked`` names the exception that was a bug, "" for none. ``took`` are the
+    seconds that went to something, by its name (``kas.observe.latencies``)."""
 
     level: str
     panicked: str
     handed_on: bool
+    took: dict[str, float]
 
     def decoded(self, type_: Any, kind: str, api_version: str, obj: dict[str, Any]) -> None:
         """The body was decoded to this object of a descriptor's type, and defaulted."""

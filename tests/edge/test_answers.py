@@ -123,7 +123,7 @@ def test_it_counts_until_the_connection_has_taken_it(tmp_path: Path, window: int
         return answered(b"x" * size)
 
     async def run() -> None:
-        listener = Listener(App(handler, bounds=bounds), "", 0, uds=path, rust_tasks=False)
+        listener = Listener(App(handler, bounds=bounds), "", 0, uds=path)
         listener.start(1)
         reader, writer = await asyncio.open_unix_connection(path)
         settings = frame(SETTINGS, 0, 0, b"\0\4" + window.to_bytes(4, "big"))
@@ -213,8 +213,9 @@ def test_a_handshake_is_not_answered_with_a_list_that_is_large(streamed: bool):
     assert head["status"] == 400 and b"BadRequest" in body["body"] and len(asked) in (0, 3)
 
 
-def test_a_websocket_has_spoken_whose_port_the_http_server_tells_as_text():
-    """Taken for a silent connection it was cut 40 s after its handshake, unless its client sent something."""
+@pytest.mark.parametrize("form", ["http", "websocket"])
+def test_a_client_has_spoken_whose_port_the_http_server_tells_as_text(form: str):
+    """Taken for a silent connection, a WebSocket or a quiet watch of HTTP/1.1 was cut after 30 s, unless its client sent something."""
     spoke: list[int] = []
 
     async def run() -> None:
@@ -222,9 +223,9 @@ def test_a_websocket_has_spoken_whose_port_the_http_server_tells_as_text():
             pass
 
         async def receive() -> dict[str, Any]:
-            return {"type": "websocket.connect"}
+            return {"type": f"{form}.connect"}
 
-        await App(lambda req: Response(404, []), spoke=spoke.append)({**scope("websocket"), "client": ("127.0.0.1", "4711")}, receive, send)
+        await App(lambda req: Response(404, []), spoke=spoke.append)({**scope(form), "client": ("127.0.0.1", "4711")}, receive, send)
 
     asyncio.run(run())
     assert spoke == [4711]

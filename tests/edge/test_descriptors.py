@@ -11,8 +11,12 @@ from collections.abc import Iterator
 import pytest
 
 from kas.edge import descriptors, silent
+from kas.edge.asgi import App
 from kas.edge.descriptors import Gate, sent, unsent, wait_for_words
+from kas.edge.listener import Listener
 from kas.edge.silent import Silent
+from kas.request.http import Response, Write
+from tests.filters.serving import head
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
 
@@ -150,3 +154,39 @@ def test_what_was_given_to_a_socket_is_waited_for():
 
         taken = [0]
         assert asyncio.run(run()) is False
+
+
+def test_who_asked_is_quiet_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the HTTP server: a stream on which nothing happens is not ended, over HTTP/1.1; a connection that never asked is."""
+    monkeypatch.setattr(silent, "SILENT_S", 0.05)
+    asyncio.run(quiet())
+
+
+async def quiet() -> None:
+    async def nothing(write: Write) -> None:
+        await write(b"begun")
+        await asyncio.Event().wait()
+
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    port = bound.getsockname()[1]
+    looks = Silent(frozenset((port,)))
+    listener = Listener(App(lambda req: Response(200, [], stream=nothing), spoke=looks.spoke.add), fd=bound.detach())
+    listener.start(1)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        _, never = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head("GET", "/"))
+        assert b"begun" in await reader.readuntil(b"begun")
+        ended = 0
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            ended += await asyncio.to_thread(looks.look)
+            if ended:
+                break
+        assert ended == 1 and looks.look() == 0
+        never.close()
+        writer.close()
+    finally:
+        listener.stop()
+        await listener.stopped

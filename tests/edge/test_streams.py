@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import time
@@ -82,6 +83,20 @@ class Raw:
             self.rest += got
         out, self.rest = self.rest[:size], self.rest[size:]
         return out
+
+
+def test_what_nobody_wants_any_more_is_not_taken_without_end(fronted):
+    """The front read on for as long as it waits for an answer to be taken, 64 MiB and more."""
+    chunk, sent = b"10000\r\n" + b" " * 65536 + b"\r\n", 0
+    with Raw(fronted[0]) as raw:
+        raw.sock.settimeout(30)
+        head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {fronted[0].token}\r\n"
+        with contextlib.suppress(OSError):
+            raw.sock.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+            while sent < 48 << 20:
+                raw.sock.sendall(chunk)
+                sent += len(chunk)
+    assert sent < 48 << 20
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])

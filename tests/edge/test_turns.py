@@ -1,86 +1,156 @@
-"""While requests wait for seats others are begun a few a turn, by credential."""
+"""Who is begun when: at once, or a few a turn of the loop, by credential."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from typing import Any
 
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
-from kas.edge.turns import BEGUN, TURN_S, Turns
+from kas.edge.turns import BEGUN, SHARED_TURN_S, TURN_S, Turns
 from kas.request.http import Request, Response
-from tests.filters.serving import answer, head
+from tests.filters.serving import answer, head, until
 
 
-def scope(token: str = "", client: str = "10.0.0.1") -> dict[str, Any]:
-    headers = [(b"host", b"x")] + ([(b"authorization", f"Bearer {token}".encode())] if token else [])
-    return {"headers": headers, "client": (client, 1)}
+class Arrived:
+    """A request; ``takes`` is how long what begins it does, ``later`` how long it goes on in a task."""
+
+    def __init__(self, name: str, token: str = "", client: str = "10.0.0.1", takes: float = 0.0, later: float = 0.0) -> None:
+        self.name, self.takes, self.later = name, takes, later
+        headers = [(b"host", b"x")] + ([(b"authorization", f"Bearer {token}".encode())] if token else [])
+        self.scope = {"headers": headers, "client": (client, 1)}
+
+
+class Loop:
+    """Turns on a clock of their own, and what they began. In the running loop."""
+
+    def __init__(self) -> None:
+        self.now, self.crowd, self.several = 0.0, 0, False
+        self.begun: list[str] = []
+        self.turns = Turns(asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now)
+
+    def arrive(self, *requests: Arrived) -> None:
+        for request in requests:
+            self.turns.arrive(self.begin, None, request)
+
+    def begin(self, request: Any, scope: dict[str, Any]) -> None:
+        assert scope is request.scope
+        self.begun.append(request.name)
+        self.pass_(request.takes)
+        if request.later:
+            asyncio.get_running_loop().call_soon(self.pass_, request.later)
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def turn(self) -> list[str]:
+        """What is begun in the next turn of the loop."""
+        before = len(self.begun)
+        await asyncio.sleep(0)
+        return self.begun[before:]
 
 
 def test_nobody_waits() -> None:
-    asyncio.run(nobody())
+    """All that came at once is begun at once, in its order, while that is short."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.arrive(*(Arrived(f"{i}", f"t{i % 3}") for i in range(50)))
+        assert loop.begun == []
+        assert await loop.turn() == [f"{i}" for i in range(50)]
+        loop.arrive(Arrived("next"))
+        assert await loop.turn() == ["next"] and await loop.turn() == []
+
+    asyncio.run(go())
 
 
-async def nobody() -> None:
-    assert not Turns(lambda: 0).hold(scope("a"), None, lambda r: None, "r")
+def test_what_comes_from_another_thread_is_begun() -> None:
+    async def go() -> None:
+        loop = Loop()
+        thread = threading.Thread(target=loop.arrive, args=[Arrived(f"{i}") for i in range(100)])
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        await until(lambda: len(loop.begun) == 100)
+        assert loop.begun == [f"{i}" for i in range(100)]
+
+    asyncio.run(go())
 
 
 def test_a_turn_that_is_long_is_over_for_all() -> None:
-    """Of what came at once, one of each credential is begun, and again when that has taken long, too."""
-    asyncio.run(long())
+    """Of what came at once, one of each credential is begun then, and again when what was begun takes long in tasks, too."""
+
+    async def go() -> None:
+        loop = Loop()
+        flood = [Arrived(f"f{i}", "flood", takes=TURN_S / 2, later=2 * TURN_S) for i in range(5)]
+        loop.arrive(*flood, Arrived("q", "quiet"))
+        assert await loop.turn() == ["f0", "f1", "f2"]
+        assert [await loop.turn() for _ in range(4)] == [["f3"], ["q"], ["f4"], []]
+        loop.arrive(Arrived("late", "flood"))
+        assert await loop.turn() == ["late"]
+
+    asyncio.run(go())
 
 
-async def long() -> None:
-    now, begun = [0.0], list[str]()
-    turns = Turns(lambda: 0, lambda: now[0])
+def test_turns_are_short_while_several_users_ask() -> None:
+    async def go() -> None:
+        loop = Loop()
+        loop.several = True
+        flood = [Arrived(f"f{i}", "flood", takes=SHARED_TURN_S * 0.6) for i in range(6)]
+        loop.arrive(*flood, Arrived("q", "quiet", takes=SHARED_TURN_S * 0.6))
+        assert await loop.turn() == ["f0", "f1"]
+        assert await loop.turn() == ["f2", "q"]
+        assert await loop.turn() == ["f3", "f4"]
+        loop.arrive(Arrived("q2", "quiet"))  # who comes later stands behind one of those before it
+        assert await loop.turn() == ["f5", "q2"]
 
-    def begin(name: str) -> None:
-        """It takes long in the turn after this one."""
-        begun.append(name)
-        asyncio.get_running_loop().call_soon(wait)
-
-    def wait() -> None:
-        now[0] += 2 * TURN_S
-
-    assert not turns.hold(scope("flood"), None, begin, "at once")
-    now[0] += TURN_S / 2
-    assert not turns.hold(scope("flood"), None, begin, "at once, too")
-    now[0] += TURN_S
-    for i in range(3):
-        assert turns.hold(scope("flood"), None, begin, f"f{i}")
-    assert turns.hold(scope("quiet"), None, begin, "q0")
-    for n, last in enumerate(("f0", "q0", "f1", "f2"), 1):
-        await asyncio.sleep(0)
-        assert (len(begun), begun[-1]) == (n, last)
-    await asyncio.sleep(0)
-    assert not turns.hold(scope("flood"), None, begin, "f3")
+    asyncio.run(go())
 
 
 def test_one_of_each_credential_in_turn() -> None:
-    asyncio.run(in_turn())
+    """While somebody waits for seats."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * BEGUN)))
+        loop.arrive(Arrived("q0", "quiet"), Arrived("other", client="10.0.0.2"), Arrived("q1", "quiet"))
+        assert await loop.turn() == ["f0", "q0", "other", "f1", "q1", "f2", "f3", "f4"]
+        # Nobody waits for seats any more, but those that came before are first.
+        loop.crowd = 0
+        loop.arrive(Arrived("late", "late"))
+        begun = await loop.turn()
+        assert len(begun) == BEGUN and begun[:2] == ["f5", "late"]
+        while await loop.turn():
+            pass
+        assert [x for x in loop.begun if x[0] == "f"] == [f"f{i}" for i in range(3 * BEGUN)]
+        loop.arrive(Arrived("later"))
+        assert await loop.turn() == ["later"]
+
+    asyncio.run(go())
 
 
-async def in_turn() -> None:
-    crowd, begun = [1], []
-    turns = Turns(lambda: crowd[0])
-    for i in range(3 * BEGUN):
-        assert turns.hold(scope("flood"), None, begun.append, f"f{i}")
-    assert turns.hold(scope("quiet"), None, begun.append, "q0")
-    assert turns.hold(scope(client="10.0.0.2"), None, begun.append, "other")
-    assert turns.hold(scope("quiet"), None, begun.append, "q1")
-    assert begun == []
-    await asyncio.sleep(0)
-    assert begun == ["f0", "q0", "other", "f1", "q1", "f2", "f3", "f4"]
-    # Nobody waits for seats any more, but those that came before are first.
-    crowd[0] = 0
-    assert turns.hold(scope("late"), None, begun.append, "late")
-    await asyncio.sleep(0)
-    assert len(begun) == 2 * BEGUN and "late" in begun
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert [x for x in begun if x[0] == "f"] == [f"f{i}" for i in range(3 * BEGUN)]
-    assert not turns.hold(scope("late"), None, begun.append, "later")
+def test_one_that_cannot_be_begun_holds_up_no_other() -> None:
+    class Broken(Arrived):
+        @property
+        def scope(self) -> dict[str, Any]:
+            raise ValueError("no scope")
+
+        @scope.setter
+        def scope(self, value: dict[str, Any]) -> None:
+            pass
+
+    async def go() -> None:
+        loop, told = Loop(), list[str]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        loop.arrive(Arrived("a"), Broken("b"), Arrived("c"))
+        assert [await loop.turn(), await loop.turn()] == [["a"], ["c"]] and told == ["no scope"]
+        loop.crowd = 1
+        loop.arrive(Arrived("d"), Broken("e"), Arrived("f"))
+        assert [await loop.turn(), await loop.turn()] == [[], ["d", "f"]] and await loop.turn() == []
+
+    asyncio.run(go())
 
 
 def test_what_is_begun_later_is_answered(tmp_path: Any) -> None:
@@ -95,16 +165,8 @@ async def answered(tmp_path: Any) -> None:
         seen.append(req.path)
         return Response(200, [], req.path.encode())
 
-    class Counted(Turns):
-        held = 0
-
-        def hold(self, *args: Any) -> bool:
-            found = super().hold(*args)
-            self.held += found
-            return found
-
-    turns, path = Counted(lambda: 1), str(tmp_path / "s")
-    listener = Listener(App(handler), "", 0, uds=path, rust_tasks=False, turns=turns)
+    turns, path = Turns(asyncio.get_running_loop(), lambda: 1), str(tmp_path / "s")
+    listener = Listener(App(handler), "", 0, uds=path, turns=turns)
     listener.start(1)
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -121,4 +183,4 @@ async def answered(tmp_path: Any) -> None:
     finally:
         listener.stop()
         await listener.stopped
-    assert turns.held == len(seen) == 2 * BEGUN + 1
+    assert len(seen) == 2 * BEGUN + 1

@@ -16,9 +16,9 @@ from kas.edge.asgi import App
 from kas.edge.listener import Listener
 from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
-from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain, Filter
 from kas.filters.wait_group import WaitGroup
+from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response, Result, with_body
@@ -46,7 +46,10 @@ class Harness:
     """``gate`` is what a waiting part waits for, ``began`` is set once it does; ``wait`` names the part: filter, authenticator or
     authorizer. ``seen`` are the bodies the endpoint got, ``cancelled`` how often the waiting part was cancelled."""
 
-    def __init__(self, wait: str = "", request_timeout_s: float = 60.0, port: Port = "secure", auditor: Auditor | None = None) -> None:
+    def __init__(
+        self, wait: str = "", request_timeout_s: float = 60.0, port: Port = "secure", auditor: Auditor | None = None,
+        last: Filter | None = None,
+    ) -> None:  # fmt: skip
         self.gate, self.began = asyncio.Event(), asyncio.Event()
         self.wait, self.seen, self.cancelled = wait, [], 0
         self.fails: Exception | None = None
@@ -60,6 +63,7 @@ class Harness:
         filters = handler_chain(port, settings, self.metrics, shared)
         if wait == "filter":
             filters.append(Filter("waits", self.before))
+        filters += (last,) if last is not None else ()
         self.chain = Chain(filters, self.endpoint, self.refuse, lambda e: None, Deadlines(), lambda req: self.refuse(req, timed_out()))
         self.tasks: list[asyncio.Task[Any] | None] = []
 
@@ -102,7 +106,7 @@ class Harness:
 async def listening(handler: Callable[[Request], Result], tmp_path: Any) -> AsyncIterator[Callable[[], Any]]:
     """Serves ``handler`` on a socket of its own; gives what opens a connection (reader, writer)."""
     path = str(tmp_path / "s")
-    listener = Listener(App(handler), "", 0, uds=path, rust_tasks=False)
+    listener = Listener(App(handler), "", 0, uds=path)
     listener.start(1)
     try:
         yield lambda: asyncio.open_unix_connection(path)

@@ -14,6 +14,7 @@ from kas.audit.backend import AuditError, Union
 from kas.audit.policy import load
 from kas.endpoints.proxy import handed_on
 from kas.filters.audit import REFUSAL, audit
+from kas.observe import latencies
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from tests.filters.requests import request
@@ -200,5 +201,71 @@ def test_a_client_that_leaves_at_the_end_does_not_take_its_record_with_it(tmp_pa
             await until(h.nothing_held)
             gate.set()
             await until(lambda: [e["stage"] for e in backend.entries] == ["RequestReceived", "ResponseComplete"])
+
+    asyncio.run(go())
+
+
+def test_of_a_slow_request_it_is_told_where_its_time_went():
+    """Names and form are those of ``AuditAnnotationsFromLatencyTrackers``; nothing is told of what took no time, or of a fast request."""
+    backend = Backend()
+    h = Harness(auditor=auditor(backend))
+
+    def endpoint(req: Request) -> Response:
+        req.audit.took |= {"etcd": 0.2, "mutating-webhook": 0.0}
+        return Response(200, [], b"done")
+
+    h.chain._endpoint = endpoint
+    for late in (0.0, 0.6):
+        req = Request("GET", "/api/v1/pods", "", [(b"impersonate-user", b"bob")])
+        req.started -= late
+        h.chain(req)
+    fast, slow = ({k.removeprefix("apiserver.latency.k8s.io/"): v for k, v in e["annotations"].items() if "latency" in k}
+                  for e in backend.entries if e["stage"] == "ResponseComplete")  # fmt: skip
+    assert fast == {}
+    assert set(slow) == {"authentication", "authorization", "impersonation", "etcd", "total"}
+    assert slow["etcd"] == "200ms" and 600 <= float(slow["total"].removesuffix("ms")) < 1000
+
+
+def test_the_time_of_the_store_and_of_a_stream_is_that_of_whose_request_it_is():
+    class Store:
+        def read(self) -> str:
+            return "read"
+
+        def commit(self) -> asyncio.Future[str]:
+            asyncio.get_running_loop().call_soon((done := asyncio.get_running_loop().create_future()).set_result, "done")
+            return done
+
+        async def ask(self) -> str:
+            return await self.commit()
+
+    async def go() -> None:
+        store = Store()
+        latencies.observe(store, "read", "commit", "ask")
+        latencies.CURRENT.set(None)
+        assert store.read() == "read" and await store.commit() == await store.ask() == "done"
+        took: latencies.Took = {}
+        for call in (store.read, store.commit, store.ask):
+            latencies.CURRENT.set(took)
+            before = took.get("etcd", 0.0)
+            found = call()
+            assert (found if call is store.read else await found) in ("read", "done")
+            await asyncio.sleep(0)
+            assert took["etcd"] > before
+
+        async def stream(write: Any) -> None:
+            await write(b"{}")
+
+        async def take(piece: bytes) -> None:
+            pass
+
+        backend = Backend()
+        h = Harness(auditor=auditor(backend))
+        h.chain._endpoint = lambda req: Response(200, [], stream=stream)
+        req = Request("GET", "/api/v1/pods", "", [])
+        req.started -= 0.6
+        await h.chain(req).stream(take)
+        assert {"apiserver.latency.k8s.io/serialize-response-object", "apiserver.latency.k8s.io/response-write"} <= set(
+            backend.entries[-1]["annotations"]
+        )
 
     asyncio.run(go())

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kas._fastpath import keyed_digest
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo
@@ -214,3 +215,20 @@ def test_a_waiting_authenticators_success_is_remembered_unless_revoked_meanwhile
         assert len(asked) == 2
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize(("size", "hex_"), [
+    (0, "a3817f04ba25a8e66df67214c7550293"), (1, "da87c1d86b99af44347659119b22fc45"), (2, "8177228da4a45dc7fca38bdef60affe4"),
+])  # fmt: skip
+def test_the_digest_is_siphash_of_128_bits(size, hex_):
+    """The first of the reference implementation's vectors."""
+    assert keyed_digest(bytes(range(size)), bytes(range(16))).hex() == hex_
+
+
+def test_a_digest_depends_on_every_byte_and_on_the_key():
+    texts = [bytes(n) for n in range(40)] + [bytes([0] * i + [1] + [0] * (39 - i)) for i in range(40)]
+    found = {keyed_digest(text) for text in texts}
+    assert len(found) == len(texts) and {len(x) for x in found} == {16}
+    assert keyed_digest(b"x") == keyed_digest(b"x") != keyed_digest(b"x", bytes(16))
+    with pytest.raises(ValueError, match="sixteen"):
+        keyed_digest(b"x", b"short")

@@ -10,6 +10,7 @@ import pytest
 from kas.auth.attributes import ALLOW, DENY, NO_OPINION
 from kas.auth.user import UserInfo
 from kas.filters.authorization import authorization
+from kas.observe.metrics import Registry
 from tests.filters.requests import request
 
 
@@ -30,7 +31,7 @@ class Says:
 
 def run(says: Says, req):
     """The filter's answer."""
-    answer = authorization(says).before(req)
+    answer = authorization(says, Registry()).before(req)
     assert says.later is (answer is not None and asyncio.iscoroutine(answer))
     if says.later:
         answer = asyncio.run(_of(answer))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain, Filter
+from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError, bad_request
 from kas.request.http import Request, Response
 

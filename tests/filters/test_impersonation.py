@@ -9,6 +9,7 @@ import pytest
 from kas.auth.attributes import ALLOW, NO_OPINION
 from kas.filters.impersonation import impersonation
 from kas.meta.errors import ApiError
+from kas.observe.metrics import Registry
 from tests.filters.requests import request
 
 
@@ -28,10 +29,10 @@ class Allows:
         return outcome
 
 
-def become(allows: Allows, **headers: str):
+def become(allows: Allows, registry: Registry | None = None, **headers: str):
     """The request after the filter."""
     req = request(**headers)
-    waiting = impersonation(allows).before(req)
+    waiting = impersonation(allows, registry or Registry()).before(req)
     assert (waiting is not None) is allows.later
     if waiting is not None:
         asyncio.run(_of(waiting))
@@ -62,7 +63,7 @@ def test_the_constrained_form_is_noted_for_the_audit_log():
 def test_who_may_not_is_403_and_stays_who_they_are(later):
     req = request(impersonate_user="bob")
     with pytest.raises(ApiError) as e:
-        waiting = impersonation(Allows(later=later)).before(req)
+        waiting = impersonation(Allows(later=later), Registry()).before(req)
         asyncio.run(_of(waiting))
     assert e.value.code == 403 and req.user.name == "jane"
 
@@ -75,5 +76,46 @@ def test_without_such_headers_nobody_is_asked():
 
 def test_groups_without_a_user_are_400():
     with pytest.raises(ApiError) as e:
-        impersonation(Allows("impersonate")).before(request(impersonate_group="dev"))
+        impersonation(Allows("impersonate"), Registry()).before(request(impersonate_group="dev"))
     assert e.value.code == 400
+
+
+def test_values_are_utf_8_as_names_in_roles_are():
+    req = request(impersonate_user="x")
+    req.headers = [(b"impersonate-user", "jösé".encode()), (b"impersonate-group", "Grüße".encode()), (b"impersonate-extra-a", b"\xff")]
+    impersonation(Allows("impersonate"), Registry()).before(req)
+    assert (req.user.name, req.user.groups[0], req.user.extra) == ("jösé", "Grüße", {"a": ["\ufffd"]})
+
+
+def test_headers_that_only_begin_alike_stay():
+    req = become(Allows("impersonate"), impersonate_user="bob", impersonate_uid="7", impersonate_group="g", impersonate_extra_a="b",
+                 impersonate_colour="red")  # fmt: skip
+    assert req.headers == [(b"impersonate-colour", b"red")]
+
+
+def counts(registry: Registry, name: str) -> dict[tuple[str, ...], float]:
+    return dict(registry.metrics[f"apiserver_impersonation_{name}"].values)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_attempts_and_their_questions_are_counted_by_mode(later):
+    registry = Registry()
+    become(Allows("impersonate", later=later), registry, impersonate_user="bob")
+    assert counts(registry, "attempts_total") == {("legacy", "allowed"): 1}
+    assert counts(registry, "authorization_attempts_total") == {("user-info", "denied"): 1, ("legacy", "allowed"): 1}
+
+
+def test_the_constrained_modes_are_counted_under_their_names():
+    registry = Registry()
+    mode = "serviceaccount"
+    become(Allows(f"impersonate:{mode}", f"impersonate-on:{mode}:list"), registry, impersonate_user="system:serviceaccount:a:b")
+    assert counts(registry, "attempts_total") == {(mode, "allowed"): 1}
+    assert counts(registry, "authorization_attempts_total") == {(mode, "allowed"): 2}
+
+
+def test_a_refused_attempt_is_of_no_mode():
+    registry = Registry()
+    with pytest.raises(ApiError):
+        become(Allows(), registry, impersonate_user="system:node:n1")
+    assert counts(registry, "attempts_total") == {("", "denied"): 1}
+    assert counts(registry, "authorization_attempts_total") == {("arbitrary-node", "denied"): 1, ("legacy", "denied"): 1}

@@ -29,22 +29,18 @@ class Future:
 
 
 class Worker:
-    """A level as one worker has it. Turns of its loop end when ``turn`` is called."""
+    """A level as one worker has it."""
 
     def __init__(self, board: Board, seats: int, queuing: tuple[int, int, int] | None, woken: Callable[[int], None], cost: int = 1) -> None:
         self.board, self.woken, self.cost = board, woken, (cost, 0, 0.0)
         row = board.claim(int.from_bytes(hashlib.sha256(b"level").digest()[:8], "little"))
         self.level = Level(board, row, "level", False, queuing, self)
         self.level.nominal = self.level.limit = seats
-        self.due: list[Callable[[], None]] = []
         self.timers: list[tuple[float, tuple[Any, ...]]] = []
         self.stats = Stats("schema", "level")
         self.all_woken: list[int] = []
         self.memory: Any = None
         self.gate = Gate(self.flow, lambda req, flow: self.cost, self.waits, self.refuse)
-
-    def soon(self, work: Callable[[], None]) -> None:
-        self.due.append(work)
 
     def later(self, seconds: float, level: Level, queue: Any, seats: int) -> None:
         self.timers.append((seconds, (queue, seats)))
@@ -72,12 +68,6 @@ class Worker:
     def end(self, req: Request) -> None:
         self.gate.after(req, Response(200, []))
         self.gate.release(req)
-
-    def turn(self) -> None:
-        """The loop has come around."""
-        due, self.due = self.due, []
-        for work in due:
-            work()
 
 
 def workers(count: int, seats: int, queuing: tuple[int, int, int] | None, cost: int = 1) -> list[Worker]:

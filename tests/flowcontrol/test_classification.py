@@ -56,6 +56,8 @@ def account(namespace: str, name: str) -> dict:
     (account("team", "*"), "system:serviceaccount:team:other", (), True),
     (account("team", "*"), "system:serviceaccount:teams:other", (), False),
     (account("team", "*"), "team", (), False),
+    (account("team", "*"), "system:serviceaccount:team", (), False),
+    (account("team", "*"), "system:serviceaccount:team:a:B", (), True), (account("team", "a"), "system:serviceaccount:team:a:b", (), False),
 ])  # fmt: skip
 def test_subjects(subject, who, groups, matches):
     assert Schema(schema(subjects=[subject], **ALL)).matches(request(who, groups)) is matches
@@ -76,8 +78,10 @@ def test_resource_rules(changed, method, path, matches):
 
 
 @pytest.mark.parametrize(("urls", "path", "matches"), [
-    (["*"], "/x", True), (["/healthz"], "/healthz", True), (["/healthz"], "/healthz/etcd", False), (["/version/*"], "/version", False),
-    (["/version/*"], "/version/x", True), (["/a", "/b"], "/b", True), (["*"], PODS, False),
+    (["*"], "/x", True), (["/healthz"], "/healthz", True), (["/healthz"], "/healthz/etcd", True), (["/healthz"], "/healthzz", False),
+    (["/version/*"], "/version", False),
+    (["/"], "/version", True), (["/apis/"], "/apis", False), (["/apis/"], "/apis/x", True), (["/ver*"], "/version", False),
+    (["/ver*"], "/ver/x", True), (["/version/*"], "/version/x", True), (["/a", "/b"], "/b", True), (["*"], PODS, False),
 ])  # fmt: skip
 def test_paths(urls, path, matches):
     made = schema(subjects=[user("u")], nonResourceRules=[{"verbs": ["get"], "nonResourceURLs": urls}])

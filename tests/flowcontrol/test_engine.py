@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import collections
 import random
-import time
 
 import pytest
 
 from kas._fastpath import Request
 from kas.flowcontrol._engine import LENGTH_BUCKETS, Board
-from tests.controllers.waiting import until
 from tests.flowcontrol.levels import Worker, workers
 
 QUEUES = (64, 6, 50)
-LONG_S = 0.005  # that a turn takes, at least
 
 
 def test_as_many_run_as_there_are_seats_and_the_rest_waits():
@@ -23,8 +20,6 @@ def test_as_many_run_as_there_are_seats_and_the_rest_waits():
     assert [outcome for _, outcome in asked] == [None, None, None, "waits", "waits"]
     assert w.level.totals()[:4] == (3, 3, 2, 2)
     w.end(asked[0][0])
-    assert asked[3][0].ticket.future.result is None  # the loop has not come around
-    w.turn()
     # Two of its queues have somebody waiting: one of them runs now.
     assert sum(req.ticket.future.result is True for req, _ in asked[3:]) == 1
     assert w.level.totals()[:4] == (3, 3, 1, 1)
@@ -54,7 +49,6 @@ def test_who_leaves_its_queue_is_forgotten():
     w.gate.left_queue(waiting.ticket, False)
     w.end(waiting)
     w.end(running)
-    w.turn()
     assert w.level.idle and w.level.dump() == [] and w.level.totals() == (0, 0, 0, 0, 0)
     assert w.stats.rejected == {"time-out": 1} and w.stats.wait(False)[-1] > 0
     assert (w.gate.reading, w.gate.queued_reads) == (0, 0)
@@ -70,7 +64,6 @@ def test_a_flood_does_not_keep_others_waiting():
     served = 0
     while quiet.ticket.future.result is None:
         w.end(running)
-        w.turn()
         running = next(r for r in [*flood, quiet] if r.ticket is not None and r.ticket.state == 2)
         served += 1
     assert served <= 7  # each of the flood's six queues once
@@ -83,11 +76,9 @@ def test_flows_share_seats_evenly_while_all_want_more():
     every = [r for requests in waiting.values() for r in requests if r.ticket is not None]
     served: collections.Counter[str] = collections.Counter()
     while sum(served.values()) < 120:
-        w.turn()
         for r in [r for r in every if r.ticket is not None and r.ticket.state == 2]:
             served[r.user.name] += 1
             w.end(r)
-        w.turn()
     # A fair part is thirty; which queues flows share is chance.
     assert min(served.values()) >= 10 and served["user-0"] <= 45, served
 
@@ -99,7 +90,6 @@ def test_what_is_wider_than_the_level_runs_alone():
     second, outcome = w.ask("u")
     assert outcome == "waits"
     w.end(first)
-    w.turn()
     assert second.ticket.future.result is True
 
 
@@ -109,44 +99,31 @@ def test_seats_of_a_write_are_held_until_its_watchers_are_served():
     req, outcome = w.ask("u")
     assert outcome is None and w.level.totals()[0] == 3
     w.end(req)
-    w.turn()
     ((seconds, (queue, seats)),) = w.timers
     assert (seconds, seats) == (0.015, 3) and w.level.totals()[0] == 3
     w.level.give_back(queue, seats)
     assert w.level.idle and w.level.dump() == []
 
 
-def test_a_turn_of_the_loop_begins_so_many():
-    (w,) = workers(1, 100, QUEUES)
-    outcomes = [w.ask("u")[1] for _ in range(20)]
-    began = outcomes.count(None)
-    assert 0 < began < 20 and outcomes == [None] * began + ["waits"] * (20 - began)
-    for turn in range(2, 20 // began + 2):
-        time.sleep(LONG_S)
-        w.turn()
-        assert w.level.totals()[1] == min(20, turn * began)
+def test_what_is_over_at_once_needs_no_seat_of_the_next():
+    """As long as nobody waits, and nobody has to for it: a seat is held while a request runs."""
+    (w,) = workers(1, 1, QUEUES)
+    for _ in range(60):
+        req, outcome = w.ask("u")
+        assert outcome is None
+        w.end(req)
+    assert w.level.idle and w.level.dump() == []
 
 
-def one_turn(w: Worker, wanted: int, seconds: float) -> int:
-    """How many of so many requests are begun in one turn of the loop; all have ended then. That turn and those after it take so long."""
-    asked = [w.ask("u")[0] for _ in range(wanted)]
-    began = w.level.totals()[1]
-    while w.level.totals()[1]:
-        time.sleep(seconds)
-        for req in asked:
-            if req.ticket is not None and req.ticket.state == 2:
-                w.end(req)
-        w.turn()
-    return began
-
-
-def test_turns_that_are_short_begin_more():
-    """As long as they are; what takes long is begun by few again."""
-    (w,) = workers(1, 100, QUEUES)
-    few = one_turn(w, 80, LONG_S)
-    until(lambda: one_turn(w, 80, 0) > 4 * few)
-    one_turn(w, 80, LONG_S)
-    assert w.level.share == few == one_turn(w, 80, 0)
+def test_several_users_ask():
+    (w,) = workers(1, 9, QUEUES)
+    for _ in range(3):
+        w.end(w.ask("a")[0])
+        assert not w.gate.shared
+    w.end(w.ask("b")[0])
+    assert w.gate.shared
+    w.end(w.ask("b")[0])
+    assert w.gate.shared  # for a while
 
 
 def several(count: int, seats: int) -> list[Worker]:
@@ -159,7 +136,6 @@ def test_seats_are_those_of_all_workers():
     assert [outcome for _, outcome in asked] == [None, None, None, "waits"]
     assert one.level.totals() == two.level.totals() and one.level.totals()[:3] == (3, 3, 1)
     one.end(asked[0][0])
-    one.turn()
     assert one.all_woken == [1]  # who waits elsewhere is told
     two.level.dispatch()
     assert asked[3][0].ticket.future.result is True
@@ -172,13 +148,11 @@ def test_a_worker_that_has_its_part_leaves_seats_to_one_that_waits():
     quiet, outcome = two.ask("quiet")
     assert outcome == "waits"
     one.end(running[0])
-    one.turn()
     assert not any(r.ticket.future.result for r in more)
     assert 1 in one.all_woken
     two.level.dispatch()
     assert quiet.ticket.future.result is True
     one.end(running[1])
-    one.turn()
     assert sum(r.ticket.future.result is True for r in more) == 1
 
 
@@ -204,21 +178,17 @@ def test_whatever_happens_the_limit_holds_and_everybody_is_served(seed):
                 live.remove((x, r))
                 x.end(r)
                 ended += 1
-            w.turn()
             rng.choice(all_workers).level.dispatch()
         assert w.level.totals()[0] <= 5
     for _ in range(20 * come):
         if not live:
             break
         for w in all_workers:
-            w.turn()
             w.level.dispatch()
         for w, r in [(w, r) for w, r in live if r.ticket.state == 2]:
             live.remove((w, r))
             w.end(r)
             ended += 1
-    for w in all_workers:
-        w.turn()
     assert ended == come and all_workers[0].level.totals() == (0, 0, 0, 0, 0)
 
 

@@ -13,6 +13,7 @@ from time import monotonic
 import pytest
 
 import kas
+from kas._fastpath import keyed_digest
 from kas.aggregator.idle import MOST_OF_ALL
 from kas.aggregator.transport import MOST_CONTEXTS
 from kas.auth.attributes import Attributes
@@ -226,7 +227,8 @@ def test_no_token_stays_in_memory_longer_than_it_counts(monkeypatch):
     passing = authentication(lambda: Authenticators([bearer]), Metrics(), lambda forget: None)
     req = Request("GET", "/version", "", [(b"authorization", f"Bearer {token}".encode())])
     passing.before(req)
-    held = [c for c in caches._expiring if sha256(f"Bearer {token}".encode()).digest() in c.entries]
+    header = f"Bearer {token}".encode()
+    held = [c for c in caches._expiring if {sha256(header).digest(), keyed_digest(header)} & set(c.entries)]
     assert len(held) == 2 and not [c for c in caches._expiring if token in str(list(c.entries))]
     now = monotonic()
     monkeypatch.setattr(caches, "monotonic", lambda: now + REMEMBERED_S)

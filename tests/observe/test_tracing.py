@@ -209,7 +209,7 @@ def test_a_backend_is_told_the_span_and_not_what_the_client_said():
     assert span is not None
     token = CURRENT.set(span)
     try:
-        assert dict(_forwarded(req))[b"traceparent"] == span.traceparent.encode()
+        assert dict(_forwarded(req, "localhost:443"))[b"traceparent"] == span.traceparent.encode()
     finally:
         CURRENT.reset(token)
 

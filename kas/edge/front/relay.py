@@ -22,6 +22,7 @@ from kas.edge.front.worker import Worker
 
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
 READ_BYTES = 64 << 10
+DISCARD_BYTES = 4 << 20  # of what nobody wants any more, behind what the worker has dropped of it
 RETRY_S = 0.01  # when a worker has no room for another connection at the moment
 
 
@@ -48,8 +49,8 @@ class Front(Protocol):
 class Relay:
     """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
 
-    __slots__ = ("_address", "_chain", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_spdy", "_tls", "_up",
-                 "_worker", "_worker_fd", "_writing", "came", "closed", "worker")  # fmt: skip
+    __slots__ = ("_address", "_chain", "_client", "_discarded", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock",
+                 "_spdy", "_tls", "_up", "_worker", "_worker_fd", "_writing", "came", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
@@ -64,6 +65,7 @@ class Relay:
         self._down: bytes | memoryview = b""
         self._writing = self._going = self._spdy = self.closed = False
         self.came = 0  # bytes of the client's
+        self._discarded = 0
         self._frames: Frames | None = None  # of HTTP/2, where a client may be told to go away
         self._loop.add_reader(self._fd, self._shake)
 
@@ -97,6 +99,7 @@ class Relay:
 
     def _speaks(self) -> None:
         """The first bytes say where the connection belongs. Until they are there the client counts as silent."""
+        known = len(self._up)
         try:
             self._up = bytes(self._up) + self._tls.recv(RECORD_BYTES)
         except SSL.WantReadError:
@@ -105,7 +108,7 @@ class Relay:
             self.close()
             return
         self.came = len(self._up)
-        wanted = wants_spdy(self._up)
+        wanted = wants_spdy(self._up, known)
         if wanted is not None:
             self._spdy = wanted
             self._loop.remove_reader(self._fd)
@@ -254,7 +257,9 @@ class Relay:
 
     def _discard(self) -> None:
         try:
-            if self._sock.recv(READ_BYTES):
+            more = len(self._sock.recv(READ_BYTES))
+            self._discarded += more
+            if more and self._discarded < DISCARD_BYTES:
                 return
         except BlockingIOError:
             return

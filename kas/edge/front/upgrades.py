@@ -15,11 +15,12 @@ _UNFINISHED = re.compile(rb"(?:GET|POST) /api/v1/[^ ?]{0,1024}")
 _UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*spdy/3\.1[ \t]*\r\n", re.IGNORECASE)
 
 
-def wants_spdy(data: bytes) -> bool | None:
-    """Whether a connection that begins with these bytes asks for SPDY; None when that stands in what is still to come."""
+def wants_spdy(data: bytes, known: int = 0) -> bool | None:
+    """Whether a connection that begins with these bytes asks for SPDY; None when that stands in what is still to come, as it did when there
+    were ``known`` of them."""
     if not _STREAMS.match(data):
         return None if _UNFINISHED.fullmatch(data) else False
-    end = data.find(END)
+    end = data.find(END, max(0, known - len(END)))
     if end < 0:
         return None if len(data) < MAX_HEAD else False
     return _UPGRADE.search(data, 0, end + 2) is not None

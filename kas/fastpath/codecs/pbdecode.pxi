@@ -152,7 +152,18 @@ cdef object wire_first_bytes(Wire* w, Wire* out, str name):
 cdef object _loads = None
 
 
-cdef object wire_raw_json(Wire* w):
+cdef object _first_value(bytes text):
+    """What is read of FieldsV1 that is no JSON text: upstream stops behind the first value, and what does not begin with one is no set of
+    fields, which is for those to say who read it."""
+    from json import JSONDecoder
+    shown = text.decode("utf-8", "replace").lstrip(" \t\r\n")
+    try:
+        return JSONDecoder().raw_decode(shown)[0]
+    except (ValueError, RecursionError):
+        return shown
+
+
+cdef object wire_raw_json(Wire* w, Field f):
     cdef Wire raw
     global _loads
     if not wire_first_bytes(w, &raw, "Raw"):
@@ -166,6 +177,8 @@ cdef object wire_raw_json(Wire* w):
     try:
         return _loads(text)
     except ValueError as e:
+        if f.name == "fieldsV1":
+            return _first_value(text)
         raise DecodeError(f"json: error calling MarshalJSON for type *runtime.RawExtension: {e}") from None
 
 
@@ -262,7 +275,7 @@ cdef object wire_message(Wire* w, Field f, object old, int depth):
     if f.kind == K_INTSTR:
         return wire_int_or_string(w)
     if f.kind == K_RAW:
-        return wire_raw_json(w)
+        return wire_raw_json(w, f)
     if f.kind == K_UNKNOWN:
         return wire_unknown(w)
     if f.kind == K_DURATION:

@@ -15,10 +15,17 @@ cdef class Gate:
     cdef public object epoch                  # another one after every change of the schemas
     cdef public dict watched                  # what is watched in this worker; empty: nobody is told of writes
     cdef readonly int64_t reading, writing, queued_reads, queued_writes
+    cdef object last                          # who asked last
+    cdef double mixed                         # when somebody else did before, seconds of the monotonic clock
 
     def __init__(self, classify, estimate, waits, refused):
         self.classify, self.estimate, self.waits, self.refused = classify, estimate, waits, refused
         self.epoch, self.watched = object(), {}
+
+    @property
+    def shared(self) -> bool:
+        """Whether several users have asked within ``MIXED_S``."""
+        return now_s() - self.mixed < MIXED_S
 
     def begin(self, Request req not None):
         """None when the request may run, or what ``waits`` or ``refused`` gave."""
@@ -27,10 +34,15 @@ cdef class Gate:
         cdef Ticket t
         cdef Flow flow
         cdef int outcome
-        cdef object kept, found
+        cdef object kept, found, user
         if req.long_running and verb != "watch":
             return None
-        kept = req.user.flows
+        user = req.user
+        if user is not self.last:
+            if self.last is not None and user.name != self.last.name:
+                self.mixed = now_s()
+            self.last = user
+        kept = user.flows
         if kept is not None and (<tuple?>kept)[0] is self.epoch:
             if info.is_resource_request:
                 found = (<dict>(<tuple>kept)[1]).get((verb, info.api_group, info.resource, info.subresource, info.namespace))

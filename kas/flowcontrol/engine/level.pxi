@@ -48,8 +48,8 @@ cdef class Level:
 
     def __init__(self, Board board not None, int row, str name not None, bint exempt, tuple queuing, hooks):
         self.board, self.row, self.name, self.exempt, self.hooks = board, row, name, exempt, hooks
-        self.active, self.demand, self.given = {}, Demand(), []
-        self.service, self.share = SERVICE_S, TURN
+        self.active, self.demand = {}, Demand()
+        self.service = SERVICE_S
         if row < 0:
             self.own = <Share *>calloc(1, sizeof(Share))
             self.common = <Common *>calloc(1, sizeof(Common))
@@ -153,8 +153,6 @@ cdef class Level:
     cdef bint fits(self, int64_t seats) noexcept:
         """Takes the seats when they are free. What is wider than the level runs when nothing else does."""
         cdef int64_t total
-        if self.queued and self.turn > 0 and self.turn + seats > self.share:
-            return False
         total = self.in_use()
         if total > 0 and total + seats > self.limit_now():
             return False
@@ -166,7 +164,6 @@ cdef class Level:
             if total > seats and total > self.limit_now():
                 flow_add(&self.own.seats, -seats)
                 return False
-        self.turn += seats
         return True
 
     cdef bint yields(self, int64_t seats) noexcept:
@@ -283,18 +280,11 @@ cdef class Level:
             t.charged = t.work(self.service)
             q.next_r += t.charged
             self.bound(q)
-            if not self.scheduled:
-                self.schedule(now)
         self.changed(now)
         return RUNS
 
-    cdef int schedule(self, double now) except -1:
-        self.scheduled, self.turned = True, now
-        self.hooks.soon(self.turn_over)
-        return 0
-
     cdef int finish(self, Ticket t) except -1:
-        """It does not run any more; its seats are free when the loop has come around, or when its watchers have been served."""
+        """It does not run any more; its seats are free, or will be when its watchers have been served."""
         cdef double now = now_s(), took = now - t.began
         cdef int64_t width = t.width()
         cdef Queue q = t.queue
@@ -317,12 +307,11 @@ cdef class Level:
         if t.final > 0 and t.latency > 0:
             self.released(q, width - t.final, now)
             self.hooks.later(t.latency, self, q, t.final)
-        elif q is not None:
-            self.given.append((q, width))
-            if not self.scheduled:
-                self.schedule(now)
         else:
             self.released(q, width, now)
+            if q is not None:
+                self.dispatch()
+                self.tell()
         return 0
 
     cdef void bound(self, Queue q):
@@ -346,23 +335,6 @@ cdef class Level:
         self.released(q, seats, now_s())
         self.dispatch()
         self.tell()
-
-    def turn_over(self):
-        """The loop has come around: what was given back in this turn is free."""
-        cdef double now = now_s(), took = now - self.turned
-        cdef list given = self.given
-        if took > TURN_S:
-            self.share = max(TURN, self.share // 2) if took < 4 * TURN_S else TURN
-        elif self.turn >= self.share:
-            self.share = min(MOST, self.share * 2)
-        self.turn, self.scheduled = 0, False
-        if given:
-            self.given = []
-            for q, seats in given:
-                self.released(q, seats, now)
-        self.dispatch()
-        if given:
-            self.tell()
 
     def tell(self):
         """Wakes the workers that wait for seats of this level."""

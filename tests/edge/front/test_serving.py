@@ -73,6 +73,13 @@ def test_the_client_ca_changes_on_disk(world, kas_server):
         (world.directory / "ca.crt").write_text("nothing")
         until(lambda: "are as they were" in world.server.output, "the complaint")
         assert ask(t)[1]["username"] == "joe" and ask(s)[0] == 401
+    proxy, carol = pki.issue([("CN", "proxy")], world.proxies), "X-Remote-User: carol"
+    of_tomorrow = pki.issue([("CN", "proxy")], other)
+    with world.dial(proxy) as s, world.dial(of_tomorrow) as t:
+        assert ask(s, carol)[1]["username"] == "carol" and ask(t, carol)[1]["username"] == "proxy"
+        (world.directory / "proxies.crt").write_bytes(other.pem)
+        until(lambda: ask(t, carol)[1]["username"] == "carol", "the other authority of proxies")
+        assert ask(s, carol)[0] == 401
 
 
 def test_a_certificate_expires_while_its_connection_is_open(world, kas_server):

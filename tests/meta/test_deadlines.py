@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from kas.filters.deadlines import Deadlines
+from kas.meta.deadlines import Deadlines
 
 
 def test_one_deadline_that_passes_leaves_the_others_running():
@@ -53,5 +53,37 @@ def test_a_cancellation_that_is_not_the_deadlines_stays_one():
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
+
+    asyncio.run(run())
+
+
+def test_of_two_deadlines_each_knows_its_own():
+    """What a request waits for may have a deadline of its own: the request goes on when that one passes, and ends when its own does."""
+
+    async def run():
+        outer, inner, now = Deadlines(), Deadlines(), asyncio.get_running_loop().time
+
+        async def request(own: float, others: float) -> list[str]:
+            task, said = asyncio.current_task(), list[str]()
+            outer.add(task, own)
+            try:
+                inner.add(task, others)
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if not inner.drop(task):
+                        raise
+                    said.append("inner")
+                finally:
+                    inner.drop(task)
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                assert outer.drop(task)
+                said.append("outer")
+            return said
+
+        start = now()
+        both, own = await asyncio.gather(request(start + 0.02, start + 0.01), request(start + 0.01, start + 60))
+        assert (both, own) == (["inner", "outer"], ["outer"])
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""One timer for the deadlines of all requests."""
+"""One timer for many deadlines: those of requests, those of the webhooks that are asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 class Deadlines:
     """Cancels tasks whose time is up. One timer for all of them: nearly every request ends long before its deadline, so
-    ``asyncio.timeout``, which arms and takes back a timer of its own each time, would cost more than some filters together.
+    ``asyncio.timeout``, which arms and takes back a timer of its own each time, would cost more than some filters together. A task has
+    one deadline here; what it waits for may have another, with another one of these, and the cancellation is whose time was up.
     """
 
     def __init__(self) -> None:

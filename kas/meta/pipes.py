@@ -1,0 +1,15 @@
+"""Waiting for file descriptors of any number: ``select.select`` ends at 1,024, which a program with many connections has long passed."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterable
+
+
+def readable(fds: Iterable[int], timeout_s: float | None = None) -> set[int]:
+    """Those of ``fds`` that can be read without waiting, because something came, or they ended or broke. Waits for the first of them;
+    after ``timeout_s``, if that is given, the set may be empty. Not to be called on an event loop's thread."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return {fd for fd, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)}
