@@ -14,7 +14,7 @@ from kas import cel
 from kas.apiextensions import celmetrics
 from kas.apiextensions.celvalues import field_value, struct_value
 from kas.apiextensions.schema import RULES, FieldPathError, Schema, find_path
-from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, same
+from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, SchemaValidator, same, validator
 from kas.cel.literals import walk
 from kas.cel.schemas import Shapes
 from kas.cel.syntax import Ident, Select
@@ -91,12 +91,13 @@ def _is_self(node: Any) -> bool:
 
 
 class _Change:
-    """A value and what was there before, with the change it is part of."""
+    """A value and what was there before, with the change it is part of. ``schema`` is the value's, None where nothing is said about it, or
+    where nobody asks."""
 
-    __slots__ = ("new", "old", "parent", "same")
+    __slots__ = ("new", "old", "parent", "same", "schema")
 
-    def __init__(self, new: Any, old: Any, parent: _Change | None) -> None:
-        self.new, self.old, self.parent = new, old, parent
+    def __init__(self, new: Any, old: Any, parent: _Change | None, schema: SchemaValidator | None) -> None:
+        self.new, self.old, self.parent, self.schema = new, old, parent, schema
         self.same: bool | None = None
 
     def is_none(self) -> bool:
@@ -105,7 +106,7 @@ class _Change:
             if self.old is ABSENT:
                 self.same = self.parent is not None and self.parent.is_none()
             else:
-                self.same = same(self.new, self.old)
+                self.same = self.schema.unchanged(self.new, self.old) if self.schema is not None else same(self.new, self.old)
         return self.same
 
 
@@ -184,8 +185,9 @@ class _Run:
                 celmetrics.evaluated(perf_counter() - began)
         if isinstance(value, list) and node.items is not None and isinstance(f, Field):
             found = Correlated(node.keys, change.old)
+            schema = change.schema.item() if change.schema is not None and change.schema.items is not None else None
             for i, item in enumerate(value):
-                self.node(node.items, f.element, item, _Change(item, found.of(item), change), field.index(path, i))
+                self.node(node.items, f.element, item, _Change(item, found.of(item), change, schema), field.index(path, i))
         elif isinstance(value, dict):
             self.object(node, f, value, change, path)
 
@@ -201,7 +203,7 @@ class _Run:
                 below, at = node.additional, field.key("" if path == NIL_PATH else path, key)
                 inner = type.additional if isinstance(type, TypeDesc) else type.element if isinstance(type, Field) else None
             if below is not None:
-                inside = _Change(value[key], old.get(key, ABSENT), change)
+                inside = _Change(value[key], old.get(key, ABSENT), change, change.schema.below(key) if change.schema is not None else None)
                 if change.parent is None and key in ("apiVersion", "kind"):  # both objects have been converted to the same ones
                     inside.same = False
                 self.node(below, inner, value[key], inside, at)
@@ -313,7 +315,7 @@ def errors(
         return [], []
     run = _Run(budget, ratchet and old is not ABSENT)
     with contextlib.suppress(OutOfBudget):
-        run.node(node, type, obj, _Change(obj, old, None), NIL_PATH)
+        run.node(node, type, obj, _Change(obj, old, None, validator(type) if run.ratchet else None), NIL_PATH)
     return run.errors, run.warnings
 
 
@@ -324,7 +326,7 @@ def value_errors(f: Field, value: Any, old: Any, budget: int, path: str) -> tupl
         return [], budget
     run = _Run(budget, False)
     try:
-        run.node(node, f, value, _Change(value, old, None), path)
+        run.node(node, f, value, _Change(value, old, None, None), path)
     except OutOfBudget:
         return run.errors, -1
     return run.errors, run.left

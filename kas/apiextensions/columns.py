@@ -33,7 +33,7 @@ class Printer:
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._own = bool(columns)
-        self._columns = columns or DEFAULT_COLUMNS
+        self._given = columns or DEFAULT_COLUMNS
         self._definitions: list[Column] = []
 
     def definitions(self, name: Column, age_text: str) -> list[Column]:
@@ -51,11 +51,19 @@ class Printer:
         }  # fmt: skip
 
     @cached_property
+    def _columns(self) -> Sequence[Column]:
+        """Those before the first whose path cannot be parsed; upstream goes no further."""
+        return self._given[: len(self._prepared)]
+
+    @cached_property
     def _prepared(self) -> list[tuple[str, Path | None]]:
         out, left = list[tuple[str, Path | None]](), PATHS
-        for column in self._columns:
+        for column in self._given:
             left -= len(column["jsonPath"])
-            out.append((column["type"], _path(column["jsonPath"]) if left >= 0 else None))
+            try:
+                out.append((column["type"], Path(column["jsonPath"]) if left >= 0 else None))
+            except PathError:
+                break
         return out
 
     @cached_property
@@ -65,7 +73,7 @@ class Printer:
         return len(self._columns) > MANY or any(path.deep for path in paths) or sum(path.fans for path in paths) > MANY_FANS
 
     def cells(self, obj: dict[str, Any], now: float) -> list[Any]:
-        """The cells of a row. A path that cannot be parsed or applied gives null; so does one that is too long, or would make the row
+        """The cells of a row. A path that cannot be applied gives null; so does one that is too long, or would make the row
         too long or too long work."""
         walk, text = Walk(obj), _Text(obj)
         out: list[Any] = [(obj.get("metadata") or {}).get("name", "")]
@@ -96,13 +104,6 @@ class _Text:
             return False
         self._left -= len(cell)
         return True
-
-
-def _path(text: str) -> Path | None:
-    try:
-        return Path(text)
-    except PathError:
-        return None
 
 
 def _cell(kind: str, value: Any, now: float) -> Any:

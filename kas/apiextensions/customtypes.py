@@ -14,7 +14,7 @@ import orjson
 
 from kas.apiextensions import embeddedmeta, listtypes, traits
 from kas.apiextensions.schemachecks import schema_check
-from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, SchemaValidator
+from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, validator
 from kas.checks import Check
 from kas.meta import errors as refusals
 from kas.meta import field
@@ -91,14 +91,6 @@ def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[Field, int]) -> int
         if below is not None:
             total += _defaulted(below, inner, sizes)
     return total
-
-
-def validator(type: TypeDesc) -> SchemaValidator:
-    """The validator of the type's schema, made once for each type."""
-    found: SchemaValidator | None = type.derived.get("validator")
-    if found is None:
-        found = type.derived["validator"] = SchemaValidator(type.schema)
-    return found
 
 
 def check(type: TypeDesc) -> Check:

@@ -9,6 +9,7 @@ a value may cost is bounded, by its own size (``Walk``).
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -19,17 +20,24 @@ from kas.meta.scalars import decimal
 STEPS, STEPS_A_NODE = 10_000, 16  # for all paths of one value: they are to be applied to many
 MAX_DEPTH = 50  # of filters in filters
 
-_FIELD = re.compile(r"(?:\\.|[^.\[\]\\\s()=<>!&|])+")
+_FIELD = re.compile(r"(?:\\.|[^.,\[\]\\\s$@{}])+")
+_FIELD_OF_FILTER = re.compile(r"(?:\\.|[^.,\[\]\\\s$@{}()=<>!])+")
+_WORD = re.compile(r"\w+")
 _INDEX = re.compile(r"-?[0-9]+")
 _SLICE = re.compile(r"(-?[0-9]+)?:(-?[0-9]+)?(?::(-?[0-9]+))?")
 _COMPARISON = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _QUOTED = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
+_NAME = re.compile(r"'([^']*)'")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 class PathError(ValueError):
     """The path cannot be parsed, or cannot be applied to a value."""
+
+
+class _NoMoreError(Exception):
+    """Upstream looks at no further value of a step that asks one for no elements."""
 
 
 class Walk:
@@ -95,13 +103,15 @@ def _slice(start: int | None, stop: int | None, step: int | None) -> Step:
     """Unlike Python's, a slice that asks for elements the list does not have fails."""
 
     def take(value: Any, walk: Walk) -> Iterable[Any]:
+        if value is None:
+            return ()
         if not isinstance(value, list):
             raise PathError(f"{type(value).__name__} is not a list")
         count = len(value)
         first = (start or 0) + (count if (start or 0) < 0 else 0)
         last = count if stop is None else stop + (count if stop < 0 else 0)
         if first == last:
-            return ()
+            raise _NoMoreError
         if not 0 <= first < count or not first < last <= count or (step is not None and step <= 0):
             raise PathError(f"no elements {first} to {last} of {count}")
         walk.spend(last - first)
@@ -112,6 +122,8 @@ def _slice(start: int | None, stop: int | None, step: int | None) -> Step:
 
 def _index(at: int) -> Step:
     def take(value: Any, walk: Walk) -> Iterable[Any]:
+        if value is None:
+            return ()
         if not isinstance(value, list) or not -len(value) <= at < len(value):
             raise PathError(f"no element {at}")
         return (value[at],)
@@ -122,16 +134,24 @@ def _index(at: int) -> Step:
 def _union(steps: list[Step]) -> Step:
     def step(value: Any, walk: Walk) -> Iterable[Any]:
         walk.spend(len(steps))
-        return [found for step in steps for found in step(value, walk)]
+        return [found for step in steps for found in _each((value,), step, walk)]
 
     return step
+
+
+def _each(values: Iterable[Any], step: Step, walk: Walk) -> list[Any]:
+    out: list[Any] = []
+    with contextlib.suppress(_NoMoreError):
+        for value in values:
+            out.extend(step(value, walk))
+    return out
 
 
 def _apply(steps: Iterable[Step], value: Any, walk: Walk) -> list[Any]:
     found = [value]
     for step in steps:
         walk.spend(len(found))
-        found = [result for item in found for result in step(item, walk)]
+        found = _each(found, step, walk)
     return found
 
 
@@ -163,29 +183,33 @@ class _Parser:
         out: list[Step] = []
         while self.at < len(self.text):
             if self.take(".."):
+                if out and out[-1] is _recursive:
+                    raise PathError(f"two descents at {self.at} of {self.text!r}")
                 self.deep = True
                 out.append(_recursive)
-                found = self.match(_FIELD)
-                if found:
-                    out.append(self.named(found))
+                if self.text[self.at : self.at + 1].isalnum() or self.text.startswith("_", self.at):
+                    out.append(self.named(stop))
             elif self.take("."):
-                if self.at == len(self.text) and not out:
-                    break
-                if self.text.startswith("[", self.at):
-                    continue
-                found = self.match(_FIELD)
-                if not found:
-                    raise PathError(f"field expected at {self.at} of {self.text!r}")
-                out.append(self.named(found))
+                out.append(self.named(stop))
             elif self.take("["):
                 out.append(self.bracket())
+            elif self.text[self.at] in "@$":
+                self.at += 1  # where one begins is where one is
             elif stop:
                 break
+            elif self.text[self.at] == " ":
+                self.at += 1
+            elif found := self.match(_WORD):
+                out.append(_unknown(found[0]))
             else:
                 raise PathError(f"unexpected {self.text[self.at]!r} at {self.at} of {self.text!r}")
         return out
 
-    def named(self, found: re.Match[str]) -> Step:
+    def named(self, stop: str) -> Step:
+        """The field that is named here. Without a name it is that of the empty one, which hardly any map has."""
+        found = self.match(_FIELD_OF_FILTER if stop else _FIELD)
+        if found is None:
+            return _field("")
         if found[0] == "*":
             self.fans += 1
             return _children
@@ -212,9 +236,15 @@ class _Parser:
     def element(self) -> Step:
         if self.take("*"):
             self.fans += 1
-            return _children
-        if found := self.match(_QUOTED):
-            return _field(re.sub(r"\\(.)", r"\1", found[1] if found[1] is not None else found[2]))
+            return _slice(None, None, None)
+        if self.text.startswith("]", self.at):
+            return _index(0)
+        if found := self.match(_NAME):
+            # A path of its own: a dot in it wants its backslash here, too.
+            inner = _Parser(f".{found[1]}")
+            steps = inner.steps()
+            self.fans, self.deep = self.fans + inner.fans, self.deep or inner.deep
+            return steps[0] if len(steps) == 1 else lambda value, walk: _apply(steps, value, walk)
         if found := self.match(_SLICE):
             self.fans += 1
             return _slice(*(decimal(n) if n else None for n in found.groups()))
@@ -233,6 +263,8 @@ class _Parser:
         for word, constant in (("true", True), ("false", False)):
             if self.take(word):
                 return _constant(constant)
+        if found := self.match(_WORD):
+            return _unknown(found[0])
         raise PathError(f"operand expected at {self.at} of {self.text!r}")
 
     def filter(self) -> Step:
@@ -262,6 +294,13 @@ class _Parser:
 
 def _constant(value: Any) -> Callable[[Any, Walk], list[Any]]:
     return lambda _, walk: [value]
+
+
+def _unknown(word: str) -> Callable[[Any, Walk], list[Any]]:
+    def fail(value: Any, walk: Walk) -> list[Any]:
+        raise PathError(f"unrecognized identifier {word}")
+
+    return fail
 
 
 def _is_number(value: Any) -> bool:

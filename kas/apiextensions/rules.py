@@ -6,7 +6,7 @@ For structural schemas only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from time import perf_counter
@@ -31,13 +31,19 @@ _HINT = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLe
 @dataclass(slots=True)
 class _Place:
     """A schema and what stands around it. ``often``: how many of it there may be, None when nothing bounds that; ``apart``: the path of
-    the list whose items cannot be told from one another when they change."""
+    the list whose items cannot be told from one another when they change; ``ruled``: a rule stands here or around; ``lost``: expressions
+    have no type for it, or for what is around it and ruled."""
 
     schema: Schema
     path: str
     often: int | None
     apart: str = ""
     is_root: bool = False
+    ruled: bool = False
+    lost: bool = False
+
+    def below(self, schema: Schema, path: str, often: int | None, apart: str) -> _Place:
+        return _Place(schema, path, often, apart, bool(schema.get(EMBEDDED)), self.ruled, self.lost)
 
 
 @dataclass(slots=True)
@@ -50,13 +56,13 @@ class _Budget:
         self.spent.append((cost, path))
 
 
-def rules(schema: Schema, path: str, faulty: Sequence[str] = ()) -> list[FieldError]:
+def rules(schema: Schema, path: str, faulty: Set[str] = frozenset()) -> list[FieldError]:
     """Compile each ``x-kubernetes-validations`` rule of the schema and hold its estimated cost, and that of all, against the limits.
-    ``faulty`` are the paths of what else is wrong with the schema: rules that such a place is below of are not looked at."""
+    ``faulty`` are the paths of the schemas with which something else is wrong, in them or below: their rules are not looked at."""
     errs: list[FieldError] = []
     budget, shapes = _Budget(), Shapes(schema, True)
-    for place in _places(_Place(schema, path, 1, is_root=True)):
-        if place.schema.get(RULES) and not any(f.startswith(f"{place.path}.") for f in faulty):
+    for place in _places(_Place(schema, path, 1, is_root=True), shapes):
+        if place.schema.get(RULES) and place.path not in faulty:
             errs += _rules_of(place, budget, shapes)
     if budget.total > TOTAL_LIMIT:
         text = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
@@ -67,19 +73,21 @@ def rules(schema: Schema, path: str, faulty: Sequence[str] = ()) -> list[FieldEr
     return errs
 
 
-def _places(place: _Place) -> Iterator[_Place]:
+def _places(place: _Place, shapes: Shapes) -> Iterator[_Place]:
     """What is below, then the schema itself."""
     schema, path = place.schema, place.path
+    place.ruled = place.ruled or bool(schema.get(RULES))
+    if place.ruled and not place.lost:
+        place.lost = shapes.of(schema, place.is_root) is None
     additional, items = schema.get("additionalProperties"), schema.get("items")
     if isinstance(additional, dict):
         often = _times(place.often, schema.get("maxProperties"))
-        yield from _places(_Place(additional, f"{path}.additionalProperties", often, place.apart, bool(additional.get(EMBEDDED))))
+        yield from _places(place.below(additional, f"{path}.additionalProperties", often, place.apart), shapes)
     for name, inner in (schema.get("properties") or {}).items():
-        at = field.key(f"{path}.properties", name)
-        yield from _places(_Place(inner, at, place.often, place.apart, bool(inner.get(EMBEDDED))))
+        yield from _places(place.below(inner, field.key(f"{path}.properties", name), place.often, place.apart), shapes)
     if isinstance(items, dict):
         apart = place.apart or ("" if schema.get(LIST_TYPE) == "map" else path)
-        yield from _places(_Place(items, f"{path}.items", _times(place.often, schema.get("maxItems")), apart, bool(items.get(EMBEDDED))))
+        yield from _places(place.below(items, f"{path}.items", _times(place.often, schema.get("maxItems")), apart), shapes)
     yield place
 
 
@@ -97,7 +105,7 @@ def _rules_of(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError
 
 def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]:
     found = shapes.of(place.schema, place.is_root)
-    if found is None:
+    if found is None or place.lost:
         why = "unable to convert structural schema to CEL declarations"
         text = f"internal error: failed to construct type information for x-kubernetes-validations rules: {why}"
         return [field.internal(f"{place.path}.{RULES}", text)]
@@ -119,15 +127,19 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         budget.spend(f"{at}.rule", cost)
         if program is None:
             errs.append(field.invalid(f"{at}.rule", shown_rule(rule), why))
-            continue
-        errs += _message(rule, env, sizes, at, budget)
-        if any(isinstance(node, Ident) and node.variable is not None and node.variable.name == "oldSelf" for node in walk(program.root)):
+        else:
+            errs += _message(rule, env, sizes, at, budget)
+        if program is not None and _has_past(program):
             if place.apart:
                 text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place.apart}"
                 errs.append(field.invalid(f"{at}.rule", rule.get("rule"), text))
         elif rule.get("optionalOldSelf") is not None:
             errs.append(field.invalid(f"{at}.optionalOldSelf", rule["optionalOldSelf"], "may not be set if oldSelf is not used in rule"))
     return errs
+
+
+def _has_past(program: cel.Program) -> bool:
+    return any(isinstance(node, Ident) and node.variable is not None and node.variable.name == "oldSelf" for node in walk(program.root))
 
 
 def _compiled(text: str, env: cel.Environment) -> tuple[cel.Program | None, str]:

@@ -18,7 +18,7 @@ from kas.meta.field import FieldError
 
 Schema = dict[str, Any]
 
-TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+TYPES = ("array", "boolean", "integer", "number", "object", "string")
 META_FIELDS = ("metadata", "kind", "apiVersion")
 REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 RULES = "x-kubernetes-validations"
@@ -44,6 +44,7 @@ FIELDS: tuple[tuple[str, str, Any], ...] = (
     ("XEmbeddedResource", EMBEDDED, False), ("XIntOrString", INT_OR_STRING, False), ("XListMapKeys", KEYS, None),
     ("XListType", LIST_TYPE, None), ("XMapType", MAP_TYPE, None), ("XValidations", RULES, None),
 )  # fmt: skip
+_ZEROS = {key: zero for _, key, zero in FIELDS}
 
 _ROOT_ALLOWED = (
     "Description", "Type", "Format", "Title", "Maximum", "ExclusiveMaximum", "Minimum", "ExclusiveMinimum", "MaxLength", "MinLength",
@@ -94,10 +95,8 @@ def shown_rule(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_zero(key: str, value: Any) -> bool:
-    """Whether Go sees the zero value of that field."""
-    if key in ("required", "properties"):
-        return not value
-    return value is None or value == "" or value is False
+    """Whether Go sees the zero value of that field: what is behind a pointer is none as soon as it is there."""
+    return value is None or (type(value) is type(zero := _ZEROS.get(key)) and value == zero)
 
 
 def sub_schemas(schema: Schema) -> Iterator[Schema]:
@@ -162,8 +161,9 @@ def root(schema: Schema, path: str, status_enabled: bool) -> list[FieldError]:
     return errs
 
 
-def every_level(schema: Schema | None, path: str, rules: Rules, is_root: bool = False) -> list[FieldError]:
-    """The rules of OpenAPI v3 as CRDs may use it, for ``schema`` and all below."""
+def every_level(schema: Schema | None, path: str, rules: Rules, faulty: set[str], is_root: bool = False) -> list[FieldError]:
+    """The rules of OpenAPI v3 as CRDs may use it, for ``schema`` and all below. ``faulty`` gets the paths of the schemas that break one, or
+    hold one that does."""
     if schema is None:
         return []
     errs = _standard(schema, path, rules)
@@ -179,43 +179,46 @@ def every_level(schema: Schema | None, path: str, rules: Rules, is_root: bool = 
         if rules.inside_meta:  # what would be pruned there depends on the value
             inner = replace(rules, allow_defaults=False, no_defaults_reason="inside additionalProperties applying to object metadata")
         if isinstance(additional, dict):
-            errs += every_level(additional, f"{path}.additionalProperties", inner)
+            errs += every_level(additional, f"{path}.additionalProperties", inner, faulty)
     for name, inner_schema in (schema.get("properties") or {}).items():
         inner = rules
         if (is_root or schema.get(EMBEDDED)) and name in META_FIELDS:
             inner = replace(inner, inside_meta=True)
             if is_root:
                 inner = replace(inner, allow_defaults=False, no_defaults_reason=f"in top-level {name}")
-        errs += every_level(inner_schema, field.key(f"{path}.properties", name), inner)
-    errs += every_level(schema.get("not"), f"{path}.not", rules)
+        errs += every_level(inner_schema, field.key(f"{path}.properties", name), inner, faulty)
+    errs += every_level(schema.get("not"), f"{path}.not", rules, faulty)
     for key in _SCHEMA_LISTS:
         for i, inner_schema in enumerate(schema.get(key) or ()):
-            errs += every_level(inner_schema, field.index(f"{path}.{key}", i), rules)
+            errs += every_level(inner_schema, field.index(f"{path}.{key}", i), rules, faulty)
     for name, inner_schema in (schema.get("definitions") or {}).items():
-        errs += every_level(inner_schema, field.key(f"{path}.definitions", name), rules)
+        errs += every_level(inner_schema, field.key(f"{path}.definitions", name), rules, faulty)
     items = schema.get("items")
     if isinstance(items, list):
         for i, inner_schema in enumerate(items):
-            errs += every_level(inner_schema, field.index(f"{path}.items", i), rules)
+            errs += every_level(inner_schema, field.index(f"{path}.items", i), rules, faulty)
     else:
-        errs += every_level(items, f"{path}.items", rules)
+        errs += every_level(items, f"{path}.items", rules, faulty)
     for name, inner_schema in (schema.get("dependencies") or {}).items():
         if isinstance(inner_schema, dict):
-            errs += every_level(inner_schema, field.key(f"{path}.dependencies", name), rules)
-    return errs + _extensions(schema, path, rules) + _expressions(schema, path)
+            errs += every_level(inner_schema, field.key(f"{path}.dependencies", name), rules, faulty)
+    errs += _extensions(schema, path, rules) + _expressions(schema, path)
+    if errs:
+        faulty.add(path)
+    return errs
 
 
 def _standard(schema: Schema, path: str, rules: Rules) -> list[FieldError]:
     errs: list[FieldError] = []
     kind = schema.get("type") or ""
     if rules.valid_types and kind and kind not in TYPES:
-        errs.append(unsupported(f"{path}.type", kind, tuple(t for t in TYPES if t != "null")))
+        errs.append(unsupported(f"{path}.type", kind, TYPES))
     if "default" in schema and not rules.allow_defaults:
         detail = "must not be set" + (f" {rules.no_defaults_reason}" if rules.no_defaults_reason else "")
         errs.append(field.forbidden(f"{path}.default", detail))
     for key in _UNSUPPORTED:
         value = schema.get(key)
-        if value is not None and value != "" and (value or key in ("dependencies", "$ref", "additionalItems")):
+        if value is not None and (value or key in ("dependencies", "$ref", "additionalItems")):
             errs.append(field.forbidden(f"{path}.{key}", f"{key} is not supported"))
     if kind == "null":
         errs.append(field.forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative"))
@@ -228,8 +231,14 @@ def _standard(schema: Schema, path: str, rules: Rules) -> list[FieldError]:
 
 def unstructurable(schema: Schema) -> bool:
     """Whether a schema has what no structural schema can hold (``schema.NewStructural`` refuses it): nothing more is said of it then."""
-    return any(
-        inner.get("type") == "null" or any(inner.get(key) not in (None, "", [], {}) for key in _UNSUPPORTED) for inner in walk(schema)
+    return any(_is_unstructurable(inner) for inner in walk(schema))
+
+
+def _is_unstructurable(schema: Schema) -> bool:
+    return (
+        schema.get(PRESERVE) is False
+        or bool(isinstance(schema.get("items"), list) and schema["items"])
+        or any(schema.get(key) not in (None, "", [], {}) for key in (*_UNSUPPORTED, "$schema"))
     )
 
 
@@ -332,6 +341,7 @@ def map_keys(schema: Schema, path: str) -> list[FieldError]:
 
 def _expressions(schema: Schema, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
+    has_paths: bool | None = None  # not known yet
     for i, rule in enumerate(schema.get(RULES) or ()):
         at = field.index(f"{path}.{RULES}", i)
         text, message, expression, target = (rule.get(k) or "" for k in ("rule", "message", "messageExpression", "fieldPath"))
@@ -344,7 +354,7 @@ def _expressions(schema: Schema, path: str) -> list[FieldError]:
         elif _has_newline(text.strip()) and not message.strip():
             errs.append(field.required(f"{at}.message", "must be specified if rule contains line breaks"))
         if expression and not expression.strip():
-            errs.append(field.required(f"{at}.messageExpression", "must be non-empty if specified"))
+            errs.append(field.required(f"{at}.messageExpression", "messageExpression must be non-empty if specified"))
         if rule.get("reason") is not None and rule["reason"] not in REASONS:
             errs.append(unsupported(f"{at}.reason", rule["reason"], REASONS))
         if target and not target.strip():
@@ -352,7 +362,9 @@ def _expressions(schema: Schema, path: str) -> list[FieldError]:
         if _has_newline(target):
             errs.append(field.invalid(f"{at}.fieldPath", target, "must not contain line breaks"))
         if target and not is_path(schema, target):
-            errs.append(field.invalid(f"{at}.fieldPath", target, "must be a valid path"))
+            has_paths = not unstructurable(schema) if has_paths is None else has_paths
+            if has_paths:
+                errs.append(field.invalid(f"{at}.fieldPath", target, "must be a valid path"))
     return errs
 
 

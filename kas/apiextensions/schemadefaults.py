@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kas.apiextensions import embeddedmeta
-from kas.apiextensions.schema import Schema
-from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, too_costly
+from kas.apiextensions.schema import EMBEDDED, Schema
+from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, in_go_order, too_costly
 from kas.meta import field
 from kas.meta.field import FieldError
 from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
@@ -48,9 +48,17 @@ def _field_places(f: Field, path: str, steps: tuple[str | int, ...]) -> Iterator
         yield from _places(f.message, path, () if f.message.embedded else steps)
 
 
+def _all_places(schema: Schema, path: str) -> Iterator[_Place]:
+    """Every default of a definition's schema; that of the whole object stands for an embedded one."""
+    if schema.get("default") is not None:
+        (whole,) = schema_type("", {"properties": {"default": {**schema, EMBEDDED: True}}}).fields
+        yield _Place(whole, path)
+    yield from _places(schema_type("", schema), path)
+
+
 def unpruned(schema: Schema) -> bool:
     """Whether some default in the schema holds fields that pruning would drop."""
-    return any(prune_value(p.field, copy.deepcopy(p.field.default)) for p in _places(schema_type("", schema), ""))
+    return any(prune_value(p.field, copy.deepcopy(p.field.default)) for p in _all_places(schema, ""))
 
 
 def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[FieldError]:
@@ -60,19 +68,17 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
     run = Run(path, MAX_STEPS)
     sizes: dict[int, int] = {}
     _measure(schema, sizes)
-    if isinstance(schema.get("default"), dict):
-        errs += embeddedmeta.resource_errors(schema["default"], f"{path}.default")
-    for place in _places(schema_type("", schema), path):
+    for place in _all_places(schema, path):
         run.path = at = f"{place.path}.default"
         value = copy.deepcopy(place.field.default)
         if isinstance(value, (dict, list)):
             try:
-                run.take(sizes[id(place.field.schema)])
+                run.take(sizes.get(id(place.field.schema), sizes[id(schema)]))
             except TooCostlyError:
                 return [*errs, too_costly(run)]
         found = _in_metadata(place, value, at) if place.steps else _embedded(place.field, value, at)
         if not place.steps and must_be_pruned and prune_value(place.field, copy.deepcopy(value)):
-            errs.append(field.invalid(at, value, "must not have unknown fields"))
+            errs.append(field.invalid(at, in_go_order(value), "must not have unknown fields"))
         if not found:
             found = SchemaValidator(place.field.schema).errors_within(run, value)
         if not found and not place.steps and (budget is None or budget >= 0):
@@ -123,4 +129,4 @@ def _in_metadata(place: _Place, value: Any, path: str) -> list[FieldError]:
     if not found:
         return []
     shown = str(found[0]) if len(found) == 1 else "[" + ", ".join(map(str, found)) + "]"
-    return [field.invalid(path, value, f"must result in valid metadata: {shown}")]
+    return [field.invalid(path, in_go_order(value), f"must result in valid metadata: {shown}")]

@@ -17,6 +17,7 @@ from kas.meta import field
 from kas.meta.field import FieldError
 from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
+from kas.types.scheme import TypeDesc
 
 # The path of what stands nowhere, as Go prints it.
 NIL_PATH = "<nil>"
@@ -131,7 +132,25 @@ class SchemaValidator:
     def check(self, value: Any, name: str, old: Any, base: Run) -> Result:
         """``name`` is the place inside the whole value, as the messages show it. What is unchanged is not told."""
         out = self._check(value, name, old, base)
-        return Result(out.matches) if out.errors and old is not ABSENT and same(value, old) else out
+        return Result(out.matches) if out.errors and old is not ABSENT and self.unchanged(value, old) else out
+
+    def unchanged(self, value: Any, old: Any) -> bool:
+        """Whether a value is what it was, as far as the schema tells (upstream's ``CorrelatedObject.CachedDeepEqual``): items of lists of
+        type map may have changed places, and of members that the schema does not know nothing can be said."""
+        if value is None or old is None or type(value) is not type(old) or not isinstance(value, (dict, list)):
+            return same(value, old)
+        if len(value) != len(old):
+            return False
+        if isinstance(value, dict):
+            for key, one in value.items():
+                inner = self.below(key)
+                if inner is None or key not in old or not inner.unchanged(one, old[key]):
+                    return False
+            return True
+        if not self.list_keys or self.items is None:
+            return same(value, old)
+        inner, before = self.item(), Correlated(self.list_keys, old)
+        return all((was := before.of(one)) is not ABSENT and inner.unchanged(one, was) for one in value)
 
     def _check(self, value: Any, name: str, old: Any, base: Run) -> Result:
         base.take(1)
@@ -215,10 +234,7 @@ class SchemaValidator:
 
     def _list(self, value: list[Any], name: str, old: Any, base: Run, out: Result) -> None:
         if self.items is not None:
-            inner = self._items
-            if inner is None:
-                inner = self._items = SchemaValidator(self.items)
-            before = Correlated(self.list_keys, old)
+            inner, before = self.item(), Correlated(self.list_keys, old)
             for i, item in enumerate(value):
                 out.merge(inner.check(item, f"{name}[{i}]", before.of(item), base))
         least, most = self.size[2], self.size[3]
@@ -237,7 +253,7 @@ class SchemaValidator:
             return
         before = old if isinstance(old, dict) else {}
         for key in sorted(value):
-            inner = self._property(key)
+            inner = self.below(key)
             if inner is not None:
                 at = _below(name, key) if name or key not in self.properties else key
                 out.merge(inner.check(value[key], at, before.get(key, ABSENT), base))
@@ -248,7 +264,16 @@ class SchemaValidator:
             if key not in value:
                 out.add(field.required(_path(base, f"{name}.{key}")))
 
-    def _property(self, key: str) -> SchemaValidator | None:
+    def item(self) -> SchemaValidator:
+        """What items are validated by; there have to be ``items``."""
+        found = self._items
+        if found is None:
+            assert self.items is not None
+            found = self._items = SchemaValidator(self.items)
+        return found
+
+    def below(self, key: str) -> SchemaValidator | None:
+        """What the member of this name is validated by, None where nothing is said about it."""
         found = self._properties.get(key)
         if found is None and key in self.properties:
             found = self._properties[key] = SchemaValidator(self.properties[key])
@@ -355,6 +380,14 @@ class _Limits:
             out.add(_out_of_range(which, kind, form, name, base))
             return float(bound)
         return int(bound) if isinstance(value, int) and not math.isinf(bound) else float(bound)
+
+
+def validator(type: TypeDesc) -> SchemaValidator:
+    """The validator of the type's schema, made once for each type."""
+    found: SchemaValidator | None = type.derived.get("validator")
+    if found is None:
+        found = type.derived["validator"] = SchemaValidator(type.schema)
+    return found
 
 
 class Correlated:

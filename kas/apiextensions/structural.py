@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.apiextensions.schema import EMBEDDED, INT_OR_STRING, KEYS, LIST_TYPE, MAP_TYPE, PRESERVE, RULES, Schema, walk
+from kas.apiextensions.schema import EMBEDDED, INT_OR_STRING, KEYS, LIST_TYPE, MAP_TYPE, PRESERVE, RULES, Schema, is_zero, walk
 from kas.meta import field
 from kas.meta.field import FieldError
 from kas.meta.regex import MOST_INSTRUCTIONS, RegexError, compiled
@@ -110,7 +110,7 @@ def _metadata(schema: Schema, is_resource: bool, level: str, path: str) -> list[
         errs.append(field.invalid(f"{path}.type", schema.get("type") or "", "must be object"))
     if level == ROOT:
         names = set(schema.get("properties") or ())
-        rest = {k for k, v in schema.items() if k not in ("type", "default", "properties") and v not in (None, "", False, [], {})}
+        rest = _stated(schema) - {"type", "default", "properties"}
         if not names <= {"name", "generateName"} or rest:
             text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
             errs.append(field.forbidden(path, text))
@@ -126,12 +126,19 @@ def _extensions(schema: Schema, path: str) -> list[FieldError]:
     return errs
 
 
+def _stated(schema: Schema) -> set[str]:
+    """The keys of what a structural schema keeps."""
+    return {key for key, value in schema.items() if not is_zero(key, value) and (value or key not in (*_JUNCTORS, "enum"))}
+
+
 def _int_or_string_patterns(schema: Schema) -> tuple[bool, bool]:
-    """The two ways anyOf integer/string may repeat what x-kubernetes-int-or-string says."""
-    if not schema.get(INT_OR_STRING):
-        return False, False
+    """The two ways anyOf integer/string may repeat what x-kubernetes-int-or-string says; they are allowed without it, too."""
     first = (schema.get("allOf") or [{}])[0]
-    return schema.get("anyOf") == _INT_OR_STRING_ANY_OF, first.get("anyOf") == _INT_OR_STRING_ANY_OF
+    return _is_int_or_string(schema.get("anyOf")), _is_int_or_string(first.get("anyOf"))
+
+
+def _is_int_or_string(options: list[Schema] | None) -> bool:
+    return [{key: option[key] for key in _stated(option)} for option in options or ()] == _INT_OR_STRING_ANY_OF
 
 
 def _values(schema: Schema, skip_any_of: bool, skip_first_all_of: bool, path: str) -> list[FieldError]:
@@ -159,10 +166,7 @@ def _nested(schema: Schema, skip_any_of: bool, path: str) -> list[FieldError]:
         errs += _nested(items, False, f"{path}.items")
     for name, inner in (schema.get("properties") or {}).items():
         errs += _nested(inner, False, field.key(f"{path}.properties", name))
-    additional = schema.get("additionalProperties")
-    if isinstance(additional, dict):
-        errs += _nested(additional, False, f"{path}.additionalProperties")
-    elif additional is not None:
+    if schema.get("additionalProperties") not in (None, False):
         errs.append(field.forbidden(f"{path}.additionalProperties", "must be undefined to be structural"))
     for key, text in _FORBIDDEN_NESTED:
         value = schema.get(key)

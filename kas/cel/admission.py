@@ -10,7 +10,8 @@ from functools import cache
 from kas.cel.base import BASE
 from kas.cel.environment import Environment
 from kas.cel.library.objects import AUTHORIZER, RESOURCE_CHECK
-from kas.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of, struct
+from kas.cel.library.texts import PATCHES
+from kas.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Nullable, Type, list_of, map_of, struct
 
 TEXTS, TEXT_MAP = list_of(STRING), map_of(STRING, STRING)
 STRUCTS: dict[str, dict[str, Type]] = {
@@ -58,9 +59,22 @@ def environment(params: bool, authorizer: bool = True, patches: bool = False) ->
         variables["params"] = DYN
     if authorizer:
         variables |= {"authorizer": AUTHORIZER, "authorizer.requestResource": RESOURCE_CHECK}
-    return BASE.extended(variables, STRUCTS | PATCH_STRUCTS if patches else STRUCTS, "Object" if patches else "")
+    if patches:
+        return BASE.extended(variables, STRUCTS | PATCH_STRUCTS, "Object", functions=PATCHES.functions)
+    return BASE.extended(variables, STRUCTS)
 
 
 def with_variables(env: Environment, types: dict[str, Type]) -> Environment:
-    """The environment in which a policy's own variables are known."""
+    """The environment in which a policy's own variables are known. ``types`` are as ``seen`` gives them, and may grow afterwards."""
     return env.extended({"variables": struct(VARIABLES)}, {VARIABLES: types})
+
+
+# What variables keep of their types (apiserver ``pkg/admission/plugin/cel/composition.go``, convertCelTypeToDeclType).
+_KEPT = frozenset(("bool", "bytes", "double", "duration", "int", "null_type", "string", "timestamp", "uint"))
+
+
+def seen(t: Type) -> Type:
+    """The type of a variable to those that name it: objects, optional values and what libraries make are anything."""
+    if t.kind in ("list", "map") and t.params:
+        return Type(t.kind, t.name, tuple(map(seen, t.params)))
+    return t if t.kind in _KEPT and not isinstance(t, Nullable) else DYN

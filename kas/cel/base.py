@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kas.cel.environment import Environment, Function, Variable
 from kas.cel.library import lists, objects, standard, texts
+from kas.cel.types import type_of
 from kas.cel.values import TypeValue
 
 
@@ -17,7 +18,10 @@ def _functions() -> dict[str, Function]:
     return out
 
 
-BASE = Environment(
-    {name: Variable(name, standard.type_declared(name), TypeValue(t)) for name, t in standard.TYPES.items()},
-    _functions(),
-)
+def _types() -> dict[str, Variable]:
+    """The names that denote types; of those of libraries two have one."""
+    out = {name: Variable(name, standard.type_declared(name), TypeValue(t)) for name, t in standard.TYPES.items()}
+    return out | {t.name: Variable(t.name, type_of(t), TypeValue(t)) for t in (objects.IP_TYPE, objects.CIDR_TYPE)}
+
+
+BASE = Environment(_types(), _functions())

@@ -8,6 +8,7 @@ from kas.cel import messages
 from kas.cel.problems import CompileError, Problem
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select, qualified_name
 from kas.cel.types import (
+    ANY,
     BOOL,
     DYN,
     ERROR,
@@ -313,7 +314,7 @@ class _Checker:
             first, second = (INT, ranged.params[0]) if node.second else (ranged.params[0], ERROR)
         elif ranged.kind == "map":
             first, second = ranged.params
-        elif ranged.kind in ("dyn", "error", "param"):
+        elif ranged.kind in ("dyn", "error", "param") and ranged != ANY:
             if ranged.kind == "param":
                 self.accepts(DYN, ranged)
             first = second = DYN

@@ -76,13 +76,14 @@ class Environment:
 
     def extended(
         self, variables: Mapping[str, Type], structs: Mapping[str, Mapping[str, Type]] | None = None, open: str = "",
-        bindings: bool = False,
+        bindings: bool = False, functions: Mapping[str, Function] | None = None,
     ) -> Environment:  # fmt: skip
-        """This environment with more variables and object types; ``open`` names a type whose fields are not known. This one stays as it is.
-        """
+        """This environment with more variables, object types and functions; ``open`` names a type whose fields are not known. This one
+        stays as it is."""
         own = {name: Variable(name, t) for name, t in variables.items()}
         known = {**self.structs, **structs} if self.structs and structs else structs or self.structs
-        return Environment({**self.variables, **own}, self.functions, known, open or self.open, bindings or self.bindings)
+        all_ = {**self.functions, **functions} if functions else self.functions
+        return Environment({**self.variables, **own}, all_, known, open or self.open, bindings or self.bindings)
 
     def fields_of(self, name: str) -> Mapping[str, Type] | None:
         """The fields of an object type, None when there is no such type."""

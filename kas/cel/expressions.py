@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kas import cel
-from kas.cel.admission import OBJECT, PATCH, environment, with_variables
+from kas.cel.admission import OBJECT, PATCH, environment, seen, with_variables
 from kas.cel.environment import Environment
 from kas.cel.types import BOOL, DYN, NULL, STRING, Type, list_of
 from kas.meta import field
@@ -80,7 +80,7 @@ class PolicyExpressions:
     def variable(self, name: str, text: str, path: str) -> list[FieldError]:
         """Compiles ``variables[].expression``; later expressions know its type."""
         found, errs = compile_expression(text, self._environment(self._params), path)
-        self._types[name] = found if found is not None else DYN
+        self._types[name] = seen(found) if found is not None else DYN
         return errs
 
     def validation(self, text: str, path: str) -> list[FieldError]:

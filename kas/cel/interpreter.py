@@ -125,6 +125,8 @@ class Attribute:
 def lookup(value: Any, key: Any) -> tuple[bool, Any]:
     """Whether there is something at ``key``, and what."""
     if isinstance(value, dict):
+        if isinstance(key, (list, dict)):
+            return False, None
         key = _number(key)
         return (True, value[key]) if key in value and isinstance(key, bool) is isinstance(_stored(value, key), bool) else (False, None)
     if isinstance(value, list):
@@ -296,13 +298,15 @@ class _Planner:
 
     def map_of(self, node: MapOf) -> Step:
         entries = [(self.plan(k), self.plan(v), optional) for k, v, optional in node.entries]
-        if all(isinstance(k, Constant) and isinstance(v, Constant) and not o for k, v, o in entries):
+        if all(isinstance(k, Constant) and isinstance(v, Constant) and not o for k, v, o in entries) and not any(
+            isinstance(k, Constant) and isinstance(k.value, (list, dict)) for k, _, _ in entries
+        ):
             return Constant({k.value: v.value for k, v, _ in entries if isinstance(k, Constant) and isinstance(v, Constant)})
 
         def make(frame: Frame) -> dict[Any, Any]:
             out: dict[Any, Any] = {}
             for key, step, optional in entries:
-                k, v = key(frame), step(frame)
+                k, v = hashable(key(frame)), step(frame)
                 if optional:
                     v = _entry(k, v)
                 if v is _ABSENT:
@@ -361,6 +365,13 @@ class _Planner:
                 frame.variables = outer
 
         return run
+
+
+def hashable(key: Any) -> Any:
+    """What may be a map's key. Raises EvaluationError for lists and maps, which are no keys in CEL; what is dyn may be one of them."""
+    if isinstance(key, (list, dict)):
+        raise EvaluationError(f"unsupported key type: {_go_type(key)}")
+    return key
 
 
 _ABSENT = object()
@@ -513,7 +524,7 @@ def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
 
 def insert(into: dict[Any, Any], *more: Any) -> dict[Any, Any]:
     """A macro's map with some more entries, which nobody else has: not copied for each."""
-    added = more[0] if len(more) == 1 else {more[0]: more[1]}
+    added = more[0] if len(more) == 1 else {hashable(more[0]): more[1]}
     for k in added:
         if k in into:
             raise EvaluationError(f"insert failed: key {k} already exists")

@@ -154,7 +154,6 @@ MACROS: dict[tuple[str, int, bool], Macro] = {
     ("exists", 3, True): _quantifier("exists"),
     ("exists_one", 2, True): _quantifier("exists_one"),
     ("exists_one", 3, True): _quantifier("exists_one"),
-    ("existsOne", 2, True): _quantifier("exists_one"),
     ("existsOne", 3, True): _quantifier("exists_one"),
     ("map", 2, True): map_,
     ("map", 3, True): map_,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kas.cel.declared import Declared
@@ -21,6 +22,7 @@ _TIMES = {"duration": (DURATION, 3, 32), "date": (TIMESTAMP, 12, 12), "date-time
 _MAX_CHARACTER = 4  # bytes
 _TEXT_SCHEMA: Schema = {"type": "string"}
 _ESCAPES = {".": "__dot__", "-": "__dash__", "/": "__slash__"}
+_ESCAPED, _UNESCAPES = re.compile(r"__[^_]+__"), {"underscores": "__", **{word[2:-2]: sign for sign, word in _ESCAPES.items()}}
 
 
 def escape(name: str) -> str:
@@ -44,6 +46,24 @@ def escape(name: str) -> str:
             return ""
         i += 1
     return "".join(out)
+
+
+def unescape(name: str) -> str | None:
+    """What ``escape`` made this name of; any other is what it says. None for what it makes of no name (apiserver ``cel.Unescape``)."""
+    if "__" not in name:
+        return name
+    bad = False
+
+    def said(found: re.Match[str]) -> str:
+        nonlocal bad
+        word = found[0][2:-2]
+        if word in _UNESCAPES:
+            return _UNESCAPES[word]
+        bad = bad or not (word in RESERVED or word in LITERALS) or found[0] != name
+        return word
+
+    out = _ESCAPED.sub(said, name)
+    return None if bad else out
 
 
 class Shapes:

@@ -36,6 +36,8 @@ class Nullable(Type):
 
 
 DYN, ERROR, NULL = Type("dyn"), Type("error", "!error!"), Type("null_type")
+# What a message of its own holds (``google.protobuf.Any``): as dyn, but nothing goes through it.
+ANY = Type("dyn", "any")
 BOOL, INT, UINT, DOUBLE, STRING, BYTES = (Type(k) for k in ("bool", "int", "uint", "double", "string", "bytes"))
 DURATION, TIMESTAMP = Type("duration", "google.protobuf.Duration"), Type("timestamp", "google.protobuf.Timestamp")
 TYPE = Type("type")

@@ -165,6 +165,8 @@ def type_of_value(v: Any) -> Type:
         return Type("opaque", "optional_type")
     if isinstance(v, Message):
         return struct(v.name)
+    if isinstance(v, dict):
+        return MAP
     return v.cel_type if isinstance(v, Opaque) else DYN
 
 
@@ -195,7 +197,7 @@ def _equal(a: Any, b: Any, left: list[int]) -> bool:
         return a == b
     if isinstance(a, (SetList, MapList)) and isinstance(b, list):
         return a.same(b)
-    if type(a) is not type(b) and not (isinstance(a, list) and isinstance(b, list)):
+    if type(a) is not type(b) and not (isinstance(a, list) and isinstance(b, list)) and not (type_of_value(a) is type_of_value(b) is MAP):
         return False
     if isinstance(a, list):
         _look(left, len(a))

@@ -44,3 +44,14 @@ def test_a_rule_on_the_version_is_not_let_be_where_nothing_changed():
     obj = {"apiVersion": "v1", "a": "v1"}
     found, warnings = celrules.errors(schema_type("", schema), obj, obj)
     assert [e.field for e in found] == ["apiVersion"] and len(warnings) == 1
+
+
+def test_a_rule_fails_softly_where_items_of_a_map_only_changed_places():
+    item = {"type": "object", "properties": {"k": TEXT}}
+    items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item}
+    rule = {"x-kubernetes-validations": [{"rule": "self.size() < 2"}]}
+    a, b = {"k": "a"}, {"k": "b"}
+    for more, soft in ((items, True), ({"type": "array", "items": item}, False)):
+        schema = {"type": "object", "properties": {"l": more | rule}}
+        found, warnings = celrules.errors(schema_type("", schema), {"l": [b, a]}, {"l": [a, b]})
+        assert (len(found), len(warnings)) == ((0, 1) if soft else (1, 0))

@@ -82,6 +82,26 @@ def test_what_is_unchanged_is_not_told():
     assert told(schema, {"spec": old["spec"] | {"lm": moved}}, old=old) == ["spec.lm[0].v: Too long: may not be more than 1 byte"]
 
 
+def test_items_of_a_map_that_changed_places_are_unchanged():
+    item = {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}
+    items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item, "maxItems": 1}
+    plain = {"type": "array", "items": item, "maxItems": 1}
+    a, b = {"k": "a", "v": 1}, {"k": "b", "v": 2}
+    many = ["spec.l: Too many: 2: must have at most 1 item"]
+    assert told(spec(l=items), {"spec": {"l": [b, a]}}, old={"spec": {"l": [a, b]}}) == []
+    assert told(spec(l=items), {"spec": {"l": [b, {"k": "a", "v": 3}]}}, old={"spec": {"l": [a, b]}}) == many
+    assert told(spec(l=items), {"spec": {"l": [b, {"k": "c", "v": 1}]}}, old={"spec": {"l": [a, b]}}) == many
+    assert told(spec(l=plain), {"spec": {"l": [b, a]}}, old={"spec": {"l": [a, b]}}) == many
+    assert told(spec(l=plain), {"spec": {"l": [a, b]}}, old={"spec": {"l": [a, b]}}) == []
+
+
+def test_of_members_that_no_schema_knows_nothing_can_be_said():
+    inner = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "required": ["r"], "properties": {"a": {"type": "string"}}}
+    for value, errors in (({"a": "x"}, []), ({"a": "x", "b": 1}, ["spec.o.r: Required value"])):
+        old = {"spec": {"o": value}}
+        assert told(spec(o=inner), old, old=old) == errors
+
+
 @pytest.mark.parametrize(
     ("value", "options", "fits"),
     [

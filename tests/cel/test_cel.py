@@ -47,6 +47,14 @@ def value(text: str):
         ("'%.1e'.format([-0.00015]) == '-1.5\\u202f\\u00d7\\u202f10\\u207b\\u2070\\u2074'", True),
         ("'%.1f %x %b %o %X'.format([1234.56, 'hi', true, 8, 255]) == '1,234.6 6869 1 10 FF'", True),
         ("'a\\nb'.matches('a.b') == false && r'\\d' == '\\\\d'", True),
+        ("object.numbers.first().value() == 3 && object.numbers.last() == optional.of(2) && [].first() == optional.none()", True),
+        ("optional.unwrap([optional.of(1), optional.none()]) == [optional.of(1)].unwrapOpt()", True),
+        # What is empty and stands at the end of another is not found.
+        ("'abc'.findAll('.*') == ['abc'] && 'abc'.findAll('b*') == ['', 'b', '']", True),
+        ("[1].existsOne(i, v, v == 1) && [1].exists_one(v, v == 1)", True),
+        ("type(ip('::1')) == net.IP && type(cidr('10.0.0.0/8')) == net.CIDR && net.IP != net.CIDR", True),
+        # Lists and maps are nobody's key.
+        ("dyn([1]) in object.labels || object[?dyn({})].hasValue()", False),
     ],
 )
 def test_values(text, want):
@@ -97,6 +105,16 @@ def test_what_takes_all_time_or_memory_ends_before_it_does(text):
         ("(object.name + '%.1001f').format([1.0])", "precision 1001 is too large"),
         ("int(9e18) * 2", "integer overflow"),
         ("timestamp(9223372036854775807)", ""),
+        ("{[1]: 2}.size() == 1", "unsupported key type: list"),
+        ("[object.labels].transformMapEntry(i, v, {v: i})", "unsupported key type: map"),
+        ("object[object.texts]", "no such key: "),
+        ("lists.range(object.name)", "no such overload"),
+        ("[object.texts].flatten(object.name)", "no such overload"),
+        ("object.numbers[0].isInteger()", "no such overload"),
+        ("object.numbers[0].asApproximateFloat() > 0.0", "no such overload"),
+        ("isSemver('1', object.name)", "no such overload"),
+        ("object.name.first()", "no such overload"),
+        ("optional.unwrap(object.texts)", "no such overload"),
         (
             "google.protobuf.Int32Value{value: 5000000000}",
             "field type conversion error for google.protobuf.Int32Value.value value type: integer overflow",
@@ -136,6 +154,8 @@ def test_what_has_no_value(text, why):
         ("google.protobuf.NullValue{}", "1:26: undeclared reference to 'google.protobuf.NullValue' (in container '')"),
         ("google.protobuf.Struct{fields: {'a': 1, 'b': true}}", "1:46: expected type 'int' but found 'bool'"),
         ("Nobody{a: nothing}", "1:7: undeclared reference to 'Nobody' (in container '')\n | Nobody{a: nothing}\n | ......^"),
+        ("[1].existsOne(v, true)", "1:14: undeclared reference to 'existsOne' (in container '')"),
+        ("jsonpatch.escapeKey('a')", "1:1: undeclared reference to 'jsonpatch' (in container '')"),  # but where patches are made
         ("quantity('1').sign()", "1:19: found no matching overload for 'sign' applied to 'kubernetes.Quantity.()'"),
     ],
 )

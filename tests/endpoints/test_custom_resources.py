@@ -122,7 +122,8 @@ def test_a_scale_without_replicas(client, define, namespace):
     widgets = define(definition(f"{namespace}.example.com", version(spec=spec, subresources={"scale": scale}))).install()
     widgets.create("a")
     path, missing = widgets.path("a") + "/scale", 'the spec replicas field ".spec.sizing.replicas" '
-    assert (500, missing + "does not exist") == (lambda s, b: (s, b["message"]))(*client("GET", path))
+    status, body = client("GET", path)
+    assert (status, body["reason"], body["message"]) == (500, "InternalError", f"Internal error occurred: {missing}does not exist")
     status, body = client("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, MERGE)
     assert (status, body["message"]) == (400, missing + "cannot be empty")
     status, body = client("PATCH", path, {"spec": {"replicas": 2}}, MERGE)
@@ -154,6 +155,36 @@ def test_applying_a_scale(client, widgets):
     entries = client("GET", widgets.path("b"))[1]["metadata"]["managedFields"]
     [owner] = [e for e in entries if "f:replicas" in e["fieldsV1"].get("f:spec", {})]
     assert (owner["manager"], owner["operation"], owner["subresource"]) == ("x", "Apply", "scale")
+
+
+def test_a_scale_whose_path_the_schema_does_not_know(client, define, namespace):
+    """What a write of it leaves out is none in the answer, and no error of the server."""
+    scale = {"specReplicasPath": ".spec.nowhere", "statusReplicasPath": ".status.replicas"}
+    widgets = define(definition(f"{namespace}.example.com", version(subresources={"scale": scale}))).install()
+    widgets.create("a")
+    put = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 3}}
+    assert client("PUT", widgets.path("a") + "/scale", put)[0] == 200
+
+
+def test_a_null_that_is_applied_stays_where_there_may_be_none(client, define, namespace):
+    """Elsewhere it is dropped, or gives way to a default."""
+    spec = {"a": {"type": "string"}, "b": {"type": "string", "nullable": True}, "c": {"type": "string", "default": "d"}}
+    widgets = define(definition(f"{namespace}.example.com", version(spec=spec))).install()
+    nothing = {"a": None, "b": None, "c": None}
+    assert widgets.create("posted", nothing)["spec"] == {"b": None, "c": "d"}
+    applied = {"apiVersion": f"{namespace}.example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": nothing}
+    status, body = client("PATCH", widgets.path("a") + "?fieldManager=x", applied, APPLY)
+    assert status == 422 and [c["field"] for c in body["details"]["causes"]] == ["spec.a"]
+    del nothing["a"]
+    status, body = client("PATCH", widgets.path("a") + "?fieldManager=x", applied, APPLY)
+    assert (status, body["spec"]) == (201, {"b": None, "c": "d"})
+
+
+def test_nobody_manages_what_the_server_sets(client, widgets):
+    obj = widgets.create("a", {"replicas": 1})
+    again = {**obj, "metadata": {"name": "b", "deletionGracePeriodSeconds": 4, "labels": {"a": "b"}}}
+    status, body = client("POST", widgets.path(), again)
+    assert status == 201 and "f:deletionGracePeriodSeconds" not in body["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]
 
 
 def test_apply_knows_the_schema(client, widgets):

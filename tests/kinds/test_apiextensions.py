@@ -256,3 +256,123 @@ def test_a_conversion_webhook_keeps_a_usable_ca_bundle(before, after, ok):
     else:
         assert CRDS.messages(new, old) == [("spec.conversion.webhookClientConfig.caBundle", text)]
     assert CRDS.update(new | {"status": {}}, old | {"status": old["status"] | {"conditions": []}})
+
+
+def _map_of_text(nested) -> dict:
+    return OBJECT | {"additionalProperties": TEXT, "allOf": [{"additionalProperties": nested}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "want"),
+    [
+        # additionalProperties in a nested context: a schema and true are, false is none
+        (_map_of_text({"minLength": 1}), ["Forbidden: must be undefined to be structural"]),
+        (_map_of_text(True), ["Forbidden: must be undefined to be structural"]),
+        (_map_of_text(False), []),
+        # integer or string, with and without the extension, and with what says nothing
+        ({"type": "string", "anyOf": [{"type": "integer"}, {"type": "string", "description": "", "nullable": False}]}, []),
+        ({"x-kubernetes-int-or-string": True, "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "a"}]}, []),
+        ({"type": "string", "anyOf": [{"type": "string"}, {"type": "integer"}]}, ["Forbidden: must be empty to be structural"] * 2),
+        # a string there is no way to write, and one that is empty
+        ({"type": "string", "$ref": ""}, ["Forbidden: $ref is not supported"]),
+        ({"type": "null"}, [
+            'Unsupported value: "null": supported values: "array", "boolean", "integer", "number", "object", "string"',
+            "Forbidden: type cannot be set to null, use nullable as an alternative",
+        ]),
+        ({"type": "string", "x-kubernetes-validations": [{"rule": "true", "messageExpression": " "}]}, [
+            "Required value: messageExpression must be non-empty if specified",
+        ]),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_schema(schema, want):
+    if want:
+        assert [message for _, message in CRDS.messages(_crd(a=schema))] == want
+    else:
+        assert CRDS.create(_crd(a=schema))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "want"),
+    [
+        ({"type": "string", "$schema": "x"}, [("", "Invalid value: \"\": OpenAPIV3Schema 'schema' is not supported")]),
+        ({"type": "string", "x-kubernetes-preserve-unknown-fields": False}, [
+            (".properties[a].x-kubernetes-preserve-unknown-fields", "Invalid value: false: must be true or undefined"),
+        ]),
+        ({"type": "array", "items": [TEXT]}, [(".properties[a].items", "Forbidden: items must be a schema object and not an array")]),
+    ],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_structural_is_not_looked_at_further(wrong, want):
+    """Neither its types, nor its rules, nor their paths."""
+    rule = {"rule": "nonsense", "fieldPath": ".nowhere"}
+    found = CRDS.messages(_crd(a=wrong, b={"anyOf": [{"type": "string"}]}))
+    assert found == [(f"spec.validation.openAPIV3Schema{at}", message) for at, message in want]
+    crd = changed(_crd(a=wrong), "spec.versions.0.schema.openAPIV3Schema.x-kubernetes-validations", [rule])
+    assert CRDS.messages(crd) == found
+
+
+@pytest.mark.parametrize("said", [{"minLength": 0}, {"additionalProperties": False}, {"not": {}}, {"x-kubernetes-map-type": "atomic"}])
+def test_of_metadata_only_names_are_said(said):
+    found = CRDS.messages(_crd(metadata=OBJECT | said))
+    text = "Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"
+    assert ("spec.validation.openAPIV3Schema.properties[metadata]", text) in found
+    assert CRDS.create(_crd(metadata=OBJECT | {"description": "", "nullable": False, "enum": [], "properties": {"name": TEXT}}))
+
+
+@pytest.mark.parametrize(
+    ("default", "want"),
+    [
+        ("text", 'Invalid value: "string":  in body must be of type object: "string"'),
+        (
+            {"apiVersion": "a/v1", "kind": "A", "z": 1, "b": 2},
+            'Invalid value: {"apiVersion":"a/v1","b":2,"kind":"A","z":1}: must not have unknown fields',
+        ),
+        ({"kind": "A"}, "Required value"),
+    ],
+)
+def test_the_default_of_a_whole_object_is_checked(default, want):
+    found = CRDS.messages(changed(_crd(), "spec.versions.0.schema.openAPIV3Schema.default", default))
+    assert any(path.startswith("spec.validation.openAPIV3Schema.default") and message == want for path, message in found), found
+
+
+def test_a_storage_version_that_stands_twice_is_stored_once():
+    version = _crd()["spec"]["versions"][0]
+    found = CRDS.messages(changed(_crd(), "spec.versions", [version, version]))
+    assert ("status.storedVersions", 'Invalid value: ["v1"]: must have the storage version v1') in found
+
+
+def test_rules_of_items_are_looked_at_though_their_list_is_wrong():
+    """What is wrong with the items, but is the list's matter, is no error of the items."""
+    items = TEXT | {"x-kubernetes-validations": [{"rule": "nonsense"}]}
+    found = CRDS.refusals(_crd(l={"type": "array", "maxItems": 3, "items": items, "x-kubernetes-list-type": "map"}))
+    at = "spec.validation.openAPIV3Schema.properties[l]"
+    assert found == [
+        (f"{at}.x-kubernetes-list-map-keys", REQUIRED), (f"{at}.items.type", INVALID),
+        (f"{at}.items.x-kubernetes-validations[0].rule", INVALID),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["nonsense", "1", "true"])
+def test_a_past_that_no_rule_asks_for_is_no_option(rule):
+    """Also where the rule itself is wrong."""
+    assert (f"{AT}.optionalOldSelf", INVALID) in CRDS.refusals(_ruled({"rule": rule, "optionalOldSelf": False}))
+
+
+def test_rules_below_what_expressions_cannot_see():
+    """A place that has a type of its own has none below a ruled one that has none."""
+    hidden = {"x-kubernetes-preserve-unknown-fields": True}
+    ruled = TEXT | {"x-kubernetes-validations": [{"rule": "self == 'a'"}]}
+    assert CRDS.create(_crd(spec=hidden | {"properties": {"a": ruled}}))
+    crd = _crd(spec=hidden | {"properties": {"a": ruled}, "x-kubernetes-validations": [{"rule": "true"}]})
+    at, text = "spec.validation.openAPIV3Schema.properties[spec]", "unable to convert structural schema to CEL declarations"
+    assert [(path, text in message) for path, message in CRDS.messages(crd)] == [
+        (f"{at}.properties[a].x-kubernetes-validations", True), (f"{at}.x-kubernetes-validations", True),
+    ]  # fmt: skip
+
+
+def test_versions_are_the_same_though_one_says_what_is_empty():
+    crd = _crd(a=TEXT)
+    first = crd["spec"]["versions"][0]
+    schema = {"openAPIV3Schema": {**first["schema"]["openAPIV3Schema"], "definitions": {}}}
+    second = {**first, "name": "v2", "storage": False, "schema": schema}
+    stored = CRDS.create(changed(crd, "spec.versions", [first, second]))
+    assert [v["schema"] for v in stored["spec"]["versions"]] == [first["schema"]] * 2

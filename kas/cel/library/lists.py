@@ -147,9 +147,11 @@ def _flat(items: list[Any], depth: int) -> list[Any]:
 
 @LIB(
     "flatten", on("list_flatten", [list_of(LIST_T)], LIST_T), on("list_flatten_int", [list_of(DYN), INT], list_of(DYN)),
-    cost=lambda o, args, r: _allocated(size(args[0]) * (args[1] if len(args) == 2 else 1)),
+    cost=lambda o, args, r: _allocated(size(args[0]) * (args[1] if len(args) == 2 and isinstance(args[1], int) else 1)),
 )  # fmt: skip
 def _flatten(items: Any, depth: Any = 1) -> list[Any]:
+    if type_of_value(depth) is not INT:
+        raise EvaluationError(NO_OVERLOAD)
     if depth < 0:
         raise EvaluationError("level must be non-negative")
     return _flat(_listed(items), depth)
@@ -186,6 +188,8 @@ LIB(
     ahead=lambda args, room: args[0] if isinstance(args[0], int) else 0,
 )  # fmt: skip
 def _range(n: Any) -> list[int]:
+    if type_of_value(n) is not INT:
+        raise EvaluationError(NO_OVERLOAD)
     if n < 0:
         raise EvaluationError(f"lists.range: size must be non-negative, got {n}")
     if n > MAX_RANGE:

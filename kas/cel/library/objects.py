@@ -41,6 +41,8 @@ def _of(kind: type, *values: Any) -> None:
 def _valid(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
     def run(text: Any, *more: Any) -> bool:
         _of(str, text)
+        for flag in more:
+            _of(bool, flag)
         try:
             parse(text, *more)
         except EvaluationError:
@@ -83,29 +85,35 @@ def to_quantity(text: Any) -> QuantityValue:
 LIB("isQuantity", plain("is_quantity_string", [STRING], BOOL), cost=of_first())(_valid(to_quantity))
 
 
+def _quantity(v: Any) -> quantity.Quantity:
+    _of(QuantityValue, v)
+    found: quantity.Quantity = v.quantity
+    return found
+
+
 def _as_quantity(v: Any) -> quantity.Quantity:
+    """Of an int, too."""
     if isinstance(v, int) and not isinstance(v, (bool, Uint)):
         return quantity.Quantity(v, 0, quantity.DECIMAL_EXPONENT)
-    _of(QuantityValue, v)
-    return v.quantity
+    return _quantity(v)
 
 
 # Not a member, other than its documentation says: so upstream declares it.
 @LIB("sign", plain("quantity_sign", [QUANTITY], INT), cost=one)
 def _sign(v: Any) -> int:
-    return _as_quantity(v).sign()
+    return _quantity(v).sign()
 
 
 @LIB("asInteger", on("quantity_get_int", [QUANTITY], INT), cost=one)
 def _as_integer(v: Any) -> int:
-    value, exact = _as_quantity(v).as_int64()
+    value, exact = _quantity(v).as_int64()
     if not exact:
         raise EvaluationError("cannot convert value to integer")
     return value
 
 
-LIB("isInteger", on("quantity_is_integer", [QUANTITY], BOOL), cost=one)(lambda v: _as_quantity(v).as_int64()[1])
-LIB("asApproximateFloat", on("quantity_get_float", [QUANTITY], DOUBLE), cost=one)(lambda v: _as_quantity(v).approximate())
+LIB("isInteger", on("quantity_is_integer", [QUANTITY], BOOL), cost=one)(lambda v: _quantity(v).as_int64()[1])
+LIB("asApproximateFloat", on("quantity_get_float", [QUANTITY], DOUBLE), cost=one)(lambda v: _quantity(v).approximate())
 for _name in ("add", "sub"):
     LIB(_name, on(f"quantity_{_name}", [QUANTITY, QUANTITY], QUANTITY), on(f"quantity_{_name}_int", [QUANTITY, INT], QUANTITY), cost=one)(
         lambda a, b, sign=1 if _name == "add" else -1: QuantityValue(

@@ -593,6 +593,27 @@ def _value(v: Any) -> Any:
     return v.value
 
 
+def _listed(v: Any) -> list[Any]:
+    if not isinstance(v, list):
+        raise EvaluationError(NO_OVERLOAD)
+    return v
+
+
+LIB("first", on("list_first", [list_of(V)], OPTIONAL_V))(lambda v: Optional(v[0]) if _listed(v) else NONE)
+LIB("last", on("list_last", [list_of(V)], OPTIONAL_V))(lambda v: Optional(v[-1]) if _listed(v) else NONE)
+
+
+def _unwrap(v: Any) -> list[Any]:
+    """What is there of a list of optional values."""
+    if not all(isinstance(x, Optional) for x in _listed(v)):
+        raise EvaluationError(NO_OVERLOAD)
+    return [x.value for x in v if x.present]
+
+
+LIB("optional.unwrap", plain("optional_unwrap", [list_of(OPTIONAL_V)], list_of(V)))(_unwrap)
+LIB("unwrapOpt", on("optional_unwrapOpt", [list_of(OPTIONAL_V)], list_of(V)))(_unwrap)
+
+
 # Run by the planner, which does not evaluate what is not needed.
 LIB("or", on("optional_or_optional", [OPTIONAL_V, OPTIONAL_V], OPTIONAL_V))(lambda a, b: a)
 LIB("orValue", on("optional_orValue_value", [OPTIONAL_V, V], V))(lambda a, b: a)

@@ -15,6 +15,7 @@ from kas.meta.regex import Pattern, RegexError, compiled
 
 T = TypeVar("T")
 LIB = Library()
+PATCHES = Library()  # for expressions that make patches, beside the others
 TEXTS = list_of(STRING)
 NO_OVERLOAD = "no such overload"
 MAX_PRECISION, MAX_DIGITS = 1000, 9  # of numbers in format(); bounds what one clause can write
@@ -172,7 +173,7 @@ def quote(s: Any) -> str:
     return '"' + "".join(_QUOTED.get(c, c) for c in s) + '"'
 
 
-@LIB("jsonpatch.escapeKey", plain("string_jsonpatch_escapeKey_string", [STRING], STRING), cost=of_first())
+@PATCHES("jsonpatch.escapeKey", plain("string_jsonpatch_escapeKey_string", [STRING], STRING), cost=of_first())
 def _escape_key(s: Any) -> str:
     _need((s, str))
     return s.replace("~", "~0").replace("/", "~1")
@@ -213,10 +214,13 @@ def _find(s: Any, p: Any) -> str:
 def _find_all(s: Any, p: Any, n: Any = -1) -> list[str]:
     _need((s, str), (p, str), (n, int))
     out: list[str] = []
+    end = -1
     for m in _searched(_pattern(p).finditer, s):
         if 0 <= n <= len(out):
             break
-        out.append(m.group())
+        if m.end() > m.start() or m.start() != end:  # what is empty, and stands at the end of another, is none to Go
+            out.append(m.group())
+        end = m.end()
     return out
 
 

@@ -17,7 +17,7 @@ from kas.endpoints.bodyerrors import check_texts, from_yaml, no_object, unrecogn
 from kas.meta import errors, field, gojson
 from kas.meta.field import go_quote
 from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
-from kas.types.scheme import DecodeError, write_json
+from kas.types.scheme import DecodeError, apply_schema_defaults, write_json
 from kas.types.strict import duplicates, warning_texts
 
 Obj = dict[str, Any]
@@ -128,5 +128,5 @@ def decode_custom_merged(served: Any, merged: Obj) -> Obj:
     except (MetadataError, DecodeError) as e:
         raise errors.ApiError(500, "", _words(e)) from None
     customtypes.bound_defaults(served.type, value, text.count(b"{"))
-    customtypes.default(served.type, value)
+    apply_schema_defaults(served.type, value)  # a null that was applied is left for validation to refuse
     return value

@@ -34,7 +34,7 @@ class CustomScaled(Scaled):
         """The Scale of an object. Raises 500 where the replicas are missing or are none."""
         scale, replicas = self._seen(parent)
         if replicas is None:
-            raise errors.ApiError(500, "", f'the spec replicas field "{self._scale["specReplicasPath"]}" does not exist')
+            raise errors.internal(f'the spec replicas field "{self._scale["specReplicasPath"]}" does not exist')
         return scale
 
     def to_change(self, parent: Obj) -> Obj:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from kas.apiextensions.definition import DefinedVersion, Definition
 from kas.endpoints.custom.merging import MergeSchemas
 from kas.endpoints.served import CONVERTED_AT_ONCE, Served
 from kas.meta.aside import LARGE, POOL, is_large, step
+from kas.meta.rota import Places
 from kas.meta.stored import object_of
 from kas.meta.waiting import awaited
 from kas.patch.fieldmanager.schema import Schema
@@ -80,7 +80,7 @@ class CustomServed(Served):
         # In the version in which objects are stored there may be older ones, too, which a webhook has to convert.
         self.streams = self.native or converter.total
         if not self.streams:
-            self.converting = asyncio.Semaphore(CONVERTED_AT_ONCE)
+            self.converting = Places(CONVERTED_AT_ONCE)
         self.answered = None if converter.total else partial(state.merging.answered, defined.name)
         self.identity = (*self.identity, state.definition.uid, state.definition.generation)
         self.deprecation = defined.warning

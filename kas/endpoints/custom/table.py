@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kas.apiextensions import definition as definitions
 from kas.apiextensions.definition import DefinedVersion, Definition
-from kas.informers.reflector import Reflector
+from kas.informers.reflector import Reflector, left_out
 from kas.meta import errors
 from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
@@ -111,7 +111,14 @@ class CustomResources:
     def _put(self, record: Record) -> str:
         name = record.key[len(self._root) :]
         known = self.definitions.get(name)
-        new = self.definitions[name] = definitions.read(record, record.revision, record.create_revision, known)
+        try:
+            new = definitions.read(record, record.revision, record.create_revision, known)
+        except Exception:  # of whatever kind: it does not expect what cannot be
+            if not left_out(record):
+                raise
+            self._delete(name)
+            return name
+        self.definitions[name] = new
         state = self._states.get(name)
         if state is not None and state.definition.contents == new.contents:
             state.definition = new  # conditions, at most
@@ -231,7 +238,10 @@ class CustomResources:
         from kas.endpoints.openapi import custom  # large, and rarely asked for
         from kas.kinds.apiextensions.conversion import to_v1
 
-        return custom.describe(to_v1(object_of(self.record(name))), version)
+        rec = self._registries.store.get(self._root + name)
+        if rec is None:
+            return [], {}  # it was deleted while a document is made, the next one will be another
+        return custom.describe(to_v1(object_of(rec)), version)
 
     def all_served(self) -> Iterable[Definition]:
         """The definitions whose objects are served."""

@@ -35,7 +35,7 @@ from kas.registry import pipeline
 from kas.registry import rest as storages
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.registry.rest import ObjectList, VirtualResource
+from kas.registry.rest import ObjectList, VirtualResource, listing_of
 from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Decoded, Shown
 from kas.request.http import Request, Response, Result, with_body
@@ -145,7 +145,12 @@ class _OneObject(Registry):
 async def load(served: VirtualServed, ctx: Context, name: str) -> Decoded | None:
     """The object of ``ctx.namespace`` with this name, with the defaults of the schema; None when the storage has none."""
     get = getattr(served.resource_of.storage, "get", None)
-    obj = await awaited(get(ctx, name)) if get is not None else None
+    try:
+        obj = await awaited(get(ctx, name)) if get is not None else None
+    except errors.ApiError as e:
+        if e.code != 404:
+            raise
+        obj = None  # another way to say so
     if obj is None:
         return None
     customtypes.default(served.type, obj)
@@ -247,7 +252,7 @@ class VirtualResources:
     async def _listed(self, req: Request, served: VirtualServed, namespace: str, o: ListOptions) -> tuple[Obj, list[Decoded]]:
         """``_page`` of what the storage has."""
         _, start, _ = position(served, namespace, o)
-        listed = await awaited(served.resource_of.storage.list(self._context(req, namespace)))
+        listed = listing_of(served.resource_of, await awaited(served.resource_of.storage.list(self._context(req, namespace))))
         items = tuple(listed.items)
         return await step(is_large(items), self._page, served, namespace, o, start, listed._replace(items=items))
 
@@ -272,8 +277,7 @@ class VirtualResources:
         ctx, storage = self._context(req, namespace), served.resource_of.storage
 
         async def listed() -> ObjectList:
-            found: ObjectList = await awaited(storage.list(ctx)) if hasattr(storage, "list") else ObjectList(())
-            return found
+            return listing_of(served.resource_of, await awaited(storage.list(ctx))) if hasattr(storage, "list") else ObjectList(())
 
         return VirtualWatch.begin(req, served, name, self._rest.watches, lambda v: storage.watch(ctx, v), listed, selects)
 

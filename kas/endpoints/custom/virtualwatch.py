@@ -15,7 +15,7 @@ from kas.endpoints.selection import with_served_fields
 from kas.endpoints.watch import INITIAL_EVENTS_END, WATCH_TYPES, Watches
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.waiting import Stint
-from kas.registry.rest import Event, ObjectList
+from kas.registry.rest import Event, ObjectList, event_of
 from kas.registry.strategy import Obj
 from kas.request.http import Request, Response, Write
 
@@ -99,7 +99,7 @@ class VirtualWatch:
                 async for event in events:
                     if stint.over:
                         await stint.pause()
-                    frame = self._frame(event)
+                    frame = self._frame(event_of(self.served.resource_of, event))
                     if frame:
                         await write(frame)
         except ApiError as e:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from kas.endpoints.openapi import custom, gnostic, schemas, v2, v3
+from kas.endpoints.openapi import custom, gnostic, pieces, schemas, v2, v3
 from kas.endpoints.openapi.custom import Part
 from kas.endpoints.openapi.operations import (
     Operation,
@@ -27,6 +27,7 @@ from kas.endpoints.openapi.operations import (
     root_operations,
     version_operations,
 )
+from kas.endpoints.openapi.pieces import Piece
 
 __all__ = ["Document", "OpenAPI", "Part", "ServedResource", "ServedSubresource", "builtin", "custom", "negotiate"]
 
@@ -35,7 +36,7 @@ V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 # The index is written without a type upstream, which Go's server then guesses.
 INDEX_TYPE = "text/plain; charset=utf-8"
-_FORMAT = "2"  # counts changes of this package that change its documents
+_FORMAT = "3"  # counts changes of this package that change its documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,11 @@ class OpenAPI:
         self._server_version = server_version
         self._cache: dict[tuple[str, str], Document] = {}
         self._old: dict[tuple[str, str], Document] = {}
+        self._pieces: dict[tuple[str, str, str, str], Piece] = {}
         if before is not None:
             self._old = before._old | before._cache
+            tags = {(part.group, part.version, part.tag) for found in self._parts.values() for part in found}
+            self._pieces = {key: found for key, found in before._pieces.items() if key[:3] in tags}
         self._digests: dict[str, str] = {}
         self._paths = {"api": ("", ""), "apis": ("", ""), "version": ("", "")}
         for group, version in sorted(self._served):
@@ -125,14 +129,14 @@ class OpenAPI:
             self._digests[path] = found
         return found
 
-    def _document(self, key: str, content_type: str, build: Any, encode: Any) -> Document:
+    def _kept(self, key: str, content_type: str, build: Callable[[], bytes]) -> Document:
+        """The document of a key; ``build`` makes its compressed body where there is none that holds."""
         found = self._cache.get((key, content_type))
         if found is None:
             tag = self._tag(key, content_type)
             found = self._old.get((key, content_type))
             if found is None or found.etag != tag:
-                body = orjson.dumps(build(), option=orjson.OPT_SORT_KEYS) if content_type == JSON else encode(build())
-                found = Document(gzip.compress(body, 6, mtime=0), content_type, tag)
+                found = Document(build(), content_type, tag)
             self._cache[key, content_type] = found
         return found
 
@@ -142,16 +146,14 @@ class OpenAPI:
             tag = hashlib.sha512(f"{tag} {content_type}".encode()).hexdigest().upper()
         return f'"{tag}"'
 
-    def _loaded(self, group: str | None = None, version: str = "") -> tuple[dict[tuple[str, str], list[ServedResource]], dict[str, Any]]:
-        """The custom resources of a group version, or of all, and their definitions."""
-        served: dict[tuple[str, str], list[ServedResource]] = {}
+    def _loaded(self, group: str, version: str) -> tuple[list[ServedResource], dict[str, Any]]:
+        """The custom resources of a group version, and their definitions."""
+        served: list[ServedResource] = []
         definitions: dict[str, Any] = {}
-        for gv, parts in self._parts.items():
-            if group is None or gv == (group, version):
-                for part in parts:
-                    more, own = part.load()
-                    served.setdefault(gv, []).extend(more)
-                    definitions |= own
+        for part in self._parts.get((group, version), ()):
+            more, own = part.load()
+            served += more
+            definitions |= own
         return served, definitions
 
     def known_v2(self, content_type: str) -> Document | None:
@@ -165,21 +167,35 @@ class OpenAPI:
     def v2(self, content_type: str = JSON) -> Document:
         """The v2 document in a content type that ``negotiate`` gave. Only types a served path needs are published."""
 
-        def build() -> dict[str, Any]:
-            more, definitions = self._loaded()
+        def build() -> bytes:
             found: list[Operation] = [*root_operations()]
             for group in sorted({group for group, _ in self._served}):
                 found += group_operations(group)
-            for (group, version), served in (self._served | more).items():
-                if (group, version) not in more:
+            for (group, version), served in self._served.items():
+                if (group, version) not in self._parts:
                     found += version_operations(group, version)
                 for s in served:
                     found += operations(s)
-            used = {name for o in found for name in (o.body, o.response) if name}
-            known = schemas.definitions() | {name: custom.structural_v2(schema) for name, schema in definitions.items()}
-            return v2.document(found, schemas.closure(sorted(used), known), self._server_version)
+            more = [self._piece(part, content_type) for parts in self._parts.values() for part in parts]
+            used = {name for o in found for name in (o.body, o.response) if name}.union(*(piece.others for piece in more))
+            theirs = frozenset[str]().union(*(piece.names for piece in more))
+            known = {name: schema for name, schema in schemas.definitions().items() if name not in theirs}
+            document = v2.document(found, schemas.closure(sorted(used), known), self._server_version)
+            return pieces.gzipped(document, more, content_type == JSON)
 
-        return self._document("", content_type, build, gnostic.encode_v2)
+        return self._kept("", content_type, build)
+
+    def _piece(self, part: Part, content_type: str) -> Piece:
+        """What a part brings to the v2 document, encoded anew only when it has changed."""
+        key = part.group, part.version, part.tag, content_type
+        found = self._pieces.get(key)
+        if found is None:
+            served, definitions = part.load()
+            own = [o for s in served for o in operations(s)]
+            used = {name for o in own for name in (o.body, o.response) if name}
+            shown = v2.shown({name: custom.structural_v2(schema) for name, schema in definitions.items()})
+            found = self._pieces[key] = pieces.piece(shown, v2.path_items(own), used, content_type == JSON)
+        return found
 
     def v3_hash(self, path: str) -> str | None:
         """The ``hash`` parameter of a v3 document's current address, None when there is no such document.
@@ -211,11 +227,11 @@ class OpenAPI:
             return None
         group, version = self._paths[path]
 
-        def build() -> dict[str, Any]:
+        def build() -> bytes:
             definitions: dict[str, Any] = {}
             if version:
                 more, definitions = self._loaded(group, version)
-                served = self._served.get((group, version)) or more.get((group, version), [])
+                served = self._served.get((group, version)) or more
                 found = [o for s in served for o in operations(s)]
                 if (group, version) in self._served:  # upstream's documents of definitions do not mention their own discovery
                     found = [*version_operations(group, version), *found]
@@ -223,6 +239,8 @@ class OpenAPI:
                 found = list(group_operations(group))
             else:
                 found = [o for o in root_operations() if o.path == f"/{path}/"]
-            return v3.document(found, schemas.definitions() | definitions)
+            document = v3.document(found, schemas.definitions() | definitions)
+            body = orjson.dumps(document, option=orjson.OPT_SORT_KEYS) if content_type == JSON else gnostic.encode_v3(document)
+            return gzip.compress(body, 6, mtime=0)
 
-        return self._document(path, content_type, build, gnostic.encode_v3)
+        return self._kept(path, content_type, build)

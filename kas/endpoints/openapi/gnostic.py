@@ -175,11 +175,12 @@ _info2 = Message(7)
 _info2.fields = {"title": (1, _text), "version": (2, _text), "description": (3, _text)}
 _api_key2 = Message(5)
 _api_key2.fields = {"type": (1, _text), "name": (2, _text), "in": (3, _text), "description": (4, _text)}
+_V2_ENTRIES = {"paths": _named(_item2.encode, 2), "definitions": _named(_schema2.encode)}
 _document2 = Message(16)
 _document2.fields = {
-    "swagger": (1, _text), "info": (2, _one(_info2.encode)), "paths": (8, _one(_named(_item2.encode, 2))),
-    "definitions": (9, _one(_named(_schema2.encode))), "parameters": (10, _one(_named(_parameter2))), "security": (12, _many(_requirement)),
-    "securityDefinitions": (13, _one(_named(lambda v: _chunk(2, _api_key2.encode(v))))),
+    "swagger": (1, _text), "info": (2, _one(_info2.encode)), "paths": (8, _one(_V2_ENTRIES["paths"])),
+    "definitions": (9, _one(_V2_ENTRIES["definitions"])), "parameters": (10, _one(_named(_parameter2))),
+    "security": (12, _many(_requirement)), "securityDefinitions": (13, _one(_named(lambda v: _chunk(2, _api_key2.encode(v))))),
 }  # fmt: skip
 
 # --- version 3 ---
@@ -222,7 +223,14 @@ _parameter3 = Message(14)
 _parameter3.fields = {
     "name": (1, _text), "in": (2, _text), "description": (3, _text), "required": (4, _flag), "schema": (10, _one(_schema_or_ref3)),
 }  # fmt: skip
-_parameters3 = _many(lambda v: _chunk(1, _parameter3.encode(v)))
+
+
+def _or_reference(encode: Encoder) -> Encoder:
+    """A choice of field 1, the thing itself, and field 2, a reference to it."""
+    return lambda value: _chunk(2, _text(1, value["$ref"])) if "$ref" in value else _chunk(1, encode(value))
+
+
+_parameters3 = _many(_or_reference(_parameter3.encode))
 _request3 = Message(4)
 _request3.fields = {"description": (1, _text), "content": (2, _content3), "required": (3, _flag)}
 _response3 = Message(5)
@@ -231,7 +239,7 @@ _operation3 = Message(13)
 _operation3.fields = {
     "tags": (1, _texts), "summary": (2, _text), "description": (3, _text), "operationId": (5, _text), "parameters": (6, _parameters3),
     "requestBody": (7, _one(lambda v: _chunk(1, _request3.encode(v)))),
-    "responses": (8, _one(_named(lambda v: _chunk(1, _response3.encode(v)), 2))), "deprecated": (10, _flag),
+    "responses": (8, _one(_named(_or_reference(_response3.encode), 2))), "deprecated": (10, _flag),
     "security": (11, _many(_requirement)),
 }  # fmt: skip
 _item3 = Message(14)
@@ -246,7 +254,8 @@ _security3 = Message(9)
 _security3.fields = {"type": (1, _text), "description": (2, _text), "name": (3, _text), "in": (4, _text)}
 _components3 = Message(10)
 _components3.fields = {
-    "schemas": (1, _one(_named(_schema_or_ref3))), "securitySchemes": (7, _one(_named(lambda v: _chunk(1, _security3.encode(v))))),
+    "schemas": (1, _one(_named(_schema_or_ref3))), "responses": (2, _one(_named(_or_reference(_response3.encode)))),
+    "securitySchemes": (7, _one(_named(lambda v: _chunk(1, _security3.encode(v))))),
 }  # fmt: skip
 _document3 = Message(9)
 _document3.fields = {
@@ -258,6 +267,21 @@ _document3.fields = {
 def encode_v2(document: dict[str, Any]) -> bytes:
     """An OpenAPI v2 document as ``openapi.v2.Document``."""
     return _document2.encode(document)
+
+
+def v2_order(document: dict[str, Any]) -> list[str]:
+    """The members of a v2 document in the order in which protobuf has them."""
+    return sorted(document, key=lambda key: _document2.fields[key][0])
+
+
+def v2_entries(key: str, value: dict[str, Any]) -> bytes:
+    """What stands in the field ``key`` of a v2 document ("definitions", "paths"), entry behind entry; entries of several can be joined."""
+    return _V2_ENTRIES[key](value)
+
+
+def v2_head(key: str, size: int) -> bytes:
+    """What stands before the ``size`` bytes of entries of a field of a v2 document."""
+    return varint(_document2.fields[key][0] << 3 | 2) + varint(size)
 
 
 def encode_v3(document: dict[str, Any]) -> bytes:

@@ -74,8 +74,8 @@ def _parameter_name(parameter: dict[str, Any]) -> str:
     return parameter.get("name") or parameter["$ref"].rpartition("/")[2]
 
 
-def document(operations: Iterable[Operation], definitions: dict[str, Schema], server_version: str) -> dict[str, Any]:
-    """The whole document as a dict; ``definitions`` are those to publish."""
+def path_items(operations: Iterable[Operation]) -> dict[str, Any]:
+    """The paths of ``operations``, sorted."""
     paths: dict[str, Any] = {}
     shared: dict[str, list[dict[str, Any]]] = {}
     for o in operations:
@@ -88,11 +88,21 @@ def document(operations: Iterable[Operation], definitions: dict[str, Schema], se
             shared[o.path].append({"$ref": "#/parameters/pretty"})
     for path, item in paths.items():
         hoist(item, shared[path])
+    return dict(sorted(paths.items()))
+
+
+def shown(definitions: dict[str, Schema]) -> dict[str, Schema]:
+    """Definitions as v2 has them."""
+    return {name: _without_defaults(schema) for name, schema in definitions.items()}
+
+
+def document(operations: Iterable[Operation], definitions: dict[str, Schema], server_version: str) -> dict[str, Any]:
+    """The whole document as a dict; ``definitions`` are those to publish."""
     return {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": server_version},
-        "paths": dict(sorted(paths.items())),
-        "definitions": {name: _without_defaults(schema) for name, schema in definitions.items()},
+        "paths": path_items(operations),
+        "definitions": shown(definitions),
         "parameters": {name: query(name, *rest) for name, rest in QUERY.items()},
         "security": [{"BearerToken": []}],
         "securityDefinitions": {

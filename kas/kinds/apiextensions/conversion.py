@@ -5,7 +5,11 @@ v1beta1 states what all versions share once, at the top of the spec; v1 states i
 
 from __future__ import annotations
 
+from typing import Any
+
+from kas.meta.equality import semantic_equal
 from kas.types.conversion import Obj, converts
+from kas.types.scheme import builtin_type
 
 GROUP = "apiextensions.k8s.io"
 V1 = (GROUP, "v1", "CustomResourceDefinition")
@@ -23,6 +27,14 @@ def _rename_path(columns: list[Obj] | None, old: str, new: str) -> list[Obj] | N
     return columns and [{new if k == old else k: v for k, v in c.items()} for c in columns]
 
 
+def _same(name: str, value: Any, other: Any) -> bool:
+    """Whether two versions say the same there: what is empty says as much as what is absent."""
+    if value is None or other is None or value == other:
+        return value == other
+    version = builtin_type("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1beta1.CustomResourceDefinitionVersion")
+    return semantic_equal(value, other, version.by_name[name])
+
+
 @converts(V1, V1BETA1)
 def to_v1beta1(obj: Obj) -> Obj:
     """From v1: what all versions have in common moves up to the spec, and the webhook's fields lie flat; ``obj`` stays as it is."""
@@ -33,7 +45,7 @@ def to_v1beta1(obj: Obj) -> Obj:
             v["additionalPrinterColumns"] = _rename_path(v["additionalPrinterColumns"], "jsonPath", "JSONPath")
     for name, top in _SHARED:
         values = [v.get(name) for v in versions]
-        if values and all(value == values[0] for value in values):
+        if values and all(_same(name, value, values[0]) for value in values):
             for v in versions:
                 v.pop(name, None)
             if values[0] is not None and values[0] != []:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kas.apiextensions.schema import walk
 from kas.kinds.apiextensions import validation as crd
+from kas.kinds.apiextensions.acceptance import approval
 from kas.meta import names
 from kas.meta.field import FieldError, go_quote
 from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
@@ -94,7 +95,7 @@ def _rest(obj: Obj, old: Obj | None) -> list[FieldError]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     errs = crd.crd_names(status.get("acceptedNames") or {}, "status.acceptedNames")
     errs += crd.stored_versions(status.get("storedVersions"), spec.get("versions") or [], "status.storedVersions")
-    errs += crd.approval(obj, old)
+    errs += approval(obj, old)
     return errs + crd.preserve_unknown_fields(spec, None if old is None else old.get("spec") or {})
 
 

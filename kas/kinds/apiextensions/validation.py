@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from kas.apiextensions import schema as crdschema
 from kas.apiextensions import structural
 from kas.apiextensions.schema import FieldPathError, Rules, Schema, find_path
 from kas.apiextensions.schemadefaults import default_values, unpruned
+from kas.kinds.apiextensions.acceptance import ca_bundle_errors
 from kas.kinds.core.webhookclient import ca_bundle, client_config
 from kas.meta import field, names
 from kas.meta.checks import immutable, invalid_each, unsupported
@@ -28,7 +28,6 @@ COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 REVIEW_VERSIONS = ("v1", "v1beta1")
 MAX_SELECTABLE_FIELDS = 8
-APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
 
 
 _ALL_RULES = Rules()
@@ -99,11 +98,6 @@ def update_options(old: Spec, established: bool) -> Options:
             map_keys=not _any(old, lambda s: bool(crdschema.map_keys(s, ""))),
         ),
     )
-
-
-def ca_bundle_errors(spec: Spec) -> list[FieldError]:
-    """What is wrong with the CA bundle of a stored spec's conversion webhook. Such a definition may be created, but is not served."""
-    return ca_bundle("", (spec.get("conversion") or {}).get("webhookClientConfig") or {})
 
 
 # -- the spec ------------------------------------------------------------------------------------------------------------
@@ -328,16 +322,19 @@ def _validation(
         return costly
     errs = crdschema.root(schema, at, status_enabled)
     shape: list[FieldError] = []
-    wants_structural = wants_structural and not crdschema.unstructurable(schema)
+    unstructurable = wants_structural and crdschema.unstructurable(schema)
+    wants_structural = wants_structural and not unstructurable
     if wants_structural:
         shape = structural.structural(schema, at) or default_values(schema, at, options.pruned_defaults)
         errs += shape
-    found = crdschema.every_level(schema, at, options.rules, is_root=True)
-    errs += found
+    faulty: set[str] = set()
+    errs += crdschema.every_level(schema, at, options.rules, faulty, is_root=True)
     if wants_structural and not shape and any(inner.get(crdschema.RULES) for inner in crdschema.walk(schema)):
         from kas.apiextensions import rules as crdrules  # most schemas have no rules
 
-        errs += crdrules.rules(schema, at, [e.field for e in found])
+        errs += crdrules.rules(schema, at, faulty)
+    if unstructurable and not errs:  # all else that no structural schema can hold was named above
+        errs.append(field.invalid(at, "", "OpenAPIV3Schema 'schema' is not supported"))
     return errs
 
 
@@ -458,56 +455,18 @@ def stored_versions(stored: list[str] | None, versions: list[dict[str, Any]], pa
     if not stored:
         return [field.invalid(path, stored, "must have at least one stored version")]
     errs: list[FieldError] = []
+    left = {name: i for i, name in enumerate(stored)}  # each counts once
     for version in versions:
-        if version.get("storage") and version.get("name") not in stored:
+        found = left.pop(version.get("name") or "", None)
+        if version.get("storage") and found is None:
             errs.append(field.invalid(path, stored, f"must have the storage version {version.get('name') or ''}"))
-    known = {version.get("name") for version in versions}
-    for i, name in enumerate(stored):
-        if name not in known:
-            text = (
-                f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage "
-                f"migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
-            )
-            errs.append(field.invalid(field.index(path, i), name, text))
+    for name, i in left.items():
+        text = (
+            f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage "
+            f"migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+        )
+        errs.append(field.invalid(field.index(path, i), name, text))
     return errs
-
-
-def approval_state(annotations: dict[str, str] | None) -> tuple[str, str]:
-    """(missing, invalid, bypassed or approved; why) of a group that belongs to the Kubernetes community (KEP-1111)."""
-    text = (annotations or {}).get(APPROVAL_ANNOTATION) or ""
-    see = "see https://github.com/kubernetes/enhancements/pull/1111"
-    if not text:
-        return "missing", f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}", {see}'
-    if text.startswith("unapproved"):
-        return "bypassed", f'not approved: "{text}"'
-    try:
-        url = urlsplit(text)
-    except ValueError:
-        url = None
-    if url is not None and url.scheme and url.netloc:
-        return "approved", f"approved in {text}"
-    why = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}" with either a URL or a reason starting with "unapproved"'
-    return "invalid", f"{why}, {see}"
-
-
-def is_protected(group: str) -> bool:
-    """Whether a group belongs to the Kubernetes community."""
-    return any(group == domain or group.endswith(f".{domain}") for domain in ("k8s.io", "kubernetes.io"))
-
-
-def approval(obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
-    """``validateAPIApproval``: groups of the Kubernetes community need an approval annotation; a stored state is tolerated."""
-    group = (obj.get("spec") or {}).get("group") or ""
-    if not is_protected(group):
-        return []
-    annotations = obj["metadata"].get("annotations")
-    state, why = approval_state(annotations)
-    if old is not None and approval_state(old["metadata"].get("annotations"))[0] == state:
-        return []
-    path = field.key("metadata.annotations", APPROVAL_ANNOTATION)
-    if state == "missing":
-        return [field.required(path, why)]
-    return [field.invalid(path, annotations[APPROVAL_ANNOTATION], why)] if state == "invalid" and annotations else []
 
 
 def preserve_unknown_fields(spec: Spec, old: Spec | None) -> list[FieldError]:

@@ -1,0 +1,56 @@
+"""What a CustomResourceDefinition needs besides its names to be accepted and served: a usable CA bundle, and an approval for a group of the
+Kubernetes community. Apart from validation, because a controller of every server asks, and few servers have a definition to validate."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from kas.kinds.core.webhookclient import ca_bundle
+from kas.meta import field
+from kas.meta.field import FieldError
+
+APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
+
+
+def ca_bundle_errors(spec: dict[str, Any]) -> list[FieldError]:
+    """What is wrong with the CA bundle of a stored spec's conversion webhook. Such a definition may be created, but is not served."""
+    return ca_bundle("", (spec.get("conversion") or {}).get("webhookClientConfig") or {})
+
+
+def approval_state(annotations: dict[str, str] | None) -> tuple[str, str]:
+    """(missing, invalid, bypassed or approved; why) of a group that belongs to the Kubernetes community (KEP-1111)."""
+    text = (annotations or {}).get(APPROVAL_ANNOTATION) or ""
+    see = "see https://github.com/kubernetes/enhancements/pull/1111"
+    if not text:
+        return "missing", f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}", {see}'
+    if text.startswith("unapproved"):
+        return "bypassed", f'not approved: "{text}"'
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        url = None
+    if url is not None and url.scheme and url.netloc:
+        return "approved", f"approved in {text}"
+    why = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}" with either a URL or a reason starting with "unapproved"'
+    return "invalid", f"{why}, {see}"
+
+
+def is_protected(group: str) -> bool:
+    """Whether a group belongs to the Kubernetes community."""
+    return any(group == domain or group.endswith(f".{domain}") for domain in ("k8s.io", "kubernetes.io"))
+
+
+def approval(obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
+    """``validateAPIApproval``: groups of the Kubernetes community need an approval annotation; a stored state is tolerated."""
+    group = (obj.get("spec") or {}).get("group") or ""
+    if not is_protected(group):
+        return []
+    annotations = obj["metadata"].get("annotations")
+    state, why = approval_state(annotations)
+    if old is not None and approval_state(old["metadata"].get("annotations"))[0] == state:
+        return []
+    path = field.key("metadata.annotations", APPROVAL_ANNOTATION)
+    if state == "missing":
+        return [field.required(path, why)]
+    return [field.invalid(path, annotations[APPROVAL_ANNOTATION], why)] if state == "invalid" and annotations else []

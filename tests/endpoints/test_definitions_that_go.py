@@ -1,0 +1,99 @@
+"""Definitions that come, are used and go, each with a name of its own: what they leave behind is bounded."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from kas.observe import caches
+from tests.endpoints.customs import DEFINITIONS, definition, version
+from tests.growth.serving import InProcess, Sent
+
+MADE = 15
+CONTAINERS = (dict, set, list, deque)
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+class Definitions:
+    """``turn(n)`` makes one, uses it in every way and deletes it."""
+
+    def __init__(self, served: InProcess) -> None:
+        self._served = served
+
+    def ask(self, method: str, path: str, body: Any = None, accept: str = "application/json") -> Any:
+        status, found = self._served.ask(Sent(method, path, body, accept=accept))
+        assert status < 300, found
+        return found
+
+    def turn(self, n: int) -> None:
+        group = f"g{n}.example.com"
+        paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+        fields = {"replicas": {"type": "integer", "default": 1}, "text": {"type": "string", "maxLength": 9}}
+        one = version(
+            spec=fields, subresources={"status": {}, "scale": paths}, selectableFields=[{"jsonPath": ".spec.text"}],
+            additionalPrinterColumns=[{"name": "Text", "type": "string", "jsonPath": ".spec.text"}],
+        )  # fmt: skip
+        one["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": f"self.replicas < {100 + n}"}]
+        crd = definition(group, one)
+        name, path = f"{DEFINITIONS}/{crd['metadata']['name']}", f"/apis/{group}/v1/namespaces/default/widgets"
+        made = self.ask("POST", DEFINITIONS, crd)
+        established = {"type": "Established", "status": "True", "reason": "Made", "lastTransitionTime": "2024-01-02T03:04:05Z"}
+        made["status"] |= {"acceptedNames": made["spec"]["names"], "conditions": [established]}
+        self.ask("PUT", f"{name}/status", made)
+        obj = {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"text": "x"}}
+        stored = self.ask("POST", path, obj)
+        stored = self.ask("PUT", f"{path}/a", stored | {"spec": {"text": "y"}})
+        self.ask("PUT", f"{path}/a/status", stored | {"status": {"replicas": 1}})
+        scale = self.ask("GET", f"{path}/a/scale")
+        self.ask("PUT", f"{path}/a/scale", scale | {"spec": {"replicas": 2}})
+        for shown in (path, f"{path}?fieldSelector=spec.text=y", f"/apis/{group}/v1"):
+            self.ask("GET", shown)
+        self.ask("GET", path, accept=TABLE)
+        self.ask("DELETE", f"{path}/a")
+        self.ask("DELETE", path)
+        self.ask("DELETE", name)
+        # No controller runs here that would take the finalizer away.
+        left = self.ask("GET", name)
+        left["metadata"]["finalizers"] = []
+        self.ask("PUT", name, left)
+
+
+def grown(before: list[tuple[Any, int]], by: int, bounded: set[int]) -> list[str]:
+    """Which containers have that many entries more; the ``bounded`` are no matter."""
+    return [
+        f"{type(thing).__name__}: {was} to {len(thing)}, {list(thing)[-1:]!r:.200}"
+        for thing, was in before
+        if len(thing) - was >= by and id(thing) not in bounded
+    ]
+
+
+def test_what_comes_and_goes_leaves_nothing_that_grows(tmp_path: Path) -> None:
+    served = InProcess(tmp_path)
+    try:
+        definitions, world = Definitions(served), served.server
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "9"}}}
+        definitions.ask("POST", "/api/v1/namespaces/default/resourcequotas", quota)
+        for n in range(3):
+            definitions.turn(n)
+        world.metrics.dump()
+        gc.unfreeze()  # what is frozen is not told
+        gc.collect()
+        before = [(o, len(o)) for o in gc.get_objects() if isinstance(o, CONTAINERS)]
+        kept = {f: f.cache_info().currsize for f in gc.get_objects() if isinstance(f, functools._lru_cache_wrapper)}
+        told = world.metrics._gone  # which the next reading takes
+        for n in range(100, 100 + MADE):
+            definitions.turn(n)
+        world.metrics.dump()
+        gc.collect()
+        # The last events, and caches that have a budget.
+        bounded = {id(x) for o in gc.get_objects() if isinstance(o, caches.Cache) for x in (o, *gc.get_referents(o))}
+        bounded |= {id(told), id(world.store.hub._ring), id(world.store.hub._routes)}
+        bounded |= {id(flows) for _, flows in (world.flow_control._flows.values() if world.flow_control else ())}
+        assert grown(before, MADE, bounded) == []
+        assert [f.__qualname__ for f, was in kept.items() if f.cache_info().currsize - was >= MADE] == []
+        assert not world.custom.definitions and not world.custom.served and not world.custom.groups
+    finally:
+        served.close()

@@ -1,0 +1,91 @@
+"""The document of version 2, put together from what definitions bring."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import pytest
+
+from kas.endpoints import openapi
+from kas.endpoints.openapi import OpenAPI, gnostic
+from tests.endpoints.test_openapi import CRD, fields
+
+
+class Counted:
+    """The parts of ``count`` definitions in one group; ``loads`` are the numbers of those that were read."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.loads = count, list[int]()
+
+    def part(self, i: int, tag: str = "1") -> openapi.Part:
+        names = {"plural": f"widgets{i}", "kind": f"Widget{i}", "listKind": f"Widget{i}List"}
+
+        def load():
+            self.loads.append(i)
+            return openapi.custom.describe({"spec": CRD["spec"] | {"names": names}}, "v1")
+
+        return openapi.Part("example.com", "v1", f"{i} {tag}", load)
+
+    def server(self, changed: int = -1, before: OpenAPI | None = None) -> OpenAPI:
+        parts = [self.part(i, "2" if i == changed else "1") for i in range(self.count)]
+        return OpenAPI([], "v1.36.2", parts, before)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_protobuf_is_what_the_whole_document_would_be(count):
+    server = Counted(count).server()
+    document = json.loads(server.v2().body)
+    assert len([name for name in document["definitions"] if name.startswith("com.example.v1.Widget")]) == 2 * count
+    assert len([path for path in document["paths"] if path.startswith("/apis/example.com/v1/")]) == 4 * count
+    assert "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" in document["definitions"] or not count
+    whole, written = (dict(fields(data)) for data in (gnostic.encode_v2(document), server.v2(openapi.V2_PROTOBUF).body))
+    assert whole.keys() == written.keys()
+    for number in (8, 9):  # paths and definitions: their members come in another order, at every depth
+        names = [sorted(dict(fields(entry))[1] for _, entry in fields(data[number])) for data in (whole, written)]
+        assert names[0] == names[1] and sorted(whole[number]) == sorted(written[number])
+
+
+def test_a_definition_that_changes_costs_what_it_brings():
+    parts = Counted(5)
+    before = parts.server()
+    before.v2()
+    before.v2(openapi.V2_PROTOBUF)
+    assert sorted(parts.loads) == sorted([*range(5), *range(5)])
+    parts.loads.clear()
+    after = parts.server(changed=3, before=before)
+    assert after.v2().etag != before.v2().etag
+    assert parts.loads == [3]
+
+
+def test_what_is_deleted_is_forgotten():
+    parts = Counted(5)
+    server = parts.server()
+    server.v2()
+    parts.count = 4
+    server = parts.server(before=server)
+    assert "Widget4" not in server.v2().body.decode()
+    parts.count = 5
+    parts.loads.clear()
+    parts.server(before=server).v2()
+    assert parts.loads == [4]
+
+
+def test_memory_does_not_hold_all_definitions_at_once():
+    text, count = "x" * (1 << 20), 64
+    OpenAPI([], "v1.36.2").v2()  # what is there without any
+
+    def load(i: int):
+        crd = {"spec": CRD["spec"] | {"names": {"plural": f"w{i}", "kind": f"W{i}"}, "versions": [
+            {"name": "v1", "served": True, "schema": {"openAPIV3Schema": {"type": "object", "description": f"{text}{i}"}}},
+        ]}}  # fmt: skip
+        return openapi.custom.describe(crd, "v1")
+
+    parts = [openapi.Part("example.com", "v1", str(i), lambda i=i: load(i)) for i in range(count)]
+    server = OpenAPI([], "v1.36.2", parts)
+    for kind in (openapi.JSON, openapi.V2_PROTOBUF):
+        tracemalloc.start()
+        server.v2(kind)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < count * len(text) / 2
