@@ -7,6 +7,7 @@ Order is upstream's (``kas/admission/order.py``), mutating before validating. Pl
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import product
 from math import inf
 from time import monotonic
 from typing import Any, Protocol
@@ -40,7 +41,7 @@ class Reinvocation:
         return True
 
 
-def _nobody(seconds: float) -> None:
+def _nobody(who: str, seconds: float) -> None:
     """Nobody counts it."""
 
 
@@ -71,7 +72,7 @@ class Attributes:
         self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
         self.reinvocation: Reinvocation | None = None
         self.deadline, self.bodies_recorded, self.verb = inf, False, ""
-        self.waited: Callable[[float], None] = _nobody
+        self.waited: Callable[[str, float], None] = _nobody
 
     def reinvoked(self) -> Reinvocation:
         """The state of this request's reinvocation, made when first asked for."""
@@ -97,6 +98,8 @@ class Plugin(Protocol):
 
     One that has ``of_storage`` (a true class attribute) looks at what upstream's storage does: it is heard when the kind's own rules refuse
     an object, too, and told of before them.
+
+    ``guard`` is what upstream's storage asks before it looks at the object at all: behind every ``admit``, before the kind's own rules.
     """
 
     name: str
@@ -122,6 +125,10 @@ Timers = Callable[[str, str, str, bool], Timer]
 Steps = tuple[tuple[str, Callable[[Attributes], Any], Timer | None], ...]
 
 
+# Plans that are remembered: 2,000 definitions in use have four each. When there are more, all are made again.
+PLANS = 10_000
+
+
 class Chain:
     """The plug-ins that are on, in order. ``timers`` feeds the metrics."""
 
@@ -137,14 +144,22 @@ class Chain:
         key = (a.operation, a.group, a.resource, a.subresource)
         plan = self._cache.get(key)
         if plan is None:
+            if len(self._cache) >= PLANS:
+                self._cache.clear()
             on = [p for p in self.plugins if p.handles(a)]
-            plan = self._cache[key] = self._steps(on, "admit", a), self._steps(on, "validate", a)
+            first = self._steps(on, "admit", a) + self._steps(on, "guard", a)
+            plan = self._cache[key] = first, self._steps(on, "validate", a)
         return plan
 
+    def forget(self, group: str, resource: str) -> None:
+        """A resource is no more: definitions that come and go would leave a plan each."""
+        for operation, subresource in product((CREATE, UPDATE, DELETE), ("", "status", "scale")):
+            self._cache.pop((operation, group, resource, subresource), None)
+
     def _steps(self, plugins: list[Plugin], what: str, a: Attributes) -> Steps:
-        timers = self._timers
+        timers, timed = self._timers, "admit" if what == "guard" else what
         return tuple(
-            (p.name, getattr(p, what), timers(p.name, what, a.operation, False) if timers is not None else None)
+            (p.name, getattr(p, what), timers(p.name, timed, a.operation, False) if timers is not None else None)
             for p in plugins
             if hasattr(p, what)
         )

@@ -29,14 +29,20 @@ def operation_options(a: Attributes) -> Obj | None:
 def request_fields(a: Attributes, shown: Invocation) -> Obj:
     """An AdmissionRequest but for its uid and its objects, in Go's order of the fields; ``shown`` is the version it is told in."""
     group, version, kind = kind_of(a)
+    told, namespace = shown.kind, namespace_of(a)
     out: Obj = {
-        "kind": dict(zip(("group", "version", "kind"), shown.kind, strict=True)),
+        "kind": {"group": told[0], "version": told[1], "kind": told[2]},
         "resource": {"group": shown.group, "version": shown.version, "resource": shown.resource},
-        "subResource": a.subresource,
-        "requestKind": {"group": group, "version": version, "kind": kind},
-        "requestResource": {"group": a.group, "version": a.version, "resource": a.resource},
-        "requestSubResource": a.subresource, "name": a.name, "namespace": namespace_of(a),
-    }  # fmt: skip
-    out = {k: v for k, v in out.items() if v != ""}
+    }
+    if a.subresource:
+        out["subResource"] = a.subresource
+    out["requestKind"] = {"group": group, "version": version, "kind": kind}
+    out["requestResource"] = {"group": a.group, "version": a.version, "resource": a.resource}
+    if a.subresource:
+        out["requestSubResource"] = a.subresource
+    if a.name:
+        out["name"] = a.name
+    if namespace:
+        out["namespace"] = namespace
     out["operation"], out["userInfo"] = a.operation, a.user.to_dict()
     return out

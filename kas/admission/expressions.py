@@ -5,7 +5,6 @@ Upstream: ``pkg/admission/plugin/cel`` and ``pkg/admission/plugin/webhook/matchc
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,12 +17,15 @@ from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import environment
 from kas.meta.aside import POOL
+from kas.meta.waiting import Stint
 
 Obj = dict[str, Any]
 # apiserver ``apis/cel/config.go``: RuntimeCELCostBudgetMatchConditions and RuntimeCELCostBudget.
 MATCH_CONDITIONS_BUDGET, BUDGET = 2_500_000, 10_000_000
 # What may be spent in one turn of the loop.
 TURN = 5_000
+# Characters of expressions that are not compiled on the loop: some 5 ms.
+LONG = 2_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
@@ -55,13 +57,15 @@ class _Request:
 class Activation(dict[str, Any]):
     """The variables of an expression about a request; those of the request itself are made once for all copies."""
 
-    __slots__ = ("_request",)
+    __slots__ = ("_authorized", "_request")
 
-    def __init__(self, values: Mapping[str, Any], request: _Request) -> None:
+    def __init__(self, values: Mapping[str, Any], request: _Request, authorized: bool = True) -> None:
         super().__init__(values)
-        self._request = request
+        self._request, self._authorized = request, authorized
 
     def __missing__(self, name: str) -> Any:
+        if not self._authorized and name in ("authorizer", "authorizer.requestResource"):
+            raise KeyError(name)
         made = self._request.made
         if name not in made:
             made[name] = self._request.make(name)
@@ -69,7 +73,11 @@ class Activation(dict[str, Any]):
 
     def copy(self) -> Activation:
         """One that may be given more variables."""
-        return Activation(self, self._request)
+        return Activation(self, self._request, self._authorized)
+
+    def unauthorized(self) -> Activation:
+        """One without the authorizer."""
+        return Activation(self, self._request, False)
 
 
 def activation(
@@ -96,37 +104,44 @@ class Expression:
     """An expression, compiled when it is first asked for. One that does not compile (it was valid for an older server) fails whenever
     it is evaluated."""
 
-    __slots__ = ("_compiled", "_environment", "text")
+    __slots__ = ("_before", "_compiled", "_environment", "text")
 
-    def __init__(self, text: str, environment: Callable[[], cel.Environment]) -> None:
-        self.text, self._environment = text, environment
+    def __init__(self, text: str, environment: Callable[[], cel.Environment], before: Callable[[], int] = lambda: 0) -> None:
+        """``before`` says how many characters of other expressions have to be compiled first."""
+        self.text, self._environment, self._before = text, environment, before
         self._compiled: cel.Program | str | None = None
 
     def program(self) -> cel.Program | str:
         """The program, or why there is none."""
         if self._compiled is None:
             try:
-                self._compiled = cel.compile(self.text.strip(), self._environment())
+                self._compiled = cel.compile(self.text, self._environment())
             except cel.CompileError as e:
                 self._compiled = f"compilation failed: {e}"
             except cel.ProgramError as e:
                 self._compiled = f"program instantiation failed: {e}"
         return self._compiled
 
+    async def ready(self) -> cel.Program | str:
+        """As ``program``; what is long is compiled beside the loop."""
+        if self._compiled is None and len(self.text) + self._before() > LONG:
+            return await POOL.run(self.program)
+        return self.program()
+
 
 class Evaluator:
     """Evaluates the expressions about one request on one budget."""
 
-    def __init__(self, variables: Obj, budget: int = BUDGET, declared: Sequence[str] = ()) -> None:
-        """``declared`` are the texts of the variables that are expressions themselves; these are evaluated within ``limit``."""
+    def __init__(self, variables: Obj, budget: int = BUDGET, asks: bool = False) -> None:
+        """``asks``: whether variables that are expressions themselves name the authorizer; these are evaluated within ``limit``."""
         self.variables, self.left = variables, budget
-        self._last = budget
+        self._last, self._stint = budget, Stint()
         self.limit = TURN
-        self._asks = any("authorizer" in text for text in declared)
+        self._asks = asks
 
     async def value(self, expression: Expression) -> Any:
         """Its value. Raises Failed, and OutOfBudgetError when nothing may be evaluated any more."""
-        program = expression.program()
+        program = await expression.ready()
         if isinstance(program, str):
             raise Failed(f"compilation error: {program}")
         while True:
@@ -140,13 +155,13 @@ class Evaluator:
             else:
                 break
         self.left -= cost
-        if self._last - self.left > TURN:
+        if self._last - self.left > TURN or self._stint.over:
             self._last = self.left
-            await asyncio.sleep(0)  # others want the loop, too
+            await self._stint.pause()  # others want the loop, too
         if self.left < 0:
             raise OutOfBudgetError
         if isinstance(value, cel.EvaluationError):
-            raise Failed(f"expression '{expression.text.strip()}' resulted in error: {value}")
+            raise Failed(f"expression '{expression.text}' resulted in error: {value}")
         return value
 
     async def _run(self, program: cel.Program, text: str) -> tuple[Any, int]:

@@ -5,7 +5,7 @@ Upstream: ``pkg/api/pod/util.go`` (the visitors) and ``component-helpers/resourc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kas.meta.quantity import Quantity
@@ -15,6 +15,7 @@ Obj = dict[str, Any]
 Amounts = dict[str, Quantity]
 
 MIRROR = "kubernetes.io/config.mirror"
+EXISTS = "Exists"
 # Volume sources that name a secret in a reference of their own.
 SECRET_REFS = {
     "cephfs": "secretRef", "cinder": "secretRef", "flexVolume": "secretRef", "rbd": "secretRef", "scaleIO": "secretRef",
@@ -176,15 +177,54 @@ def effective(
 
 def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
     """Both lists without what another one covers (``pkg/util/tolerations.MergeTolerations``)."""
-    out: list[Obj] = []
     everything = [*first, *second]
-    for i, one in enumerate(everything):
-        covered = any(tolerates_all_of(t, one) for t in out) or any(
-            one != other and tolerates_all_of(other, one) for other in everything[i + 1 :]
-        )
-        if not covered:
+    later = Broadest()
+    covered = [False] * len(everything)
+    for i in range(len(everything) - 1, -1, -1):
+        covered[i] = later.covers(everything[i], but_itself=True)
+        later.add(everything[i])
+    out: list[Obj] = []
+    before = Broadest()
+    for one, is_covered in zip(everything, covered, strict=True):
+        if not is_covered and not before.covers(one):
             out.append(one)
+            before.add(one)
     return out
+
+
+class Broadest:
+    """Of tolerations that differ in nothing but how long they last those that cover most: asked without a walk over all of them."""
+
+    def __init__(self, tolerations: Iterable[Obj] = ()) -> None:
+        # The broadest of a sort, and the broadest of those that are not the same as that.
+        self._best: dict[tuple[str, ...], tuple[Obj, Obj | None]] = {}
+        for one in tolerations:
+            self.add(one)
+
+    def add(self, one: Obj) -> None:
+        """Reckons with ``one``, too."""
+        key, effect, operator = one.get("key") or "", one.get("effect") or "", one.get("operator") or "Equal"
+        rest = (operator, one.get("value") or "") if operator == "Equal" else (EXISTS if operator == EXISTS else "",)
+        sort = (key, effect, *rest)
+        best, second = self._best.get(sort, (None, None))
+        if best is None:
+            self._best[sort] = one, None
+        elif not tolerates_all_of(best, one):
+            self._best[sort] = one, best
+        elif one != best and (second is None or not tolerates_all_of(second, one)):
+            self._best[sort] = best, one
+
+    def covers(self, one: Obj, but_itself: bool = False) -> bool:
+        """Whether one of them tolerates all that ``one`` does; ``but_itself``: one that is not the same."""
+        key, value = one.get("key") or "", one.get("value") or ""
+        for effect in {one.get("effect") or "", ""}:
+            # Any other operator is taken for Exists, but that it needs the key.
+            for sort in ((key, effect, "Equal", value), (key, effect, EXISTS), ("", effect, EXISTS), (key, effect, "")):
+                best, second = self._best.get(sort, (None, None))
+                found = second if but_itself and best == one else best
+                if found is not None and tolerates_all_of(found, one):
+                    return True
+        return False
 
 
 def tolerates_all_of(a: Obj, b: Obj) -> bool:

@@ -322,7 +322,7 @@ def _crosses_namespaces(spec: Obj) -> bool:
 
 
 class Evaluators:
-    """One evaluator for each resource, made when it is first asked for."""
+    """The evaluator of each resource; those with rules of their own are made when they are first asked for, and kept."""
 
     def __init__(self, objects: Objects, informers: Informers) -> None:
         self._known: dict[tuple[str, str], Evaluator] = {}
@@ -334,11 +334,13 @@ class Evaluators:
         }
 
     def of(self, group: str, resource: str) -> Evaluator:
-        """The evaluator of a resource, made once; the general one for most."""
+        """The evaluator of a resource; the general one for most."""
         found = self._known.get((group, resource))
         if found is None:
             make = self._special.get((group, resource))
-            found = self._known[group, resource] = make() if make is not None else Evaluator(group, resource)
+            if make is None:
+                return Evaluator(group, resource)  # a definition's may come and go
+            found = self._known[group, resource] = make()
         return found
 
 

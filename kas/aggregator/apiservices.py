@@ -99,11 +99,11 @@ class APIServices:
 
     def replace(self, records: Sequence[Record]) -> None:
         """Starts over with these, which are all there are."""
+        services = [parse(object_of(record)) for record in records]
         before = dict(self.by_name)
         self.by_name.clear()
         self.remote.clear()
-        for record in records:
-            found = parse(object_of(record))
+        for found in services:
             self.put(found.name, found)
         self._tell({name for name in before.keys() | self.by_name.keys() if before.get(name) != self.by_name.get(name)})
 

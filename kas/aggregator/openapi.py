@@ -1,6 +1,7 @@
 """The OpenAPI documents of backends beside this server's own (upstream: ``kube-aggregator/pkg/controllers/openapi`` and ``openapiv3``).
 
-Of v3 only the index is merged; a document is the backend's own, passed on when somebody asks. Of v2 all are merged into one, those of a
+Of v3 only the index is merged; a document is the backend's own, passed on when somebody asks, or made from its v2 where the backend has no
+v3 (a 404). Of v2 all are merged into one, those of a
 higher priority first; what was downloaded is kept and, with its entity tag, asked for anew when it is needed and ``FRESH_S`` old. Who asks
 waits only for what was never there, and for that at most ``FIRST_S``: an answer without a backend's part is better than none.
 """
@@ -22,7 +23,7 @@ from kas.aggregator.apiservices import APIService, APIServices
 from kas.aggregator.proxy import Proxy
 from kas.auth.user import UserInfo
 from kas.client.http import BackendError
-from kas.request.http import Request, Result
+from kas.request.http import Request, Response, Result
 
 if TYPE_CHECKING:
     from kas.endpoints.openapi import Document, OpenAPI
@@ -37,12 +38,23 @@ _REF = "#/definitions/"
 
 
 @dataclass(slots=True)
+class _Converted:
+    """A document of v3 that was one of v2. ``etag`` is that one's, ``digest`` this one's; ``protobuf`` whether it has that form."""
+
+    etag: str
+    digest: str
+    gzipped: bytes  # JSON
+    protobuf: bool
+
+
+@dataclass(slots=True)
 class _Kept:
     """One document of one backend. ``value`` is what was made of it, None while there is none."""
 
     etag: str = ""
     value: Any = None
     asked: float = float("-inf")  # when the last answer, good or bad, was had
+    converted: _Converted | None = None  # of v3: what was made of v2
     task: asyncio.Task[None] | None = None
 
 
@@ -96,8 +108,34 @@ class OpenAPIs:
             return None
         for service in self._services.remote.values():
             if service.group == parts[1] and (len(parts) == 2 or service.version == parts[2]):
-                return self._proxy.handle(service, req)
+                kept = self._kept.get((service.name, V3))
+                if len(parts) == 2 or not service.available or (kept is not None and kept.value is not None and kept.converted is None):
+                    return self._proxy.handle(service, req)
+                return self._v3_of(service, req)
         return None
+
+    async def _v3_of(self, service: APIService, req: Request) -> Response:
+        """The document of a backend of which it is not known that it has one."""
+        from kas.endpoints.documents import made_v3
+        from kas.endpoints.openapi import V3_PROTOBUF, Document, gnostic  # large, and wanted by the first kubectl only
+
+        await self._all(V3, MOST_INDEX, _read_index)
+        kept = self._kept.get((service.name, V3))
+        made = kept.converted if kept is not None else None
+        if made is None:
+            found = self._proxy.handle(service, req)
+            return found if isinstance(found, Response) else await found
+        gzipped, digest, protobuf = made.gzipped, made.digest, made.protobuf
+
+        def build(kind: str) -> Document | None:
+            if kind != V3_PROTOBUF:
+                return Document(gzipped, kind, f'"{digest}"')
+            if not protobuf:
+                return None
+            body = gnostic.encode_v3(orjson.loads(gzip.decompress(gzipped)))
+            return Document(gzip.compress(body, 6, mtime=0), kind, f'"{digest}-protobuf"')
+
+        return await made_v3(req, digest, f"{V3}{service.path}?hash={digest}", build)
 
     # --- v2
 
@@ -140,11 +178,14 @@ class OpenAPIs:
         headers = [(b"accept", b"application/json")] + ([(b"if-none-match", kept.etag.encode("latin-1", "replace"))] if kept.etag else [])
         try:
             status, said, body = await self._proxy.ask(service, "GET", path, USER, headers, most, TIMEOUT_S)
+            if status == 404 and path == V3:
+                await self._convert(service, kept)
+                return
             if status == 304 and kept.value is not None:
                 return
             if status != 200:
                 raise BackendError(f"returned non-success response code: {status}")
-            kept.value = await asyncio.to_thread(read, body)
+            kept.value, kept.converted = await asyncio.to_thread(read, body), None
             etag = next((v.decode("latin-1") for k, v in said if k == b"etag"), "")
             # Without a tag of its own the document is told from the next by its contents.
             kept.etag = etag or f'"{hashlib.sha512(body).hexdigest()}"'
@@ -152,6 +193,40 @@ class OpenAPIs:
             log.info("%s of %s: %s", path, service.name, e)
         finally:
             kept.asked, kept.task = self._clock(), None
+
+
+    async def _convert(self, service: APIService, kept: _Kept) -> None:
+        """Makes a document of v3 of the one of v2. Raises BackendError and ValueError."""
+        made = kept.converted
+        headers = [(b"accept", b"application/json")] + ([(b"if-none-match", made.etag.encode("latin-1", "replace"))] if made else [])
+        status, said, body = await self._proxy.ask(service, "GET", V2, USER, headers, MOST_SPEC, TIMEOUT_S)
+        if status == 304 and made is not None:
+            return
+        if status != 200:
+            raise BackendError(f"returned non-success response code: {status}")
+        etag = next((v.decode("latin-1") for k, v in said if k == b"etag"), "")
+        path = service.path[1:]
+        kept.converted = made = await asyncio.to_thread(_converted, body, etag)
+        kept.etag, kept.value = "", {path: {"serverRelativeURL": f"{V3}/{path}?hash={made.digest}"}}
+
+
+def _converted(body: bytes, etag: str) -> _Converted:
+    """Raises ValueError for what is no document of v2."""
+    from kas.aggregator.openapiconv import to_v3
+    from kas.endpoints.openapi import gnostic  # as above
+
+    spec = orjson.loads(body)
+    try:
+        made = to_v3(spec)
+        text = orjson.dumps(made, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, KeyError, AttributeError, RecursionError) as e:
+        raise ValueError(f"no document of OpenAPI v2: {e}") from e
+    protobuf = True
+    try:
+        gnostic.encode_v3(made)
+    except (TypeError, KeyError, AttributeError):
+        protobuf = False  # it says what no table of ours has
+    return _Converted(etag, hashlib.sha512(text).hexdigest().upper(), gzip.compress(text, 6, mtime=0), protobuf)
 
 
 def _read_index(body: bytes) -> dict[str, Any]:

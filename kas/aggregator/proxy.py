@@ -33,6 +33,8 @@ PROBE_S = 5.0
 PROBER = UserInfo("system:kube-aggregator", (MASTERS,))
 # What may be sent again when a connection turns out to be closed (as Go's http.Transport has it).
 REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS"))
+# Of a request: what this server says in the client's place.
+SAID_ANEW = frozenset((b"audit-id", b"traceparent", b"x-forwarded-host", b"x-forwarded-proto"))
 # An answer's own: this server has said them already, or says them itself.
 OURS = frozenset((b"audit-id",))
 
@@ -90,7 +92,7 @@ class Proxy:
         pairs = sorted(req.params.pairs.items()) if req.query else ()
         query = "&".join(f"{quote_plus(key)}={quote_plus(value)}" for key, values in pairs for value in values)
         target = replace(target, path=req.path, query=query)
-        headers = [*_forwarded(req), *identity, *self._mark]
+        headers = [*_forwarded(req, target.authority), *identity, *self._mark]
         handed_on(req)
         if isinstance(req, WebSocketRequest):
             return self._upgrade(req, target, headers)
@@ -249,9 +251,14 @@ def _failed(message: str) -> Response:
     return text(503, f"{message}\n")
 
 
-def _forwarded(req: Request) -> Headers:
-    """The client's headers, with the id under which this request is audited and the span it is in."""
-    out = [h for h in request_headers(req) if h[0] not in (b"audit-id", b"traceparent")]
+def _forwarded(req: Request, authority: str) -> Headers:
+    """The client's headers, with the id under which this request is audited and the span it is in. What they say of the way is upstream's:
+    host and scheme are the backend's own, ``authority``, and an upgrade, which goes there directly, has neither them nor the URI."""
+    out = [h for h in request_headers(req) if h[0] not in SAID_ANEW]
+    if isinstance(req, WebSocketRequest):
+        out = [h for h in out if h[0] != b"x-forwarded-uri"]
+    else:
+        out += [(b"x-forwarded-host", authority.encode("latin-1", "replace")), (b"x-forwarded-proto", b"https")]
     out.append((b"audit-id", req.audit_id.encode("latin-1", "replace")))
     trace = tracing.outgoing()
     if trace:

@@ -102,3 +102,15 @@ def test_a_plug_in_may_change_its_mind():
     fickle.changed()
     request.run()
     assert ran == ["fickle"]
+
+
+def test_plans_of_resources_that_are_no_more_are_forgotten(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kas.admission.PLANS", 3)
+    chain = Chain([Step("A", [])])
+    attributes = Request(obj={"metadata": {"name": "a"}}).attributes
+    for n in range(5):
+        attributes.group = f"g{n}"
+        chain.start_mutate(attributes)
+        assert len(chain._cache) <= 3
+    chain.forget("g4", attributes.resource)
+    assert [key[1] for key in chain._cache] == ["g3"]

@@ -40,6 +40,8 @@ def test_a_backend_is_told_whom_a_request_is_of(register, server):
     assert call.all("x-remote-extra-a") == [] and "1" not in call.all("x-remote-uid")
     assert call.all("authorization") == [] and call.all("x-custom") == ["yes"] and call.all("audit-id") == ["of-the-test"]
     assert call.all("x-forwarded-for") == ["127.0.0.1"] and call.all("host") == [f"127.0.0.1:{server.port}"]
+    assert call.all("x-forwarded-host") == [f"localhost:{found.backend.port}"] and call.all("x-forwarded-proto") == ["https"]
+    assert call.all("x-forwarded-uri") == [f"{found.backend.base}/namespaces/x/things"]
     assert call.peer == "aggregator"
 
 

@@ -31,11 +31,13 @@ class Plugin:
             if is_extended(name)
         }
         have = spec.get("tolerations") or []
+        known = {_same(t) for t in have}
         wanted = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(names)]
-        new = [one for one in wanted if not any(_same(one, t) for t in have)]
+        new = [one for one in wanted if _same(one) not in known]
         if new:
             spec["tolerations"] = [*have, *new]
 
 
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all((other.get(key) or "") == one.get(key, "") for key in ("key", "operator", "value", "effect"))
+def _same(one: dict[str, Any]) -> tuple[str, ...]:
+    """What two tolerations that are one to ``AddOrUpdateTolerationInPod`` have in common."""
+    return tuple(one.get(key) or "" for key in ("key", "operator", "value", "effect"))

@@ -5,14 +5,16 @@ Upstream: ``plugin/pkg/admission/noderestriction``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from kas.admission import CREATE, DELETE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
+from kas.admission.plugins import _requests
 from kas.auth.attributes import ALLOW, Authorizer
 from kas.auth.attributes import Attributes as Question
-from kas.auth.user import node_name
+from kas.auth.user import NODE_PREFIX, node_name
+from kas.config import features
 from kas.informers import Objects
 from kas.meta import errors
 from kas.meta.equality import semantic_equal
@@ -31,6 +33,13 @@ KUBELET_LABELS = frozenset((
 ))  # fmt: skip
 KUBELET_LABEL_NAMESPACES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 CERTIFICATE_FIELDS = ("nodeName", "nodeUID", "podUID", "serviceAccountName", "serviceAccountUID")
+KUBELET_SIGNERS = ("kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet")
+# Volume plug-ins that were in the tree, and the drivers that serve their volumes since (``csi-translation-lib``).
+MIGRATED = {
+    "awsElasticBlockStore": "ebs.csi.aws.com", "azureDisk": "disk.csi.azure.com", "azureFile": "file.csi.azure.com",
+    "cinder": "cinder.csi.openstack.org", "gcePersistentDisk": "pd.csi.storage.gke.io", "portworxVolume": "pxd.portworx.com",
+    "vsphereVolume": "csi.vsphere.vmware.com",
+}  # fmt: skip
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 AUDIENCE_VERB = "request-serviceaccounts-token-audience"
 
@@ -52,6 +61,7 @@ class Plugin:
             ("storage.k8s.io", "csinodes"): self._csi_node,
             ("resource.k8s.io", "resourceslices"): self._slice,
             ("certificates.k8s.io", "podcertificaterequests"): self._pod_certificate,
+            ("certificates.k8s.io", "certificatesigningrequests"): self._certificate,
         }
 
     def handles(self, a: Attributes) -> bool:
@@ -198,43 +208,58 @@ class Plugin:
             )
         if pod["spec"].get("nodeName") != node:
             raise a.forbid("node requested token bound to a pod scheduled on a different node")
-        await self._check_audience(a, pod, spec.get("audiences") or [])
+        if features.DEFAULT.enabled("ServiceAccountNodeAudienceRestriction"):
+            await self._check_audience(a, pod, spec.get("audiences") or [])
 
     async def _check_audience(self, a: Attributes, pod: Obj, audiences: list[str]) -> None:
         """A token only for whom the pod's own volumes, or an administrator, name (KEP-4412)."""
         if len(audiences) > 1:
             raise a.forbid("node may only request 0 or 1 audiences")
         audience = audiences[0] if audiences else ""
-        if audience in self._pod_audiences(a.namespace, pod):
+        wrong: list[str] = []
+        if any(audience in found for found in self._pod_audiences(a.namespace, pod, wrong)):
             return
-        q = Question(a.user, AUDIENCE_VERB, a.namespace, "", "*", audience, "", a.name)
-        if audience and (await awaited(self._authorizer.authorize(q)))[0] == ALLOW:
+        if wrong:
+            why = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
+            raise a.forbid(f"error validating audience {go_quote(audience)}: {why}")
+        q = Question(a.user, AUDIENCE_VERB, a.namespace, "", "v1", audience, "", a.name)
+        if (await awaited(self._authorizer.authorize(q)))[0] == ALLOW:
             return
         why = f"{a.user.name} is not authorized to request tokens for this audience"
         raise a.forbid(f"audience {go_quote(audience)} not found in pod spec volume, {why}")
 
-    def _pod_audiences(self, namespace: str, pod: Obj) -> set[str]:
-        out, drivers = set(), set()
+    def _pod_audiences(self, namespace: str, pod: Obj, wrong: list[str]) -> Iterator[set[str]]:
+        """Those each volume names; to ``wrong`` go the objects a volume leads to that are not there."""
         for volume in pod["spec"].get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():
                 if source.get("serviceAccountToken") is not None:
-                    out.add(source["serviceAccountToken"].get("audience") or "")
-            if volume.get("csi"):
-                drivers.add(volume["csi"].get("driver") or "")
-            claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
-            if volume.get("ephemeral") is not None:
-                claim = f"{pod['metadata']['name']}-{volume['name']}"
-            if claim:
-                drivers.add(self._driver_of(namespace, claim))
-        for name in drivers - {""}:
-            driver = self._objects.get("storage.k8s.io", "csidrivers", "", name) or {}
-            out |= {t.get("audience") or "" for t in (driver.get("spec") or {}).get("tokenRequests") or ()}
-        return out
+                    yield {source["serviceAccountToken"].get("audience") or ""}
+            try:
+                driver = self._driver_of(namespace, pod, volume)
+                if driver:
+                    stored = self._stored("storage.k8s.io", "csidrivers", "", driver, "csidriver.storage.k8s.io")
+                    yield {t.get("audience") or "" for t in (stored.get("spec") or {}).get("tokenRequests") or ()}
+            except LookupError as e:
+                if str(e) not in wrong:  # what several volumes share is said once
+                    wrong.append(str(e))
 
-    def _driver_of(self, namespace: str, claim: str) -> str:
-        stored = self._objects.get("", "persistentvolumeclaims", namespace, claim) or {}
-        volume = self._objects.get("", "persistentvolumes", "", (stored.get("spec") or {}).get("volumeName") or "-") or {}
-        return ((volume.get("spec") or {}).get("csi") or {}).get("driver") or ""
+    def _driver_of(self, namespace: str, pod: Obj, volume: Obj) -> str:
+        """The CSI driver that serves a volume, "" for none: its own, that of the claim it names, or the one that took over from the
+        volume plug-in it names."""
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName") or ""
+        if (volume.get("ephemeral") or {}).get("volumeClaimTemplate") is not None:
+            claim = f"{pod['metadata']['name']}-{volume['name']}"
+        if not claim:
+            return _driver(volume)
+        bound = self._stored("", "persistentvolumeclaims", namespace, claim, "persistentvolumeclaim")
+        name = (bound.get("spec") or {}).get("volumeName") or ""
+        return _driver(self._stored("", "persistentvolumes", "", name, "persistentvolume").get("spec") or {})
+
+    def _stored(self, group: str, resource: str, namespace: str, name: str, kind: str) -> Obj:
+        stored: Obj | None = self._objects.get(group, resource, namespace, name) if name else None
+        if stored is None:
+            raise LookupError(f"{kind} {go_quote(name)} not found")
+        return stored
 
     # --- named like it
 
@@ -254,6 +279,24 @@ class Plugin:
         if stored is not None and ((stored.get("spec") or {}).get("nodeName") or "") != node:
             verb = {CREATE: "create", UPDATE: "update", DELETE: "delete"}[a.operation]
             raise a.forbid(f"can only {verb} ResourceSlice with the same NodeName as the requesting node")
+
+    @eager
+    async def _certificate(self, a: Attributes, node: str) -> None:
+        """A kubelet's certificate is for the node that asks for it; everything else in the request is the signer's to judge."""
+        spec = (a.obj or {}).get("spec") or {}
+        if a.operation != CREATE or spec.get("signerName") not in KUBELET_SIGNERS:
+            return
+        if features.DEFAULT.enabled("AllowInsecureKubeletCertificateSigningRequests"):
+            return
+        try:
+            subject = await _requests.subject(spec.get("request") or "")
+        except ValueError as e:
+            raise a.forbid(f"unable to parse csr: {e}") from None
+        from cryptography.x509 import NameOID
+
+        names = [x.value for x in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        if not names or names[-1] != NODE_PREFIX + node:  # Go keeps the last of several
+            raise a.forbid(f"can only create a node CSR with CN={NODE_PREFIX}{node}")
 
     def _pod_certificate(self, a: Attributes, node: str) -> None:
         if a.operation != CREATE:
@@ -296,6 +339,13 @@ class Plugin:
             missing = f"{what.replace(' ', '')} {go_quote(name)} not found"
             raise _bare(f"while retrieving {what} {ref} named in the PodCertificateRequest: {missing}")
         return stored
+
+
+def _driver(source: Obj) -> str:
+    """The CSI driver of a volume's source or of a PersistentVolume's spec, "" for none."""
+    if source.get("csi"):
+        return str(source["csi"].get("driver") or "")
+    return next((driver for name, driver in MIGRATED.items() if source.get(name) is not None), "")
 
 
 def _bare(message: str) -> ApiError:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
 from kas.admission.configuration import Section, versioned
 from kas.informers import Objects
 from kas.kinds.core.pod import scheduling
 from kas.kinds.core.pod.strategy import quality_of_service
-from kas.meta import errors
+from kas.meta import errors, gojson
 from kas.types.configfile import INT64, STRING, ConfigurationError, Struct
 
 Obj = dict[str, Any]
@@ -25,6 +23,9 @@ WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 MEMORY_PRESSURE = {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}
 CONFLICT = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist"
 _TOLERATION = Struct("Toleration", {"key": STRING, "operator": STRING, "value": STRING, "effect": STRING, "tolerationSeconds": INT64})
+_ANNOTATED = {
+    "key": "string", "operator": "v1.TolerationOperator", "value": "string", "effect": "v1.TaintEffect", "tolerationSeconds": "int64",
+}  # fmt: skip
 KINDS = {
     ("podtolerationrestriction.admission.k8s.io/v1alpha1", "Configuration"): Struct(
         "Configuration", {"default": [_TOLERATION], "whitelist": [_TOLERATION]}
@@ -58,12 +59,10 @@ class Plugin:
         if text is None:
             return self._otherwise[key]
         try:
-            found = orjson.loads(text) if text else []
-        except orjson.JSONDecodeError as e:
-            raise errors.internal(f"annotation {key} of namespace {a.namespace}: {e}") from None
-        if not isinstance(found, list) or not all(isinstance(t, dict) for t in found):
-            raise errors.internal(f"annotation {key} of namespace {a.namespace}: must be a list of tolerations")
-        return found
+            return gojson.structs(text, "v1.Toleration", _ANNOTATED) if text else []
+        except gojson.JSONError as e:
+            # Upstream gives a bare error here, which the client sees as a 500.
+            raise errors.ApiError(500, "", str(e)) from None
 
     def admit(self, a: Attributes) -> None:
         """Add the namespace's default tolerations on a create, that of memory pressure unless BestEffort; then ``validate``."""
@@ -80,6 +79,6 @@ class Plugin:
         """500, as upstream, for a toleration outside the namespace's whitelist."""
         own = a.obj["spec"].get("tolerations") or []
         allowed = self._annotation(a, WHITELIST) if own else []
-        if allowed and not all(any(pod_objects.tolerates_all_of(w, t) for w in allowed) for t in own):
+        if allowed and not all(map(pod_objects.Broadest(allowed).covers, own)):
             # Upstream gives a bare error here, which the client sees as a 500.
             raise errors.ApiError(500, "", CONFLICT)

@@ -1,6 +1,7 @@
 """RBACEscalation: nobody grants what they do not hold.
 
-Upstream this is part of the RBAC storage (``pkg/registry/rbac/*/policybased``), so it cannot be switched off.
+Upstream this is part of the RBAC storage (``pkg/registry/rbac/*/policybased``), so it cannot be switched off; it comes before the kinds'
+own rules, so that an object may be anything that decodes.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Plugin:
         """Creates and updates of roles and bindings."""
         return a.group == GROUP and a.resource in RESOURCES and not a.subresource and a.operation in (CREATE, UPDATE)
 
-    def validate(self, a: Attributes) -> Awaitable[None] | None:
+    def guard(self, a: Attributes) -> Awaitable[None] | None:
         """Refuse who would grant more than he has; an awaitable where one has to ask."""
-        # The question about "escalate" names what the request named: nothing when something is created by POST.
-        name = a.name if a.operation == UPDATE else ""
+        # The question about "escalate" names what the request named: nothing when something is created by POST, but by PUT or PATCH.
+        name = a.name if a.operation == UPDATE or a.verb in ("update", "patch") else ""
         return escalation.check_write(self._rules, self._authorizer, a.user, a.resource, a.namespace, name, a.obj, a.old)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kas.admission.expressions import Evaluator, Expression, MatchConditions, OutOfBudgetError
 from kas.admission.matching import GVK, Matcher
-from kas.cel.admission import environment, with_variables
+from kas.cel.admission import environment, seen, with_variables
 from kas.cel.environment import Environment
 from kas.cel.interpreter import PER_CALL_LIMIT
 from kas.cel.problems import CostLimitError, EvaluationError
@@ -51,46 +51,63 @@ class Policy:
         self.matcher = Matcher(constraints, constraints.get("resourceRules") or ())
         self.param_kind = _kind_of(spec.get("paramKind"))
         self.conditions = MatchConditions(spec.get("matchConditions") or (), self.param_kind is not None)
-        self.variables: list[tuple[str, Expression]] = []
-        for variable in spec.get("variables") or ():
-            known = functools.partial(self._environment, len(self.variables))
-            self.variables.append((variable.get("name") or "", Expression(variable.get("expression") or "", known)))
+        # Each knows those before it: their types are collected as they are compiled, once and in their order.
+        self.variables = [
+            (v.get("name") or "", Expression(v.get("expression") or "", self._variable_environment)) for v in spec.get("variables") or ()
+        ]
+        self._types: dict[str, Type] = {}
+        self._compiled = 0  # of the variables
+        self._compiling = threading.Lock()  # expressions are compiled on the loop, large ones beside it
+        self.declared = dict(self.variables)
+        self.asks = any("authorizer" in variable.text for _, variable in self.variables)
+        self._characters = sum(len(variable.text) for _, variable in self.variables)
         self.validations = [
             Validation(
-                Expression(v.get("expression") or "", self._environment),
-                Expression(v["messageExpression"], self._message_environment) if v.get("messageExpression") else None,
+                self._expression(v.get("expression") or "", self._environment),
+                self._expression(v["messageExpression"], self._message_environment) if v.get("messageExpression") else None,
                 (v.get("message") or "").strip(), v.get("reason") or "Invalid",
             )
             for v in spec.get("validations") or ()
         ]  # fmt: skip
         self.annotations = [
-            Annotation(a.get("key") or "", Expression(a.get("valueExpression") or "", self._environment))
+            Annotation(a.get("key") or "", self._expression(a.get("valueExpression") or "", self._environment))
             for a in spec.get("auditAnnotations") or ()
         ]
         self.mutations = [
-            Mutation(m.get("patchType") == "JSONPatch", Expression(_mutation(m), self._patch_environment))
+            Mutation(m.get("patchType") == "JSONPatch", self._expression(_mutation(m), self._patch_environment))
             for m in spec.get("mutations") or ()
         ]
         self.if_needed = spec.get("reinvocationPolicy") == "IfNeeded"
 
     # --- what an expression may name
 
-    def _typed(self, count: int | None) -> dict[str, Type]:
-        """The types of the variables, or of the first ``count``: each knows those before it."""
-        out: dict[str, Type] = {}
-        for name, expression in self.variables[:count]:
-            program = expression.program()
-            out[name] = DYN if isinstance(program, str) else program.type
-        return out
+    def _expression(self, text: str, known: Callable[[], Environment]) -> Expression:
+        return Expression(text, known, self._pending)
 
-    def _environment(self, count: int | None = None) -> Environment:
-        return with_variables(environment(self.param_kind is not None), self._typed(count))
+    def _pending(self) -> int:
+        return self._characters if self._compiled < len(self.variables) else 0
+
+    def _typed(self) -> dict[str, Type]:
+        """The types of all variables, which are compiled for it."""
+        with self._compiling:
+            for name, variable in self.variables[self._compiled :]:
+                program = variable.program()
+                self._types[name] = DYN if isinstance(program, str) else seen(program.type)
+                self._compiled += 1
+        return self._types
+
+    def _variable_environment(self) -> Environment:
+        """That of the variable which is compiled next."""
+        return with_variables(environment(self.param_kind is not None), self._types)
+
+    def _environment(self) -> Environment:
+        return with_variables(environment(self.param_kind is not None), self._typed())
 
     def _message_environment(self) -> Environment:
-        return with_variables(environment(self.param_kind is not None, authorizer=False), self._typed(None))
+        return with_variables(environment(self.param_kind is not None, authorizer=False), self._typed())
 
     def _patch_environment(self) -> Environment:
-        return with_variables(environment(self.param_kind is not None, patches=True), self._typed(None))
+        return with_variables(environment(self.param_kind is not None, patches=True), self._typed())
 
 
 class Binding:
@@ -123,7 +140,7 @@ class Variables(dict[str, Any]):
 
     def __init__(self, policy: Policy, evaluator: Evaluator) -> None:
         super().__init__()
-        self._declared = dict(policy.variables)
+        self._declared = policy.declared
         self._evaluator = evaluator
 
     def __contains__(self, name: object) -> bool:
@@ -156,6 +173,6 @@ class Variables(dict[str, Any]):
 
 def evaluator_of(policy: Policy, variables: Obj, budget: int) -> Evaluator:
     """Evaluates the expressions of a policy about one request."""
-    made = Evaluator(variables.copy(), budget, [declared.text for _, declared in policy.variables])
+    made = Evaluator(variables.copy(), budget, policy.asks)
     made.variables["variables"] = Variables(policy, made)
     return made

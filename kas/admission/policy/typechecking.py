@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kas import cel
 from kas.admission.matching import GVK
 from kas.admission.versioned import shown
-from kas.cel.admission import STRUCTS, with_variables
+from kas.cel.admission import STRUCTS, seen, with_variables
 from kas.cel.environment import Environment
 from kas.cel.library.objects import AUTHORIZER
 from kas.cel.schemas import Structs, declare, escape
@@ -130,7 +130,7 @@ def _environment(shape: Shape, params: Shape | None, variables: Iterable[tuple[s
     known: dict[str, Type] = {}
     for name, text in variables:
         try:
-            known[name] = cel.compile(text, with_variables(base, known)).type
+            known[name] = seen(cel.compile(text, with_variables(base, known)).type)
         except (cel.CompileError, cel.ProgramError):
             known[name] = DYN
     return with_variables(base, known)

@@ -42,8 +42,6 @@ async def evaluate(policy: Policy, a: Attributes, about: Activation, param: Obj 
     decision, unless the policy wants to be passed over then."""
     variables = about.copy()
     variables["params"] = param
-    evaluator = evaluator_of(policy, variables, BUDGET)
-    decisions: list[Decision] = []
     try:
         seen = variables.copy()
         seen["namespaceObject"] = None  # upstream does not show it to them
@@ -51,25 +49,11 @@ async def evaluate(policy: Policy, a: Attributes, about: Activation, param: Obj 
             Evaluator(seen, MATCH_CONDITIONS_BUDGET), lambda: conditions.failed(policy.name, a.operation)
         ):
             return Outcome([], [], [])
-        for validation in policy.validations:
-            decisions.append(await _decided(validation, evaluator, policy))
+        decisions = await _decisions(policy, variables)
+        annotations, failed = await _annotations(policy, variables) if policy.annotations else ([], [])
     except Failed as e:
         # Of the conditions, or because all together cost too much.
         return Outcome(_failed(policy, e), [], [])
-    annotations: list[tuple[str, str]] = []
-    failed: list[Decision] = []
-    evaluator.left = BUDGET
-    for key, value in policy.annotations:
-        try:
-            text = await evaluator.value(value)
-        except OutOfBudgetError as e:
-            return Outcome(_failed(policy, e), [], [])
-        except Failed as e:
-            failed += _failed(policy, e)
-        else:
-            text = text.strip() if isinstance(text, str) else ""
-            if text:
-                annotations.append((key, text.encode()[:MAX_ANNOTATION_B].decode("utf-8", "ignore")))
     return Outcome(decisions, annotations, failed)
 
 
@@ -77,7 +61,26 @@ def _failed(policy: Policy, e: Failed) -> list[Decision]:
     return [] if policy.ignore else [Decision(str(e), "", True)]
 
 
+async def _decisions(policy: Policy, variables: Activation) -> list[Decision]:
+    """What each validation came to. Raises OutOfBudgetError, of the validations alone."""
+    evaluator = evaluator_of(policy, variables, BUDGET)
+    decisions = [await _decided(validation, evaluator, policy) for validation in policy.validations]
+    if not any(decision.reason for decision in decisions):
+        return decisions
+    # Messages come after all validations, from what those have left, and without the authorizer: so their variables are evaluated again.
+    evaluator = evaluator_of(policy, variables.unauthorized(), evaluator.left)
+    try:
+        return [
+            decision._replace(denied=await _message(validation, evaluator)) if decision.reason else decision
+            for validation, decision in zip(policy.validations, decisions, strict=True)
+        ]
+    except OutOfBudgetError as e:
+        words = "" if policy.ignore else f"failed messageExpression: {e}"
+        return [decision if decision.failed else Decision(words, "", True, decision.seconds) for decision in decisions]
+
+
 async def _decided(validation: Validation, evaluator: Evaluator, policy: Policy) -> Decision:
+    """A decision that denies has a reason, and no message yet."""
     began = monotonic()
     try:
         value = await evaluator.value(validation.expression)
@@ -85,18 +88,36 @@ async def _decided(validation: Validation, evaluator: Evaluator, policy: Policy)
         raise
     except Failed as e:
         return Decision("" if policy.ignore else str(e), "", True, monotonic() - began)
-    if value is True:
-        return _HOLDS
-    message = await _message(validation, evaluator)
-    return Decision(message, validation.reason, False, monotonic() - began)
+    return _HOLDS if value is True else Decision("", validation.reason, False, monotonic() - began)
+
+
+async def _annotations(policy: Policy, variables: Activation) -> tuple[list[tuple[str, str]], list[Decision]]:
+    """Values for the audit log, and what came to none. They have a budget of their own, and no authorizer. Raises OutOfBudgetError."""
+    annotations: list[tuple[str, str]] = []
+    failed: list[Decision] = []
+    evaluator = evaluator_of(policy, variables.unauthorized(), BUDGET)
+    for key, value in policy.annotations:
+        try:
+            text = await evaluator.value(value)
+        except OutOfBudgetError:
+            raise
+        except Failed as e:
+            failed += _failed(policy, e)
+        else:
+            text = text.strip() if isinstance(text, str) else ""
+            if text:
+                annotations.append((key, text.encode()[:MAX_ANNOTATION_B].decode("utf-8", "ignore")))
+    return annotations, failed
 
 
 async def _message(validation: Validation, evaluator: Evaluator) -> str:
-    """What the expression for it makes, else what the policy says, else the expression that failed."""
+    """What the expression for it makes, else what the policy says, else the expression that failed. Raises OutOfBudgetError."""
     message = ""
     if validation.message_expression is not None:
         try:
             value = await evaluator.value(validation.message_expression)
+        except OutOfBudgetError:
+            raise
         except Failed:
             value = ""
         message = value.strip() if isinstance(value, str) else ""

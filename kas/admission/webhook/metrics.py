@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kas.admission.conditionmetrics import ConditionMetrics
-from kas.observe.metrics import Registry
+from kas.observe.metrics import Labels, Registry, Timer
 
 # Why a request was refused.
 NO_ERROR, CALLING_ERROR, SERVER_ERROR = "no_error", "calling_webhook_error", "apiserver_internal_error"
@@ -38,13 +38,19 @@ class WebhookMetrics:
             "Admission webhook fail open count, identified by name and broken out for each admission type (validating or mutating).",
             ("name", "type"),
         )
+        # As many as the counter has children.
+        self._known: dict[tuple[str, str, int, bool], tuple[Labels, Timer]] = {}
         self.conditions = ConditionMetrics(metrics, "webhook", kind)
 
     def called(self, name: str, operation: str, seconds: float, code: int, rejected: bool) -> None:
         """A webhook was asked; ``code`` is that of its answer, 0 where the fault is ours."""
-        said = "true" if rejected else "false"
-        self._requests.inc((name, self._kind, operation, str(min(code, MAX_CODE)), said))
-        self._seconds.observe((name, self._kind, operation, said), seconds)
+        known = self._known.get((name, operation, code, rejected))
+        if known is None:
+            said = "true" if rejected else "false"
+            known = (name, self._kind, operation, str(min(code, MAX_CODE)), said), Timer(self._seconds, (name, self._kind, operation, said))
+            self._known[name, operation, code, rejected] = known
+        self._requests.inc(known[0])
+        known[1].add(seconds)
 
     def rejected(self, name: str, operation: str, why: str, code: int) -> None:
         """A request was refused because of a webhook."""

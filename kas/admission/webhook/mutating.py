@@ -15,6 +15,7 @@ from kas.admission.webhook.hooks import Hook
 from kas.admission.webhook.patching import patch
 from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
+from kas.observe.latencies import MUTATING_WEBHOOK
 
 
 async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
@@ -59,7 +60,7 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
     except (CallError, Rejection, ApiError) as e:
         error = e
     webhooks.count(hook, a, began, error)
-    a.waited(monotonic() - began)
+    a.waited(MUTATING_WEBHOOK, monotonic() - began)
     a.annotate(f"mutation.webhook.admission.k8s.io/{place}", orjson.dumps({**about, "mutated": changed}).decode())
     if isinstance(error, CallError):
         error = webhooks.failed(hook, a, error, round_, index)

@@ -12,6 +12,7 @@ from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
+from kas.observe.latencies import VALIDATING_WEBHOOK
 
 
 async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
@@ -43,7 +44,7 @@ async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
             calls = [group.create_task(_ask(webhooks, hook, a, told, versions[told.kind], i)) for hook, told, i in asked]
         refused = [call.result() for call in calls]
     if asked:
-        a.waited(monotonic() - began)
+        a.waited(VALIDATING_WEBHOOK, monotonic() - began)
     for error in refused:
         if error is not None:
             raise error

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from kas.admission.plugins import node_restriction
 from kas.auth.user import UserInfo
+from kas.config import features
 from tests.admission.admission_fakes import ADMIN, Request, pod, refused
 
 
@@ -121,3 +127,68 @@ def test_nodes_write_what_is_named_like_them(restriction):
     assert "can only access leases in the" in refused(Request(restriction, obj={"metadata": {"name": "n"}}, **lease)).message
     e = refused(Request(restriction, obj={"metadata": {"name": "m"}}, namespace="kube-node-lease", **lease))
     assert "can only access node lease with the same name as the requesting node" in e.message
+
+
+def audience(restriction, name, wanted=("foo",)):
+    spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"}, "audiences": list(wanted)}
+    return Request(restriction, resource="serviceaccounts", subresource="token", obj={"metadata": {"name": "sa"}, "spec": spec}, user=NODE)
+
+
+def test_what_a_volume_leads_to_names_audiences(restriction, server):
+    """Upstream's table of KEP-4412, volumes of plug-ins that were in the tree among it."""
+    for driver in ("d", "file.csi.azure.com"):
+        server.add("storage.k8s.io", "csidrivers", {"metadata": {"name": driver}, "spec": {"tokenRequests": [{"audience": "foo"}]}})
+    volumes = {"csi": {"csi": {"driver": "d"}}, "old": {"azureFile": {"shareName": "s"}}, "none": {"hostPath": {"path": "/"}}}
+    for name, spec in volumes.items():
+        server.add("", "persistentvolumes", {"metadata": {"name": name}, "spec": spec})
+        server.add("", "persistentvolumeclaims", {"metadata": {"name": name, "namespace": "ns1"}, "spec": {"volumeName": name}})
+    claim = {"metadata": {"name": "of-template-v", "namespace": "ns1"}, "spec": {"volumeName": "csi"}}
+    server.add("", "persistentvolumeclaims", claim)
+    for name, volume in (
+        ("inline", {"csi": {"driver": "d"}}), ("in-tree", {"azureFile": {"shareName": "s", "secretName": "x"}}),
+        ("claims", {"persistentVolumeClaim": {"claimName": "csi"}}), ("claims-in-tree", {"persistentVolumeClaim": {"claimName": "old"}}),
+        ("of-template", {"ephemeral": {"volumeClaimTemplate": {}}}), ("claims-none", {"persistentVolumeClaim": {"claimName": "none"}}),
+    ):  # fmt: skip
+        server.add("", "pods", pod(name, nodeName="n", volumes=[{"name": "v", **volume}]))
+        if name != "claims-none":
+            audience(restriction, name).run()
+        assert f'audience "bar" not found in pod spec volume, {NODE.name} is not' in refused(audience(restriction, name, ["bar"])).message
+
+
+@pytest.mark.parametrize(
+    ("volume", "why"),
+    [
+        ({"csi": {"driver": "gone"}}, 'csidriver.storage.k8s.io "gone" not found'),
+        ({"persistentVolumeClaim": {"claimName": "gone"}}, 'persistentvolumeclaim "gone" not found'),
+        ({"persistentVolumeClaim": {"claimName": "unbound"}}, 'persistentvolume "" not found'),
+        ({"persistentVolumeClaim": {"claimName": "lost"}}, 'persistentvolume "gone" not found'),
+    ],
+)
+def test_what_a_volume_leads_to_may_be_missing(restriction, server, volume, why):
+    for name, spec in (("unbound", {}), ("lost", {"volumeName": "gone"})):
+        server.add("", "persistentvolumeclaims", {"metadata": {"name": name, "namespace": "ns1"}, "spec": spec})
+    server.grants.add((NODE.name, node_restriction.AUDIENCE_VERB, "foo", "sa"))  # is not asked then
+    server.add("", "pods", pod("p", nodeName="n", volumes=[{"name": "v", **volume}, {"name": "w", **volume}]))
+    assert refused(audience(restriction, "p")).message.endswith(f'is forbidden: error validating audience "foo": {why}')
+    with features.DEFAULT.overridden(ServiceAccountNodeAudienceRestriction=False):
+        audience(restriction, "p", ["foo", "bar"]).run()
+
+
+def certificate(restriction, name, signer="kubernetes.io/kubelet-serving", **more):
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    made = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    request = base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
+    spec = {"signerName": signer, "request": request, **more}
+    where = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests", "namespace": "", "user": NODE}
+    return Request(restriction, obj={"metadata": {"name": "r"}, "spec": spec}, **where)
+
+
+@pytest.mark.parametrize("signer", node_restriction.KUBELET_SIGNERS)
+def test_a_node_asks_for_certificates_of_its_own(restriction, signer):
+    certificate(restriction, NODE.name, signer).run()
+    certificate(restriction, "another", "kubernetes.io/kube-apiserver-client").run()
+    e = refused(certificate(restriction, "system:node:m", signer))
+    assert e.message.endswith("is forbidden: can only create a node CSR with CN=system:node:n")
+    assert "unable to parse csr: " in refused(certificate(restriction, NODE.name, signer, request="bm9uZQ==")).message
+    with features.DEFAULT.overridden(AllowInsecureKubeletCertificateSigningRequests=True):
+        certificate(restriction, "system:node:m", signer).run()

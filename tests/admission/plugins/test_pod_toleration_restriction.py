@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from typing import Any
 
+import pytest
+
+from kas.admission import pods as pod_objects
 from kas.admission.configuration import Section
 from kas.admission.plugins import pod_toleration_restriction
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
@@ -56,3 +61,54 @@ def test_whitelist_of_the_cluster(server):
     # Defaults have to be on the list, too.
     refused(Request(tolerations(server, whitelist=[A], default=[B]), obj=pod()))
     Request(tolerations(server, {pod_toleration_restriction.WHITELIST: "[]"}, whitelist=[A]), obj=pod(tolerations=[B])).run()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "json: cannot unmarshal number into Go value of type v1.Toleration"),
+        ('[{"key":1}]', "json: cannot unmarshal number into Go struct field Toleration.key of type string"),
+        ('[{"tolerationSeconds":"1"}]', "json: cannot unmarshal string into Go struct field Toleration.tolerationSeconds of type int64"),
+        ("{}", "json: cannot unmarshal object into Go value of type []v1.Toleration"),
+        ("x", "invalid character 'x' looking for beginning of value"),
+    ],
+)  # fmt: skip
+def test_annotations_that_are_no_tolerations(server, text, message):
+    for key in (pod_toleration_restriction.DEFAULTS, pod_toleration_restriction.WHITELIST):
+        e = refused(Request(tolerations(server, {key: text}), obj=pod(tolerations=[A])))
+        assert (e.code, e.message) == (500, message)
+
+
+CHOICES = {
+    "key": (None, "", "a", "b"), "operator": (None, "Equal", "Exists", "Lt", "?"), "value": (None, "1", "2"),
+    "effect": (None, "NoSchedule", "NoExecute"), "tolerationSeconds": (None, 1, 2),
+}  # fmt: skip
+ALL = [{k: v for k, v in zip(CHOICES, values, strict=True) if v is not None} for values in itertools.product(*CHOICES.values())]
+
+
+def merged(everything: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``MergeTolerations`` word by word."""
+    covers, out = pod_objects.tolerates_all_of, list[dict[str, Any]]()
+    for i, one in enumerate(everything):
+        later = any(one != other and covers(other, one) for other in everything[i + 1 :])
+        if not later and not any(covers(t, one) for t in out):
+            out.append(one)
+    return out
+
+
+def test_tolerations_merged_without_comparing_each_with_each():
+    choice = random.Random(1)
+    for n in range(400):
+        given = choice.choices(ALL, k=n % 25)
+        assert pod_objects.merge_tolerations(given[: n % 7], given[n % 7 :]) == merged(given)
+        asked = choice.choice(ALL)
+        assert pod_objects.Broadest(given).covers(asked) == any(pod_objects.tolerates_all_of(t, asked) for t in given)
+
+
+def test_many_tolerations_are_compared_with_few(monkeypatch):
+    calls = []
+    real = pod_objects.tolerates_all_of
+    monkeypatch.setattr(pod_objects, "tolerates_all_of", lambda a, b: calls.append(1) or real(a, b))
+    given = [{"key": f"k{i}", "value": f"v{i % 7}", "effect": "NoExecute", "tolerationSeconds": i} for i in range(500)]
+    assert len(pod_objects.merge_tolerations(given, [{"key": "a", "operator": "Exists"}])) == 501
+    assert len(calls) <= 20 * len(given)

@@ -36,3 +36,15 @@ def test_an_update_asks_about_the_role_that_is_named(server):
     server.grants.add(("bob", "escalate", "roles", "r"))
     Request(plugin, obj=role(), old=old, **update).run()
     refused(Request(plugin, obj=role(), group=GROUP, resource="roles", user=BOB))
+
+
+def test_what_is_created_under_a_name_is_asked_about_by_it(server):
+    plugin = server.plugin(rbac_escalation)
+    server.grants.add(("bob", "escalate", "roles", "r"))
+    for verb in ("update", "patch", "create"):
+        request = Request(plugin, obj=role(), group=GROUP, resource="roles", user=BOB)
+        request.attributes.verb = verb
+        if verb == "create":  # the path says no name
+            refused(request)
+        else:
+            request.run()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 import pytest
 
 from kas.admission import expressions
 from kas.admission.plugins import validating_admission_policy as module
+from kas.admission.policy import compiled
 from kas.auth.attributes import ALLOW
 from kas.auth.user import UserInfo
 from kas.meta import waiting
@@ -201,6 +203,41 @@ def test_an_authorizer_that_waits(governed, server):
     assert asked == ["get", "list"]  # each question once, however often the expression began anew
 
 
+def test_messages_and_annotations_have_no_authorizer(governed):
+    """Nor have the variables that they name, which are evaluated once more for them."""
+    asks = "authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"
+    governed.policy(variables=[{"name": "v", "expression": asks}], validations=[
+        {"expression": "variables.v == 'maybe'", "messageExpression": "variables.v", "message": "never"},
+    ])  # fmt: skip
+    governed.bind()
+    assert refused(governed.request()).message.endswith("denied request: never")
+    why = "no such attribute(s): authorizer"
+    for text, said in ((asks, why), ("variables.v", f'composited variable "v" fails to evaluate: {why}')):
+        declared = [{"name": "v", "expression": asks}]
+        governed.policy(variables=declared, auditAnnotations=[{"key": "k", "valueExpression": text}])
+        assert refused(governed.request()).message.endswith(f"expression '{text}' resulted in error: {said}")
+
+
+def test_messages_have_what_validations_left_of_the_budget(governed):
+    """All validations come first; a message for which too little is left makes an error of each of them."""
+    data = {"in": "a" * 20_000, "of": "b" * 1000}
+    obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": data}
+    heavy = "object.data['in'].contains(object.data.of)"
+    told = {"expression": "false", "messageExpression": f"{heavy} ? 'x' : 'told'"}
+    governed.policy(validations=[told, *[{"expression": f"!{heavy}"}] * 49])
+    governed.bind()
+    why = "validation failed due to running out of cost budget, no further validation rules will be run"
+    assert refused(governed.request(obj=obj)).message.endswith(f"failed messageExpression: {why}")
+    governed.policy(validations=[told, *[{"expression": f"!{heavy}"}] * 48])
+    assert refused(governed.request(obj=obj)).message.endswith("denied request: told")
+
+
+def test_errors_show_expressions_as_they_were_written(governed):
+    governed.policy(validations=[{"expression": " object.nope == 1\n"}])
+    governed.bind()
+    assert refused(governed.request()).message.endswith("expression ' object.nope == 1\n' resulted in error: no such key: nope")
+
+
 # --- parameters
 
 PARAM_KIND = {"apiVersion": "v1", "kind": "ConfigMap"}
@@ -281,6 +318,29 @@ def test_of_several_the_first_refuses(governed):
         governed.policy(name, validations=failing(message=name))
         governed.bind(f"b-{name}", name)
     assert refused(governed.request()).message.endswith("ValidatingAdmissionPolicy 'a' with binding 'b-a' denied request: a")
+
+
+def test_what_is_long_is_compiled_beside_the_loop_and_variables_once(governed, monkeypatch):
+    where: dict[str, list[bool]] = {}
+    compile_ = expressions.cel.compile
+
+    def noted(text, env):
+        where.setdefault(text, []).append(threading.current_thread() is threading.main_thread())
+        return compile_(text, env)
+
+    types: list[object] = []
+    monkeypatch.setattr(expressions.cel, "compile", noted)
+    monkeypatch.setattr(compiled, "seen", lambda t: types.append(t) or t)
+    variables = [{"name": f"v{i}", "expression": f"variables.v{i - 1} + {i}" if i else "0"} for i in range(200)]
+    governed.policy(variables=variables, validations=[{"expression": f"variables.v{i} >= 0"} for i in range(5)])
+    governed.policy("small", validations=[{"expression": "object.data.k == 'v'"}])
+    governed.bind()
+    governed.bind("b-small", "small")
+    governed.request().run()
+    assert where.pop("object.data.k == 'v'") == [True]
+    assert where.pop("variables.v4 >= 0") == [True]  # by then all of them are known
+    assert len(where) == 204 and sum(on == [False] for on in where.values()) == 201
+    assert len(types) == 200  # and not once for each expression that may name them
 
 
 def test_others_have_their_turns_between_policies(governed, monkeypatch):

