@@ -7,9 +7,9 @@ stay on the loop.
 Two threads: they take the interpreter's lock in turns with the loop, which gets it after ``SWITCH_S`` at the latest, or after the longest
 stretch of compiled code that keeps it (measured in docs/threat-model.md). More threads would not be faster and would make that wait longer.
 
-Whose job is next: clients take turns, and one of them never has all the threads, so that who sends one large object does not wait for all
-that somebody else has sent. Of one client the oldest request goes first: what it has decoded is let go before the next is decoded, where
-otherwise each step of all of them would come before the next step of any.
+Whose job is next says ``meta/rota.py``, so that who sends one large object does not wait for all that somebody else has sent. Of one client
+the oldest request goes first: what it has decoded is let go before the next is decoded, where otherwise each step of all of them would come
+before the next step of any.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable
-from contextvars import ContextVar
-from heapq import heappop, heappush
-from itertools import count
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
+
+from kas.meta.rota import Rota, whose
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,16 +36,6 @@ STACK_BYTES = 16 << 20  # what is nested as deep as allowed is walked recursivel
 SWITCH_S = 0.001  # while work runs aside; otherwise the interpreter's own 5 ms
 
 TURN_UNITS = 5000  # of what may take so long on the loop: some milliseconds
-
-
-_REQUESTS = count(1)
-# Whose work a task does, and the how manieth request it is for. The server's own comes first.
-_WHOSE: ContextVar[tuple[Hashable, int]] = ContextVar("whose", default=(None, 0))
-
-
-def works_for(client: Hashable) -> None:
-    """From now on this task works for one request of ``client``."""
-    _WHOSE.set((client, next(_REQUESTS)))
 
 
 class TurnOverError(Exception):
@@ -86,7 +75,7 @@ class _Job:
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work, self.loop = work, asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.whose = _WHOSE.get()
+        self.whose = whose()
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -125,11 +114,9 @@ class Aside:
     def reset(self) -> None:
         """As new: a process that was forked has none of the threads."""
         self._jobs: SimpleQueue[_Job] = SimpleQueue()  # for a thread that waits
-        self._wanted = self._idle = self._threads
+        self._wanted = self._threads
         self._lock = threading.Lock()
-        self._waiting: dict[Hashable, list[tuple[int, int, _Job]]] = {}  # by client, who is next first; a heap each
-        self._busy: dict[Hashable, int] = {}  # threads that work for a client
-        self._order = count()
+        self._rota = Rota[_Job](self._threads)
         self.done = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -148,28 +135,17 @@ class Aside:
         if self._wanted:
             self._start()
         job = _Job(work)
-        client, request = job.whose
         with self._lock:
-            if self._idle == self._threads:
+            if self._rota.free == self._threads:
                 sys.setswitchinterval(SWITCH_S)
-            heappush(self._waiting.setdefault(client, []), (request, next(self._order), job))
+            self._rota.wait(*job.whose, job)
             self._hand_out()
         return job.future
 
     def _hand_out(self) -> None:
         """Gives idle threads their next jobs. With the lock."""
-        while self._idle:
-            # No more are passed over than threads are busy.
-            client = next((c for c in self._waiting if self._busy.get(c, 0) < max(1, self._threads - 1)), self)
-            if client is self:
-                return
-            jobs = self._waiting.pop(client)
-            job = heappop(jobs)[2]
-            if jobs:
-                self._waiting[client] = jobs  # after all others
-            self._idle -= 1
-            self._busy[client] = self._busy.get(client, 0) + 1
-            self._jobs.put(job)
+        while (found := self._rota.next()) is not None:
+            self._jobs.put(found[1])
 
     def _start(self) -> None:
         before = threading.stack_size(STACK_BYTES)
@@ -182,14 +158,10 @@ class Aside:
 
     def _rest(self, job: _Job) -> None:
         """A thread is done with a job."""
-        client = job.whose[0]
         with self._lock:
-            self._idle += 1
-            self._busy[client] -= 1
-            if not self._busy[client]:
-                del self._busy[client]
+            self._rota.rest(job.whose[0])
             self._hand_out()
-            if self._idle == self._threads:
+            if self._rota.free == self._threads:
                 sys.setswitchinterval(self._before)
 
     def _ended(self, job: _Job) -> None:

@@ -22,11 +22,11 @@ def parse(text: str) -> int:
         whole, fraction, unit, rest = _part(rest)
         if not whole and not fraction:
             raise invalid
-        if not unit:
-            raise ValueError(f"time: missing unit in duration {quote(text)}")
         whole = whole.lstrip("0")
         if len(whole) > 19 or int(whole or 0) > 1 << 63:
             raise invalid
+        if not unit:
+            raise ValueError(f"time: missing unit in duration {quote(text)}")
         if unit not in _UNITS:
             raise ValueError(f"time: unknown unit {quote(unit)} in duration {quote(text)}")
         part = int(whole or 0) * _UNITS[unit] + _fraction(fraction, _UNITS[unit])

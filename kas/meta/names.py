@@ -315,8 +315,11 @@ def path_segment(name: str, prefix: bool) -> list[str]:
 
 
 def _mask_trailing_dash(name: str) -> str:
-    # "my-name-" is a fine generateName though no name may end so.
-    return f"{name[:-1]}a" if len(name) > 1 and name.endswith("-") else name
+    # "my-name-" is a fine generateName though no name may end so. Upstream puts the "a" in the place of two letters: what stands before the
+    # dash is judged with the name that is made of it.
+    if len(name) < 2 or not name.endswith("-"):
+        return name
+    return f"{name[:-2] if name[-2].isascii() else name[:-1]}a"  # two bytes: of any other letter something stays, which no name has
 
 
 def dns_subdomain(name: str, prefix: bool) -> list[str]:

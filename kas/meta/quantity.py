@@ -155,7 +155,7 @@ class Quantity:
             quotient = abs(small) // divisor * (1 if small >= 0 else -1)
             return quotient + (small % divisor != 0)
         quotient, rest = divmod(self.unscaled, divisor)
-        return _wrap(quotient) + (rest != 0)
+        return _wrap(_wrap(quotient) + (rest != 0))
 
     def as_int64(self) -> tuple[int, bool]:
         """The value when it is an integer upstream keeps in 64 bits (``AsInt64``)."""

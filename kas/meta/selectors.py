@@ -485,7 +485,9 @@ def _parse_terms(text: str) -> FieldSelector:
         if match is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         op = "!=" if match.group() == "!=" else "="
-        terms.append(FieldTerm(part[: match.start()], op, unescape_value(part[match.end() :])))
+        key, value = part[: match.start()], unescape_value(part[match.end() :])
+        if key or value:  # a term of nothing says nothing, as in ``transform``
+            terms.append(FieldTerm(key, op, value))
     return FieldSelector(terms)
 
 

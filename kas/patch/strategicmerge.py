@@ -225,8 +225,40 @@ def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema, left: Left | 
             merged = new
         keys = _named(merged, order, merge_key) if merge_key else _keys(merged, "")
         of_maps = _element_type(current or [], new or []) is dict
-        out[key] = _arrange(merged, keys, _keys(order, merge_key, of_maps), _keys(current or [], merge_key, of_maps))
+        server_order = _keys(current or [], merge_key, of_maps)
+        if merge_key and strategy == "merge" and new is not None:
+            server_order = _keys_left_in_place(server_order, new, merge_key)
+        out[key] = _arrange(merged, keys, _keys(order, merge_key, of_maps), server_order)
         patch.pop(key, None)
+
+
+def _keys_left_in_place(keys: list[Hashable], patch: list[Obj], merge_key: str) -> list[Hashable]:
+    """The server's order as upstream has it once ``patch`` was merged, ``keys`` being those before.
+
+    Deleting moves the rest forward in the array that the order is read from afterwards, and what is added goes into the places that fall
+    free at its end. So elements that come while others go stand behind those that only the server has.
+    """
+    gone = dict.fromkeys(_key(e[merge_key]) for e in patch if e.get(PATCH) == "delete")
+    kept = [k for k in keys if k not in gone]
+    if len(kept) == len(keys):
+        return keys
+    left = list(keys)
+    at: dict[Hashable, list[int]] = {k: [] for k in gone}
+    for i, k in enumerate(keys):
+        if k in gone:
+            at[k].append(i)
+    alive, last, length = [True] * len(keys), len(keys) - 1, len(keys)
+    for i in (i for k in gone for i in at[k]):
+        length -= 1
+        left[length] = keys[last]  # what was last stays there, too
+        alive[i] = False
+        while last >= 0 and not alive[last]:
+            last -= 1
+    replaced = any(e.get(PATCH) == "replace" for e in patch)
+    added = () if replaced else (_key(e[merge_key]) for e in patch if PATCH not in e)
+    here = set(kept)
+    filled = kept + [k for k in dict.fromkeys(added) if k not in here]
+    return (filled + left[len(filled) :])[: len(keys)]
 
 
 def _check_order(patch: list, order: list, merge_key: str) -> None:

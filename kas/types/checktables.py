@@ -130,12 +130,13 @@ TABLES: list[Checked] = []
 class Checked:
     """The check of a built-in type, built when it is first asked, since tables are loaded long before.
 
-    ``passes(obj)`` says whether ``obj`` is certainly valid.
+    ``passes(obj)`` says whether ``obj`` is certainly valid; ``built``, whether it would do so at once.
     """
 
     def __init__(self, name: str, table: Mapping[str, Spec] | Message) -> None:
         self.name, self._table = name, table
         self.passes: Callable[[Any], bool] = self._first
+        self.built = False
         TABLES.append(self)
 
     def _first(self, obj: Any) -> bool:
@@ -144,7 +145,7 @@ class Checked:
     def build(self) -> Check:
         """The check itself. Raises KeyError for a field that the type does not have."""
         found = _message(builtin_type(self.name), self._table)
-        self.passes = found.passes
+        self.passes, self.built = found.passes, True
         return found
 
 

@@ -121,10 +121,9 @@ def _decode(value: Any, shape: Any, place: _Place, unknown: list[str], same_case
             raise ConfigurationError(str(e)) from None
     if isinstance(shape, str) and shape in _BITS and type(value) is int and -(1 << _BITS[shape]) <= value < 1 << _BITS[shape]:
         return value
-    if shape == DURATION:  # reads its own JSON, a string, and so does not know where it stands
-        raise ConfigurationError(f"json: cannot unmarshal {_json_type(value)} into Go value of type string")
     where = f"Go struct field {place.struct}{place.fields}" if place.fields else "Go value"
-    raise ConfigurationError(f"json: cannot unmarshal {_json_type(value)} into {where} of type {_go_type(shape, place.package)}")
+    found = f"number {value}" if shape in (INT32, INT64) and type(value) in (int, float) else _json_type(value)
+    raise ConfigurationError(f"json: cannot unmarshal {found} into {where} of type {_go_type(shape, place.package)}")
 
 
 def _zero(shape: Any) -> Any:
@@ -137,14 +136,16 @@ def _json_type(value: Any) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, (int, float)):
-        return f"number {value}" if not isinstance(value, int) or not -(1 << 31) <= value < 1 << 31 else "number"
+        return "number"
     return "string" if isinstance(value, str) else "object" if isinstance(value, dict) else "array"
 
 
 def _go_type(shape: Any, package: str) -> str:
     if isinstance(shape, list):
         return "[]" + _go_type(shape[0], package)
-    return f"{package}.{shape.name}" if isinstance(shape, (Struct, Named)) else shape
+    if shape == DURATION:  # reads its own JSON, a string
+        return STRING
+    return f"{package}.{shape.name}" if isinstance(shape, (Struct, Named)) else str(shape)
 
 
 def check(found: Iterable[FieldError]) -> None:

@@ -7,6 +7,7 @@ because a parsed dict no longer knows in which order things stood.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
@@ -18,14 +19,14 @@ MAX_FINDINGS = 100
 """sigs.k8s.io/json stops collecting there."""
 
 # Types that read their own JSON: nothing inside them is looked at.
-_OWN_JSON = frozenset({"raw-json", "raw-json;empty=null", "schema|list-of-schema", "schema|bool", "schema|list-of-string"})
+OWN_JSON = frozenset({"raw-json", "raw-json;empty=null", "schema|list-of-schema", "schema|bool", "schema|list-of-string"})
 
 
 # How what a YAML decoder found begins (parseYAMLWarnings).
 _YAML = ("yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n")
 
 
-class _Pairs(list[tuple[str, Any]]):
+class Pairs(list[tuple[str, Any]]):
     """A JSON object with its keys in order, repeats included."""
 
 
@@ -42,7 +43,7 @@ class Findings:
 
     def untyped(self, value: Any, path: str) -> None:
         """Look for keys that appear twice, at any depth, where no type says more."""
-        if isinstance(value, _Pairs):
+        if isinstance(value, Pairs):
             seen = set()
             for key, item in value:
                 here = f"{path}.{key}" if path else key
@@ -54,7 +55,7 @@ class Findings:
             for i, item in enumerate(value):
                 self.untyped(item, f"{path}[{i}]")
 
-    def struct(self, type: TypeDesc, value: _Pairs, path: str) -> None:
+    def struct(self, type: TypeDesc, value: Pairs, path: str) -> None:
         """Look for keys the type does not have or that appear twice, and into the values of the others."""
         fields, seen = type.by_name, set()
         for key, item in value:
@@ -70,10 +71,10 @@ class Findings:
 
     def field(self, field: Field, value: Any, path: str) -> None:
         """Look into the value of a field: into each item of a list, each value of a map, or the value itself."""
-        if field.card == "list" and isinstance(value, list) and not isinstance(value, _Pairs):
+        if field.card == "list" and isinstance(value, list) and not isinstance(value, Pairs):
             for i, item in enumerate(value):
                 self.element(field, item, f"{path}[{i}]")
-        elif field.card == "map" and isinstance(value, _Pairs):
+        elif field.card == "map" and isinstance(value, Pairs):
             seen = set()
             for key, item in value:
                 here = f"{path}.{key}"
@@ -87,7 +88,7 @@ class Findings:
     def element(self, field: Field, value: Any, path: str) -> None:
         """Look into a single value, if it is a message that is read by its fields."""
         message = field.message
-        if message is not None and isinstance(value, _Pairs) and message.custom_json not in _OWN_JSON:
+        if message is not None and isinstance(value, Pairs) and message.custom_json not in OWN_JSON:
             self.struct(message, value, path)
 
 
@@ -111,17 +112,17 @@ def strict_errors(type: TypeDesc | None, raw: bytes, otherwise: list[str]) -> li
         value = read_pairs(raw)
         if type is None:
             findings.untyped(value, "")
-        elif isinstance(value, _Pairs):
+        elif isinstance(value, Pairs):
             findings.struct(type, value, "")
     except RecursionError:
         return otherwise
     return list(findings.texts)
 
 
-def read_pairs(raw: bytes) -> Any:
-    """A JSON text with every object as its pairs, repeats included."""
-    # Numbers do not matter here, however long they are.
-    decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+def read_pairs(raw: bytes, whole: Callable[[str], Any] = str, real: Callable[[str], Any] = str) -> Any:
+    """A JSON text with every object as its pairs, repeats included; ``whole`` and ``real`` read the numbers, which mostly do not
+    matter, however long they are."""
+    decoder = json.JSONDecoder(object_pairs_hook=Pairs, parse_int=whole, parse_float=real)
     if len(raw) >= LARGE:
         # The compiled scanner would keep the interpreter to itself for a tenth of a second and more; this one takes longer.
         decoder.scan_once = py_make_scanner(decoder)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Fields of a protobuf message that no type here knows: a newer version of Kubernetes wrote them, and they are its to give up.
+"""Fields of a message, or of its JSON, that no type here knows: a newer version of Kubernetes wrote them, and they are its to give up.
 
-Who reads a message, changes the object and writes it again would lose them. ``handed_on`` puts them into the new message: those of the
+Who reads an object, changes it and writes it again would lose them. ``handed_on`` puts them into the new message: those of the
 object itself, of messages in it that are there still, of entries of maps by their keys, and of elements of lists by what makes them the
 same (``patchMergeKey``, ``listMapKeys``), or else of those that are as they were.
 
@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kas.types.scheme import DecodeError, Field, TypeDesc, varint
+import orjson
+
+from kas.types.scheme import DecodeError, Field, TypeDesc, decode, varint
 
 BYTES = 2  # wire type
 KEY, VALUE = 1, 2  # of an entry of a map
@@ -38,6 +40,43 @@ class _Part(NamedTuple):
 def handed_on(type: TypeDesc, old: bytes, new: bytes) -> bytes:
     """The message ``new`` with the unknown fields of ``old``, which it takes the place of. Raises DecodeError for what is no message."""
     return _merged(type, old, new, 0)
+
+
+def handed_on_json(type: TypeDesc, old: Any, new: Any) -> None:
+    """The same of what JSON says, in place."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return
+    known = type.by_name
+    for name, value in old.items():
+        field = known.get(name)
+        if field is None:
+            new.setdefault(name, value)
+        elif field.message is not None and not field.message.custom_json and name in new:
+            _pair_json(field, field.message, value, new[name])
+
+
+def _pair_json(field: Field, inner: TypeDesc, old: Any, new: Any) -> None:
+    """Every occurrence in the new object with the one that it takes the place of."""
+    if field.card == "single":
+        handed_on_json(inner, old, new)
+    elif field.card == "map" and isinstance(old, dict) and isinstance(new, dict):
+        for key in old.keys() & new.keys():
+            handed_on_json(inner, old[key], new[key])
+    elif field.card == "list" and isinstance(old, list) and isinstance(new, list):
+        names = field.list_map_keys or ((field.patch_merge_key,) if field.patch_merge_key else ())
+        left: dict[object, list[Any]] = defaultdict(list)
+        for one in reversed(old):
+            left[_json_key(inner, names, one)].append(one)
+        for one in new:
+            if found := left.get(_json_key(inner, names, one)):
+                handed_on_json(inner, found.pop(), one)
+
+
+def _json_key(type: TypeDesc, names: tuple[str, ...], element: Any) -> bytes:
+    """What makes an element of a list the same: its keys, or all of it that is known."""
+    if names and isinstance(element, dict):
+        return orjson.dumps([element.get(name) for name in names])
+    return orjson.dumps(decode(type, element)[0] if isinstance(element, dict) else element, option=orjson.OPT_SORT_KEYS)
 
 
 def _merged(type: TypeDesc, old: bytes, new: bytes, depth: int) -> bytes:

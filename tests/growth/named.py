@@ -104,8 +104,40 @@ SPECS: dict[str, Callable[[int], dict[str, Any]]] = {
         "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In", "values": [f"-{i}" for i in range(n)]}]}]
     }}}},
 }  # fmt: skip
+# Two lists that are looked for in one another.
+SPECS |= {
+    "claims of a container": lambda n: {
+        "resourceClaims": [{"name": f"c{i}", "resourceClaimName": "a"} for i in range(n // 2)],
+        "container": {"resources": {"claims": [{"name": f"c{i}"} for i in range(n // 2)]}},
+    },
+    "claims that are not the pod's": lambda n: {
+        "resourceClaims": [{"name": f"c{i}", "resourceClaimName": "a"} for i in range(n // 2)],
+        "container": {"resources": {"claims": [{"name": f"d{i}"} for i in range(n // 2)]}},
+    },
+    "mounts beside devices": lambda n: {
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}],
+        "container": {
+            "volumeMounts": [{"name": "v", "mountPath": f"/m{i}"} for i in range(n // 2)],
+            "volumeDevices": [{"name": f"v{i}", "devicePath": f"/d{i}"} for i in range(n // 2)],
+        },
+    },
+}  # fmt: skip
 for _name, _spec in SPECS.items():
     FAMILIES[f"pod: {_name}"] = lambda n, spec=_spec: create(PODS, pod(**spec(n)))
+
+
+@family("pod: AppArmor annotations beside containers")
+def _(n: int) -> Made:
+    key = "container.apparmor.security.beta.kubernetes.io/c"
+    many = pod(initContainers=[{"name": f"c{i}", "image": "x"} for i in range(n)])
+    many["metadata"]["annotations"] = {f"{key}{i}": "unconfined" for i in range(min(n // 4, 4000))}
+    return create(PODS, many)
+
+
+@family("quota: scopes beside resources")
+def _(n: int) -> Made:
+    spec = {"scopes": ["Terminating"] * n, "hard": {f"requests.a.b/r{i}": "1" for i in range(n)}}
+    return create("/api/v1/namespaces/default/resourcequotas", {"metadata": {"generateName": "a"}, "spec": spec})
 
 
 def _policy(*blocks: dict[str, Any]) -> Sent:

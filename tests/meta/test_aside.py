@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kas.meta.aside import Aside, step, works_for
+from kas.meta.aside import Aside, step
+from kas.meta.rota import works_for
 from kas.meta.waiting import awaited, eager
 
 

@@ -34,6 +34,10 @@ def test_every_label_is_a_subdomain_and_every_subdomain_a_key(text):
 
 def test_generated_names_may_end_with_a_dash():
     assert names.dns_subdomain("my-", True) == [] and names.dns_subdomain("my-", False) != []
+    for rule in (names.dns_subdomain, names.dns_label, names.dns1035_label):
+        assert rule("my+-", True) == []  # the letter before the dash is judged with the name itself
+        assert rule("my+x-", True) != [] and rule("myé-", True) != [] and rule("-", True) != []
+    assert names.dns_label(f"{'a' * 63}-", True) == []
 
 
 def test_lengths_count_bytes():

@@ -92,6 +92,7 @@ def test_what_overflows_wraps_where_upstream_multiplies_at_once():
     assert parse("999999999999999999").milli_value() == 3875820019684211736
     assert parse("12345678901234567k").value() == -6101065172474984616
     assert parse("12345678901234567k").as_int64() == (-6101065172474984616, False)
+    assert parse("9223372036854775807.5").value() == -(2**63)
     assert parse("10E").value() == 0
     assert parse("10E").as_int64() == (0, False)
 

@@ -72,3 +72,11 @@ def test_times_at_the_edges():
     with pytest.raises(DecodeError, match="time zone offset minute out of range"):
         scalars.canonical_time("2024-01-02T03:04:05+25:61")
     assert scalars.parse_duration("000000000000000000000001s") == 10**9
+
+
+@pytest.mark.parametrize(
+    "text, said", [("9223372036854775809", "invalid"), ("15ns19223372036854775807", "invalid"), ("12", "missing unit in")]
+)
+def test_digits_that_do_not_fit_are_told_before_the_unit(text, said):
+    with pytest.raises(ValueError, match=f'^time: {said} duration "{text}"$'):
+        scalars.parse_duration(text)

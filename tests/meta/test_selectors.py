@@ -36,6 +36,13 @@ def test_label_selectors(text, labels, want):
     assert parse_label_selector(text).matches(labels) is want
 
 
+@pytest.mark.parametrize(("text", "left"), [("=", ""), ("!=", ""), ("==,a=b", "a=b"), ("=x", "=x"), ("x=,!=", "x=")])
+def test_a_term_of_a_field_selector_without_field_and_value_says_nothing(text, left):
+    """``fields.ParseSelector`` of apimachinery."""
+    assert str(parse_field_selector(text)) == left
+    assert parse_field_selector(text).empty is (not left)
+
+
 @pytest.mark.parametrize("text", [",", "a,,b", "a in", "a in (", "a in b", "!a=b", "x>y", "-a", "a=b c", "(", "a=(b"])
 def test_label_selectors_that_do_not_parse(text):
     with pytest.raises(SelectorError):

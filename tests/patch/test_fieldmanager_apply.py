@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kas.apiextensions.mergeschema import crd_schema
 from kas.meta.errors import ApiError
 from kas.patch._fieldsets import remove_items
-from kas.patch.fieldmanager import apply, builtin, deduced_schema, field_set, update
-from kas.types.scheme import schema_type
+from kas.patch.fieldmanager import apply, builtin, create, deduced_schema, field_set, update
+from kas.types.scheme import builtin_kind, decode, encode_json, schema_type
 
 T1, T2 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z"
 CONFIG_MAP = builtin("", "v1", "ConfigMap")
@@ -203,6 +203,80 @@ def test_what_pruning_empties_stays() -> None:
     assert remove_items(atomic.root, obj, {"f:m": {"f:a": {}}, "f:l": {"i:0": {}}}) == {"kind": "W", "m": {}, "l": []}
 
 
+@pytest.mark.parametrize("kind, live, said, field", [
+    ("Pod", {"hostNetwork": True}, {"hostNetwork": False}, ".spec.hostNetwork"),
+    ("Pod", {"nodeName": "a"}, {"nodeName": ""}, ".spec.nodeName"),
+    ("Pod", {"containers": [{"name": "c", "command": ["x"]}]}, {"containers": [{"name": "c", "command": []}]},
+     '.spec.containers[name="c"].command'),
+    ("Service", {"selector": {"a": "b"}}, {"selector": {}}, ".spec.selector"),
+    ("Service", {"selector": {"a": "b"}}, {"selector": None}, ".spec.selector"),
+])  # fmt: skip
+def test_empty_values_that_are_applied_conflict_as_others_do(kind, live, said, field) -> None:
+    schema = builtin("", "v1", kind)
+    base = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "n"}}
+    there = apply(schema, None, {**base, "spec": live}, "owner", now=T1)
+    with pytest.raises(ApiError) as caught:
+        apply(schema, there, {**base, "spec": said}, "other", now=T2)
+    assert caught.value.message == f'Apply failed with 1 conflict: conflict with "owner": {field}'
+    taken = apply(schema, there, {**base, "spec": said}, "other", now=T2, force=True)
+    assert [e["manager"] for e in taken["metadata"]["managedFields"] if field.rpartition(".")[2] in str(e["fieldsV1"])] == ["other"]
+    unsaid = apply(schema, there, {**base, "spec": {}}, "other", now=T2)["spec"]
+    assert {k: v for k, v in unsaid.items() if v is not None} == live  # what is not said stays
+
+
+@pytest.mark.parametrize("group, kind, said, fields", [
+    ("", "ConfigMap", {"metadata": {"name": "n", "generateName": ""}}, ".metadata.generateName"),
+    ("", "ConfigMap", {"metadata": {"name": "n", "labels": None}, "data": {}}, "s with"),
+    ("apps", "Deployment", {"status": {"readyReplicas": 0}}, ".status.readyReplicas"),
+    ("apps", "Deployment", {"spec": {"template": {"spec": {"dnsConfig": {"options": []}}}}}, ".spec.template.spec.dnsConfig.options"),
+])  # fmt: skip
+def test_empty_values_are_owned_by_who_applied_them_though_go_writes_none(group, kind, said, fields) -> None:
+    schema = builtin(group, "v1", kind)
+    base = {"apiVersion": schema.api_version, "kind": kind, "metadata": {"name": "n"}}
+    there = apply(schema, None, {**base, **said}, "owner", now=T1)
+    stored, _ = decode(builtin_kind(group, "v1", kind).type, there)
+    stored = json.loads(encode_json(builtin_kind(group, "v1", kind).type, {**stored, **base, "metadata": stored["metadata"]}))
+    with pytest.raises(ApiError) as caught:
+        apply(schema, stored, {**base, **said}, "other", now=T2)
+    assert fields in caught.value.message
+    taken = apply(schema, stored, {**base, **said}, "other", now=T2, force=True)["metadata"]["managedFields"]
+    assert "other" in [e["manager"] for e in taken]
+    assert fields.rpartition(".")[2] not in "".join(str(e["fieldsV1"]) for e in taken if e["manager"] == "owner")
+
+
+def test_items_are_completed_with_the_empty_key_that_go_writes() -> None:
+    base = {"apiVersion": "v1", "kind": "ConfigMap"}
+    made = apply(CONFIG_MAP, None, {**base, "metadata": {"name": "n", "ownerReferences": [{"kind": "K"}]}}, "m", now=T1)
+    owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:ownerReferences"]
+    assert owned == {'k:{"uid":""}': {}}
+
+
+@pytest.mark.parametrize("group, kind, empty, owned", [
+    ("rbac.authorization.k8s.io", "RoleBinding", {"roleRef": {"apiGroup": "", "kind": "", "name": ""}}, False),
+    ("rbac.authorization.k8s.io", "RoleBinding", {"roleRef": {"apiGroup": "", "kind": "Role", "name": ""}}, True),
+    ("autoscaling", "HorizontalPodAutoscaler", {"spec": {"maxReplicas": 0, "scaleTargetRef": {"kind": "", "name": ""}}}, False),
+])  # fmt: skip
+def test_an_atomic_struct_is_what_go_writes_of_it(group, kind, empty, owned) -> None:
+    schema = builtin(group, "v1", kind)
+    obj = {"apiVersion": schema.api_version, "kind": kind, "metadata": {"name": "n"}, **empty}
+    assert bool(create(schema, obj, "m", now=T1)) == bool(update(schema, None, obj, "m", now=T1)) == owned
+
+
+def test_a_live_object_without_the_keys_of_its_items_is_named() -> None:
+    schema = builtin("", "v1", "ServiceAccount")
+    base = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "n"}}
+    why = '.secrets: element 0: associative list with keys has an element that omits all key fields ["name"]'
+    for live, begin in (
+        ({**base, "secrets": [{}]}, "failed to create manager for existing fields: failed to convert new object (/n; /v1, "
+                                    f"Kind=ServiceAccount) to smd typed: {why}"),
+        ({**apply(schema, None, base | {"automountServiceAccountToken": True}, "m", now=T1), "secrets": [{}]},
+         f"failed to create typed live object (/n; /v1, Kind=ServiceAccount): {why}"),
+    ):  # fmt: skip
+        with pytest.raises(ApiError) as caught:
+            apply(schema, live, {**base, "secrets": [{"name": "a"}]}, "other", now=T2)
+        assert caught.value.message.startswith(begin)
+
+
 def test_an_api_version_that_is_none_shows_no_kind() -> None:
     e = refused(CONFIG_MAP, None, {**config_map({}), "apiVersion": "a/b/c"}, "m")
     assert (e.code, e.message) == (400, "invalid object type: /, Kind=")
@@ -259,7 +333,21 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.parametrize("field", ["parts", "tags"])
+def test_who_applied_only_an_empty_list_owns_nothing_the_next_time(field) -> None:
+    live = apply(WIDGET, None, widget({field: []}), "m", now=T1)
+    assert owners(live) == {}
+    e = refused(WIDGET, live, widget({field: None}), "m")
+    assert (e.code, e.message) == (
+        409, f'Apply failed with 1 conflict: conflict with "before-first-apply" using e.com/v1: .spec.{field}'
+    )  # fmt: skip
+    assert owners(apply(WIDGET, live, widget({"size": 1}), "m", now=T2)) == {
+        "m": {"f:spec": {"f:size": {}}}, "before-first-apply": {"f:spec": {".": {}, f"f:{field}": {}}},
+    }  # fmt: skip
+
+
 @given(json_values, json_values)
+@example({"parts": []}, {"parts": None})
 def test_any_json_is_applied_or_refused(first, second) -> None:
     for schema in (WIDGET, deduced_schema("e.com/v1", "Widget")):
         live = None
@@ -267,7 +355,8 @@ def test_any_json_is_applied_or_refused(first, second) -> None:
             try:
                 live = apply(schema, live, widget(spec), "m", now=T1)
             except ApiError as e:
-                assert e.code == 500
+                # What nobody owns is of "before-first-apply", which the applier may be in conflict with.
+                assert e.code == 500 or (e.code == 409 and live is not None and not owners(live) and "before-first-apply" in e.message)
             else:
                 assert update(schema, live, widget(spec), "u", now=T2) is not None
 

@@ -115,6 +115,14 @@ def test_what_contradicts_its_schema_has_no_managers(change):
     assert create(builtin("", "v1", "Pod"), obj, "m", now=NOW, reset_fields=field_set(["status"])) == []
 
 
+def test_an_update_that_contradicts_its_schema_leaves_no_managers():
+    """Entries would be of an object that nobody can compare with the next one."""
+    schema = builtin("", "v1", "Pod")
+    live = {**POD, "metadata": {**POD["metadata"], "managedFields": update(schema, None, POD, "m", now=NOW)}}
+    assert update(schema, live, {**live, "spec": {"containers": ["x"]}}, "n", now=NOW) == []
+    assert update(schema, {**live, "spec": {"containers": ["x"]}}, live, "n", now=NOW) == []
+
+
 def test_text_is_written_as_it_is():
     kind = BUILTIN.known("", "v1", "Pod")
     obj = orjson.loads(orjson.dumps(POD))

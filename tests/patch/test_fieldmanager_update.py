@@ -101,7 +101,8 @@ def test_client_entries_are_taken_when_usable() -> None:
     live = config_map({"x": "1"}, a)
     given = [entry("z", {"f:data": {'v:"q"': {}, "f:x": {}}}, "Apply", T2)]
     assert update(CONFIG_MAP, live, config_map({"x": "1"}, given), "b", now=T3) == given
-    for broken in ({"operation": "Patch"}, {"apiVersion": ""}, {"fieldsType": "FieldsV2"}, {"fieldsV1": {"f": {}}}):
+    no_sets: list[dict] = [{"fieldsV1": fields} for fields in ({"f": {}}, [], "", 0, False, "{", {"f:data": []})]
+    for broken in ({"operation": "Patch"}, {"apiVersion": ""}, {"fieldsType": "FieldsV2"}, *no_sets):
         assert update(CONFIG_MAP, live, config_map({"x": "1"}, [{**given[0], **broken}]), "b", now=T3) == a
 
 

@@ -80,6 +80,27 @@ def test_an_empty_order_allows_any_elements():
     assert [c["name"] for c in got["spec"]["containers"]] == ["a", "b", "d", "c"]
 
 
+@pytest.mark.parametrize(
+    ("there", "gone", "added", "after"),
+    [
+        ("x", "", "a", "ax"),  # nothing tells where it belongs: before what only the server has
+        ("xc", "c", "a", "xa"),  # in the place of what goes, at the end
+        ("wxy", "x", "a", "wya"),
+        ("wx", "w", "ab", "xab"),
+        ("xcd", "cd", "a", "xa"),
+        ("xcd", "dc", "abe", "xabe"),
+    ],
+)
+def test_what_comes_while_others_go_stands_behind_what_the_server_alone_has(there, gone, added, after):
+    """Answers of client-go's strategicpatch; ``kubectl apply`` sends this where a container is renamed beside an injected one."""
+    patch = {
+        "$setElementOrder/containers": [{"name": n} for n in added],
+        "containers": [*({"name": n} for n in added), *({"$patch": "delete", "name": n} for n in gone)],
+    }
+    got = merged(pod(containers=[{"name": n} for n in there]), {"spec": patch})
+    assert [c["name"] for c in got["spec"]["containers"]] == list(after)
+
+
 def test_numbers_are_different_from_booleans_and_texts():
     service = BUILTIN.kind("", "v1", "Service").type
     got = merged({"spec": {"ports": [{"port": 1}]}}, {"spec": {"ports": [{"port": True}, {"port": "1"}]}}, service)

@@ -34,6 +34,7 @@ from kas.types.scheme import (
     zero,
 )
 from kas.types.strict import strict_errors
+from tests.types.protobufs import field
 
 POD = BUILTIN.kind("", "v1", "Pod").type
 CONFIG_MAP = BUILTIN.kind("", "v1", "ConfigMap").type
@@ -275,6 +276,24 @@ def test_protobuf_list_frames_finished_items():
 def test_hostile_protobuf_is_refused(data):
     with pytest.raises(DecodeError):
         decode_protobuf(POD, data)
+
+
+@pytest.mark.parametrize(
+    ("raw", "read"),
+    [
+        (b'{"f:data":{}}', {"f:data": {}}), (b' {"f:data":{}} and more', {"f:data": {}}), (b'{"f:data":{}}{"f:x":{}}', {"f:data": {}}),
+        (b'{"f:data":{}', '{"f:data":{}'), (b"\xff", "\ufffd"), (b"[" * 20_000, "[" * 20_000),
+    ],
+)  # fmt: skip
+def test_fields_of_managers_end_behind_their_first_value(raw, read):
+    """As upstream reads them; what has none is a matter of the field manager, and the object is taken."""
+    entry = field(1, b"m") + field(7, field(1, raw))
+    typed = decode_protobuf(CONFIG_MAP, field(1, field(17, entry)))
+    assert typed["metadata"]["managedFields"] == [{"manager": "m", "fieldsV1": read}]
+    revision = BUILTIN.kind("apps", "v1", "ControllerRevision").type
+    if raw != b'{"f:data":{}}':
+        with pytest.raises(DecodeError):
+            decode_protobuf(revision, field(2, field(1, raw)))
 
 
 def test_nesting_is_bounded():

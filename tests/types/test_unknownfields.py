@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kas.types.scheme import DecodeError, TypeDesc, builtin_kind, decode, decode_protobuf_whole, encode_protobuf, find_builtin_kind, varint
-from kas.types.unknownfields import handed_on
+from kas.types.unknownfields import handed_on, handed_on_json
 from tests.types.protobufs import field, parts
 from tests.types.randomobjects import struct
 
@@ -73,3 +73,27 @@ def test_what_is_as_it_was_keeps_all_of_them(group: str, version: str, name: str
 def test_what_is_no_message_is_refused(broken: bytes) -> None:
     with pytest.raises(DecodeError):
         handed_on(POD, broken, pod(("a", "1")))
+
+
+def test_what_json_does_not_know_is_kept_where_it_was() -> None:
+    def pod(images: dict[str, str], tolerations: list[dict]) -> dict:
+        containers = [{"name": name, "image": image, "resources": {}} for name, image in images.items()]
+        spec = {"containers": containers, "tolerations": tolerations}
+        return {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": spec}
+
+    old, new = pod({"a": "1", "b": "1"}, [{"key": "x"}, {"key": "y"}]), pod({"c": "1", "b": "2"}, [{"key": "y"}, {"key": "z"}])
+    spec = old["spec"]
+    for at in (old, old["metadata"], spec, *spec["containers"], spec["containers"][1]["resources"], *spec["tolerations"]):
+        at["newer"] = {"of": ["a", "newer", "version"]}
+    assert len(decode(POD, old)[1]) == 8
+    handed_on_json(POD, old, new)
+    inner = new["spec"]
+    kept = [new, new["metadata"], inner, inner["containers"][1], inner["containers"][1]["resources"], inner["tolerations"][0]]
+    assert all(at["newer"] == {"of": ["a", "newer", "version"]} for at in kept)
+    assert str(new).count("newer") == 2 * len(kept) and inner["containers"][1]["image"] == "2"
+
+
+def test_what_was_given_up_in_json_stays_so() -> None:
+    new = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c"}, "data": {"a": "b"}, "newer": 1}
+    handed_on_json(builtin_kind("", "v1", "ConfigMap").type, {**new, "binaryData": {"x": "eA=="}, "immutable": True, "newer": 2}, new)
+    assert "binaryData" not in new and "immutable" not in new and new["newer"] == 1

@@ -64,7 +64,7 @@ def apply(
     ident = ident_of(manager or "unknown", "Apply", schema.api_version, subresource)
     try:
         if not managers:
-            managers = track(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset_fields)
+            managers = _tracked(schema, live, subresource, now, reset_fields)
         given = entries_of(applied)
         # What is no list of maps is none for upstream; most of it then does not fit the schema.
         if isinstance(given, list) and all(isinstance(e, dict) for e in given):
@@ -80,6 +80,7 @@ def apply(
                 raise conflict_error(left) from None
             merged, managers = _apply(schema, live, applied, managers, ident, True, reset_fields)
     except Mismatch as e:
+        _check_live(*(schema.written(live) if schema.written is not None else (schema, live)))
         raise _plain(f"failed to merge config: {mismatch_text(e.errors)}") from None
     own = managers.get(ident)
     if own is not None:
@@ -90,6 +91,19 @@ def apply(
         else:
             del managers[ident]
     return _result(live if merged is None else merged, applied, manager, managers)
+
+
+def _tracked(schema: Schema, live: Obj, subresource: str, now: str, reset: Reset) -> Managers:
+    """What is there before anybody applies belongs to a manager of its own."""
+    try:
+        return track(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset)
+    except Mismatch:
+        at, written = schema.written(live) if schema.written is not None else (schema, live)
+        errors = validate(at.root, written, True)
+        if not errors:
+            raise
+        why = f"failed to convert new object ({shown_name(live)}) to smd typed: {mismatch_text(errors)}"
+        raise _plain(f"failed to create manager for existing fields: {why}") from None
 
 
 def _result(obj: Obj, applied: Obj, manager: str, managers: Managers) -> Obj:
@@ -110,15 +124,21 @@ def _check(schema: Schema, live: Obj, applied: Obj) -> None:
         raise _plain(f"failed to create typed patch object ({shown_name(applied)}): {mismatch_text(errors)}")
     # Built-in objects were typed when they were decoded; a custom resource may have been stored under another schema.
     if not schema.structured:
-        errors = validate(schema.root, live, True)
-        if errors:
-            raise _plain(f"failed to create typed live object ({shown_name(live)}): {mismatch_text(errors)}")
+        _check_live(schema, live)
+
+
+def _check_live(schema: Schema, live: Obj) -> None:
+    errors = validate(schema.root, live, True)
+    if errors:
+        raise _plain(f"failed to create typed live object ({shown_name(live)}): {mismatch_text(errors)}")
 
 
 def _apply(
     schema: Schema, live: Obj, applied: Obj, managers: Managers, ident: Ident, force: bool, reset: Reset
 ) -> tuple[Obj | None, Managers]:
     """The merged object, None when nothing changes, and the managers; raises Conflicts."""
+    if schema.written is not None:
+        schema, live = schema.written(live)
     managers = reconciled(schema, live, managers)
     merged = merge(schema.root, live, applied)
     last = managers.get(ident)

@@ -8,10 +8,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import orjson
+
+from kas.meta.errors import ApiError
 from kas.patch._fieldsets import MISSING, Field, Node
 from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, scalar
 from kas.types import scheme
 from kas.types.conversion import convert
+from kas.types.unstructured import conversion_error, go_numbers
 
 _SCALAR_TYPES = {
     "string": "string", "bytes": "string", "bool": "boolean", "int32": "numeric", "int64": "numeric", "uint32": "numeric",
@@ -33,7 +37,42 @@ def builtin(group: str, version: str, kind: str) -> Schema:
             return None
         return builtin(group, other, kind), convert(obj, group, version, other, kind)
 
-    return Schema(type_node(found.type), found.api_version, kind, other_version, structured=True)
+    def written(obj: dict[str, Any]) -> tuple[Schema, dict[str, Any]]:
+        return _as_written(group, version, kind), _go_writes(found, obj)
+
+    return Schema(type_node(found.type), found.api_version, kind, other_version, structured=True, written=written)
+
+
+@cache
+def _as_written(group: str, version: str, kind: str) -> Schema:
+    """The schema of what Go writes of the kind, and of what else is merged into that."""
+    found = scheme.find_builtin_kind(group, version, kind)
+    assert found is not None
+    typed = builtin(group, version, kind)
+
+    def other_version(obj: dict[str, Any], api_version: str) -> tuple[Schema, dict[str, Any]] | None:
+        assert typed.convert is not None
+        try:
+            given, _ = scheme.decode(found.type, go_numbers(found.type, obj))
+        except scheme.DecodeError as e:
+            why = conversion_error(found.type, str(e))
+            raise ApiError(500, "", f"unable to convert unstructured object to {group}/{version}, Kind={kind}: {why}") from None
+        at = typed.convert({**given, "apiVersion": typed.api_version, "kind": kind}, api_version)
+        if at is None:
+            return None
+        assert at[0].written is not None
+        return at[0].written(at[1])
+
+    return Schema(type_node(found.type, structured=False), found.api_version, kind, other_version)
+
+
+def _go_writes(kind: scheme.Kind, obj: dict[str, Any]) -> dict[str, Any]:
+    """An object with all that Go writes of its unset fields, and without what Go leaves out; its managed fields stay behind."""
+    meta = obj.get("metadata")
+    if meta and "managedFields" in meta:
+        obj = {**obj, "metadata": {k: v for k, v in meta.items() if k != "managedFields"}}
+    out: dict[str, Any] = orjson.loads(scheme.encode_json(kind.type, obj))
+    return out
 
 
 _nodes: dict[tuple[str, bool], Node] = {}
@@ -57,10 +96,15 @@ def type_node(desc: scheme.TypeDesc, structured: bool = True) -> Node:
     node.set_map(desc.map_type == "atomic", None if fields else DEDUCED, not fields)
     declared = {}
     for f in fields:
-        zero, omit = _go_encoding(f) if structured else (MISSING, 0)
+        zero, omit = _go_encoding(f)
+        default = f.default
+        if not structured:
+            if default is None and f.type in _ZERO and zero is not MISSING:
+                default = zero  # what OpenAPI has for a text or number that is always written, and keys of items are completed with
+            zero, omit = MISSING, 0
         # Entries of managedFields are what we compute: they never take part in it.
         skip = f.name == "managedFields" and desc.kind_name == "ObjectMeta"
-        declared[f.name] = Field(f.name, _field_node(f, structured), zero, omit, f.default, skip)
+        declared[f.name] = Field(f.name, _field_node(f, structured), zero, omit, default, skip)
     node.set_fields(declared)
     return node
 
@@ -128,4 +172,9 @@ def _go_encoding(f: scheme.Field) -> tuple[Any, int]:
         return 0, 0
     if custom.startswith("go-duration"):
         return "0s", 0
-    return (None, 0) if custom else ({}, 0)
+    if custom:
+        return None, 0
+    if f.message is not None and "atomic" in (f.map_type, f.message.map_type):
+        # Compared as a whole, and not by what is in it.
+        return orjson.loads(scheme.encode_json(f.message, {})), 0
+    return {}, 0

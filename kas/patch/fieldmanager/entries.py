@@ -66,7 +66,9 @@ def read(entries: Iterable[dict[str, Any]], trusted: bool) -> Managers:
             if not fields_type:
                 raise ValueError(f"missing fieldsType in managed fields entry {i}")
             raise ValueError(f'invalid fieldsType "{fields_type}" in managed fields entry {i}')
-        fields = e.get("fieldsV1") or {}
+        fields = e.get("fieldsV1")
+        if fields is None:
+            fields = {}
         if not trusted:
             try:
                 fields = canonical(fields)

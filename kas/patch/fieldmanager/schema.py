@@ -6,7 +6,7 @@ maps merge, lists are atomic.
 
 Two graphs exist for built-in types. The *structured* one also knows what Go's encoder writes or omits for unset fields,
 because upstream compares Go structs: a pod's empty ``spec.containers`` is null, not absent. Custom resources are compared
-as they are.
+as they are, and so is what an applier's configuration was merged into, which is no struct any more.
 """
 
 from __future__ import annotations
@@ -53,9 +53,11 @@ class Schema:
     ``convert(obj, api_version)`` gives (Schema, object) in another version of the kind, or None for a version nobody knows any more:
     entries of such versions are dropped, as upstream does for built-in kinds. It raises ApiError for what does not convert.
     ``certain(obj)`` says of an object that it certainly fits; of built-in kinds all do, once they are decoded.
+    ``written(obj)`` gives of a built-in kind (Schema, object) as Go writes the struct: what is merged with the configuration of an
+    applier, whose empty values are said and not left out.
     """
 
-    __slots__ = ("api_version", "certain", "convert", "kind", "root", "structured")
+    __slots__ = ("api_version", "certain", "convert", "kind", "root", "structured", "written")
 
     def __init__(
         self,
@@ -65,16 +67,17 @@ class Schema:
         convert: Callable[[Obj, str], tuple[Schema, Obj] | None] | None = None,
         structured: bool = False,
         certain: Callable[[Obj], bool] | None = None,
+        written: Callable[[Obj], tuple[Schema, Obj]] | None = None,
     ) -> None:
         self.root, self.api_version, self.kind, self.convert, self.structured = root, api_version, kind, convert, structured
-        self.certain = certain
+        self.certain, self.written = certain, written
 
     def __repr__(self) -> str:
         return f"Schema({self.api_version}, Kind={self.kind})"
 
     def converting(self, convert: Callable[[Obj, str], tuple[Schema, Obj] | None]) -> Schema:
         """The same type, converted in another way."""
-        return Schema(self.root, self.api_version, self.kind, convert, self.structured, self.certain)
+        return Schema(self.root, self.api_version, self.kind, convert, self.structured, self.certain, self.written)
 
     def fits(self, obj: Obj) -> bool:
         """Whether an object of a request is of the schema's type."""

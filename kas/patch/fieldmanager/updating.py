@@ -121,8 +121,8 @@ def update(
     ``live`` is None on create. ``reset_fields`` is a set (``field_set``) of what the strategy takes back anyway, or the Only
     fields it takes. Entries a
     client sent are taken unless unusable or written through a subresource; an empty list or ``[{}]`` forgets all. When
-    nothing changes hands the live list itself is returned. Never refuses: an object that contradicts its schema keeps the live entries,
-    one that cannot be converted to the version of an entry has none afterwards.
+    nothing changes hands the live list itself is returned. Never refuses: an object that contradicts its schema, as one may that was
+    stored under another, or cannot be converted to the version of an entry, has none afterwards.
     """
     live_entries = entries_of(live)
     try:
@@ -130,12 +130,10 @@ def update(
         if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
             return []
         if not schema.fits(new):
-            return write(managers) if source is None else source
+            return []
         before = dict(managers)
         managers = track(schema, live or {}, new, managers, manager, subresource, now, reset_fields)
-    except Mismatch:
-        return live_entries or []
-    except ApiError:
+    except (Mismatch, ApiError):
         return []
     if source is not None and managers == before:
         return source

@@ -1,0 +1,99 @@
+"""Bodies that say a field twice: what Go's json package makes of them (sigs.k8s.io/json, as encoding/json).
+
+It reads each occurrence into what the one before left: structs and maps are merged, the items of a list are read into the items that
+were there, null leaves a text or a number as it was, and what does not fit its type is refused wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kas.types.scheme import Field, TypeDesc, decode
+from kas.types.strict import OWN_JSON, Pairs, read_pairs
+
+_SCALARS = frozenset({"string", "bool", "int32", "int64", "uint32", "uint64", "double", "float"})
+_MOST_DIGITS = 25
+
+
+def read_repeated(type: TypeDesc, raw: bytes, otherwise: dict[str, Any]) -> dict[str, Any]:
+    """The JSON text of an object of ``type``, every occurrence of its fields read. The text must have been parsed before; ``otherwise`` is
+    what that gave, for a text too deep to be read here. Raises DecodeError for an occurrence that does not fit its type."""
+    try:
+        value = read_pairs(raw, whole=_whole, real=float)
+        return _Reading(type).struct(type, value, {}, (), False) if isinstance(value, Pairs) else otherwise
+    except RecursionError:
+        return otherwise
+
+
+def _whole(text: str) -> int | float:
+    return int(text) if len(text) < _MOST_DIGITS else float(text)
+
+
+class _Reading:
+    """One text, of an object of type ``root``."""
+
+    def __init__(self, root: TypeDesc) -> None:
+        self.root = root
+
+    def struct(self, type: TypeDesc, pairs: Pairs, into: dict[str, Any], path: tuple[str | int, ...], checked: bool) -> dict[str, Any]:
+        """``into`` with the members of ``pairs``. ``checked``: the types were looked at already."""
+        left = Counter(key for key, _ in pairs)
+        for key, item in pairs:
+            left[key] -= 1
+            field = type.by_name.get(key)
+            if field is None:
+                into[key] = _plain(item)
+                continue
+            here, over = (*path, key), left[key] > 0
+            if over and not checked:
+                self._check(here, item)
+            if item is None and key in into and field.card == "single" and _keeps(field):
+                continue
+            into[key] = self._field(field, item, into.get(key), here, checked or over)
+        return into
+
+    def _field(self, field: Field, item: Any, old: Any, path: tuple[str | int, ...], checked: bool) -> Any:
+        if field.card == "list" and isinstance(item, list) and not isinstance(item, Pairs):
+            before = old if isinstance(old, list) else []
+            out = []
+            for i, one in enumerate(item):
+                was = before[i] if i < len(before) else None
+                out.append(was if one is None and _keeps(field) else self._element(field, one, was, (*path, i), checked))
+            return out
+        if field.card == "map" and isinstance(item, Pairs):
+            entries: dict[str, Any] = old if isinstance(old, dict) else {}
+            left = Counter(key for key, _ in item)
+            for key, one in item:
+                left[key] -= 1
+                if left[key] and not checked:
+                    self._check((*path, key), one)
+                entries[key] = self._element(field, one, None, (*path, key), checked or left[key] > 0)
+            return entries
+        return self._element(field, item, old, path, checked) if field.card == "single" else _plain(item)
+
+    def _element(self, field: Field, item: Any, old: Any, path: tuple[str | int, ...], checked: bool) -> Any:
+        message = field.message
+        if message is None or not isinstance(item, Pairs) or message.custom_json in OWN_JSON:
+            return _plain(item)
+        return self.struct(message, item, old if isinstance(old, dict) else {}, path, checked)
+
+    def _check(self, path: tuple[str | int, ...], item: Any) -> None:
+        """An occurrence that another one follows, at its place in an object that has nothing else."""
+        value = _plain(item)
+        for key in reversed(path):
+            value = [value] if isinstance(key, int) else {key: value}
+        decode(self.root, value)
+
+
+def _keeps(field: Field) -> bool:
+    """Whether null says nothing: of what Go holds by value."""
+    if field.ptr:
+        return False
+    return field.type in _SCALARS or (field.message is not None and not field.message.custom_json)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Pairs):
+        return {key: _plain(item) for key, item in value}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,50 @@
+"""Fields that are said twice, as Go reads them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kas.types.repeated import read_repeated
+from kas.types.scheme import DecodeError, builtin_kind, decode
+
+
+@pytest.mark.parametrize("kind, text, read", [
+    ("Secret", '{"metadata":{"name":"n"},"metadata":{"labels":{"a":"b"}}}', {"metadata": {"name": "n", "labels": {"a": "b"}}}),
+    ("ConfigMap", '{"data":{"a":"1","b":"1"},"data":{"a":"2"}}', {"data": {"a": "2", "b": "1"}}),
+    ("Namespace", '{"status":{"phase":"c","phase":null}}', {"status": {"phase": "c"}}),
+    ("ConfigMap", '{"data":{"a":"1"},"data":null}', {"data": None}),
+    ("ConfigMap", '{"immutable":true,"immutable":null}', {"immutable": None}),
+    ("Pod", '{"spec":{"containers":[{"name":"a","image":"i"},{"name":"z"}],"containers":[{"name":"b"}]}}',
+     {"spec": {"containers": [{"name": "b", "image": "i"}]}}),
+    ("Pod", '{"spec":{"containers":[{"name":"a"}],"containers":[]}}', {"spec": {"containers": []}}),
+    ("Pod", '{"x":[{"a":1,"a":2}],"x":{"b":1.5}}', {"x": {"b": 1.5}}),
+])  # fmt: skip
+def test_each_occurrence_is_read_into_what_the_one_before_left(kind, text, read) -> None:
+    assert read_repeated(builtin_kind("", "v1", kind).type, text.encode(), json.loads(text)) == read
+
+
+@pytest.mark.parametrize("kind, text, why", [
+    ("Pod", '{"metadata":{"name":"n","name":1},"metadata":{"name":"m"}}',
+     "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string"),
+    ("ConfigMap", '{"data":{"a":1,"a":"b"}}', "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"),
+    ("Pod", '{"spec":{"containers":[{"name":"c","name":"d"},{"name":[],"name":"e"}]}}',
+     "json: cannot unmarshal array into Go struct field Container.spec.containers.name of type string"),
+])  # fmt: skip
+def test_an_occurrence_that_another_follows_must_fit_its_type(kind, text, why) -> None:
+    with pytest.raises(DecodeError) as caught:
+        read_repeated(builtin_kind("", "v1", kind).type, text.encode(), json.loads(text))
+    assert str(caught.value) == why
+
+
+def test_many_repeats_are_read_once_each() -> None:
+    text = '{"data":{' + ",".join(f'"k{i}":"v"' for i in range(2000)) + "}" + ',"data":{"a":"b"}' * 2000 + "}"
+    type = builtin_kind("", "v1", "ConfigMap").type
+    obj, _ = decode(type, read_repeated(type, text.encode(), {}))
+    assert len(obj["data"]) == 2001
+
+
+def test_a_text_too_deep_to_be_read_is_what_it_was() -> None:
+    text = '{"x":' * 100_000 + "1" + "}" * 100_000
+    assert read_repeated(builtin_kind("", "v1", "ConfigMap").type, text.encode(), {"x": 1}) == {"x": 1}
