@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.basicfile import load_basic_file
-from kas.auth.authn.bearer import BearerToken
+from kas.auth.authn.bearer import BearerToken, CacheCounts
 from kas.auth.authn.bootstrap import BootstrapTokens
 from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
@@ -97,11 +97,12 @@ class Credentials:
         note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
         more: Sequence[RequestAuthenticator | TokenAuthenticator] = (),
         counts: TokenCounts | None = None, basic_file: str = "", lifetimes: Histogram | None = None,
+        cache_counts: CacheCounts | None = None,
     ) -> None:  # fmt: skip
         self._client_cas, self._proxies, self._bootstrap_tokens = client_cas, proxies, bootstrap_tokens
         self._admin_token, self._token_file, self._basic_file = admin_token, token_file, basic_file
         self._keys, self._audiences, self._get, self._anonymous = keys, audiences, get, anonymous
-        self._note_use, self._counts, self._lifetimes = note_use, counts, lifetimes
+        self._note_use, self._counts, self._lifetimes, self._cache_counts = note_use, counts, lifetimes, cache_counts
         self._more_tokens = [cast(TokenAuthenticator, m) for m in more if hasattr(m, "authenticate_token")]
         self._more = [cast(RequestAuthenticator, m) for m in more if not hasattr(m, "authenticate_token")]
         self.tokens: TokenUnion
@@ -126,7 +127,7 @@ class Credentials:
             members += external.members
         members += self._more_tokens
         self.tokens = TokenUnion(members, self._audiences)
-        self.bearer = BearerToken(self.tokens)
+        self.bearer = BearerToken(self.tokens, counts=self._cache_counts)
         said = external.anonymous if external is not None else None
         anonymous, paths = (self._anonymous, None) if said is None else (said.enabled, said.paths)
         self.authenticators = Authenticators([*self._others(), self.bearer, *self._more], anonymous, paths)

@@ -44,6 +44,16 @@ MANY = 4
 MAX_VALUES = 1024
 
 
+def is_impersonation(header: bytes) -> bool:
+    """Whether a lower-case header says who to act as; others that only begin alike are somebody else's."""
+    return header in (b"impersonate-user", b"impersonate-uid", b"impersonate-group") or header.startswith(b"impersonate-extra-")
+
+
+def mode_of(verb: str) -> str:
+    """The mode that a verb of ours, or a constraint, speaks of: what metrics call it."""
+    return verb.partition(":")[2].partition(":")[0] or "legacy"
+
+
 def wanted_user(headers: Iterable[tuple[str, str]]) -> UserInfo | None:
     """The user the headers ask for, just as they say it; None when they ask for none. ApiError 400 when they name
     groups, a uid or extras without a user. ``headers`` are (lower-case name, value) pairs."""

@@ -24,6 +24,14 @@ class JWSError(ValueError):
     """It is no signed token, or is signed in a way that is not allowed."""
 
 
+class AlgorithmError(JWSError):
+    """The token says it was signed in a way that is not among the ``allowed``; ``given`` is what it says."""
+
+    def __init__(self, given: str, allowed: Collection[str]) -> None:
+        super().__init__(f'unexpected signature algorithm "{given}"; expected [{" ".join(sorted(allowed))}]')
+        self.given = given
+
+
 class Key(NamedTuple):
     """A public key with its id, "" for none, and the algorithms it can verify; the first is the one its owner signs with."""
 
@@ -61,7 +69,7 @@ def verified(token: str, keys: Iterable[Key], allowed: Collection[str] = ALL) ->
         raise JWSError(str(e)) from None
     algorithm, kid = header.get("alg"), header.get("kid") or ""
     if not isinstance(algorithm, str) or algorithm not in allowed:
-        raise JWSError(f'unexpected signature algorithm "{str(algorithm)[:16]}"; expected [{" ".join(sorted(allowed))}]')
+        raise AlgorithmError(str(algorithm)[:16], allowed)
     for known in keys:
         if algorithm not in known.algorithms or (kid and known.id != kid):
             continue

@@ -63,7 +63,7 @@ class ConnectProxy:
         began, metrics = perf_counter(), self._metrics
         metrics.started.inc(self._labels)
         wanted = host_port(host, port)
-        opening = _Opening[P](factory, wanted, self.where, self._headers(wanted))
+        opening = _Connecting[P](factory, wanted, self.where, self._headers(wanted))
         try:
             await self._reached(opening)
             try:
@@ -79,7 +79,7 @@ class ConnectProxy:
         metrics.took.observe(self._labels, perf_counter() - began)
         return made
 
-    async def _reached(self, opening: _Opening[P]) -> None:
+    async def _reached(self, opening: Opening[P]) -> None:
         """``opening`` has a connection to the proxy. Raises BackendError."""
         loop = asyncio.get_running_loop()
         first: asyncio.BaseProtocol = opening
@@ -111,66 +111,57 @@ class _Sealed(SSLProtocol):
             self._transport.abort()
 
 
-class _Opening(asyncio.Protocol, Generic[P]):
-    """Asks for the way to ``wanted``, and gives the connection to what ``factory`` makes: ``made``."""
+class Opening(asyncio.Protocol, Generic[P]):
+    """Asks a proxy for a way, and gives the connection to what ``factory`` makes: ``made``, or the BackendError of its future. ``asked``
+    once the proxy was asked. A kind of proxy says what it is asked, and what ``data_received`` makes of the answer."""
 
-    def __init__(self, factory: Factory[P], wanted: str, proxy: str, headers: bytes) -> None:
-        self._factory, self._wanted, self._proxy, self._headers = factory, wanted, proxy, headers
-        self._got = bytearray()
-        self._transport: asyncio.Transport | None = None
+    def __init__(self, factory: Factory[P]) -> None:
+        self._factory = factory
+        self.transport: asyncio.Transport | None = None
         self.asked = False
         self.made: asyncio.Future[tuple[asyncio.BaseTransport, P]] = asyncio.get_running_loop().create_future()
 
+    def ask(self, transport: asyncio.Transport) -> None:
+        """The proxy is there."""
+        raise NotImplementedError
+
+    def fail(self, why: str) -> None:
+        """The answer is none, or there will be none."""
+        raise NotImplementedError
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        """asyncio's, as the next two."""
+        self.transport = cast(asyncio.Transport, transport)
         if self.made.done():  # nobody waits any more
             self.close()
             return
-        self._transport.write(f"CONNECT {self._wanted} HTTP/1.1\r\n".encode("latin-1", "replace") + self._headers + b"\r\n")
+        self.ask(self.transport)
         self.asked = True
 
-    def data_received(self, data: bytes) -> None:
-        got = self._got
-        got += data
-        end = got.find(b"\r\n\r\n")
-        if end > MAX_HEAD or (end < 0 and len(got) > MAX_HEAD):
-            self._fail("unexpected EOF")
-        elif end >= 0:
-            self._answered(bytes(got[: end + 2]), len(got) - end - 4)
-
-    def _answered(self, head: bytes, more: int) -> None:
-        try:
-            said = parse_head(head)
-        except BackendError as e:
-            self._fail(str(e))
+    def hand_over(self) -> None:
+        """The way is open: from here on the connection is the backend's."""
+        if self.made.done():
             return
-        if said.status != 200:
-            status = f"{said.status} {said.reason}".rstrip()
-            self._end(f"proxy error from {self._proxy} while dialing {self._wanted}, code {said.status}: {status}")
-        elif more:
-            # The client speaks first on all that goes this way.
-            self._end(f"unexpected {more} bytes of buffered data from CONNECT proxy {go_quote(self._proxy)}")
-        elif not self.made.done():
-            transport = self._transport
-            assert transport is not None  # it has just brought something
-            # Read anew once the other protocol is there, because it may take buffers.
-            transport.pause_reading()
-            protocol = self._factory()
-            transport.set_protocol(protocol)
-            protocol.connection_made(transport)
-            transport.resume_reading()
-            self.made.set_result((transport, protocol))
+        transport = self.transport
+        assert transport is not None  # it has just brought something
+        # Read anew once the other protocol is there, because it may take buffers.
+        transport.pause_reading()
+        protocol = self._factory()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        transport.resume_reading()
+        self.made.set_result((transport, protocol))
 
     def eof_received(self) -> None:
-        self._fail("unexpected EOF")
+        """The proxy says no more."""
+        self.fail("unexpected EOF")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"read: {os_text(exc)}" if isinstance(exc, OSError) else "unexpected EOF")
+        """The proxy is gone."""
+        self.fail(f"read: {os_text(exc)}" if isinstance(exc, OSError) else "unexpected EOF")
 
-    def _fail(self, why: str) -> None:
-        self._end(f"reading HTTP response from CONNECT to {self._wanted} via proxy {self._proxy} failed: {why}")
-
-    def _end(self, why: str) -> None:
+    def end(self, why: str) -> None:
+        """There is no way, and that is why."""
         if not self.made.done():
             self.made.set_exception(BackendError(why))
         self.close()
@@ -178,5 +169,44 @@ class _Opening(asyncio.Protocol, Generic[P]):
     def close(self) -> None:
         """Give it up."""
         self.made.cancel()
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class _Connecting(Opening[P]):
+    """Asks for the way to ``wanted`` by CONNECT."""
+
+    def __init__(self, factory: Factory[P], wanted: str, proxy: str, headers: bytes) -> None:
+        super().__init__(factory)
+        self._wanted, self._proxy, self._headers = wanted, proxy, headers
+        self._got = bytearray()
+
+    def ask(self, transport: asyncio.Transport) -> None:
+        transport.write(f"CONNECT {self._wanted} HTTP/1.1\r\n".encode("latin-1", "replace") + self._headers + b"\r\n")
+
+    def data_received(self, data: bytes) -> None:
+        got = self._got
+        got += data
+        end = got.find(b"\r\n\r\n")
+        if end > MAX_HEAD or (end < 0 and len(got) > MAX_HEAD):
+            self.fail("unexpected EOF")
+        elif end >= 0:
+            self._answered(bytes(got[: end + 2]), len(got) - end - 4)
+
+    def _answered(self, head: bytes, more: int) -> None:
+        try:
+            said = parse_head(head)
+        except BackendError as e:
+            self.fail(str(e))
+            return
+        if said.status != 200:
+            status = f"{said.status} {said.reason}".rstrip()
+            self.end(f"proxy error from {self._proxy} while dialing {self._wanted}, code {said.status}: {status}")
+        elif more:
+            # The client speaks first on all that goes this way.
+            self.end(f"unexpected {more} bytes of buffered data from CONNECT proxy {go_quote(self._proxy)}")
+        else:
+            self.hand_over()
+
+    def fail(self, why: str) -> None:
+        self.end(f"reading HTTP response from CONNECT to {self._wanted} via proxy {self._proxy} failed: {why}")

@@ -11,6 +11,7 @@ import errno
 import ssl
 from typing import cast
 
+from kas.client.chunks import ChunkError, Chunks
 from kas.client.http import (
     CONNECT_TIMEOUT_S,
     MAX_HEAD,
@@ -20,18 +21,14 @@ from kas.client.http import (
     Head,
     Target,
     Way,
-    chunk_size,
     dial,
     give_up,
     os_text,
     parse_head,
 )
 
-READ = 256 << 10
+READ = 16 << 10
 _NO_HEAD = Head(0, "", b"", [], {})
-_SIZE, _DATA, _GAP, _TRAILER = range(4)  # what of a body in chunks comes next
-# Go's bound on what stands around the data of chunks, beyond 16 bytes each and twice the data.
-MOST_EXCESS = 16 << 10
 
 
 class Exchange(asyncio.Protocol):
@@ -51,9 +48,9 @@ class Exchange(asyncio.Protocol):
         self._answer: asyncio.Future[bytes] | None = None
         self._limit = 0
         self._length: int | None = None
-        self._chunked = False
-        self._phase, self._left = _SIZE, 0
-        self._informational = self._excess = self._looked = 0
+        self._chunks: Chunks | None = None
+        self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has said all
+        self._informational = self._looked = 0
         self.head = _NO_HEAD
         self._known = b"", _NO_HEAD
 
@@ -63,8 +60,7 @@ class Exchange(asyncio.Protocol):
         if not self.quiet or self._transport is None:
             raise BackendError("write: connection lost")
         self._limit, self.head, self._answer = limit, _NO_HEAD, self._loop.create_future()
-        self._phase, self._left = _SIZE, 0
-        self._informational = self._excess = self._looked = 0
+        self._chunks, self._informational, self._looked = None, 0, 0
         self._body.clear()
         self._write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
         try:
@@ -76,7 +72,7 @@ class Exchange(asyncio.Protocol):
     def persistent(self) -> bool:
         """Whether the peer takes another request when the body of this answer has been read to its end."""
         head = self.head
-        framed = self._length is not None or self._chunked or head.status in (204, 304)
+        framed = self._length is not None or self._chunks is not None or head.status in (204, 304)
         return head.minor == b"1" and framed and b"close" not in head.joined.get(b"connection", b"").lower()
 
     @property
@@ -128,16 +124,19 @@ class Exchange(asyncio.Protocol):
         elif self._got:
             self.close()
         if over:
-            self._end(None)
+            self._said_all()
 
     def eof_received(self) -> None:
         """The peer says nothing more."""
-        self._end(None)
+        self._said_all()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over; ``exc`` says why where that was nobody's wish."""
         self._transport = None
-        self._end(exc)
+        if exc is None:
+            self._said_all()
+        else:
+            self._end(exc)
 
     # --- TLS
 
@@ -209,9 +208,9 @@ class Exchange(asyncio.Protocol):
             if self._informational > MOST_INFORMATIONAL:
                 raise BackendError(TOO_MANY_1XX)
         self.head = head
-        self._chunked = b"chunked" in head.joined.get(b"transfer-encoding", b"").lower()
+        self._chunks = Chunks() if b"chunked" in head.joined.get(b"transfer-encoding", b"").lower() else None
         length = head.joined.get(b"content-length", b"")
-        self._length = int(length) if length and not self._chunked else None
+        self._length = int(length) if length and self._chunks is None else None
         return True
 
     def _whole(self) -> bool:
@@ -219,11 +218,8 @@ class Exchange(asyncio.Protocol):
         got, body = self._got, self._body
         if self.head.status in (204, 304):
             return True
-        if self._chunked:
-            try:
-                last = self._unchunked()
-            except ValueError:
-                raise BackendError("invalid byte in chunk length") from None
+        if self._chunks is not None:
+            last = self._unchunked(self._chunks)
         else:
             most = self._limit if self._length is None else min(self._length, self._limit)
             piece = got[: most - len(body)]
@@ -236,40 +232,34 @@ class Exchange(asyncio.Protocol):
             return True
         return last
 
-    def _unchunked(self) -> bool:
-        """Takes the chunks that have come; whether the last one has. Raises ValueError for one without a length."""
-        got, at = self._got, 0
-        done = False
-        while not done:
-            if self._phase == _DATA:
-                piece = got[at : at + self._left]
-                self._body += piece
-                at += len(piece)
-                self._left -= len(piece)
-                if self._left or len(self._body) >= self._limit:
-                    break
-                self._phase = _GAP
-                continue
-            end = got.find(b"\n", at)
-            if end < 0:
-                if len(got) - at > MAX_HEAD:
-                    raise BackendError("unexpected EOF")
-                break
-            line, at = bytes(got[at:end]).strip(), end + 1
-            if self._phase == _SIZE:
-                self._left = chunk_size(line)
-                self._excess = max(0, self._excess + len(line) - 14 - 2 * self._left)
-                if self._excess > MOST_EXCESS:
-                    raise BackendError("http: chunked encoding contains too much non-data")
-                self._phase = _DATA if self._left else _TRAILER
-            elif self._phase == _GAP:
-                if line:
-                    raise BackendError("malformed chunked encoding")
-                self._phase = _SIZE
-            else:
-                done = not line
-        del got[:at]
-        return done
+    def _unchunked(self, chunks: Chunks) -> bool:
+        """Takes the chunks that have come; whether the last one has. The rest of very many is taken in the loop's next turn, and nothing
+        more is read till then."""
+        try:
+            more = chunks.take(self._got, self._body, self._limit)
+        except ChunkError as e:
+            raise BackendError(str(e)) from None
+        if more and len(self._body) < self._limit and not self._later:
+            self._later = True
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.pause_reading()
+            self._loop.call_soon(self._go_on_later)
+        return chunks.done
+
+    def _go_on_later(self) -> None:
+        self._later = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        if self._answer is not None and not self._answer.done():
+            self._go_on()
+            if self._over and not self._later:
+                self._end(None)
+
+    def _said_all(self) -> None:
+        """Nothing more comes, of which there may still be something to take."""
+        self._over = True
+        if not self._later:
+            self._end(None)
 
     def _end(self, exc: Exception | None) -> None:
         """Nothing more comes."""
@@ -283,7 +273,7 @@ class Exchange(asyncio.Protocol):
             self._fail(BackendError(f"read: {os_text(exc)}"), exc)
         elif self.head is _NO_HEAD:
             self._fail(BackendError("EOF"))
-        elif self._chunked or self._length is not None:
+        elif self._chunks is not None or self._length is not None:
             self._fail(BackendError("unexpected EOF"))
         else:
             answer.set_result(bytes(self._body))  # it ends with the connection

@@ -13,6 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +25,7 @@ from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, D
 from kas.client.services import OWN, Resolve
 from kas.client.webhook import refusal
 from kas.meta import gojson
+from kas.meta.deadlines import Deadlines
 from kas.meta.field import go_quote
 from kas.observe import caches, tracing
 from kas.types.scheme import DecodeError, TypeDesc, decode
@@ -88,10 +90,10 @@ class HookClient:
 
     def __init__(
         self, target: Target, credentials: Credentials, shares: Shares, backend: Hashable, dial: Dial | None = None,
-        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep, ends: Deadlines | None = None,
     ) -> None:  # fmt: skip
         self._target, self._credentials, self._shares, self._backend, self._sleep = target, credentials, shares, backend, sleep
-        self._pool = Pool(dial)
+        self._pool, self._ends = Pool(dial), ends or Deadlines()
         self._last: tuple[tuple[int, Headers], Target, bytes] | None = None
 
     async def post(self, body: bytes, timeout_s: float, left_s: float = math.inf) -> bytes:
@@ -105,16 +107,21 @@ class HookClient:
             head += f"traceparent: {trace}\r\n".encode()
         if not self._shares.take(self._backend):
             raise HookError(f'Post "{target.url}": {self._shares.running(self._backend)} requests are waiting for it already')
+        task = asyncio.current_task()
+        assert task is not None
+        self._ends.add(task, monotonic() + timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                answer = await self._pool.post(target, head, body, MAX_ANSWER)
-                if answer.retry_after:
-                    answer = await self._again(answer, target, head, body)
-        except TimeoutError:
+            answer = await self._pool.post(target, head, body, MAX_ANSWER)
+            if answer.retry_after:
+                answer = await self._again(answer, target, head, body)
+        except asyncio.CancelledError:
+            if not self._ends.drop(task):
+                raise  # somebody else's wish
             raise HookError(f'Post "{target.url}": context deadline exceeded') from None
         except BackendError as e:
             raise HookError(f'Post "{target.url}": {e}') from None
         finally:
+            self._ends.drop(task)
             self._shares.give(self._backend)
         if not 200 <= answer.status <= 206:
             kind = answer.content_type
@@ -152,6 +159,11 @@ class HookClient:
         self._pool.close()
 
 
+def client_key(config: Mapping[str, Any]) -> bytes:
+    """What tells a ``clientConfig`` from all others."""
+    return orjson.dumps(config, option=orjson.OPT_SORT_KEYS)
+
+
 class HookClients:
     """The clients of a server by what their ``clientConfig`` says. ``shares`` are those of the worker. ``egress`` are the ways: Services
     are in the cluster, URLs beside the control plane; this server itself is reached directly."""
@@ -159,13 +171,15 @@ class HookClients:
     def __init__(self, users: Users, resolve: Resolve, shares: Shares, egress: Egress = DIRECT) -> None:
         self._users, self._resolve, self._shares, self._egress = users, resolve, shares, egress
         self._clients: OrderedDict[bytes, HookClient] = OrderedDict()
+        self._ends = Deadlines()
         what = "clients of webhooks, with connections that are not in use"
         most = MAX_CLIENTS * (CONTEXT_BYTES + MAX_IDLE * CONNECTION_BYTES)
         caches.follow("webhook_clients", what, most, self, lambda own: sum(c.bytes_kept() for c in own._clients.values()))
 
-    def of(self, config: Mapping[str, Any]) -> HookClient:
-        """Raises HookError for a configuration nobody can be asked with."""
-        key = orjson.dumps(config, option=orjson.OPT_SORT_KEYS)
+    def of(self, config: Mapping[str, Any], key: bytes = b"") -> HookClient:
+        """The client of a configuration; ``key`` is what ``client_key`` says of it, where that is known. Raises HookError for one nobody
+        can be asked with."""
+        key = key or client_key(config)
         found = self._clients.get(key)
         if found is None:
             found = self._clients[key] = self._made(config)
@@ -192,7 +206,8 @@ class HookClients:
             async def dial() -> tuple[str, int]:
                 return self._resolve(namespace, name, port)
 
-            return HookClient(self._secured(target, credentials, config), credentials, self._shares, (namespace, name, port), dial)
+            tls = self._secured(target, credentials, config)
+            return HookClient(tls, credentials, self._shares, (namespace, name, port), dial, ends=self._ends)
         if not config.get("url"):
             raise HookError("webhook configuration must have either service or URL", client=True)
         try:
@@ -202,7 +217,8 @@ class HookClients:
             raise HookError(f"Unparsable URL: {e}", client=True) from None
         target = Target("https", host, str(port or ""), unquote(url.path) or "/", via=self._egress.controlplane)
         credentials = self._users.of(host, port or DEFAULT_PORT)
-        return HookClient(self._secured(target, credentials, config), credentials, self._shares, (host, port or DEFAULT_PORT))
+        backend = host, port or DEFAULT_PORT
+        return HookClient(self._secured(target, credentials, config), credentials, self._shares, backend, ends=self._ends)
 
     def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> Target:
         try:

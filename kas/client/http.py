@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
+from kas.client.chunks import ChunkError, Chunks
 from kas.meta.tls import trust_as_go
+from kas.meta.waiting import Stint
 
 Headers = list[tuple[bytes, bytes]]
 T = TypeVar("T")
@@ -27,7 +29,6 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 Factory = Callable[[], P]
 # Headers: a name, and a value without what it may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n?")
 CHUNK = 64 << 10
 MAX_HEAD = 64 << 10
 LENGTH_DIGITS = 18  # of a Content-Length: more than there is of anything
@@ -106,7 +107,7 @@ class Target:
 class Connection:
     """An open connection with at most one request on it."""
 
-    __slots__ = ("_chunked", "_joined", "_method", "_minor", "headers", "reader", "reason", "status", "writer")
+    __slots__ = ("_beyond", "_chunked", "_joined", "_method", "_minor", "headers", "reader", "reason", "status", "writer")
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -114,6 +115,7 @@ class Connection:
         self.headers: Headers = []
         self._joined: dict[bytes, bytes] = {}
         self._method, self._chunked = "", False
+        self._beyond = False  # whether more came behind the end of the answer
 
     async def send(self, method: str, target: Target, headers: Headers, body: bytes = b"", host: str = "") -> None:
         """Writes the request. ``headers`` hold neither Host (``host``, or the target's) nor framing headers."""
@@ -193,7 +195,7 @@ class Connection:
                 async for piece in self._chunks():
                     yield piece
                 return
-            length = self.header(b"content-length")
+            length, stint = self.header(b"content-length"), Stint()
             left = int(length) if length else None
             while left != 0:
                 piece = await self.reader.read(CHUNK if left is None else min(CHUNK, left))
@@ -204,29 +206,31 @@ class Connection:
                 if left is not None:
                     left -= len(piece)
                 yield piece
+                if stint.over:  # whoever takes it may do so at once, and a backend may send on and on
+                    await stint.pause()
         except OSError as e:
             raise BackendError(f"read: {os_text(e)}") from e
 
     async def _chunks(self) -> AsyncIterator[bytes]:
+        """What has come in any number of chunks is one piece."""
+        chunks, got, stint = Chunks(), bytearray(), Stint()
         try:
-            while True:
-                size = chunk_size(await self.reader.readuntil(b"\n"))
-                if size == 0:
-                    while (await self.reader.readuntil(b"\n")).strip():
-                        pass  # trailers are not passed on
-                    return
-                while size:
-                    piece = await self.reader.read(min(CHUNK, size))
-                    if not piece:
-                        raise BackendError("unexpected EOF")
-                    size -= len(piece)
-                    yield piece
-                if await self.reader.readexactly(2) != b"\r\n":
-                    raise BackendError("malformed chunked encoding")
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            raise BackendError("unexpected EOF") from None
-        except ValueError:
-            raise BackendError("invalid byte in chunk length") from None
+            while not chunks.done:
+                received = await self.reader.read(CHUNK)
+                if not received:
+                    raise BackendError("unexpected EOF")
+                got += received
+                more = True
+                while more:
+                    body = bytearray()
+                    more = chunks.take(got, body, CHUNK)
+                    if body:
+                        yield bytes(body)
+                    if stint.over:
+                        await stint.pause()
+            self._beyond = bool(got)
+        except ChunkError as e:
+            raise BackendError(str(e)) from None
 
     async def read(self, limit: int) -> bytes:
         """The first ``limit`` bytes of the body."""
@@ -250,7 +254,7 @@ class Connection:
     def persistent(self) -> bool:
         """Whether the peer takes another request when the body of this answer has been read to its end."""
         framed = self.header(b"content-length") or self.header(b"transfer-encoding") or self.status in (204, 304)
-        return self._minor == b"1" and bool(framed) and b"close" not in self.header(b"connection").lower()
+        return self._minor == b"1" and bool(framed) and not self._beyond and b"close" not in self.header(b"connection").lower()
 
     @property
     def quiet(self) -> bool:
@@ -282,14 +286,6 @@ class Head(NamedTuple):
 def retry_after_s(text: str) -> int | None:
     """The seconds that a Retry-After asks for; None for a date, and for what is none of the two."""
     return int(text[:9]) if text.isascii() and text.isdigit() else None
-
-
-def chunk_size(line: bytes) -> int:
-    """What the line before a chunk says. Raises ValueError for one that others might read otherwise."""
-    found = _CHUNK.fullmatch(line)
-    if found is None:
-        raise ValueError(line)
-    return int(found[1], 16)
 
 
 def parse_head(raw: bytes) -> Head:
@@ -397,6 +393,11 @@ class _Plain(asyncio.StreamReaderProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:  # the reader keeps it, and it the frames it came through, those of who closes the connection among them
+            exc.__traceback__ = exc.__context__ = None
+        super().connection_lost(exc)
 
 
 async def _streams(way: Way) -> Streams:

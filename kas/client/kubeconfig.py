@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from kas.client.http import Headers, Target, Via
 from kas.meta.field import go_quote
@@ -29,6 +29,7 @@ TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
 NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
 NO_CLUSTER = "cluster has no server defined"
 PROXIES = {"http": 80, "https": 443}
+SOCKS = "socks5"
 REFUSED = {"exec": "exec plug-ins", "auth-provider": "auth providers", "as": "impersonation"}
 API_VERSION, KIND = "v1", "Config"
 SCHEME = "k8s.io/client-go/tools/clientcmd/api/latest/latest.go:50"
@@ -132,16 +133,19 @@ def load(path: str) -> Backend:
 
 
 def _proxy(url: str, target: Target) -> Via:
-    """The proxy before an https server, where the same certificates count; it is not one of the ways that ``--egress-selector-config-file``
-    counts. Raises ValueError for one that we have no way through."""
+    """The proxy before a server; one that speaks HTTP only before an https server, and where it is an https one itself the same
+    certificates count. It is none of the ways that ``--egress-selector-config-file`` counts. Raises ValueError for one that leads nowhere.
+    """
     from kas.client.connectproxy import ConnectProxy, DialMetrics  # few have one
     from kas.observe.metrics import Registry
 
     parts = urlsplit(url)
-    if parts.scheme not in PROXIES or target.tls is None:
-        raise ValueError("only http and https proxies before https servers are supported")
     if not parts.hostname:
         raise ValueError("no host")
+    if parts.scheme == SOCKS:
+        return _socks(parts)
+    if target.tls is None:
+        raise ValueError("http and https proxies before http servers are not supported")
     said = ""
     if parts.username is not None:
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -151,13 +155,23 @@ def _proxy(url: str, target: Target) -> Via:
     return ConnectProxy(DialMetrics(Registry()), address=address, tls=tls, headers=lambda wanted: f"Host: {wanted}\r\n{said}".encode())
 
 
+def _socks(parts: SplitResult) -> Via:
+    """One that does not look at what goes through it."""
+    from kas.client.socks import PORT, SocksProxy
+
+    login = None
+    if parts.username is not None:
+        login = unquote(parts.username).encode(), unquote(parts.password or "").encode()
+    return SocksProxy((parts.hostname or "", parts.port or PORT), login)
+
+
 def _proxy_problem(url: str) -> str:
     """``parseProxyURL``."""
     try:
         scheme = parse(url).scheme
     except ValueError:
         return f"could not parse: {url}"
-    return "" if scheme in (*PROXIES, "socks5") else f"unsupported scheme {go_quote(scheme)}, must be http, https, or socks5"
+    return "" if scheme in (*PROXIES, SOCKS) else f"unsupported scheme {go_quote(scheme)}, must be http, https, or socks5"
 
 
 class Users:

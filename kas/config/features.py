@@ -24,6 +24,7 @@ COMPONENTS = ("", KUBE)
 
 # What gates govern here besides the fields of ``gated_fields``. Where a gate is on for good there is nothing to govern.
 GOVERNED = {
+    "AllowInsecureKubeletCertificateSigningRequests": "kubelets may ask for certificates of other nodes",
     "AllowUnsafeMalformedObjectDeletion": "ignoreStoreReadErrorWithClusterBreakingPotential, and how unreadable objects are told",
     "APIResponseCompression": "gzip of large answers",
     "APIServerIdentity": "the Lease of this API server in kube-system",
@@ -51,6 +52,7 @@ GOVERNED = {
     "RemoteRequestHeaderUID": "X-Remote-Uid to aggregated servers",
     "RestartAllContainersOnContainerExits": "restart rules may start all containers again, and sidecars may have rules",
     "SELinuxMount": "seLinuxChangePolicy may be other than Recursive",
+    "ServiceAccountNodeAudienceRestriction": "kubelets get tokens only for audiences that a pod's volumes or a role name",
     "ShardedListAndWatch": "shardSelector of lists, watches and deletes of collections; shardInfo of lists",
     "SizeBasedListCostEstimate": "seats of lists by the size of their objects, not by their number alone",
     "StorageVersionHash": "storageVersionHash in discovery",
@@ -67,6 +69,7 @@ GOVERNED = {
 
 # What is easily expected of a gate of fields, and is not so, as in kube-apiserver.
 NOT_GOVERNED = {
+    "AllowInsecureKubeletCertificateSigningRequests": "kubelets may ask for certificates of other nodes",
     "CRDObservedGenerationTracking": "kept when a client writes them; no loop of the server does",
 }
 

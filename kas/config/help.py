@@ -2,41 +2,70 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import textwrap
 from collections.abc import Iterator
 
 from kas.config.flags import SECTIONS, Flag
 
-WIDTH = 120
+NARROWEST, WIDEST, USUAL = 40, 120, 80  # columns
 _INDENT = " " * 8
 
 
-def usage() -> str:
-    """Every flag by sections: name, type, what it is for, its default, and what it does here where that is less."""
-    return "\n".join(_lines()) + "\n"
+def columns() -> int:
+    """How wide a text for whoever called this program may be: $COLUMNS, or the terminal that its output or, behind a pipe to a pager, its
+    standard error or input is; within reason."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdigit() and int(given):
+        return min(max(int(given), NARROWEST), WIDEST)
+    for stream in (sys.__stdout__, sys.__stderr__, sys.__stdin__):
+        try:
+            found = os.get_terminal_size(stream.fileno()).columns if stream is not None else 0
+        except (OSError, ValueError):  # no terminal, or closed
+            continue
+        if found:
+            return min(max(found, NARROWEST), WIDEST)
+    return USUAL
 
 
-def _lines() -> Iterator[str]:
+def usage(width: int) -> str:
+    """Every flag by sections: name, type, what it is for, its default, and what it does here where that is less; in lines of ``width``
+    columns, longer only for a word that is."""
+    return "\n".join(_lines(width)) + "\n"
+
+
+def _lines(width: int) -> Iterator[str]:
     yield "Serve the Kubernetes API."
     yield ""
-    yield "usage: kas serve [--flag=value | --flag value] ..."
+    yield from _wrapped("Usage: kas serve [--flag=value | --flag value] ...", width)
     yield ""
-    yield "Lists are comma separated or repeated. Durations are written like 1h30m or 500ms, sizes as Kubernetes quantities (512Mi, 64Gi)."
+    yield from _wrapped(
+        "Lists are comma separated or repeated. Durations are written like 1h30m or 500ms, sizes as Kubernetes quantities (512Mi, 64Gi).",
+        width,
+    )
     for section, flags in SECTIONS.items():
         yield ""
         yield "Flags kube-apiserver does not have:" if section == "kas" else f"{section.capitalize()} flags:"
         for flag in flags:
             yield ""
-            yield from _flag(flag)
+            yield from _flag(flag, width)
 
 
-def _flag(flag: Flag) -> Iterator[str]:
+def _flag(flag: Flag, width: int) -> Iterator[str]:
     name = f"  -{flag.short}, --{flag.name}" if flag.short else f"      --{flag.name}"
     kind = "" if flag.type == "bool" else f" {flag.kind.name}"
     yield name + kind
     text = flag.text
     if flag.shown_default:
         text += f" (default {flag.shown_default})" if not flag.shown else f" (default: {flag.shown})"
-    yield from textwrap.wrap(text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    yield from _wrapped(text, width, _INDENT)
     if flag.effect.kind == "no effect":
-        yield from textwrap.wrap(f"No effect: {flag.effect.why}.", WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        yield from _wrapped(f"No effect: {flag.effect.why}.", width, _INDENT)
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Names of flags and values stay whole: they are searched for, and copied."""
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from kas.config import auditing, authentication, ciphers, features, overrides
 from kas.config.flags.storage import MEDIA_TYPES
 from kas.config.flagtypes import AUTO_PORT, quote
 from kas.meta.goerrors import unreadable
+from kas.observe.process import too_few_descriptors
 
 if TYPE_CHECKING:
     from kas.config.options import Options
@@ -26,6 +27,7 @@ TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS1
 RECONCILERS = ("master-count", "lease", "none")
 MAX_EXPIRATION_S = 1 << 32
 MAX_STREAMS = (1 << 32) - 1  # what the setting of HTTP/2 can say
+WORKERS_PER_CPU, FEW_WORKERS = 8, 64  # each is a process with memory of its own
 LEAST_WORKER_TIMEOUT_S = 3.0  # workers give a sign once a second
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
 _METRIC_AND_LABEL = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*")
@@ -164,6 +166,10 @@ def _limits(o: Options) -> Iterator[str]:
                 yield f"--runtime-config={key}=false conflicts with --enable-priority-and-fairness=true"
             if key in o.runtime_config:
                 break
+    if o.workers > (most := max(FEW_WORKERS, WORKERS_PER_CPU * (os.cpu_count() or 1))):
+        yield f"--workers must be at most {most} on this machine"
+    elif o.workers >= 0 and (why := too_few_descriptors(o.workers or len(os.sched_getaffinity(0)))):
+        yield why
 
 
 def _versions(o: Options) -> Iterator[str]:

@@ -145,3 +145,10 @@ def test_the_kubernetes_service_follows_the_flags_at_start_only(entries):
     objects[key] = changed
     back = {c.entry.resource: c.entry.obj for c in bootstrap.plan(entries, get)}["services"]
     assert back["spec"] == next(e.obj for e in entries if e.resource == "services")["spec"]
+
+
+@pytest.mark.parametrize("name, told", [("my-host", True), ("a" * 63, True), ("a" * 64, False), ("host-", False), ("ho st", False)])
+def test_a_machine_may_have_a_name_that_no_label_may(name, told):
+    """Linux knows names of 64 bytes, and does not look at what is in them. The Lease is written without the label then."""
+    labels = bootstrap.identity_lease(NOW, NOW, name).obj["metadata"]["labels"]
+    assert labels == {"apiserver.kubernetes.io/identity": "kube-apiserver"} | ({"kubernetes.io/hostname": name} if told else {})

@@ -69,8 +69,8 @@ LOADING = "failed to load AuthorizationConfiguration from file: "
         ([{"type": "RBAC", "name": "rbac", "webhook": {}}], 'authorizers[0].webhook: Invalid value: "non-null": may only be'),
         ([{"type": "RBAC", "name": "r"}, {"type": "Node", "name": "n"}],
          "[expected name rbac for authorizer RBAC instead of r, expected name node for authorizer Node instead of n]"),
-        ([{"type": 1}], LOADING + "json: cannot unmarshal number into Go struct field AuthorizerConfiguration.authorizers.type of type "
-         "v1.AuthorizerType"),
+        ([{"type": 1}],
+         LOADING + "json: cannot unmarshal number into Go struct field AuthorizerConfiguration.authorizers.type of type string"),
     ],
 )  # fmt: skip
 def test_authorizers_that_are_refused(authorizers, says):
@@ -83,7 +83,8 @@ def test_authorizers_that_are_refused(authorizers, says):
     ("more", "says"),
     [
         ({"timeout": "31s"}, 'timeout: Invalid value: "31s": must be > 0s and <= 30s'),
-        ({"timeout": 3}, LOADING + "json: cannot unmarshal number into Go value of type string"),
+        ({"timeout": 3}, LOADING + "json: cannot unmarshal number into Go struct field "
+         "WebhookConfiguration.authorizers.webhook.timeout of type string"),
         ({"timeout": "3"}, LOADING + 'time: missing unit in duration "3"'),
         ({"subjectAccessReviewVersion": "v2"}, 'subjectAccessReviewVersion: Unsupported value: "v2": supported values: "v1", "v1beta1"'),
         ({"matchConditions": [{"expression": "true"}]},

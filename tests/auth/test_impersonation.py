@@ -2,7 +2,7 @@
 
 import pytest
 
-from kas.auth.attributes import Attributes
+from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
 from kas.auth.authz.modes import build
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.impersonation import LastModes, impersonate, wanted_user
@@ -127,3 +127,21 @@ def test_node_agent_reaches_only_its_own_node():
     assert impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n1"), LastModes())[1] == "impersonate:associated-node"
     with pytest.raises(ApiError):
         impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n2"), LastModes())
+
+
+def test_a_right_that_was_taken_away_ends_with_the_next_request():
+    """Upstream remembers for ten seconds that a constrained mode was allowed; here whoever is asked knows what counts now."""
+    allowed, asked, last = [True], [], LastModes()
+
+    class Fickle:
+        def authorize(self, a):
+            asked.append(a.verb)
+            return (ALLOW if allowed[0] else NO_OPINION, "", "")
+
+    authorizer = Fickle()
+    assert impersonate(authorizer, listing_pods(BOB), UserInfo("jane"), last)[1] == "impersonate:user-info"
+    allowed[0] = False
+    with pytest.raises(ApiError) as e:
+        impersonate(authorizer, listing_pods(BOB), UserInfo("jane"), last)
+    assert e.value.code == 403 and asked == ["impersonate-on:user-info:list", "impersonate:user-info", "impersonate-on:user-info:list",
+                                             "impersonate"]  # fmt: skip

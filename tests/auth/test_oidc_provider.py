@@ -38,6 +38,6 @@ def test_it_is_asked_every_ten_seconds_until_it_answers(tmp_path):
     finally:
         made.close()
     assert slept == [AGAIN_S, AGAIN_S] == [10.0, 10.0]
-    assert all(f"oidc: authenticator for issuer {made.url!r} is not initialized: " in error for error in errors)
+    assert all(f'oidc: authenticator for issuer "{made.url}" is not initialized: ' in error for error in errors)
     assert "issuer did not match the issuer returned by provider" not in errors[0]
     assert "issuer did not match the issuer returned by provider" in errors[1]

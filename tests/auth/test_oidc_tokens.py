@@ -8,6 +8,7 @@ import json
 import pytest
 
 from kas.auth.authn import AuthenticationError
+from kas.auth.authn.oidc.keys import RemoteKeys
 from kas.auth.authn.oidc.tokens import Verifier, claimed_issuer
 
 NOW = 1_000_000.0
@@ -44,3 +45,31 @@ def test_nobody_else_may(issuer, said):
     assert claimed_issuer(text) == said
     with pytest.raises(AuthenticationError, match="issued by a different provider"):
         claims_of(issuer, text)
+
+
+@pytest.mark.parametrize(
+    ("audiences", "said", "why"),
+    [
+        (["a"], {"aud": "b"}, 'oidc: expected audience "a" got ["b"]'),
+        (["b", "a", "b"], {"aud": ["c", "d"]}, 'oidc: expected audience in ["a" "b"] got ["c" "d"]'),
+        (["a"], {"exp": 1257890400}, None),
+        (["a"], {"exp": 0}, "oidc: token is expired (Token Expiry: 1970-01-01 00:00:00 +0000 UTC)"),
+        (["a"], {"iss": "b"}, 'oidc: id token issued by a different provider, expected "https://x" got "b"'),
+    ],
+)
+def test_what_is_wrong_is_said_as_go_says_it(audiences, said, why):
+    verifier = Verifier("https://x", audiences, ("RS256",), Signed(), clock=lambda: NOW)
+    text = token(**{"iss": "https://x", **said})
+    if why is None:
+        assert verifier.claims(text)["iss"] == "https://x"
+        return
+    with pytest.raises(AuthenticationError) as e:
+        verifier.claims(text)
+    assert str(e.value) == why
+
+
+def test_an_algorithm_that_is_not_wanted_is_named():
+    keys = RemoteKeys("https://x/keys", lambda url: None)
+    with pytest.raises(AuthenticationError) as e:
+        keys.payload(token(), ("ES256", "ES384"))
+    assert str(e.value) == 'oidc: id token signed with unsupported algorithm, expected ["ES256" "ES384"] got "RS256"'

@@ -77,7 +77,7 @@ def test_texts(authenticator, says):
         ("claims.email", {"claimValidationRules": [{"claim": "email_verified", "requiredValue": "true"}]}, False),
         ("claims.email", {"mappings": {"extra": [{"key": "a.b/c", "valueExpression": "[string(claims.email_verified)]"}]}}, True),
         ("claims.email", {"mappings": {"groups": {"expression": "claims.email_verified ? ['a'] : []"}}}, False),
-        ("claims.list.map(x, claims.email)[0]", {}, False),
+        ("dyn(claims.list).map(x, claims.email)[0]", {}, False),
         ("claims.x.email", {}, True),
     ],
 )  # fmt: skip
@@ -150,13 +150,45 @@ def test_claims_that_make_nobody(claims, args, more, why):
         user(claims, *args, **more)
 
 
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [
+        ("claims.kubernetes__dot__io.pod", "p"), ("claims['kubernetes.io'].pod", "p"), ("claims.kubernetes__dot__io.node__slash__uid", "n"),
+        ("claims.kubernetes__dot__io.deep[0].a__dash__b", "d"), ("has(claims.kubernetes__dot__io.deep[0].a__dash__b) ? 'has' : ''", "has"),
+        ("claims.?kubernetes__dot__io.?none.orValue('none')", "none"), ("'kubernetes__dot__io' in claims ? 'in' : ''", "in"),
+        ("claims.__if__", "word"), ("claims.a__underscores__b", "two"), ("claims.kubernetes__dot__io.x__y__z", "odd"),
+        ("has(claims.odd__y__z) ? 'has' : 'not'", "not"), ("claims.kubernetes__dot__io == {'pod': 'p'} ? '' : 'other'", "other"),
+        ("{'pod': 'p'} == claims.same ? 'same' : ''", "same"), ("type(claims.same) == map ? 'map' : ''", "map"),
+    ],
+)  # fmt: skip
+def test_names_that_are_none_of_cels_are_escaped(expression, name):
+    deep = {"pod": "p", "node/uid": "n", "deep": [{"a-b": "d"}], "x__y__z": "odd"}
+    claims = {"kubernetes.io": deep, "if": "word", "a__b": "two", "odd__y__z": "odd", "same": {"pod": "p"}}
+    assert user(claims, {"expression": expression}).name == name
+
+
+def test_extra_keys_are_escaped_in_rules():
+    extra = [{"key": "a.b/c", "valueExpression": "claims.sub"}]
+    rule = {"userValidationRules": [{"expression": "user.extra.a__dot__b__slash__c == ['x']"}]}
+    assert user({"sub": "x"}, SUB, mappings={"extra": extra}, **rule).extra == {"a.b/c": ["x"]}
+
+
+@pytest.mark.parametrize(
+    "expression", ["claims.a.map(x, x)", "claims['a'].exists(x, true)", "claims.?a.orValue([]).all(x, true)", "claims.a.sortBy(x, x)"]
+)
+def test_nothing_goes_through_a_claim_of_which_nothing_is_known(expression):
+    (said,) = errors(jwt({"expression": expression}))
+    assert "expression of type 'any' cannot be range of a comprehension (must be list, map, or dynamic)" in said
+    assert errors(jwt({"expression": "dyn(claims.a).map(x, x)"})) == errors(jwt({"expression": "claims.map(k, k)"})) == []
+
+
 def test_numbers_are_doubles():
     assert user({"sub": "a", "n": 12}, {"expression": "string(claims.n)"}).name == "12"
     assert user({"sub": "a", "n": [2**53 + 1]}, {"expression": "string(claims.n[0])"}).name == "9.007199254740992e+15"
 
 
 def test_an_expression_that_never_ends_costs_too_much():
-    deep = "claims.l.all(a, claims.l.all(b, claims.l.all(c, a + b + c >= 0.0))) ? 'a' : 'b'"
+    deep = "dyn(claims.l).all(a, dyn(claims.l).all(b, dyn(claims.l).all(c, a + b + c >= 0.0))) ? 'a' : 'b'"
     with pytest.raises(AuthenticationError, match="cost limit"):
         user({"l": list(range(300))}, {"expression": deep})
 

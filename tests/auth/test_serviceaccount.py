@@ -72,6 +72,27 @@ def test_bound_token_refused(world, change, text):
         tokens.authenticate_token(signer.sign(claims))
 
 
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        (3, "service account ns/sa has been deleted"),
+        (4, "service account token has been invalidated"),
+        (5, "service account token has been invalidated"),
+    ],
+)
+def test_what_is_being_deleted_ends_a_minute_later(world, what, text):
+    """Upstream's table of deletion times: now is 1000 s, the leeway 60 s."""
+    _, signer, tokens, sa, pod, node = world
+    bound = {4: {"pod": pod}, 5: {"node": node}}.get(what, {})
+    token = signer.sign(bound_claims(ISSUER, sa, [ISSUER], 1000, 3600, **bound))
+    for second in ("00:16:41", "00:16:40", "00:16:39", "00:15:40"):  # 1001, 1000, 999, 940
+        world[what]["metadata"]["deletionTimestamp"] = f"1970-01-01T{second}Z"
+        assert tokens.authenticate_token(token).uid == "u-sa"
+    world[what]["metadata"]["deletionTimestamp"] = "1970-01-01T00:15:39Z"
+    with pytest.raises(AuthenticationError, match=f"^{text}$"):
+        tokens.authenticate_token(token)
+
+
 def test_token_of_another_key_or_issuer(world):
     _, _, tokens, sa, _, _ = world
     other = Signer(generate_key(), ISSUER)

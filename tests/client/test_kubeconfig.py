@@ -121,3 +121,36 @@ def test_a_proxy_before_the_server(tmp_path, scheme):
             asyncio.run(posted(path))
     stub.close()
     assert len(stub.asked) == 1
+
+
+def test_a_socks_proxy_before_the_server(tmp_path):
+    """It is told the server's name and a login, and sees nothing of what is asked."""
+    stub = TLSStub(*serving(tmp_path, authority(tmp_path)), lambda asked: Answer(200, b'{"found": true}'))
+    port, heard = int(stub.url.rpartition(":")[2].partition("/")[0]), []
+
+    async def serve(reader, writer):
+        for answer in (b"\x05\x02", b"\x01\x00", b"\x05\x00\x00\x01" + bytes(6)):
+            heard.append(await reader.read(600))
+            writer.write(answer)
+        there, here = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(relay(reader, here), relay(there, writer))
+
+    async def relay(source, sink):
+        while data := await source.read(1 << 16):
+            sink.write(data)
+        sink.close()
+
+    async def ask():
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        proxy = f"socks5://u:p%20w@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        text = GOOD.replace("https://127.0.0.1:1/x", stub.url).replace(
+            "{server", f"{{certificate-authority: {tmp_path / 'stub-ca.crt'}, proxy-url: '{proxy}', server"
+        )
+        try:
+            return await posted(write(tmp_path, text), Nowhere())
+        finally:
+            server.close()
+
+    assert asyncio.run(ask()) == {"found": True}
+    assert heard == [b"\x05\x02\x00\x02", b"\x01\x01u\x03p w", b"\x05\x01\x00\x01\x7f\x00\x00\x01" + port.to_bytes(2, "big")]
+    stub.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -11,6 +13,9 @@ import pytest
 import yaml
 
 from kas.config.flags import BY_NAME
+from kas.testing.server import KasServer
+from tests.conftest import Client
+from tests.etcd import Etcd
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
 EXTRAS = tomllib.loads((DEPLOY.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
@@ -51,3 +56,25 @@ def test_three_of_each_stand_behind_the_load_balancer() -> None:
     config = (DEPLOY / "haproxy.cfg").read_text()
     assert set(re.findall(r"\$\{(\w+)\}", config)) == set(services["balancer"]["environment"])
     assert "uri /readyz" in config
+
+
+def test_what_compose_says_to_do_serves_one_administrator_everywhere(tmp_path: Path) -> None:
+    """Its commands, but for docker's, and the servers' flags."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    pki, once = tmp_path / "docs" / "deploy" / "pki", tmp_path / "once"
+    with KasServer(tmp_path, "--storage-backend=lmdb") as server:
+        token = server.token
+    shutil.move(server.data_dir, once)
+    commands = "\n".join(re.findall(r"^#   ((?:mkdir|cp|echo) .*)$", text, re.M))
+    pki.parent.mkdir(parents=True)
+    subprocess.run(["sh", "-ec", commands], cwd=tmp_path, check=True)
+    command = yaml.safe_load(text)["services"]["kas-1"]["command"][0].partition("kas serve ")[2]
+    given = dict(flag.removeprefix("--").split("=", 1) for flag in command.replace("/pki/", f"{pki}/").split() if "=" in flag)
+    with Etcd(tmp_path) as etcd:
+        own = {"etcd-servers": etcd.url, "advertise-address": "127.0.0.1", "shutdown-delay-duration": "0s"}
+        flags = [f"--{name}={value}" for name, value in (given | own).items() if name not in ("data-dir", "secure-port")]
+        with KasServer(tmp_path / "a", *flags) as one, KasServer(tmp_path / "b", *flags) as two:
+            for each in (one, two):
+                client = Client(each)
+                client.session.verify, client.session.headers["Authorization"] = str(once / "pki" / "ca.crt"), f"Bearer {token}"
+                assert client("GET", "/api/v1/namespaces")[0] == 200

@@ -16,21 +16,44 @@ from typing import Any
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet, TokenAuthenticator
 from kas.auth.user import UserInfo, with_authenticated
 from kas.observe.caches import Expiring
+from kas.observe.metrics import Registry, Timer
 
 # Upstream's TokenSuccessCacheTTL. A revoked token may work that long, unless the revocation calls invalidate().
 SUCCESS_TTL_S = 10.0
 MAX_HEADER = 16 << 10
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
 _RAW_URL = re.compile(r"[A-Za-z0-9_-]*")
+
+
+class CacheCounts:
+    """Upstream's families about its memory of tokens (``token/cache/stats.go``). ``hit`` is told how long a token took that was
+    remembered, ``miss`` of one that was not."""
+
+    def __init__(self, metrics: Registry) -> None:
+        name, label = "authentication_token_cache_", ("status",)
+        seconds = metrics.histogram(f"{name}request_duration_seconds", "How long requests of the token cache took.", label, _BUCKETS)
+        metrics.observations(f"{name}request_total", "Requests of the token cache: hit or miss.", seconds)
+        self.fetched = metrics.counter(f"{name}fetch_total", "Tokens that were looked up because they were not in the cache.", label)
+        self._active = metrics.gauge(f"{name}active_fetch_count", "Tokens that are being looked up.", label)
+        self.hit, self.miss = Timer(seconds, ("hit",)).add, Timer(seconds, ("miss",)).add
+
+    def fetching(self, by: int) -> None:
+        """A lookup waits (1) or waits no more (-1)."""
+        self._active.inc(("in_flight",), by)
 
 
 class BearerToken:
     """Asks ``tokens`` for the request's bearer token. Only successes are remembered, by a digest of the header, bounded in number and
     time (``clock``)."""
 
-    def __init__(self, tokens: TokenAuthenticator, ttl_s: float = SUCCESS_TTL_S, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, tokens: TokenAuthenticator, ttl_s: float = SUCCESS_TTL_S, clock: Callable[[], float] = monotonic,
+        counts: CacheCounts | None = None,
+    ) -> None:  # fmt: skip
         self._tokens = tokens
+        self._counts = CacheCounts(Registry()) if counts is None else counts
         self._ttl = ttl_s
         self.clock = clock
         self._cache: Expiring[bytes] = Expiring("bearer_tokens", "digests of tokens that were good, for 10 s", 16 << 20, 4 << 10)
@@ -53,8 +76,10 @@ class BearerToken:
         header = get("authorization")
         if header is None:
             return self._websocket(get)
+        began = self.clock()
         known = self.remembered(header)
         if known is not None:
+            self._counts.hit(self.clock() - began)
             return known
         token = bearer_token(header)
         if not token:
@@ -64,16 +89,34 @@ class BearerToken:
     def _check(self, header: str, token: str) -> UserInfo | Awaitable[UserInfo]:
         if len(header) > MAX_HEADER:
             raise AuthenticationError("bearer token is too long")
-        found = self._tokens.authenticate_token(token)
+        began = self.clock()
+        try:
+            found = self._tokens.authenticate_token(token)
+        except AuthenticationError:
+            self._fetched(began, False)
+            raise
         if found is None or isinstance(found, UserInfo):
-            return self._found(header, found, self._invalidated)
-        return self._wait(header, found)
+            return self._found(header, found, self._invalidated, began)
+        return self._wait(header, found, began)
 
-    async def _wait(self, header: str, waiting: Awaitable[UserInfo | None]) -> UserInfo:
+    async def _wait(self, header: str, waiting: Awaitable[UserInfo | None], began: float) -> UserInfo:
         invalidated = self._invalidated
-        return self._found(header, await waiting, invalidated)
+        self._counts.fetching(1)
+        try:
+            found = await waiting
+        except AuthenticationError:
+            self._fetched(began, False)
+            raise
+        finally:
+            self._counts.fetching(-1)
+        return self._found(header, found, invalidated, began)
 
-    def _found(self, header: str, user: UserInfo | None, invalidated: int) -> UserInfo:
+    def _fetched(self, began: float, good: bool) -> None:
+        self._counts.fetched.inc(("ok",) if good else ("error",))
+        self._counts.miss(self.clock() - began)
+
+    def _found(self, header: str, user: UserInfo | None, invalidated: int, began: float) -> UserInfo:
+        self._fetched(began, user is not None)
         if user is None:
             raise AuthenticationError("invalid bearer token")
         user = with_authenticated(user)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -33,14 +34,14 @@ class Constraints:
         self._permitted = self._sort(constraints.permitted_subtrees or ())
         self._excluded = self._sort(constraints.excluded_subtrees or ())
 
-    def _sort(self, names: Iterable[x509.GeneralName]) -> dict[type, list[str | Network]]:
-        out: dict[type, list[str | Network]] = {}
+    def _sort(self, names: Iterable[x509.GeneralName]) -> dict[type, _Trees]:
+        values: dict[type, list[Any]] = {}
         for name in names:
-            if type(name) not in _MATCH:
+            if type(name) not in _TREES:
                 self.unhandled = True
             else:
-                out.setdefault(type(name), []).append(name.value)
-        return out
+                values.setdefault(type(name), []).append(name.value)
+        return {kind: _TREES[kind](found) for kind, found in values.items()}
 
     def refused(self, below: Iterable[Names | None]) -> str:
         """The first name of the certificates below that is not permitted or is excluded; "" when all are good."""
@@ -55,55 +56,101 @@ class Constraints:
         return ""
 
     def _good(self, kind: type, value: object) -> bool:
-        match, permitted, excluded = _MATCH[kind], self._permitted.get(kind), self._excluded.get(kind)
+        permitted, excluded = self._permitted.get(kind), self._excluded.get(kind)
         if permitted is None and excluded is None:
             return True
         try:
-            if excluded is not None and any(match(value, c) for c in excluded):
+            if excluded is not None and excluded.hold(value):
                 return False
-            return permitted is None or any(match(value, c) for c in permitted)
+            return permitted is None or permitted.hold(value)
         except ValueError:
             return False  # a name that cannot be read is not known to be permitted
 
 
-def _domain(name: str, constraint: str) -> bool:
+class _Trees(Protocol):
+    """Constraints of one kind, found by what they are: anybody may show as many of them, and of names, as fit into a handshake."""
+
+    def hold(self, name: Any) -> bool:
+        """Whether one of them is about the name. Raises ValueError for what cannot be read, on either side."""
+
+
+class _Domains:
     """A constraint is of a host and all below it; with a leading dot only of what is below."""
-    if not constraint:
-        return True
-    labels, wanted = _labels(name), _labels(constraint.removeprefix("."))
-    if constraint.startswith(".") and len(labels) == len(wanted):
+
+    def __init__(self, constraints: Iterable[str]) -> None:
+        self._all, self._bad = False, ""
+        self._whole: set[tuple[str, ...]] = set()
+        self._below: set[tuple[str, ...]] = set()
+        for constraint in constraints:
+            if not constraint:
+                self._all = True
+                continue
+            try:
+                (self._below if constraint.startswith(".") else self._whole).add(_labels(constraint.removeprefix(".")))
+            except ValueError:
+                self._bad = constraint
+        self._lengths = {len(c) for c in self._whole | self._below}
+
+    def hold(self, name: str) -> bool:
+        if self._all:
+            return True
+        if self._bad:
+            raise ValueError(f"cannot parse the name {self._bad!r}")
+        labels = _labels(name)
+        for length in self._lengths:
+            if length <= len(labels):
+                end = labels[len(labels) - length :]
+                if end in self._whole or (length < len(labels) and end in self._below):
+                    return True
         return False
-    return labels[len(labels) - len(wanted) :] == wanted if len(labels) >= len(wanted) else False
 
 
-def _labels(name: str) -> Sequence[str]:
-    labels = name.lower().split(".")
+def _labels(name: str) -> tuple[str, ...]:
+    labels = tuple(name.lower().split("."))
     if not all(labels):
         raise ValueError(f"cannot parse the name {name!r}")
     return labels
 
 
-def _email(address: str, constraint: str) -> bool:
-    local, at, host = address.rpartition("@")
-    if not at or not local:
-        raise ValueError(f"cannot parse the address {address!r}")
-    if "@" in constraint:
-        wanted, _, domain = constraint.rpartition("@")
-        return local == wanted and host.lower() == domain.lower()
-    return _domain(host, constraint)
+class _Emails:
+    """A constraint with an @ is one address, any other a domain."""
+
+    def __init__(self, constraints: Iterable[str]) -> None:
+        found = [c.rpartition("@") for c in constraints]
+        self._addresses = {(local, host.lower()) for local, at, host in found if at}
+        self._domains = _Domains(host for _, at, host in found if not at)
+
+    def hold(self, address: str) -> bool:
+        local, at, host = address.rpartition("@")
+        if not at or not local:
+            raise ValueError(f"cannot parse the address {address!r}")
+        return (local, host.lower()) in self._addresses or self._domains.hold(host)
 
 
-def _uri(uri: str, constraint: str) -> bool:
-    host = urlsplit(uri).hostname
-    if not host or host.startswith("[") or host.replace(".", "").isdigit() or ":" in host:
-        raise ValueError(f"the URI {uri!r} has no host that constraints could be about")
-    return _domain(host, constraint)
+class _Uris(_Domains):
+    """Constraints are about the host."""
+
+    def hold(self, uri: str) -> bool:
+        host = urlsplit(uri).hostname
+        if not host or host.startswith("[") or host.replace(".", "").isdigit() or ":" in host:
+            raise ValueError(f"the URI {uri!r} has no host that constraints could be about")
+        return super().hold(host)
 
 
-def _ip(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, constraint: Network) -> bool:
-    return ip.version == constraint.version and ip in constraint
+class _Networks:
+    """Constraints are networks."""
+
+    def __init__(self, constraints: Iterable[Network]) -> None:
+        self._known: dict[tuple[int, int], set[int]] = {}
+        for one in constraints:
+            bits = one.max_prefixlen - one.prefixlen
+            self._known.setdefault((one.version, bits), set()).add(int(one.network_address) >> bits)
+
+    def hold(self, ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+        address = int(ip)
+        return any(version == ip.version and address >> bits in found for (version, bits), found in self._known.items())
 
 
-_MATCH: dict[type, Callable[..., bool]] = {
-    x509.DNSName: _domain, x509.RFC822Name: _email, x509.UniformResourceIdentifier: _uri, x509.IPAddress: _ip,
+_TREES: dict[type, Callable[[Iterable[Any]], _Trees]] = {
+    x509.DNSName: _Domains, x509.RFC822Name: _Emails, x509.UniformResourceIdentifier: _Uris, x509.IPAddress: _Networks,
 }  # fmt: skip

@@ -149,7 +149,7 @@ class ServiceAccountTokens:
         if account is None:
             raise AuthenticationError(f'serviceaccounts "{name}" not found')
         if self._gone(account, now):
-            raise AuthenticationError("service account token has been invalidated")
+            raise AuthenticationError(f"service account {namespace}/{name} has been deleted")
         _same_uid(account, uid, "service account UID ({}) does not match claim ({})")
 
         extra: dict[str, list[str]] = {}

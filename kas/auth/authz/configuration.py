@@ -15,7 +15,7 @@ from kas.auth.attributes import aggregate
 from kas.meta import duration
 from kas.meta.field import NOT_SUPPORTED, FieldError, child, duplicate, go_quote, index, invalid, not_supported, required
 from kas.meta.names import is_dns1123_subdomain
-from kas.types.configfile import BOOL, DURATION, STRING, ConfigurationError, Kinds, Named, Struct, check, of_kind, parse, read_file
+from kas.types.configfile import BOOL, DURATION, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse, read_file
 
 if TYPE_CHECKING:
     from kas.auth.authz.matchconditions import MatchConditions
@@ -36,7 +36,7 @@ _WEBHOOK = Struct("WebhookConfiguration", {
     "connectionInfo": Struct("WebhookConnectionInfo", {"type": STRING, "kubeConfigFile": STRING}),
     "matchConditions": [Struct("WebhookMatchCondition", {"expression": STRING})],
 })  # fmt: skip
-_AUTHORIZER = Struct("AuthorizerConfiguration", {"type": Named("AuthorizerType"), "name": STRING, "webhook": _WEBHOOK})
+_AUTHORIZER = Struct("AuthorizerConfiguration", {"type": STRING, "name": STRING, "webhook": _WEBHOOK})
 _CONFIGURATION = Struct("AuthorizationConfiguration", {"authorizers": [_AUTHORIZER]})
 KINDS: Kinds = {
     (f"apiserver.config.k8s.io/{version}", "AuthorizationConfiguration"): _CONFIGURATION for version in ("v1", "v1beta1", "v1alpha1")

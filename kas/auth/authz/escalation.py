@@ -132,7 +132,7 @@ async def check_binding(
     if await _may_bind(authorizer, user, ref, namespace):
         return
     if kind not in ("Role", "ClusterRole"):
-        raise errors.internal(f"unsupported role reference kind: {go_quote(kind)}")
+        raise errors.ApiError(500, "", f"unsupported role reference kind: {go_quote(kind)}")
     rules = index.role_rules(kind, name, namespace)
     if rules is None:
         raise errors.not_found(GROUP, kind.lower(), name)

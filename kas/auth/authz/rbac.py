@@ -83,10 +83,10 @@ class _Scope:
 
     def put(self, obj: Obj, namespace: str) -> None:
         binding = _Binding(obj)
+        keys = [_subject_key(subject, namespace) for subject in binding.subjects]  # first: where one is no subject nothing has changed
         self.drop(binding.name, namespace)
         self.bindings[binding.name] = binding
-        for i, subject in enumerate(binding.subjects):
-            key = _subject_key(subject, namespace)
+        for i, key in enumerate(keys):
             if key:
                 self.by_subject.setdefault(key, {}).setdefault(binding.name, i)
 

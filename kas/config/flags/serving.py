@@ -52,7 +52,7 @@ SECURE_SERVING = (
     Flag("permit-address-sharing", "bool", False, "Bind with SO_REUSEADDR.", no_effect("kas always binds with it", True)),
     Flag("permit-port-sharing", "bool", False, "Bind with SO_REUSEPORT, so that several servers share a port.",
          no_effect("the workers of one kas share their port, and a port somebody else listens on is refused", False)),
-    Flag("secure-port", "port", 6443, "TLS port; 0 = off, 'auto' = a free one."),
+    Flag("secure-port", "port", 6443, "TLS port; 'auto' = a free one, 0 = off, where another port serves."),
     Flag("tls-cert-file", "path", "", "Serving certificate, with its intermediates (PEM).", shown="self-made, in --data-dir"),
     Flag("tls-cipher-suites", "strings", (), "Cipher suites of TLS 1.2; those of 1.3 are always offered.",
          shown="ECDHE with AES-GCM or ChaCha20"),

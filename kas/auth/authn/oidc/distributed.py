@@ -15,6 +15,7 @@ from kas.auth.authn.oidc.provider import HEADERS, TIMEOUT_S, discovered, getter
 from kas.auth.authn.oidc.tokens import Claims, Verifier, claimed_issuer
 from kas.client import fetch
 from kas.client.http import BackendError, Via
+from kas.meta.field import go_quote
 from kas.meta.waiting import awaited
 
 MAX_ISSUERS = 16
@@ -45,7 +46,7 @@ class DistributedClaim:
             return claims
         source = sources.get(names[self._name])
         if source is None:
-            raise _failed(f"id token _claim_names contained a source {names[self._name]!r:.200} missing in _claims_sources")
+            raise _failed(f"id token _claim_names contained a source {names[self._name][:200]} missing in _claims_sources")
         url, token = source.get("endpoint") or "", source.get("access_token") or ""
         if not isinstance(url, str) or not isinstance(token, str):
             raise _failed("oidc: could not parse claim sources")
@@ -57,38 +58,42 @@ class DistributedClaim:
         self._running += 1
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                found = await self._claims_of(await self._token(url, token))
+                found = await self._claims_of(await self._token(url, token), url)
         except TimeoutError:
-            raise _failed(f"while getting distributed claim {self._name!r}: context deadline exceeded") from None
-        except (BackendError, ValueError) as e:
-            raise _failed(f"while getting distributed claim {self._name!r}: {e}") from None
+            raise _failed(f"while getting distributed claim {go_quote(self._name)}: context deadline exceeded") from None
         finally:
             self._running -= 1
         if self._name not in found:
-            raise _failed(f"jwt returned by distributed claim endpoint {url!r} did not contain claim: {self._name}")
+            raise _failed(f"jwt returned by distributed claim endpoint {go_quote(url)} did not contain claim: {self._name}")
         return {**claims, self._name: found[self._name]}
 
     async def _token(self, url: str, token: str) -> str:
         headers = [*HEADERS, *([(b"authorization", f"Bearer {token}".encode())] if token else ())]
-        said = await fetch.get(url, self._tls, headers, MAX_DOCUMENT, TIMEOUT_S, self._via)
-        if not 200 <= said.status <= 226:
-            raise ValueError(f"error while getting distributed claim JWT: {said.status} {said.reason}")
+        try:
+            said = await fetch.get(url, self._tls, headers, MAX_DOCUMENT, TIMEOUT_S, self._via)
+            if not 200 <= said.status <= 226:
+                raise ValueError(f"error while getting distributed claim JWT: {said.status} {said.reason}")
+        except (BackendError, ValueError) as e:
+            raise _failed(f"while getting distributed claim {go_quote(self._name)}: {e}") from None
         return said.body.decode("latin-1")
 
-    async def _claims_of(self, token: str) -> dict[str, Any]:
+    async def _claims_of(self, token: str, url: str) -> dict[str, Any]:
         issuer = claimed_issuer(token)
         if not issuer:
-            raise ValueError("getting untrusted issuer from endpoint failed")
+            raise _failed(f"getting untrusted issuer from endpoint {url} failed for claim {go_quote(self._name)}: malformed token")
         verifier = self._verifiers.get(issuer)
         if verifier is None:
-            keys = RemoteKeys(await discovered(self._get, issuer), self._get)
+            try:
+                keys = RemoteKeys(await discovered(self._get, issuer), self._get)
+            except (BackendError, ValueError) as e:
+                raise _failed(f"verifying untrusted issuer {issuer[:200]} failed: {e}") from None
             verifier = self._verifiers[issuer] = Verifier(issuer, self._issuer.audiences, self._issuer.algorithms, keys)
             if len(self._verifiers) > MAX_ISSUERS:
                 self._verifiers.popitem(last=False)
         try:
             return await awaited(verifier.claims(token))
         except AuthenticationError as e:
-            raise ValueError(f"verify distributed claim token: {e}") from None
+            raise _failed(f"verify distributed claim token: {e}") from None
 
 
 def _failed(why: str) -> AuthenticationError:

@@ -8,13 +8,14 @@ from kas import cel
 from kas.auth.user import UserInfo
 from kas.cel.admission import STRUCTS
 from kas.cel.base import BASE
+from kas.cel.schemas import unescape
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
-from kas.cel.types import BOOL, DYN, STRING, Type, map_of, struct
+from kas.cel.types import ANY, BOOL, STRING, Type, map_of, struct
 from kas.meta import field
 from kas.meta.field import FieldError
 
 USER = "kubernetes.UserInfo"
-CLAIMS = BASE.extended({"claims": map_of(STRING, DYN)})
+CLAIMS = BASE.extended({"claims": map_of(STRING, ANY)})
 USERS = BASE.extended({"user": struct(USER)}, {USER: STRUCTS[USER]})
 
 
@@ -53,9 +54,48 @@ def rule(text: str, env: cel.Environment, path: str) -> tuple[Expression | None,
     return compiled(text, env, path, BOOL)
 
 
+class Escaped(dict[str, Any]):
+    """A JSON object whose members may be named as properties are in expressions: ``claims.kubernetes__dot__io`` is ``kubernetes.io``."""
+
+    __slots__ = ()
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(self._stored(key))
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(self._stored(key))
+
+    def _stored(self, key: Any) -> Any:
+        name = unescape(key) if isinstance(key, str) else None
+        return key if name is None else name
+
+
+class EscapedClaims(Escaped):
+    """All claims: here a name that is no escaped one names nothing."""
+
+    __slots__ = ()
+
+    def _stored(self, key: Any) -> Any:
+        return unescape(key) if isinstance(key, str) else key
+
+
+def claim_variables(claims: dict[str, Any]) -> dict[str, Any]:
+    """What expressions about claims see."""
+    return {"claims": EscapedClaims({k: _seen(v) for k, v in claims.items()})}
+
+
+def _seen(value: Any) -> Any:
+    """What expressions see of a JSON value: every number is a double, as Go reads JSON."""
+    if isinstance(value, dict):
+        return Escaped({k: _seen(v) for k, v in value.items()})
+    if isinstance(value, list):
+        return [_seen(v) for v in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def user_variables(user: UserInfo) -> dict[str, Any]:
     """What a rule about users sees: all fields are there."""
-    return {"user": {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra}}
+    return {"user": {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": Escaped(user.extra)}}
 
 
 def _selects(node: Node, claim: str) -> bool:

@@ -16,9 +16,11 @@ from typing import Any
 
 from kas.auth import jws
 from kas.auth.authn import AuthenticationError
+from kas.auth.authz.rules import go_list
 from kas.auth.jws import Key
 from kas.client.fetch import Fetched
 from kas.client.http import BackendError
+from kas.meta.field import go_quote
 from kas.meta.waiting import awaited, eager
 
 log = logging.getLogger("kas.authn")
@@ -92,6 +94,9 @@ class RemoteKeys:
     def _verified(self, token: str, allowed: tuple[str, ...]) -> bytes | None:
         try:
             return jws.verified(token, self._keys, allowed)
+        except jws.AlgorithmError as e:
+            why = f"expected {go_list(allowed)} got {go_quote(e.given)}"
+            raise AuthenticationError(f"oidc: id token signed with unsupported algorithm, {why}") from None
         except jws.JWSError as e:
             raise AuthenticationError(f"oidc: malformed jwt: {e}") from None
 

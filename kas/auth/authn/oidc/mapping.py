@@ -6,18 +6,19 @@ from typing import Any
 
 from kas import cel
 from kas.auth.authn import AuthenticationError
-from kas.auth.authn.oidc.expressions import Expression, user_variables
+from kas.auth.authn.oidc.expressions import Expression, claim_variables, user_variables
 from kas.auth.authn.oidc.tokens import Claims
 from kas.auth.authn.oidc.validation import Mapper, Mapping
 from kas.auth.user import CREDENTIAL_ID, UserInfo
 from kas.meta import gojson
+from kas.meta.field import go_quote
 
 MAX_SHOWN = 200
 
 
 def user_of(claims: Claims, mapper: Mapper) -> UserInfo:
     """The user of verified claims. Raises AuthenticationError."""
-    variables = {"claims": as_doubles(claims)} if mapper.has_expressions else {}
+    variables = claim_variables(claims) if mapper.has_expressions else {}
     name = _username(claims, mapper.username, variables)
     groups = _groups(claims, mapper.groups, variables)
     uid = _uid(claims, mapper.uid, variables)
@@ -29,22 +30,13 @@ def user_of(claims: Claims, mapper: Mapper) -> UserInfo:
     return user
 
 
-def as_doubles(value: Any) -> Any:
-    """What expressions see: every number is a double, as Go reads JSON."""
-    if isinstance(value, dict):
-        return {k: as_doubles(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [as_doubles(v) for v in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _text(claims: Claims, name: str, what: str) -> str:
     """A claim that is a string; null is an empty one, as Go reads it."""
     if name not in claims:
-        raise AuthenticationError(f"oidc: parse {what} {name!r}: claim not present")
+        raise AuthenticationError(f"oidc: parse {what}: claim not present")
     value = claims[name]
     if value is not None and not isinstance(value, str):
-        raise AuthenticationError(f"oidc: parse {what} {name!r}: {gojson.cannot_unmarshal(value, 'string')}")
+        raise AuthenticationError(f"oidc: parse {what}: {gojson.cannot_unmarshal(value, 'string')}")
     return value or ""
 
 
@@ -63,7 +55,7 @@ def _username(claims: Claims, mapping: Mapping, variables: dict[str, Any]) -> st
         if not name:
             raise AuthenticationError("oidc: empty username via CEL expression is not allowed")
         return name
-    name = _text(claims, mapping.claim, "username claims")
+    name = _text(claims, mapping.claim, f"username claims {go_quote(mapping.claim)}")
     if mapping.claim == "email" and "email_verified" in claims:
         verified = claims["email_verified"]
         if verified is not None and not isinstance(verified, bool):
@@ -84,7 +76,7 @@ def _groups(claims: Claims, mapping: Mapping, variables: dict[str, Any]) -> list
     if isinstance(value, str):
         return [mapping.prefix + value]
     if value is not None:
-        raise AuthenticationError(f"oidc: parse groups claim {mapping.claim!r}: {gojson.cannot_unmarshal(value, 'string')}")
+        raise AuthenticationError(f"oidc: parse groups claim {go_quote(mapping.claim)}: {gojson.cannot_unmarshal(value, 'string')}")
     return []
 
 
@@ -94,7 +86,7 @@ def _uid(claims: Claims, mapping: Mapping, variables: dict[str, Any]) -> str:
         if not isinstance(uid, str):
             raise AuthenticationError("oidc: error evaluating uid claim expression: uid claim expression must return a string")
         return uid
-    return _text(claims, mapping.claim, "uid claim") if mapping.claim else ""
+    return _text(claims, mapping.claim, f"uid claim {go_quote(mapping.claim)}") if mapping.claim else ""
 
 
 def _extra(claims: Claims, mapper: Mapper, variables: dict[str, Any]) -> dict[str, list[str]]:
@@ -121,7 +113,7 @@ def _required(claims: Claims, required: dict[str, str]) -> None:
     for name, wanted in required.items():
         if name not in claims:
             raise AuthenticationError(f"oidc: required claim {name} not present in ID token")
-        found = _text(claims, name, "claim")
+        found = _text(claims, name, f"claim {name}")
         if found != wanted:
             raise AuthenticationError(f"oidc: required claim {name} value does not match. Got = {found[:MAX_SHOWN]}, want = {wanted}")
 

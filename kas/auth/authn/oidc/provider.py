@@ -16,6 +16,7 @@ from kas.auth.authn.oidc.tokens import Verifier
 from kas.client import fetch
 from kas.client.http import DIRECT, BackendError, Egress, Via
 from kas.client.kubeconfig import client_tls
+from kas.meta.field import go_quote
 
 log = logging.getLogger("kas.authn")
 
@@ -48,7 +49,8 @@ async def discovered(get: Get, issuer: str, url: str = "") -> str:
         raise ValueError(f"oidc: failed to decode provider discovery object: {e}") from None
     given, keys = (document.get("issuer"), document.get("jwks_uri")) if isinstance(document, dict) else ("", "")
     if given != issuer:
-        raise ValueError(f"oidc: issuer did not match the issuer returned by provider, expected {issuer!r} got {given!r:.200}")
+        said_to_be = go_quote(str(given or "")[:MAX_QUOTED])
+        raise ValueError(f"oidc: issuer did not match the issuer returned by provider, expected {go_quote(issuer)} got {said_to_be}")
     if not isinstance(keys, str) or not keys:
         raise ValueError("oidc: the provider says no jwks_uri")
     return keys
@@ -80,7 +82,7 @@ class Provider:
             try:
                 uri = await discovered(self.get, issuer.url, issuer.discovery_url)
             except (BackendError, ValueError) as e:
-                self.error = f"oidc: authenticator for issuer {issuer.url!r} is not initialized: {e}"
+                self.error = f"oidc: authenticator for issuer {go_quote(issuer.url)} is not initialized: {e}"
                 log.error("oidc authenticator: initializing plugin: %s", e)
                 await self._sleep(AGAIN_S)
                 continue

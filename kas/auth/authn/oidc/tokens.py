@@ -13,6 +13,7 @@ from kas.auth.authz.rules import go_list
 from kas.auth.jws import b64decoded
 from kas.auth.tokens import MAX_NUMBER, MAX_TOKEN, issuer_of
 from kas.meta import gojson
+from kas.meta.field import go_quote
 from kas.meta.waiting import awaited, eager
 
 Claims = dict[str, Any]
@@ -54,9 +55,12 @@ class Verifier:
         if "iat" in claims and _moment(claims, "iat") is None:
             raise AuthenticationError("oidc: failed to unmarshal claims: iat is no number")
         if _proper(issuer) != self._issuer:
-            raise AuthenticationError(f"oidc: id token issued by a different provider, expected {self._issuer!r} got {issuer!r:.200}")
+            why = f"expected {go_quote(self._issuer)} got {go_quote(issuer[:200])}"
+            raise AuthenticationError(f"oidc: id token issued by a different provider, {why}")
         if not any(a in audiences for a in self._audiences):
-            raise AuthenticationError(f"oidc: expected audience in {go_list(self._audiences)} got {go_list(audiences[:8])}")
+            several = len(set(self._audiences)) > 1
+            wanted = f"in {go_list(sorted(set(self._audiences)))}" if several else go_quote(self._audiences[0])
+            raise AuthenticationError(f"oidc: expected audience {wanted} got {go_list(audiences[:8])}")
         now = self._clock()
         if expiry is None or expiry < now:
             raise AuthenticationError(f"oidc: token is expired (Token Expiry: {_shown(expiry or 0.0)})")
@@ -142,6 +146,6 @@ def _moment(claims: Claims, name: str) -> float | None:
 
 def _shown(moment: float) -> str:
     try:
-        return strftime("%Y-%m-%d %H:%M:%S UTC", gmtime(moment))
+        return strftime("%Y-%m-%d %H:%M:%S +0000 UTC", gmtime(moment))
     except (OverflowError, ValueError, OSError):
         return str(moment)
