@@ -11,6 +11,7 @@ from kas.config.options import complete, read
 from kas.meta.standard import open_standard_streams
 
 EXIT_USAGE = 2
+REFUSED = 1  # the exit code of kube-apiserver, whatever is wrong with its flags and files
 USAGE = """usage: kas <command>
 
 A Kubernetes API server.
@@ -63,9 +64,9 @@ def serve(args: Sequence[str]) -> int:
     """``kas serve``: serve until told to stop. Returns the exit code; everything wrong with the flags is told at once."""
     asked = flagset.parse(args).values
     if asked.get("help"):
-        from kas.config.help import usage
+        from kas.config.help import columns, usage
 
-        print(usage(), end="")
+        print(usage(columns()), end="")
         return 0
     if asked.get("version", "false") != "false":
         return _version(asked["version"])
@@ -76,13 +77,13 @@ def serve(args: Sequence[str]) -> int:
     errors += preflight(options)
     for text in errors:
         print(f"kas: {text}", file=sys.stderr)
-    return EXIT_USAGE if errors else run(complete(options))
+    return REFUSED if errors else run(complete(options))
 
 
 def _version(form: str) -> int:
     if form not in ("true", "raw"):
         print(f"kas: --version takes true, false or raw, not {form!r}", file=sys.stderr)
-        return EXIT_USAGE
+        return REFUSED
     if form == "true":
         print(version_text())
     else:

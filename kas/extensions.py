@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from kas.admission import Plugin
-from kas.auth.attributes import Authorizer
+from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, Authorizer, Outcome
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.user import MASTERS, UserInfo
 from kas.registry.rest import VirtualResource
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kas.types.scheme import Scheme
 
 JSON_TYPE = "application/json"
+_DECISIONS = (ALLOW, DENY, NO_OPINION)
 
 
 class Loopback:
@@ -63,6 +64,31 @@ class LoopbackToken:
     def authenticate_token(self, token: str) -> UserInfo | None:
         """The server itself, None for another token."""
         return self._user if secrets.compare_digest(token.encode(), self._token) else None
+
+
+class Outspoken:
+    """An authorizer of the program whose answers are looked at: a decision and a reason do, the error text may be left out. Anything else
+    is a TypeError that says what is wanted, and no answer."""
+
+    def __init__(self, given: Authorizer) -> None:
+        self._given = given
+        if hasattr(given, "rules_for"):
+            self.rules_for = given.rules_for
+
+    def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
+        """What the other one says."""
+        found = self._given.authorize(a)
+        return self._waited(found) if isinstance(found, Awaitable) else self._checked(found)
+
+    async def _waited(self, waiting: Awaitable[Outcome]) -> Outcome:
+        return self._checked(await waiting)
+
+    def _checked(self, outcome: Any) -> Outcome:
+        # ``True`` equals ALLOW, and is no answer: whoever gives it means something else.
+        if isinstance(outcome, tuple) and len(outcome) in (2, 3) and type(outcome[0]) is int and outcome[0] in _DECISIONS:
+            return outcome[0], outcome[1], outcome[2] if len(outcome) == 3 else ""
+        name = type(self._given).__qualname__
+        raise TypeError(f"{name}.authorize gave {outcome!r}, not ALLOW, DENY or NO_OPINION with a reason and, if there is one, an error")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import threading
 import time
@@ -27,6 +26,7 @@ from kas.auth.attributes import Authorizer
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.config.options import Completed, OptionError, Options, complete, problems
 from kas.extensions import Extensions, Hook, HookContext, Loopback
+from kas.meta.pipes import readable
 from kas.meta.standard import flush_standard_streams, say
 from kas.registry.rest import VirtualResource
 
@@ -92,7 +92,7 @@ class Server:
         os.close(tell)
         os.close(alive)
         with os.fdopen(told) as pipe:
-            line = pipe.readline() if select.select([pipe], [], [], timeout_s)[0] else ""
+            line = pipe.readline() if readable([pipe.fileno()], timeout_s) else ""
         if not line:
             self.stop()
             raise StartError("the server did not start; what is wrong stands on its standard error")

@@ -23,6 +23,7 @@ from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.apiextensions import celmetrics
 from kas.auth import external
 from kas.auth.authn import revocation, x509
+from kas.auth.authn.bearer import CacheCounts
 from kas.auth.authn.revocation import Revocation
 from kas.auth.authn.serviceaccount import TokenCounts
 from kas.auth.authz import rbac_informer
@@ -75,10 +76,9 @@ from kas.endpoints.subresources import install as install_subresources
 from kas.endpoints.watch import Watches
 from kas.endpoints.write import Writer
 from kas.endpoints.zpages import ZPages
-from kas.extensions import NONE, Extensions, Loopback, LoopbackToken, hook_name, virtual_resources
+from kas.extensions import NONE, Extensions, Loopback, LoopbackToken, Outspoken, hook_name, virtual_resources
 from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
-from kas.filters.deadlines import Deadlines
 from kas.filters.goaway import send_away
 from kas.filters.handler import Chain
 from kas.filters.tracing import traced
@@ -91,8 +91,9 @@ from kas.kinds.core.namespace.storage import NamespaceRegistry
 from kas.kinds.core.pod.storage import PodRegistry
 from kas.kinds.core.service import storage as service_storage
 from kas.meta import clock
+from kas.meta.deadlines import Deadlines
 from kas.meta.lazy import Lazy
-from kas.observe import caches
+from kas.observe import caches, latencies
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
@@ -160,6 +161,7 @@ class Server:
         steps = (*STEPS, *map(hook_name, extensions.post_start))
         self.hooks, self.heartbeat = Hooks(steps, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
         self.waiting, self.deadlines, self._trimmer = WaitGroup(), Deadlines(), Trimmer()
+        self.trim = self._trimmer.trim
         kinds.install()
         self.scheme = Scheme()
         self.enabled = enabled_versions(self.scheme, {**chosen(self.scheme, extensions.kinds), **raw.runtime_config})
@@ -189,6 +191,8 @@ class Server:
     def _auditor(self) -> Auditor | None:
         from kas.audit import auditor
 
+        for part in self.store.parts():
+            latencies.observe(part, "range", "range_json", "range_protobuf", "commit", "commit_many")
         return auditor.build(self.options.raw, self.options.run_dir, self.metrics, self.egress.controlplane, self.options.workers == 1)
 
     def _tracer(self) -> Tracer:
@@ -204,6 +208,11 @@ class Server:
                                   "range_protobuf": "store range"}, "key")  # fmt: skip
             tracer.observe(part, {"commit": "store commit", "commit_many": "store commit"})
         return tracer
+
+    def _forget(self, group: str, resource: str) -> None:
+        """A definition is no more: neither is what was kept for its objects."""
+        self.metrics.forget(group, resource)
+        self.admission.forget(group, resource)
 
     def _flow_control(self) -> FlowControl:
         raw, watched = self.options.raw, self.watches.counts
@@ -245,7 +254,7 @@ class Server:
         name = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
         self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, name, self.egress.controlplane)
         if self.extensions.authorizers:
-            self.authorizer = Union([*self.extensions.authorizers, self.authorizer], (MASTERS,))
+            self.authorizer = Union([*map(Outspoken, self.extensions.authorizers), self.authorizer], (MASTERS,))
         self._loopback = secrets.token_urlsafe(32)
         hooked = [LoopbackToken(self._loopback)] if self.extensions.post_start or self.extensions.pre_shutdown else []
         self.keys = ServiceAccountKeys(
@@ -266,6 +275,7 @@ class Server:
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
             more=[*self.extensions.authenticators, *hooked],
             counts=TokenCounts(self.metrics), basic_file=raw.basic_auth_file, lifetimes=x509.lifetimes(self.metrics),
+            cache_counts=CacheCounts(self.metrics),
         )  # fmt: skip
 
     def load_credentials(self) -> None:
@@ -343,7 +353,7 @@ class Server:
         self.rest = Rest(self.writer, deleter, self.watches)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
-            converters(HookClients(Users({}), self.services.resolve, shares, self.egress), self.metrics), self.metrics.forget,
+            converters(HookClients(Users({}), self.services.resolve, shares, self.egress), self.metrics), self._forget,
         )  # fmt: skip
         self.served: list[Any] = []
         answers = review_answers(
@@ -608,7 +618,7 @@ class Server:
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)
 
     def _give_back(self) -> Awaitable[None] | None:
-        return asyncio.to_thread(self._trimmer.trim) if self._trimmer.due() else None
+        return asyncio.to_thread(self.trim) if self._trimmer.due() else None
 
     # --- bootstrap
 

@@ -14,7 +14,6 @@ import fcntl
 import gc
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kas.config.options import Completed
 from kas.meta.files import write_whole
+from kas.meta.pipes import readable
 from kas.meta.standard import flush_standard_streams, say
 from kas.observe.process import adopt, age_s, await_adoption, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from kas.extensions import Extensions
 
 FORMAT = "1"
-EXIT_CONFIG = 2
 EXIT_FAILED = 1
 RESPAWN_LIMIT = 5  # deaths of one worker within RESPAWN_WINDOW_S that end the server
 RESPAWN_WINDOW_S = 30.0
@@ -80,7 +79,7 @@ def run(options: Completed, extensions: Extensions | None = None, ready: Callabl
         return _Supervisor(options, extensions, ready).run()
     except StartError as e:
         say(f"kas: {e}")
-        return EXIT_CONFIG
+        return EXIT_FAILED
 
 
 def _load(o: Completed) -> None:
@@ -168,9 +167,14 @@ class _Supervisor:
                 if opts.etcd:
                     self._spawn(REPLICATOR)
                     _load(opts)  # the workers follow when it is ready
-                else:
-                    self._spawn_workers()
-                return self._loop() if self._await_prepared(preparer) else EXIT_FAILED
+                elif not self._spawn_workers():
+                    return EXIT_FAILED
+                if not self._await_prepared(preparer):
+                    return EXIT_FAILED
+                code = self._loop()
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(preparer.pid, 0)  # it has mostly ended long ago
+                return code
             finally:
                 self._kill_all()
 
@@ -272,22 +276,28 @@ class _Supervisor:
     def _await_prepared(self, child: Worker) -> bool:
         """Waits for certificates and tokens, then lets the workers go: they wait for the end of the ``go`` pipe. False when the server was
         told to end meanwhile."""
-        text = b""
-        while True:
-            readable, _, _ = select.select([self.signals, child.pipe], [], [])
-            if self.signals in readable and {signal.SIGTERM, signal.SIGINT} & set(os.read(self.signals, 64)):
-                return False
-            if child.pipe in readable:
-                chunk = os.read(child.pipe, 65536)
-                if not chunk:
-                    break
-                text += chunk
+        text = self._hear(child.pipe)
+        if text is None:
+            return False
         os.close(child.pipe)
         if text != b"ok":
             os.waitpid(child.pid, 0)
             raise StartError(text.decode(errors="replace").strip() or "could not prepare the certificates")
         self._close_go_writer()
         return True
+
+    def _hear(self, pipe: int) -> bytes | None:
+        """All that is said on a pipe until its end; None when the server was told to end meanwhile."""
+        text = b""
+        while True:
+            ready = readable((self.signals, pipe))
+            if self.signals in ready and {signal.SIGTERM, signal.SIGINT} & set(os.read(self.signals, 64)):
+                return None
+            if pipe in ready:
+                chunk = os.read(pipe, 65536)
+                if not chunk:
+                    return text
+                text += chunk
 
     # --- workers
 
@@ -299,17 +309,18 @@ class _Supervisor:
     def _specs(self) -> list[str]:
         return [self.shared.spec, *(other.spec for other in self.others)]
 
-    def _spawn_workers(self) -> None:
+    def _spawn_workers(self) -> bool:
+        """False when the server was told to end meanwhile."""
         if self.rendezvous is not None:
             self._spawn(FRONT)  # it loads its own modules meanwhile
         if self.options.workers > 1 and not self.options.etcd and adopt(True):
-            self._spawn_loaded()
-            return
+            return self._spawn_loaded()
         _load(self.options)
         for i in range(self.options.workers):
             self._spawn(i)
+        return True
 
-    def _spawn_loaded(self) -> None:
+    def _spawn_loaded(self) -> bool:
         """The workers are forked by a process that has loaded what they run, and which ends then: of the pages that they write to nobody
         keeps the originals. They become children of this one, which stays as small as it is. One that died loads for itself."""
         made = []
@@ -324,8 +335,11 @@ class _Supervisor:
             self._loader(made, said)
         for fd in (said, *(w for _, w in made)):
             os.close(fd)
-        with os.fdopen(heard, "rb") as f:
-            text = f.read()
+        text = self._hear(heard)
+        os.close(heard)
+        if text is None:  # those that it has made so far end with this process
+            os.kill(loader, signal.SIGKILL)
+            return False
         _, status = os.waitpid(loader, 0)
         adopt(False)
         told, *pids = text.split() or [b""]
@@ -334,6 +348,7 @@ class _Supervisor:
         for (child, _), pid in zip(made, pids, strict=True):
             child.pid = int(pid)
             self.workers[child.pid] = child
+        return True
 
     def _loader(self, made: list[tuple[Worker, int]], said: int) -> NoReturn:
         """Loads, forks a worker for each of ``made``, with the end of the pipe on which it reports, and says who they are."""
@@ -471,13 +486,12 @@ class _Supervisor:
         while self.workers:
             pipes = {w.pipe: w for w in self.workers.values() if w.pipe >= 0}
             timeout = LOOK_EVERY_S if grace is None else max(0.0, grace - time.monotonic())
-            readable, _, _ = select.select([self.signals, *pipes], [], [], timeout)
+            ready = readable((self.signals, *pipes), timeout)
             if grace is None:
                 self._look()
-            for fd in readable:
-                if fd != self.signals:
-                    self._read_report(pipes[fd])
-            if self.signals in readable:
+            for fd in ready - {self.signals}:
+                self._read_report(pipes[fd])
+            if self.signals in ready:
                 for s in os.read(self.signals, 64):
                     if s in (signal.SIGTERM, signal.SIGINT):
                         if self.stopping:
@@ -663,14 +677,10 @@ class _Supervisor:
             self.ready(o)
             return
         took = age_s() * 1000
-        where = []
         host = f"[{o.raw.bind_address}]" if ":" in o.raw.bind_address else o.raw.bind_address
-        if o.secure_port:
-            where.append(f"https://{host}:{o.secure_port}")
-        if o.insecure_port:
-            where.append(f"http://127.0.0.1:{o.insecure_port}")
-        if o.read_only_port:
-            where.append(f"http://127.0.0.1:{o.read_only_port} (read-only)")
+        secure, insecure, read_only = o.secure_port, o.insecure_port, o.read_only_port
+        where = [f"https://{host}:{secure}"] * bool(secure) + [f"http://127.0.0.1:{insecure}"] * bool(insecure)
+        where += [f"http://127.0.0.1:{read_only} (read-only)"] * bool(read_only)
         kubeconfig = o.data_dir / "admin.kubeconfig"
         if o.raw.logging_format == "json":
             line = {"addresses": where, "kubeconfig": str(kubeconfig), "start_ms": round(took), "first_start": self.first_start}

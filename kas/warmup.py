@@ -1,4 +1,5 @@
-"""Loads, after the start and in small steps between requests, what the first client would otherwise wait for."""
+"""Loads, after the start and in small steps between requests, what the first client would otherwise wait for: the kinds nearly all clients
+begin with, and those of any other group once somebody asks for it. A server that is not asked for a group keeps no code for its kinds."""
 
 from __future__ import annotations
 
@@ -14,20 +15,41 @@ from kas.registry.registries import Registries
 from kas.types.checktables import TABLES
 
 PAUSE_S = 0.02
+FIRST = ("", "apps")  # by far the largest room, and what is written with it
 
 
-async def warm_up(registries: Registries) -> None:
-    """Imports the rooms of all kinds, makes their strategies and builds their checks; what was made lives as long as the process."""
-    groups = dict.fromkeys(reg.resource.group for reg in registries)
-    modules = [name for group in groups for name in kinds.modules(group)]
-    modules += ["kas.types.yaml_codec", "isal.igzip"]
-    steps: list[Callable[[], Any]] = [functools.partial(importlib.import_module, name) for name in modules]
-    steps.append(lambda: [reg.strategy for reg in registries])
-    for one in steps:
-        await asyncio.sleep(PAUSE_S)
-        one()
-    for table in tuple(TABLES):
-        await asyncio.sleep(PAUSE_S)
-        table.build()
-    gc.collect()
-    gc.freeze()
+class WarmUp:
+    """``cold`` are the groups that nobody has asked for yet: whoever sees a request for one calls ``ask``. ``give_back`` returns freed
+    memory to the system, in a thread."""
+
+    def __init__(self, registries: Registries, give_back: Callable[[], object]) -> None:
+        self._registries, self._give_back = registries, give_back
+        self.cold = {reg.resource.group for reg in registries}.difference(FIRST)
+        self._asked: asyncio.Queue[str] = asyncio.Queue()  # each group once
+
+    def ask(self, group: str) -> None:
+        """Load this group soon, if it is cold."""
+        if group in self.cold:
+            self.cold.discard(group)
+            self._asked.put_nowait(group)
+
+    async def run(self) -> None:
+        """Imports the rooms of groups, makes the strategies of their kinds and builds their checks. What of it was made first lives as long
+        as the process. Ends when every group was asked for."""
+        for group in FIRST:
+            await self._warm(group)
+        gc.collect()
+        gc.freeze()
+        await asyncio.to_thread(self._give_back)
+        while self.cold or not self._asked.empty():
+            await self._warm(await self._asked.get())
+
+    async def _warm(self, group: str) -> None:
+        steps: list[Callable[[], Any]] = [functools.partial(importlib.import_module, name) for name in kinds.modules(group)]
+        steps.append(lambda: [reg.strategy for reg in self._registries if reg.resource.group == group])
+        for one in steps:
+            await asyncio.sleep(PAUSE_S)
+            one()
+        for table in [table for table in TABLES if not table.built]:
+            await asyncio.sleep(PAUSE_S)
+            table.build()

@@ -44,7 +44,7 @@ from kas.request.http import Request
 from kas.server import Server
 from kas.store import Store, StoreError, open_store
 from kas.store.shared import Shared
-from kas.warmup import warm_up
+from kas.warmup import WarmUp
 
 if TYPE_CHECKING:
     from kas.encryption.atrest import EncryptionAtRest
@@ -149,7 +149,9 @@ async def _serve(
     await _run_hooks(server, extensions.post_start, lambda name: server.hooks.done(hook_name(name)))
     gc.enable()
     os.write(report_fd, b"ready\n")
-    warming = loop.create_task(warm_up(server.registries))
+    warm_up = WarmUp(server.registries, server.trim)
+    server.rest.cold, server.rest.ask = warm_up.cold, warm_up.ask
+    warming = loop.create_task(warm_up.run())
     if raw.v >= 4:
         loop.set_debug(True)
     await stop.wait()
@@ -220,7 +222,10 @@ def _listeners(
     connections = spare_descriptors() // (len(sockets) + (rendezvous is not None))
     out = []
     gate = server.flow_control.gate if server.flow_control is not None else None
-    turns = Turns(lambda: gate.queued_reads or gate.queued_writes) if gate is not None else None
+    loop = asyncio.get_running_loop()
+    turns = Turns(loop)
+    if gate is not None:
+        turns = Turns(loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared)
     if rendezvous is not None:
         introductions = Introductions(rendezvous.introductions(server.index))
         introductions.start()

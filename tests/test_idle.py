@@ -21,8 +21,48 @@ import kas.worker
 from kas import controllers
 for path in {**controllers.ALWAYS, **controllers.BY_CHOICE}.values():
     importlib.import_module("kas.controllers." + path.partition(".")[0])
-missing = ("cryptography", "kas.cel", "zoneinfo", "difflib", "kas.auth.authn.oidc", "granian.server", "multiprocessing", "pickle")
+missing = (
+    "cryptography", "kas.cel", "zoneinfo", "difflib", "kas.auth.authn.oidc", "granian.server", "multiprocessing", "pickle", "html", "yaml",
+    "kas.apiextensions.schema", "kas.kinds.apiextensions.validation", "kas.endpoints.proxy_html",
+)
 print(*(m for m in missing if m in sys.modules))
+"""
+
+# What is loaded once a server waits for its first client, and what for a group that this client asks for.
+WARMS = """
+import asyncio, sys
+import kas.warmup
+from kas import kinds
+from kas.registry.generic import Registry
+from kas.types.checktables import TABLES
+from kas.types.scheme import Scheme
+kinds.install()
+kas.warmup.PAUSE_S = 0
+given_back = []
+
+def rooms():
+    return {m.split(".")[2] for m in sys.modules if m.startswith("kas.kinds.") and m.count(".") > 2}
+
+async def main():
+    registries = [Registry(r, None, str) for r in Scheme().resources if r.storage_gvk is not None]
+    warm_up = kas.warmup.WarmUp(registries, lambda: given_back.append(rooms()))
+    running = asyncio.get_running_loop().create_task(warm_up.run())
+    while not given_back:
+        await asyncio.sleep(0)
+    assert {"core", "apps"} <= given_back[0] and not {"batch", "storage", "autoscaling"} & given_back[0], given_back
+    assert "yaml" not in sys.modules
+    warm_up.ask("batch")
+    warm_up.ask("batch")
+    while not any(r.resource.group == "batch" and "strategy" in vars(r) for r in registries):
+        await asyncio.sleep(0)
+    assert "batch" not in warm_up.cold
+    assert "batch" in rooms() and not {"storage", "autoscaling"} & rooms()
+    assert not running.done()
+    for group in set(warm_up.cold):
+        warm_up.ask(group)
+    await running
+    assert all(table.built for table in TABLES)
+asyncio.run(main())
 """
 
 # A program that embeds kas may serve something by granian itself, and have it loaded before or afterwards.
@@ -35,6 +75,10 @@ GRANIAN = {
 def test_a_worker_and_its_controllers_load_nothing_that_only_some_servers_need():
     done = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
+
+
+def test_kinds_are_loaded_for_those_who_ask():
+    subprocess.run([sys.executable, "-c", WARMS], timeout=60, check=True)
 
 
 def test_the_supervisor_loads_no_loop_no_tls_and_no_compression():

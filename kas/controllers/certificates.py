@@ -133,7 +133,7 @@ class Signing(_Requests):
             return
         try:
             issued = self._authority.sign(request, usages, spec.get("expirationSeconds"))
-        except OSError as e:
+        except (OSError, ValueError) as e:
             log.error("cannot sign csr %s: %s", obj["metadata"]["name"], e)
             return
         await self.write(obj, "status", {"certificate": base64.b64encode(issued).decode()})

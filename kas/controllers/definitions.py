@@ -12,7 +12,7 @@ from typing import Any
 from kas.apiextensions.definition import NO_CA_BUNDLE, light
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
-from kas.kinds.apiextensions.validation import approval_state, ca_bundle_errors, is_protected
+from kas.kinds.apiextensions.acceptance import approval_state, ca_bundle_errors, is_protected
 from kas.meta.conditions import with_condition
 from kas.meta.field import go_quote
 from kas.registry.registries import Registries

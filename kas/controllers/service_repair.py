@@ -74,7 +74,8 @@ class ServiceRepair:
 
     async def repair(self) -> None:
         """One pass. Differences that a concurrent write explains are seen not to be any before something is done about them."""
-        store = self.client.store
+        store, now = self.client.store, time.time()
+        self._told = {key: at for key, at in self._told.items() if now - at < TELL_AGAIN_S}
         # The records are read before the Services: one that belongs to a Service just made is not in this picture.
         held = {rec.key[len(self.addresses.root) :]: object_of(rec) for rec in store.range(self.addresses.root).records}
         port_records = {int(rec.key[len(ports.ROOT) :]): rec for rec in store.range(ports.ROOT).records}
@@ -163,7 +164,6 @@ class ServiceRepair:
 
     async def _tell(self, reporter: str, action: str, kind: tuple[str, str], obj: Obj, reason: str, message: str) -> None:
         meta, now = obj["metadata"], time.time()
-        self._told = {key: at for key, at in self._told.items() if now - at < TELL_AGAIN_S}
         if not reason or (meta["uid"], message) in self._told:
             return
         self._told[meta["uid"], message] = now

@@ -21,6 +21,7 @@ CLIENT, KUBELET_CLIENT, KUBELET_SERVING = (
 )  # fmt: skip
 LIFE, SHORTEST = datetime.timedelta(days=365), datetime.timedelta(minutes=10)
 BACKDATE = datetime.timedelta(minutes=5)  # for clocks that are behind
+SHORT = datetime.timedelta(hours=8)  # a life below this is given whole, not less what the certificate is backdated by
 _SIGNATURE, _ENCIPHERMENT = "digital signature", "key encipherment"
 _KEY_USAGES = {
     "signing": "digital_signature", _SIGNATURE: "digital_signature", "content commitment": "content_commitment",
@@ -120,15 +121,18 @@ class Authority:
 
     def sign(self, request: x509.CertificateSigningRequest, usages: Sequence[str], seconds: int | None = None) -> bytes:
         """The certificate (PEM), good for ``seconds`` but never longer than a year or than the authority. Raises OSError and ValueError
-        where there is no authority."""
+        where there is no authority, or one that has expired."""
         ca = x509.load_pem_x509_certificate(self._cert.read_bytes())
         key: Any = serialization.load_pem_private_key(self._key.read_bytes(), None)
         now = self._clock()
+        if now >= ca.not_valid_after_utc:
+            raise ValueError(f"the signer has expired: NotAfter={ca.not_valid_after_utc}")
         life = LIFE if seconds is None else min(max(datetime.timedelta(seconds=seconds), SHORTEST), LIFE)
+        end = now + (life if life < SHORT else life - BACKDATE)
         builder = (
             x509.CertificateBuilder().subject_name(request.subject).issuer_name(ca.subject).public_key(request.public_key())
             .serial_number(x509.random_serial_number()).not_valid_before(now - BACKDATE)
-            .not_valid_after(min(now - BACKDATE + life, ca.not_valid_after_utc))
+            .not_valid_after(min(end, ca.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         )  # fmt: skip
         names = [name for of in _names(request).values() for name in of]

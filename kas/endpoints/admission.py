@@ -11,13 +11,18 @@ from kas.auth import attributes as authz
 from kas.meta import errors
 from kas.meta.field import FieldError
 from kas.meta.waiting import awaited
+from kas.observe.latencies import VALIDATING_WEBHOOK
 from kas.registry.strategy import Context, Obj
 from kas.request.http import Request
 
 
-def _others(req: Request, seconds: float) -> None:
+def _others(req: Request, who: str, seconds: float) -> None:
     """Counts what was not this server's time."""
     req.aside += seconds
+    if req.audit is not None:
+        took = req.audit.took
+        before = took.get(who, 0.0)
+        took[who] = max(before, seconds) if who == VALIDATING_WEBHOOK else before + seconds
 
 
 class RequestAdmission:

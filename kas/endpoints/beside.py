@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 from kas.endpoints import read
@@ -13,6 +14,7 @@ from kas.endpoints.options import list_options
 from kas.endpoints.rest import LIST_TYPES, READ_TYPES, check_accept
 from kas.endpoints.selection import with_served_fields
 from kas.endpoints.served import Served
+from kas.meta.rota import Places
 from kas.meta.waiting import awaited
 from kas.request.http import Request, Response
 
@@ -23,7 +25,7 @@ class BesideReplica:
 
     def __init__(self, find: Callable[[Any], Served | None], open_: Callable[[str, bool, int], Any]) -> None:
         self._find, self._open = find, open_
-        self._one = asyncio.Semaphore(1)
+        self._one = Places(1)
 
     def past(self, req: Request) -> bool:
         """Whether a list asks for a revision that the replica does not reach back to. Raises 400 for options that are wrong."""
@@ -47,34 +49,35 @@ class BesideReplica:
         check_accept(req, READ_TYPES if one else LIST_TYPES)
         namespace, registry = info.namespace if namespaced else "", copy.copy(served.registry)
         revision = 0 if one else read.position(served, namespace, with_served_fields(served, list_options(req.params)))[0]
-        store = await self._opened(registry.key(namespace, info.name) if one else registry.prefix(namespace), one, revision)
+        store, client = await self._opened(registry.key(namespace, info.name) if one else registry.prefix(namespace), one, revision)
         try:
             registry.store = registry.pages = store
             seen = copy.copy(served)
             seen.registry, seen.streams = registry, False
             return await awaited(read.get(req, seen, namespace, info.name) if one else read.list_(req, seen, namespace))
         finally:
-            self._over(store)
+            self._over(client, store)
 
-    async def _opened(self, where: str, one: bool, revision: int) -> Any:
-        """A store, for ``_over``; whoever leaves meanwhile leaves that to the thread's end, and the place is taken till then."""
-        await self._one.acquire()
+    async def _opened(self, where: str, one: bool, revision: int) -> tuple[Any, Hashable]:
+        """A store and who has the place, for ``_over``. Whoever leaves meanwhile leaves that to the thread's end, till which the place is
+        taken."""
+        client = await self._one.take()
         opening = asyncio.ensure_future(asyncio.to_thread(self._open, where, one, revision))
         try:
-            return await asyncio.shield(opening)
+            return await asyncio.shield(opening), client
         except asyncio.CancelledError:
-            opening.add_done_callback(self._unwanted)
+            opening.add_done_callback(partial(self._unwanted, client))
             raise
         except BaseException:
-            self._one.release()
+            self._one.give_back(client)
             raise
 
-    def _unwanted(self, opening: asyncio.Future[Any]) -> None:
+    def _unwanted(self, client: Hashable, opening: asyncio.Future[Any]) -> None:
         if opening.cancelled() or opening.exception() is not None:
-            self._one.release()
+            self._one.give_back(client)
         else:
-            self._over(opening.result())
+            self._over(client, opening.result())
 
-    def _over(self, store: Any) -> None:
-        self._one.release()
+    def _over(self, client: Hashable, store: Any) -> None:
+        self._one.give_back(client)
         store.close()

@@ -13,6 +13,7 @@ from kas.meta.aside import LARGE
 from kas.request.http import Request
 from kas.request.negotiation import PROTOBUF, YAML, body_media_type
 from kas.types.defaults import apply_defaults
+from kas.types.repeated import read_repeated
 from kas.types.scheme import (
     DecodeError,
     decode,
@@ -27,6 +28,8 @@ from kas.types.strict import duplicates, strict_errors, warning_texts
 
 # Structs of an object: three megabytes hold more only where they say next to nothing.
 MOST_PARTS = 100_000
+_TYPE_META = {"kind": "kind", "apiversion": "apiVersion"}
+_LENGTHS = frozenset(map(len, _TYPE_META))
 OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
@@ -67,7 +70,7 @@ def decode_body(
         value = gojson.loads(body)
     except gojson.JSONError as e:
         raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
-    findings = duplicates(body) if field_validation != "Ignore" else []
+    findings = duplicates(body)
     return _typed(req, value, kind, field_validation, findings, body, body, any_version)
 
 
@@ -79,9 +82,12 @@ def _typed(
         value = {}
     if not isinstance(value, dict):
         raise no_object(kind, value, body)
-    given_kind, given_version = check_type_meta(value, kind, body, any_version)
+    given_kind, given_version = check_type_meta(_type_meta(value), kind, body, any_version)
     try:
-        obj, unknown = decode(kind.type, value, text)
+        if findings and text is not None:
+            obj, unknown = decode(kind.type, read_repeated(kind.type, text, value))
+        else:
+            obj, unknown = decode(kind.type, value, text)
     except DecodeError as e:
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     if field_validation != "Ignore":
@@ -101,6 +107,16 @@ def _typed(
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
     _complete(req, kind, obj)
     return obj
+
+
+def _type_meta(value: dict[str, Any]) -> dict[str, Any]:
+    """What a body says of its type: read apart from all else, and there Go takes a name in any case."""
+    out = {}
+    for key, said in value.items():
+        name = _TYPE_META.get(key.casefold()) if len(key) in _LENGTHS else None
+        if name is not None and (said is not None or name not in out):
+            out[name] = said
+    return out
 
 
 def bound_parts(obj: dict[str, Any]) -> None:

@@ -338,6 +338,19 @@ def _spec_type(req: Request, version: str) -> str | None:
     return openapi.negotiate(req.header(b"accept"), version)
 
 
+async def made_v3(req: Request, digest: str, address: str, build: Callable[[str], Any]) -> Response:
+    """A v3 document that ``build`` makes for a content type (None: it has no such form), at ``address``, which ends with its ``digest``:
+    301 leads there from another."""
+    asked = req.params.get("hash")
+    if asked and asked != digest:
+        return Response(301, [(b"location", address.encode())])
+    kind = _spec_type(req, "v3")
+    if kind is None:
+        return Response(406, [])
+    found = await asyncio.to_thread(build, kind)
+    return _addressed(req, found, asked) if found is not None else Response(406, [])
+
+
 async def _later(req: Request, document: Awaitable[Any]) -> Response:
     return _document(req, await document)
 
@@ -352,11 +365,17 @@ def _addressed(req: Request, d: Any, digest: str) -> Response:
 
 def _document(req: Request, d: Any) -> Response:
     headers = [(b"content-type", d.content_type.encode()), (b"etag", d.etag.encode()), (b"vary", b"Accept-Encoding"), (b"vary", b"Accept")]
-    if req.header(b"if-none-match") == d.etag:
+    if _known(req.header(b"if-none-match"), d.etag):
         return Response(304, headers)
     if takes_gzip(req.header(b"accept-encoding")):
         return Response(200, [*headers, (b"content-encoding", b"gzip")], d.gzipped)
     return Response(200, headers, d.body)
+
+
+def _known(tags: str, tag: str) -> bool:
+    """Whether an If-None-Match names ``tag``, as RFC 9110 (13.1.2) and so Go's file server compare: among others, as ``*``, or weakened by
+    a proxy that compressed what it handed on."""
+    return any(each.strip().removeprefix("W/") in (tag, "*") for each in tags.split(","))
 
 
 def _compressed(req: Request, resp: Response) -> Response:

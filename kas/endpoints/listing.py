@@ -307,7 +307,7 @@ async def _collected(q: Listing, first: Any) -> Response:
     async with q.served.converting or collecting:
         async for result in _all_pages(q, first):
             records += await q.served.converted(result.records)
-        return await asyncio.to_thread(encode, q, list_meta(q, result), records)
+        return await POOL.run(encode, q, list_meta(q, result), records)
 
 
 def encode(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kas.endpoints import respond
 from kas.endpoints.served import Served
 from kas.meta import errors
-from kas.meta.aside import LARGE
+from kas.meta.aside import LARGE, POOL
+from kas.meta.rota import Places
 from kas.meta.waiting import Stint
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write, taken
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 PAGE_BYTES, LEAST_BYTES = 1 << 20, 64 << 10
 # What all answers that are under way may hold as pages: of many each gets smaller ones.
 PAGES_BYTES = 32 << 20
+# What large pieces of the watches of one user may hold, for how long, and what each counts for while nothing is known of it.
+USER_BYTES, PATIENCE_S, FIRST_BYTES = 64 << 20, 60.0, 64 << 10
 FEW = 4  # answers at once, which are given as they come
 FIRST_ITEMS = 128  # nothing is known of their size yet
 PAGE_ITEMS = 512  # up to here a scan keeps the GIL
@@ -31,7 +35,7 @@ PAGE_ITEMS = 512  # up to here a scan keeps the GIL
 WRITES_BEFORE_REST, REST_BYTES = 5000, 8 << 20
 COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
 
-collecting = asyncio.Semaphore(COLLECTED_AT_ONCE)
+collecting = Places(COLLECTED_AT_ONCE)
 
 
 class Underway:
@@ -59,6 +63,75 @@ class Underway:
 
 
 underway = Underway()
+
+
+class NotTakenError(Exception):
+    """A client has not taken what it was sent."""
+
+
+class Room:
+    """What pieces of lists and large ones of watches may hold until their clients have taken them: so much of each user, who waits beyond
+    it, one stream after another, before anything is read for it. Somebody who takes nothing makes room for his own others in the end."""
+
+    def __init__(self, most_bytes: int = USER_BYTES, patience_s: float = PATIENCE_S) -> None:
+        self._most, self._patience_s = most_bytes, patience_s
+        self.held: dict[str, int] = {}
+        self._waiting: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
+
+    async def enter(self, user: str, size: int) -> None:
+        """Holds ``size`` bytes once the user holds less than he may. Raises ApiError 429 where that takes too long."""
+        if self.held.get(user, 0) < self._most:
+            self.add(user, size)
+            return
+        line = self._waiting.setdefault(user, OrderedDict())
+        mine = asyncio.get_running_loop().create_future()
+        line[mine] = None
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await mine  # as much as FIRST_BYTES is held by then
+        except BaseException as e:
+            if mine.done() and not mine.cancelled():
+                self.add(user, -FIRST_BYTES)
+            else:
+                line.pop(mine, None)
+                if not line and self._waiting.get(user) is line:
+                    del self._waiting[user]
+            if isinstance(e, TimeoutError):
+                raise errors.too_many_requests("Too many requests, please try again later.", 1) from None
+            raise
+        self.add(user, size - FIRST_BYTES)
+
+    def check(self, user: str) -> None:
+        """Raises ApiError 429 where the user has no room, for who cannot wait."""
+        if self.held.get(user, 0) >= self._most:
+            raise errors.too_many_requests("Too many requests, please try again later.", 1)
+
+    def add(self, user: str, size: int) -> None:
+        """So much more, or less, is held; who waits goes on while there is room."""
+        held = self.held.get(user, 0) + size
+        line = self._waiting.get(user)
+        while line and held < self._most:
+            first, _ = line.popitem(last=False)
+            if not first.done():
+                first.set_result(None)
+                held += FIRST_BYTES
+        if line is not None and not line:
+            del self._waiting[user]
+        if held:
+            self.held[user] = held
+        else:
+            self.held.pop(user, None)
+
+    async def taken(self, write: Write, piece: bytes) -> None:
+        """As ``kas.request.http.taken``. Raises NotTakenError where that takes too long."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await taken(write, piece)
+        except TimeoutError:
+            raise NotTakenError from None
+
+
+room = Room()
 
 
 class Listing(NamedTuple):
@@ -129,7 +202,15 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Respon
     packed = respond.compresses(q.req)
     if packed:
         headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
-    deadline = q.req.deadline
+    deadline, user = q.req.deadline, q.req.user.name if q.req.user else ""
+    room.check(user)
+
+    size = 0
+
+    def hold(now: int) -> None:
+        nonlocal size
+        room.add(user, now - size)
+        size = now
 
     async def run(write: Write) -> None:
         left = max(1.0, deadline - time.monotonic()) if deadline else None
@@ -140,6 +221,8 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Respon
         except (Compacted, TimeoutError) as e:
             # The head has left: the connection ends without the answer's end.
             raise errors.timeout(f"list {q.req.path}: {e or 'the request has run out of time'}", 0) from None
+        finally:
+            hold(0)
 
     async def send(write: Write) -> None:
         if packed:
@@ -147,13 +230,15 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Respon
 
             packer = isal_zlib.compressobj(level=1, wbits=31)
             async for piece in pieces:
-                small = await asyncio.to_thread(packer.compress, piece)
+                hold(len(piece))
+                small = await POOL.run(packer.compress, piece)
                 if small:
                     await write(small)
             await write(packer.flush())
             return
         stint, end = Stint(), b""
         async for piece in pieces:
+            hold(len(piece))
             if end:
                 await write(end)
             # Whether this is the last of it is not known yet: the answer is under way until its end is taken.

@@ -13,7 +13,6 @@ from dataclasses import replace
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from kas.client.http import PATH_SAFE, BackendError, Connection, Target, connect
-from kas.endpoints.proxy_html import ENCODINGS, relinked
 from kas.endpoints.proxy_websocket import WebSocket, open_websocket, relay
 from kas.meta import errors
 from kas.meta.errors import ApiError
@@ -79,7 +78,11 @@ async def forward(req: Request, target: Target, path: str) -> Response:
 
     headers, encoding = answer_headers(connection, relocate), connection.header(b"content-encoding").decode("latin-1")
     page = connection.header(b"content-type").partition(b";")[0].strip() == b"text/html"
-    if not page or encoding not in ENCODINGS or connection.header(b"location"):
+    if not page or connection.header(b"location"):
+        return Response(connection.status, headers, stream=piped(connection))
+    from kas.endpoints.proxy_html import ENCODINGS, relinked  # with the entities of HTML, a third of a MiB; few clients ask for pages
+
+    if encoding not in ENCODINGS:
         return Response(connection.status, headers, stream=piped(connection))
     headers = [h for h in headers if h[0] != b"content-length"]
     return Response(connection.status, headers, stream=piped(connection, lambda pieces: relinked(pieces, encoding, relocate)))

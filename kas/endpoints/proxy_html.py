@@ -3,11 +3,12 @@ golang.org/x/net/html). Pages pass piece by piece; what is held is at most one t
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
 from collections.abc import AsyncIterator, Callable
 from html import escape, unescape
+
+from kas.meta.waiting import Stint
 
 MAX_TAG = 4 << 10  # a longer one passes as it is
 PIECE = 8 << 10  # is read at once: some 4 ms
@@ -124,11 +125,12 @@ def _text(data: bytes) -> str:
 
 async def relinked(pieces: AsyncIterator[bytes], encoding: str, rewrite: Rewrite) -> AsyncIterator[bytes]:
     """The page with its links rewritten, in the same encoding, one of ``ENCODINGS``. Raises ValueError for what is not in it."""
-    links, window = Links(rewrite), _WINDOWS.get(encoding)
+    links, window, stint = Links(rewrite), _WINDOWS.get(encoding), Stint()
     unpacked, packed = (zlib.decompressobj(window), zlib.compressobj(wbits=window)) if window is not None else (None, None)
     try:
         async for piece in pieces:
             while piece:
+                await stint.pause()  # a page may be all links, and never end
                 if unpacked is None:
                     page, piece = piece[:PIECE], piece[PIECE:]
                 else:
@@ -136,7 +138,6 @@ async def relinked(pieces: AsyncIterator[bytes], encoding: str, rewrite: Rewrite
                     piece = unpacked.unconsumed_tail
                 given = links.feed(page)
                 yield given if packed is None else packed.compress(given)
-                await asyncio.sleep(0)  # others' turn
         rest = links.feed(b"" if unpacked is None else unpacked.flush(), True)
         yield rest if packed is None else packed.compress(rest) + packed.flush()
     except zlib.error as e:

@@ -14,67 +14,96 @@ import struct
 from collections.abc import Callable
 
 from kas.client.http import CHUNK, BackendError, Connection, Target, connect
+from kas.meta.waiting import Stint
 from kas.request.http import Headers
 from kas.request.websocket import CLOSE_GOING_AWAY, CLOSE_INTERNAL, CLOSE_NORMAL, Socket
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 MAX_MESSAGE = 16 << 20
+# Of all backends' messages together, beyond which one that is larger than what any kubelet sends ends its connection.
+MAX_HELD, FREE_MESSAGE = 32 << 20, 256 << 10
 MAX_CONTROL = 125
+
+
+class _Held:
+    """Bytes of the messages that backends have begun, or that clients have not taken yet, in this worker."""
+
+    total = 0
 
 
 class WebSocket:
     """An open WebSocket towards a backend."""
 
-    __slots__ = ("_connection", "code")
+    __slots__ = ("_connection", "_held", "_stint", "code")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._held, self._stint = 0, Stint()
         self.code = CLOSE_NORMAL
 
     async def receive(self) -> bytes | str | None:
-        """The next message, None once the backend closed (``code`` is then why). Raises BackendError."""
-        kind, parts, size = 0, [], 0
+        """The next message, None once the backend closed (``code`` is then why). It counts as held until the next one is asked for,
+        ``release`` or ``close``. Raises BackendError."""
+        self.release()
+        kind, message = 0, bytearray()
         while True:
-            opcode, final, payload = await self._frame()
-            if opcode == CLOSE:
-                self.code = struct.unpack("!H", payload[:2])[0] if len(payload) >= 2 else CLOSE_NORMAL
-                return None
-            if opcode == PING:
-                await self._send(PONG, payload)
-                continue
-            if opcode == PONG:
+            if self._stint.over:
+                await self._stint.pause()  # frames may be of two bytes
+            opcode, final, length = await self._frame()
+            if opcode >= CLOSE:
+                payload = await self._exactly(length)
+                if opcode == CLOSE:
+                    self.code = struct.unpack("!H", payload[:2])[0] if len(payload) >= 2 else CLOSE_NORMAL
+                    return None
+                if opcode == PING:
+                    await self._send(PONG, payload)
                 continue
             if (opcode == CONTINUATION) == (not kind):
                 raise BackendError("websocket: unexpected continuation")
             kind = kind or opcode
-            parts.append(payload)
-            size += len(payload)
-            if size > MAX_MESSAGE:
-                raise BackendError("websocket: message too large")
+            while length:
+                piece = await self._exactly(min(length, CHUNK))
+                self._hold(len(piece))
+                message += piece
+                length -= len(piece)
             if final:
-                data = b"".join(parts)
+                data = bytes(message)
                 return data.decode("utf-8", "replace") if kind == TEXT else data
 
-    async def _frame(self) -> tuple[int, bool, bytes]:
-        read = self._connection.reader.readexactly
+    def _hold(self, size: int) -> None:
+        self._held += size
+        _Held.total += size
+        if self._held > MAX_MESSAGE or (_Held.total > MAX_HELD and self._held > FREE_MESSAGE):
+            raise BackendError("websocket: message too large")
+
+    def release(self) -> None:
+        """What was received is held no more."""
+        _Held.total -= self._held
+        self._held = 0
+
+    async def _exactly(self, size: int) -> bytes:
         try:
-            first, second = await read(2)
-            length = second & 0x7F
-            if length == 126:
-                (length,) = struct.unpack("!H", await read(2))
-            elif length == 127:
-                (length,) = struct.unpack("!Q", await read(8))
-            if first & 0x70 or second & 0x80:
-                raise BackendError("websocket: bad frame")
-            opcode = first & 0x0F
-            if length > (MAX_CONTROL if opcode >= CLOSE else MAX_MESSAGE):
-                raise BackendError("websocket: message too large")
-            return opcode, bool(first & 0x80), await read(length) if length else b""
+            return await self._connection.reader.readexactly(size) if size else b""
         except asyncio.IncompleteReadError:
             raise BackendError("websocket: EOF") from None
         except OSError as e:
             raise BackendError(f"websocket: {e.strerror or e}") from e
+
+    async def _frame(self) -> tuple[int, bool, int]:
+        """The head of the next frame: what it is, whether it is the last of a message, and how many bytes follow."""
+        first, second = await self._exactly(2)
+        length = second & 0x7F
+        if length == 126:
+            (length,) = struct.unpack("!H", await self._exactly(2))
+        elif length == 127:
+            (length,) = struct.unpack("!Q", await self._exactly(8))
+        if first & 0x70 or second & 0x80:
+            raise BackendError("websocket: bad frame")
+        opcode = first & 0x0F
+        if length > (MAX_CONTROL if opcode >= CLOSE else MAX_MESSAGE):
+            raise BackendError("websocket: message too large")
+        return opcode, bool(first & 0x80), length
 
     async def send(self, message: bytes | str) -> None:
         """Returns when the backend has taken enough. Raises BackendError."""
@@ -84,7 +113,8 @@ class WebSocket:
             await self._send(BINARY, message)
 
     async def close(self, code: int = CLOSE_NORMAL) -> None:
-        """Says goodbye and closes the connection."""
+        """Says goodbye and closes the connection; what was received is held no more."""
+        self.release()
         try:
             await self._send(CLOSE, struct.pack("!H", code))
         except BackendError:
@@ -147,9 +177,12 @@ async def relay(client: Socket, backend: WebSocket, outgoing: Callable[[bytes | 
     """
 
     async def up() -> int:
+        stint = Stint()
         while (message := await client.receive()) is not None:
             if outgoing is None or outgoing(message):
                 await backend.send(message)
+            if stint.over:
+                await stint.pause()
         return CLOSE_NORMAL
 
     async def down() -> int:
@@ -168,18 +201,24 @@ async def tunnel(client: Socket, connection: Connection) -> int:
     """A raw byte stream over a WebSocket: every message is a piece of it (KEP-4006's port forwarding)."""
 
     async def up() -> int:
+        stint = Stint()
         while (message := await client.receive()) is not None:
             try:
                 connection.writer.write(message.encode() if isinstance(message, str) else message)
                 await connection.writer.drain()
             except OSError as e:
                 raise BackendError(f"write: {e.strerror or e}") from e
+            if stint.over:
+                await stint.pause()
         return CLOSE_NORMAL
 
     async def down() -> int:
+        stint = Stint()
         try:
             while piece := await connection.reader.read(CHUNK):
                 await client.send(piece)
+                if stint.over:
+                    await stint.pause()
         except OSError as e:
             raise BackendError(f"read: {e.strerror or e}") from e
         return CLOSE_NORMAL
@@ -194,12 +233,19 @@ async def _first(*sides) -> int:
     """Runs both directions until one is done; a broken backend closes the client with an error."""
     tasks = [asyncio.ensure_future(s) for s in sides]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        try:
-            return next(iter(done)).result()
-        except BackendError:
-            return CLOSE_INTERNAL
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return _code(tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # What was raised in a side holds this frame, and the frames of both with all that they received: nothing here may hold the sides.
+        tasks.clear()
+
+
+def _code(tasks: list[asyncio.Future[int]]) -> int:
+    """What the side that is done came to."""
+    broken = next(task.exception() for task in tasks if task.done())
+    if isinstance(broken, BackendError):
+        return CLOSE_INTERNAL
+    return next(task.result() for task in tasks if task.done())

@@ -5,7 +5,7 @@ A body is read here, once a handler that takes one is found: what is refused bef
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 from kas.endpoints import read
@@ -67,6 +67,9 @@ class Rest:
         self._getters: dict[tuple[str, str, str], Served] = {}
         self._equivalents: dict[tuple[str, str], list[Any]] = {}  # of what is served, and so few
         self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
+        # Groups whose kinds are not loaded, and whom to tell of the first request for one (kas.warmup).
+        self.cold: Set[str] = frozenset()
+        self.ask: Callable[[str], object] = lambda group: None
 
     def add(self, served: Any) -> None:
         """Serve one more resource, or one in another's place."""
@@ -111,6 +114,8 @@ class Rest:
         if served is None:
             raise errors.generic_not_found()
         record = served.record
+        if record.group in self.cold:
+            self.ask(record.group)
         verb, name = info.verb, info.name
         if not info.subresource:
             check_accept(req, LIST_TYPES if verb in ("list", "watch") else READ_TYPES)

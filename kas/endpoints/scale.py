@@ -5,6 +5,7 @@ Writes go through the parent's own update, so its strategy, generation and manag
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +73,7 @@ class Scaled:
         return self.of(parent)
 
     def to_validate(self, parent: Obj) -> Obj:
-        """The Scale that validating admission sees."""
+        """The Scale that validating admission sees, and that answers a write."""
         return self.of(parent)
 
     def check_apply(self, live: Obj, applied: Obj) -> None:
@@ -105,7 +106,7 @@ class Scale:
 
     async def get(self, req: Request, served: Served, namespace: str, name: str) -> Response:
         """Serve GET of /scale: the object as a Scale."""
-        return await self._answer(req, served, served.registry.get(namespace, name))
+        return await self._answer(req, served, served.registry.get(namespace, name), self.scaled(served).of)
 
     async def update(self, req: Request, served: Served, namespace: str, name: str) -> Response:
         """Serve PUT of /scale: of a Scale only the replicas, and who manages them, reach the object."""
@@ -139,11 +140,11 @@ class Scale:
         rec = await write.run()
         for text in write.warnings:
             req.warn(text)
-        return await self._answer(req, served, rec)
+        return await self._answer(req, served, rec, write.scaled.to_validate)
 
-    async def _answer(self, req: Request, served: Served, rec: Shown) -> Response:
+    async def _answer(self, req: Request, served: Served, rec: Shown, shown: Callable[[Obj], Obj]) -> Response:
         m = respond.media(req)
-        scale = self.scaled(served).of(served.object(await served.converted_one(rec)))
+        scale = shown(served.object(await served.converted_one(rec)))
         return respond.transformed(req, m, self.view(served), scale, 200)
 
     def view(self, served: Served) -> View:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kas.meta.aside import LARGE
+from kas.meta.rota import Places
 from kas.patch.fieldmanager import Answers, Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
@@ -37,7 +37,7 @@ class Served(Version):
         self.oldest = 0  # the revision from which on it can be watched, as long as the history reaches back
         self.unindexed = False  # whether what is stored may be without fields that it can be selected by
         # Lists that wait for a converter keep nobody else's waiting.
-        self.converting = None if self.streams else asyncio.Semaphore(CONVERTED_AT_ONCE)
+        self.converting = None if self.streams else Places(CONVERTED_AT_ONCE)
         self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
         self.kind_record = record.kind_record
         self.schema: Any = None  # merge schema of server-side apply, made on first use

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
-from kas.endpoints.listpages import LEAST_BYTES, large, next_items, underway
+from kas.endpoints.listpages import FIRST_BYTES, LEAST_BYTES, NotTakenError, large, next_items, room, underway
 from kas.endpoints.options import resource_version
 from kas.endpoints.read import fresh, too_large
 from kas.endpoints.selection import name_requirement
@@ -27,11 +27,12 @@ from kas.meta.waiting import Stint
 from kas.observe.metrics import Histogram
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
-from kas.request.http import Request, Response, Write
+from kas.request.http import Begin, Request, Response, Write, begin_of
 from kas.request.negotiation import PROTOBUF
 from kas.store import Compacted, Event, FutureRevision, Record, TransformError
 
 T = TypeVar("T")
+NAME = "metadata.name"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BOOKMARK_BEFORE_END_S = 2.0
 LONGEST_S = 10 * 365 * 86400.0
@@ -106,7 +107,7 @@ def _watch_asked(req: Request, served: Served, namespace: str, name: str, watche
         # Refuses an includeObject it does not know before the stream starts.
         printers.table((served.group, served.version, served.kind), [], now=0.0, include_object=include, custom_columns=served.columns)
     encoder = encoder_for(served, m, include)
-    s = WatchStream(watches, served, namespace, name, asked, rv, encoder, req.initialized)
+    s = WatchStream(watches, served, namespace, name, asked, rv, encoder, req.initialized, req.user.name if req.user else "")
     return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=s.run)
 
 
@@ -118,27 +119,32 @@ class WatchStream:
     """
 
     __slots__ = (
-        "_begun", "_bookmark_due", "_encoder", "_ended", "_initialized", "_matcher", "_namespace", "_opened", "_options", "_rv",
-        "_served", "_sieve", "_take", "_target", "_wake", "_watcher", "_watches", "place",
+        "_begin", "_begun", "_bookmark_due", "_encoder", "_ended", "_failed", "_initialized", "_matcher", "_namespace", "_opened",
+        "_options", "_rv", "_served", "_sieve", "_take", "_target", "_unsent", "_user", "_wake", "_watcher", "_watches", "place",
     )  # fmt: skip
 
     def __init__(
         self, watches: Watches, served: Served, namespace: str, name: str, asked: Asked, rv: int, encoder: Encoder,
-        initialized: Callable[[], None] | None,
+        initialized: Callable[[], None] | None, user: str,
     ) -> None:  # fmt: skip
-        """``initialized`` is called once what was there when the watch began is sent."""
-        self._initialized = initialized
+        """``initialized`` is called once what was there when the watch began is sent; ``user`` has to have room for what is large."""
+        self._initialized, self._user = initialized, user
         self.place = (served.group, served.resource, namespace, name)
         self._watches, self._served, self._namespace, self._rv, self._encoder = watches, served, namespace, rv, encoder
         # By name in all namespaces: the selector finds them.
         self._target = served.registry.key(namespace, name) if name and (namespace or not served.record.namespaced) else None
         self._take = FIRST_TAKE
         o, self._matcher, self._sieve = asked
+        if self._target is not None and self._matcher is not None and len(self._matcher) == 1 and self._matcher.trigger == (NAME, name):
+            self._matcher = None  # it asks for what the key says
         # What was compiled is enough: parsed, a selector of 600 terms is 150 kB for as long as the watch lasts.
         self._options = o._replace(label_selector=None, field_selector=None)
         self._wake: asyncio.Future | None = None
         self._ended = self._bookmark_due = self._begun = False
         self._watcher: Any = None
+        self._begin: Begin | None = None  # where events can be sent as they come, without waking the task
+        self._unsent: Awaitable[None] | bytes | None = None  # what is left of one for the task
+        self._failed: Exception | None = None
 
     @property
     def scope(self) -> str:
@@ -169,6 +175,8 @@ class WatchStream:
                     self._initialized()
                     self._initialized = None
                 stint = Stint()
+                if self._served.native and self._sieve is None and self._encoder.copies:
+                    self._begin = begin_of(write)
                 while not self._ended:
                     if stint.over:  # a client may take whatever comes
                         await stint.pause()
@@ -184,6 +192,7 @@ class WatchStream:
                         self._wake = loop.create_future()
                         await self._wake
                         stint = Stint()
+                        await self._rest(write)
             except Compacted as e:
                 await write(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})")))
             except FutureRevision as e:
@@ -192,6 +201,9 @@ class WatchStream:
                 await write(self._encoder.error(errors.internal(str(e))))
             except ApiError as e:
                 await write(self._encoder.error(e))  # a conversion failed; nothing of its events was written
+            except NotTakenError:
+                # The connection ends without an end, and with what it holds: a last word would wait behind the rest.
+                raise errors.timeout("watch: what was sent was not taken in time") from None
         finally:
             for t in timers:
                 t.cancel()
@@ -223,7 +235,8 @@ class WatchStream:
         elif after < self._served.oldest:
             raise Compacted(after, self._served.oldest)
         # A revision that has not happened yet means "only what is newer": upstream waits in silence.
-        self._watcher = store.watch(prefix, min(after, store.revision), self._signal, self._target)
+        trigger = self._matcher.trigger if self._matcher is not None else None
+        self._watcher = store.watch(prefix, min(after, store.revision), self._ready, self._target, trigger=trigger)
         self._rv = after
 
     async def _once_converted(self, write: Write, store, prefix: str) -> int:
@@ -249,31 +262,49 @@ class WatchStream:
     async def _send_current(self, write: Write, store, prefix: str) -> int:
         """The current objects as ADDED events, in pages at one revision; returns that revision."""
         if self._target is not None:
-            revision = store.revision
-            rec = store.get(self._target)
-            if rec is not None and (self._matcher is None or self._matcher.matches(rec)):
-                revision = max(revision, rec.revision)
-                piece = b"".join(await self._initial_frames([rec]))
-                self._begun = True
-                await write(piece)
-            return revision
+            return await self._send_target(write, store, self._target)
         with underway:
             return await self._send_pages(write, store, prefix)
+
+    async def _send_target(self, write: Write, store, key: str) -> int:
+        await room.enter(self._user, FIRST_BYTES)
+        held = [FIRST_BYTES]
+        try:
+            revision, rec = store.revision, store.get(key)
+            if rec is not None and (self._matcher is None or self._matcher.matches(rec)):
+                revision = max(revision, rec.revision)
+                await self._send_initial(write, [rec], held)
+            return revision
+        finally:
+            room.add(self._user, -held[0])
+
+    async def _send_initial(self, write: Write, records: list[Any], held: list[int]) -> int:
+        """Sends these; how many bytes they are. ``held`` is what the user's room holds for them."""
+        piece = b"".join(await self._initial_frames(records))
+        records.clear()
+        size = len(piece)
+        room.add(self._user, size - held[0])
+        held[0] = size
+        self._begun = True
+        await (write(piece) if size < LEAST_BYTES else room.taken(write, piece))
+        return size
 
     async def _send_pages(self, write: Write, store, prefix: str) -> int:
         start, revision, items, stint = "", 0, FIRST_TAKE, Stint()
         while True:
             if stint.over:
                 await stint.pause()
-            page = store.range(prefix, start, items, revision, self._matcher, max_bytes=underway.page_bytes)
-            start, revision, records = page.next_key if page.more else "", page.revision, page.records
-            del page  # a client that does not read keeps what is held here
-            if records:
-                piece = b"".join(await self._initial_frames(records))
-                items = next_items(len(records), len(piece))
-                del records
-                self._begun = True
-                await write(piece)
+            await room.enter(self._user, FIRST_BYTES)
+            held = [FIRST_BYTES]
+            try:
+                page = store.range(prefix, start, items, revision, self._matcher, max_bytes=underway.page_bytes)
+                start, revision, records = page.next_key if page.more else "", page.revision, page.records
+                del page  # a client that does not read keeps what is held here
+                if records:
+                    count = len(records)
+                    items = next_items(count, await self._send_initial(write, records, held))
+            finally:
+                room.add(self._user, -held[0])
             if not start or self._ended:
                 return revision
 
@@ -302,7 +333,11 @@ class WatchStream:
 
     async def _send_large(self, write: Write, piece: bytes) -> None:
         with underway:
-            await write(piece)
+            await room.enter(self._user, len(piece))
+            try:
+                await room.taken(write, piece)
+            finally:
+                room.add(self._user, -len(piece))
 
     def _next(self) -> list[Any]:
         """The next events, about as many as make a page."""
@@ -375,10 +410,15 @@ class WatchStream:
         return frame
 
     def _counted(self, frames: list[bytes]) -> list[bytes]:
-        if frames and self._watches.events_total is not None:
-            r = self._served
-            self._watches.events_total.inc((r.group, r.version, r.resource), len(frames))
+        if frames:
+            self._count(len(frames))
         return frames
+
+    def _count(self, sent: int) -> None:
+        total = self._watches.events_total
+        if total is not None:
+            r = self._served
+            total.inc((r.group, r.version, r.resource), sent)
 
     async def _shown(self, selected: list[tuple[Event, str]]) -> list[Any]:
         """What is shown of these events in this version (None where there is a frame of it), all converted in one step.
@@ -432,6 +472,36 @@ class WatchStream:
     def served(self) -> Served:
         """The resource that is watched."""
         return self._served
+
+    def _ready(self) -> None:
+        """There are events to send. One that comes while the task waits for nothing else leaves here and now: to wake it would cost more
+        than all the rest. What is more than that, or cannot be done at once, is the task's."""
+        wake, begin = self._wake, self._begin
+        if wake is None or wake.done():
+            return
+        event = self._watcher.take_only() if begin is not None else None
+        if begin is None or event is None:
+            wake.set_result(None)
+            return
+        try:
+            kind = self._kind(event) if event.revision > self._rv else ""
+            if not kind:
+                return
+            frame = self._frame(event, kind, None)
+            self._count(1)
+            self._unsent = begin(frame) if len(frame) < LEAST_BYTES else frame
+        except Exception as e:
+            self._failed = e
+        if self._unsent is not None or self._failed is not None:
+            wake.set_result(None)
+
+    async def _rest(self, write: Write) -> None:
+        """What ``_ready`` has left to do. Raises what it met."""
+        unsent, self._unsent = self._unsent, None
+        if self._failed is not None:
+            raise self._failed
+        if unsent is not None:
+            await (self._send(write, unsent) if isinstance(unsent, bytes) else unsent)
 
     def _wake_up(self, _: object) -> None:
         self._signal()

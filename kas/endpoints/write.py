@@ -72,6 +72,7 @@ class Writer:
         obj = decode_body(req, served.kind_record, field_validation=o.field_validation)
         assert obj is not None
         meta = _metadata(obj)
+        pipeline.wipe_system_fields(meta)  # which nobody manages
         pipeline.match_namespace(served.record, meta, ctx.namespace)
         dedup_owner_references(meta, req.warn)
         managedfields.on_create(served, obj, managedfields.manager_name(o.field_manager, req), ctx)

@@ -7,15 +7,21 @@ revision is seen whole or not at all: the list holds all of its writes or none.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from kas.informers import Source, Target
+from kas.meta.stored import object_of
 from kas.store import Event, Record
+from kas.types.mistakes import mistake
+
+log = logging.getLogger("kas")
 
 
 class Reflector:
     """Keeps ``target`` like what is stored under ``prefix`` (which ends with "/"), from ``start`` to ``stop``.
 
+    A list that the target fails over is given again without the records that are no objects of their kind, which are told in the log.
     With ``lists`` off ``replace`` is given nothing: for a target that remembers no objects and only has to hear that it may have missed
     some, or that reads them itself, in pages. Used on the loop's thread only.
     """
@@ -55,7 +61,13 @@ class Reflector:
             self._target.replace(())
             return
         found = self._source.range(self.prefix)
-        self._target.replace(found.records)
+        try:
+            self._target.replace(found.records)
+        except Exception:  # of whatever kind: who reads an object does not expect what cannot be
+            sound = [rec for rec in found.records if not left_out(rec)]
+            if len(sound) == len(found.records):
+                raise
+            self._target.replace(sound)
         self.revision = found.revision
 
     def _changed(self, events: list[Event]) -> None:
@@ -98,6 +110,14 @@ class Handlers:
 
     def __init__(self, replace: Callable[[Sequence[Record]], None], apply: Callable[[Sequence[Event]], None]) -> None:
         self.replace, self.apply = replace, apply
+
+
+def left_out(rec: Record) -> bool:
+    """Whether a record is no object of its kind and has to be left out, which is said: by its key, and the field."""
+    why = mistake(object_of(rec))
+    if why:
+        log.error("%s is stored with wrong types and left out: %s", rec.key, why)
+    return bool(why)
 
 
 def split_key(prefix: str, key: str) -> tuple[str, str]:

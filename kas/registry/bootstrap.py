@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -19,7 +20,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from kas.meta.names import is_label_value
 from kas.registry import bootstrap_rbac
+from kas.types.mistakes import mistake
+
+log = logging.getLogger("kas")
 
 Obj = dict[str, Any]
 # (group, resource, namespace, name) -> the stored object or None
@@ -60,7 +65,6 @@ class Change(NamedTuple):
     entry: Entry
 
 
-@cache
 def _text() -> bytes:
     return TABLE.read_bytes()
 
@@ -278,9 +282,11 @@ def server_name(hostname: str) -> str:
 
 
 def identity_lease(now: str, now_micro: str, hostname: str) -> Entry:
-    """The Lease by which API servers know one another."""
+    """The Lease by which API servers know one another. A machine's name that no label may be is left out: Linux knows longer ones."""
     name = server_name(hostname)
-    labels = {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": hostname}
+    labels = {"apiserver.kubernetes.io/identity": "kube-apiserver"}
+    if not is_label_value(hostname):
+        labels["kubernetes.io/hostname"] = hostname
     fields: Obj = {"f:spec": {"f:holderIdentity": {}, "f:leaseDurationSeconds": {}, "f:renewTime": {}}}
     obj = _object("Lease", "coordination.k8s.io/v1", name, now, "kube-system", labels, fields=fields)
     obj["spec"] = {"holderIdentity": f"{name}_{uuid.uuid4()}", "leaseDurationSeconds": 3600, "renewTime": now_micro}
@@ -324,10 +330,21 @@ def plan(wanted: Iterable[Entry], get: Get, starting: bool = True) -> list[Chang
         if old is None:
             out.append(Change("create", entry))
             continue
-        action, obj = _reconcile(entry, old)
+        try:
+            action, obj = _reconcile(entry, old)
+        except Exception:  # of whatever kind: what is there is not what it should be
+            why = mistake(old)
+            if not why:
+                raise
+            log.error("%s %s is stored with wrong types and left as it is: %s", entry.resource, _called(entry), why)
+            continue
         if action and (starting or entry.resource != "services"):
             out.append(Change(action, Entry(entry.group, entry.resource, obj)))
     return out
+
+
+def _called(entry: Entry) -> str:
+    return f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
 
 
 _FOLLOWED = {"endpoints": ("subsets",), "endpointslices": ("endpoints", "ports")}

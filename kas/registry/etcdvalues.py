@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from kas.meta import gojson
 from kas.meta.errors import ApiError
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
@@ -67,6 +68,7 @@ class StoredValues:
         self._definitions = registries.of("apiextensions.k8s.io", "customresourcedefinitions")
         # What custom resources can be selected by, by group and plural; from their definitions, which are decoded here too.
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._stored_as: dict[tuple[str, str], str] = {}  # likewise the group and version that they are stored as
         self.first = (self._definitions.root,)
         self.whole = True
 
@@ -122,24 +124,31 @@ class StoredValues:
             if key in RANGES:
                 return _range_allocation(value)
             if registry is None:
-                return custom(value, self._paths.get(_of_definition(key), ()))
+                of = _of_definition(key)
+                return custom(value, self._paths.get(of, ()), self._stored_as.get(of, ""))
             obj, self.whole = _read(registry, value)
             if registry is self._definitions:
-                self._paths[obj["spec"]["group"], obj["spec"]["names"]["plural"]] = _selectable(obj)
+                of = obj["spec"]["group"], obj["spec"]["names"]["plural"]
+                self._paths[of], self._stored_as[of] = _selectable(obj), _stored_as(obj)
             # Labels and the like of what is read are as good as those of what is written.
             registry.strategy.as_read(obj)
             return registry.draft(obj)
         except (Undecodable, DecodeError) as e:
             raise Undecodable(str(e)) from e
+        except orjson.JSONDecodeError as e:
+            why = gojson.syntax_error(value) if registry is None or not value.startswith(MAGIC) else None
+            raise Undecodable(why or str(e)) from e
         except (EncodeError, ApiError, ValueError, LookupError, TypeError, AttributeError) as e:
             raise Undecodable(f"{type(e).__name__}: {e}") from e
 
     def handed_on(self, key: str, old: bytes, new: bytes) -> bytes:
-        """See ``Values``; where both are protobuf messages of one version."""
+        """See ``Values``; where both are of one version, and protobuf or JSON."""
         registry = self.registry(key)
-        if registry is None or not (old.startswith(MAGIC) and new.startswith(MAGIC)):
+        if registry is None or old.startswith(MAGIC) != new.startswith(MAGIC):
             return new
         kind = _kind(registry)
+        if not new.startswith(MAGIC):
+            return _handed_on_json(kind, old, new)
         was, now = open_envelope(old), open_envelope(new)
         if was[:2] != now[:2] or now[:2] != (kind.api_version, kind.kind) or JSON in (was[3], now[3]):
             return new
@@ -159,14 +168,14 @@ def _read(registry: Registry, value: bytes) -> tuple[Obj, bool]:
         kind = find_builtin_kind(*_group_version(api_version), name)
         if kind is None:
             raise Undecodable(_unregistered(api_version, name))
-        obj, whole = (_from_json(kind, raw), True) if content_type == JSON else decode_protobuf_whole(kind.type, raw)
+        obj, whole = _from_json(kind, orjson.loads(raw)) if content_type == JSON else decode_protobuf_whole(kind.type, raw)
     else:
         given = orjson.loads(value)
         api_version, name = given.get("apiVersion") or "", given.get("kind") or ""
         kind = find_builtin_kind(*_group_version(api_version), name)
         if kind is None:
             raise Undecodable(_unregistered(api_version, name))
-        obj = decode(kind.type, given)[0]
+        obj, whole = _from_json(kind, given)
     apply_defaults(kind, obj)
     if (kind.group, kind.version, kind.kind) != (home.group, home.version, home.kind):
         obj = convert(obj, (kind.group, kind.version, kind.kind), (home.group, home.version, home.kind))
@@ -198,8 +207,17 @@ def _unregistered(api_version: str, kind: str) -> str:
     return f'no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
 
-def _from_json(kind: Kind, raw: bytes) -> Obj:
-    return decode(kind.type, orjson.loads(raw))[0]
+def _from_json(kind: Kind, given: Obj) -> tuple[Obj, bool]:
+    obj, unknown = decode(kind.type, given)
+    return obj, not unknown
+
+
+def _handed_on_json(kind: Kind, old: bytes, new: bytes) -> bytes:
+    was, now = orjson.loads(old), orjson.loads(new)
+    if any((obj.get("apiVersion"), obj.get("kind")) != (kind.api_version, kind.kind) for obj in (was, now)):
+        return new
+    unknownfields.handed_on_json(kind.type, was, now)
+    return orjson.dumps(now) + b"\n"
 
 
 def _of_definition(key: str) -> tuple[str, str]:
@@ -216,12 +234,25 @@ def _selectable(definition: Obj) -> tuple[str, ...]:
     return tuple(sorted({field["jsonPath"].lstrip(".") for part in given for field in part.get("selectableFields") or ()}))
 
 
-def custom(value: bytes, paths: Sequence[str]) -> Draft:
-    """A custom resource, or what the server keeps for itself: JSON."""
+def _stored_as(definition: Obj) -> str:
+    """The group and version in which a definition has its objects stored."""
+    spec = definition["spec"]
+    version = next((v["name"] for v in spec.get("versions") or () if v.get("storage")), spec.get("version") or "")
+    return f"{spec['group']}/{version}"
+
+
+def custom(value: bytes, paths: Sequence[str], stored_as: str = "") -> Draft:
+    """A custom resource, or what the server keeps for itself: JSON. Raises ``Undecodable`` for an object of another group than that of
+    ``stored_as``, of which no version of its definition can be made."""
     text = value.rstrip()
     if text.startswith(NO_METADATA):
         return build_record(text[: len(NO_METADATA) - 1], text[len(NO_METADATA) - 1 :], {}, {}, 1)
     obj = orjson.loads(text)
+    given = obj.get("apiVersion") or ""
+    if stored_as and _group_version(given)[0] != _group_version(stored_as)[0]:
+        group, version = _group_version(given)
+        gvk = f"{group}/{version}, Kind={obj.get('kind') or ''}"
+        raise Undecodable(f'{gvk} is unstructured and is not suitable for converting to "{stored_as}"')
     meta = obj["metadata"]
     meta.pop("resourceVersion", None)
     meta.pop("selfLink", None)

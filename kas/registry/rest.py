@@ -19,9 +19,12 @@ from typing import Any, NamedTuple, Protocol
 from kas.registry.strategy import Context, Obj
 
 __all__ = [
-    "AlreadyExists", "Conflict", "Context", "Creater", "Deleter", "Event", "Getter", "Lister", "Obj", "ObjectList", "Updater",
-    "VirtualResource", "Watcher",
+    "EVENTS", "AlreadyExists", "Conflict", "Context", "Creater", "Deleter", "Event", "Getter", "Lister", "Obj", "ObjectList", "Updater",
+    "VirtualResource", "Watcher", "event_of", "listing_of",
 ]  # fmt: skip
+
+
+EVENTS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 
 
 class AlreadyExists(Exception):
@@ -40,6 +43,13 @@ class ObjectList(NamedTuple):
     resource_version: str = ""
 
 
+def listing_of(resource: VirtualResource, given: Any) -> ObjectList:
+    """What a storage's ``list`` gave. Raises TypeError, which says what is wanted."""
+    if isinstance(given, ObjectList):
+        return given
+    raise TypeError(f"list() of {resource.resource}.{resource.group} gave a {type(given).__name__}, not a kas.registry.rest.ObjectList")
+
+
 class Event(NamedTuple):
     """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ``object`` is as it was last for DELETED, and of a BOOKMARK only its
     metadata.resourceVersion counts."""
@@ -48,11 +58,20 @@ class Event(NamedTuple):
     object: Obj
 
 
+def event_of(resource: VirtualResource, given: Any) -> Event:
+    """What a storage's ``watch`` tells. Raises TypeError, which says what is wanted."""
+    if isinstance(given, tuple) and len(given) == 2 and given[0] in EVENTS and isinstance(given[1], dict):
+        return Event(*given)
+    said = f"{given[0]!r}, ..." if isinstance(given, tuple) and given else type(given).__name__
+    raise TypeError(f"watch() of {resource.resource}.{resource.group} told ({said}), not a kas.registry.rest.Event of {', '.join(EVENTS)}")
+
+
 class Getter(Protocol):
     """Finds one object."""
 
     def get(self, ctx: Context, name: str) -> Obj | Awaitable[Obj | None] | None:
-        """The object of ``ctx.namespace`` with this name, None when there is none. It is the caller's own, as those of a list are."""
+        """The object of ``ctx.namespace`` with this name; None, or an ApiError of 404, when there is none. It is the caller's own, as those
+        of a list are."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import datetime
 import json
@@ -18,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kas import controllers
-from kas.controllers.certificates import is_over
+from kas.controllers.certificates import Signing, is_over
 from kas.controllers.signing import CLIENT, KUBELET_CLIENT, KUBELET_SERVING, SIGNERS, Authority, request_of
 from kas.testing.server import KasServer
 from tests import pki
+from tests.controllers.stored import stored
 
 LIMIT_S = 60
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -99,7 +101,8 @@ def test_an_approved_request_gives_a_working_certificate(csr_server, client, tmp
     approve(client, "jane")
     status = eventually(client, "jane", lambda s: "certificate" in s)
     made = issued(status)
-    assert made.not_valid_after_utc - made.not_valid_before_utc == datetime.timedelta(hours=1)
+    # Backdated by five minutes, and an hour is an hour from now on: a short life is not shortened by that.
+    assert made.not_valid_after_utc - made.not_valid_before_utc == datetime.timedelta(hours=1, minutes=5)
     assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert list(made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [ExtendedKeyUsageOID.CLIENT_AUTH]
     user = whoami(csr_server, tmp_path, base64.b64decode(status["certificate"]))
@@ -172,10 +175,35 @@ def test_a_certificate_lives_no_longer_than_its_authority(tmp_path):
     pem = request_of(request_pem("jane"))
     for seconds in (None, 10**9):
         assert x509.load_pem_x509_certificate(authority.sign(pem, [SIGNING], seconds)).not_valid_after_utc == whole.not_valid_after_utc
-    short = x509.load_pem_x509_certificate(authority.sign(pem, [SIGNING], 1))
-    assert short.not_valid_after_utc - short.not_valid_before_utc == datetime.timedelta(minutes=10)
+    late = Authority(Path(ca), Path(key), lambda: whole.not_valid_after_utc)
+    with pytest.raises(ValueError, match="the signer has expired"):
+        late.sign(pem, [SIGNING])
     with pytest.raises(OSError):
         Authority(tmp_path / "none", tmp_path / "none").sign(pem, [SIGNING])
+
+
+def test_an_authority_that_has_expired_ends_no_controller(tmp_path, caplog):
+    ca, key = pki.issue([("CN", "ca")], ca=True, begins_s=-7200, ends_s=-3600).write(tmp_path, "ca")
+    asked = body("late", request_pem("jane"))
+    asked["status"] = {"conditions": [{"type": "Approved", "status": "True"}]}
+
+    async def sign() -> None:
+        async with stored(tmp_path / "store") as registries:
+            await Signing(registries, Authority(Path(ca), Path(key))).handle(asked)
+
+    asyncio.run(sign())
+    assert "cannot sign csr late: the signer has expired" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "whole"),
+    [(1, datetime.timedelta(minutes=15)), (8 * 3600 - 1, datetime.timedelta(hours=8, minutes=5, seconds=-1)),
+     (8 * 3600, datetime.timedelta(hours=8)), (None, datetime.timedelta(days=365))],
+)  # fmt: skip
+def test_only_a_long_life_is_shortened_by_what_a_certificate_is_backdated_by(tmp_path, seconds, whole):
+    ca, key = pki.issue([("CN", "ca")], ca=True, ends_s=10**8).write(tmp_path, "ca")
+    made = x509.load_pem_x509_certificate(Authority(Path(ca), Path(key)).sign(request_of(request_pem("jane")), [SIGNING], seconds))
+    assert made.not_valid_after_utc - made.not_valid_before_utc == whole
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from kas.controllers.service_repair import CREATE, LEAVE, RECREATE, address_fault, service_fault
-from kas.kinds.core.service.allocation import addresses
+from kas.controllers.client import Client
+from kas.controllers.service_repair import CREATE, LEAVE, RECREATE, ServiceRepair, address_fault, service_fault
+from kas.kinds.core.service.allocation import ServiceAllocator, addresses
+from tests.controllers.stored import stored
 
 KNOWN = addresses.ranges([{"metadata": {}, "spec": {"cidrs": ["10.0.0.0/16", "2001:db8::/64"]}}])
 BEGAN = 1704067200
@@ -74,3 +79,44 @@ STRAY = ("IPAddressWrongReference", "IPAddress: 10.0.1.1 for Service bar/s has a
 )
 def test_what_nobody_holds(held, owner, after, expected):
     assert address_fault(held, owner, BEGAN + after) == expected
+
+
+ALLOCATED = {
+    "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+    "externalTrafficPolicy": "Cluster",
+}  # fmt: skip
+
+
+class Told(dict):
+    """Counts how often it is gone through."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
+def test_a_pass_goes_through_what_was_told_once(tmp_path):
+    """However many faults it tells of, each of them only once an hour."""
+
+    async def story() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            client = Client(registries, "test")
+            for n in range(5):
+                port = {"port": 80, "nodePort": 20000 + n, "protocol": "TCP", "targetPort": 80}
+                spec = {"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": [port], **ALLOCATED}
+                head = {"kind": "Service", "apiVersion": "v1", "metadata": {"name": f"s{n}", "namespace": "a"}}
+                assert await client.create("", "services", head | {"spec": spec})
+            families = registries.of("networking.k8s.io", "ipaddresses"), registries.of("networking.k8s.io", "servicecidrs")
+            registries.of("", "services").allocator = ServiceAllocator(["IPv4"], (30000, 32767), *families)
+            repair = ServiceRepair(registries)
+            for _ in range(2):
+                repair._told = before = Told(repair._told)
+                await repair.repair()
+                assert before.walks == 1
+                told = client.list("", "events")
+                assert [e["reason"] for e in told].count("PortOutOfRange") == 5
+                assert len(told) == len(repair._told)
+
+    asyncio.run(story())

@@ -65,11 +65,11 @@ def test_what_was_opened_is_closed(leaves, fails):
             with pytest.raises(asyncio.CancelledError):
                 await task
             await asyncio.sleep(0)
-            assert beside._one.locked() and not opens.closed  # it is still being opened
+            assert not beside._one.free and not opens.closed  # it is still being opened
         opens.gate.set()
         for one in (second,) if leaves else (task, second):
             with pytest.raises(OSError if fails else LookupError):
                 await one
-        assert opens.closed == (0 if fails else 2) and not beside._one.locked()
+        assert opens.closed == (0 if fails else 2) and beside._one.free
 
     asyncio.run(asyncio.wait_for(run(), 60))

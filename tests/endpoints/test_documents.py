@@ -48,6 +48,11 @@ def test_unknown_paths_do_not_grow_the_metrics(client):
 def test_openapi_has_entity_tags_and_hashed_addresses(client):
     first = client.raw("GET", "/openapi/v2")
     assert client.raw("GET", "/openapi/v2", If_None_Match=first.headers["etag"]).status_code == 304
+    tag = first.headers["etag"]
+    for known in (f"W/{tag}", f'"other", {tag}', f'W/"other",W/{tag}', "*"):
+        assert client.raw("GET", "/openapi/v2", If_None_Match=known).status_code == 304, known
+    for other in ('"other"', tag.strip('"'), f"w/{tag}", ""):
+        assert client.raw("GET", "/openapi/v2", If_None_Match=other).status_code == 200, other
     index = client("GET", "/openapi/v3")[1]
     address = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
     answer = client.raw("GET", address)
@@ -165,7 +170,7 @@ def test_bad_token_file_is_refused(tmp_path):
     tokens = tmp_path / "tokens.csv"
     tokens.write_text("only-one-column\n")
     done = serve("--data-dir", str(tmp_path / "d"), "--secure-port", "auto", "--token-auth-file", str(tokens))
-    assert done.returncode == 2 and "tokens.csv' must have at least 3 columns" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "tokens.csv' must have at least 3 columns" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_plain_ports(kas_server):

@@ -41,7 +41,7 @@ def write(registry: Registry, name: str, text: str) -> None:
 
 
 def collect(served: Served, limit: int, after_first) -> bytes:
-    request = SimpleNamespace(header=lambda name: "", deadline=0, path="/x", params={})
+    request = SimpleNamespace(header=lambda name: "", deadline=0, path="/x", params={}, user=None)
     q = Listing(request, served, Media(PROTOBUF, None, False, False), served.registry.prefix("ns"), None, "", limit, 0)
     parts: list[bytes] = []
 

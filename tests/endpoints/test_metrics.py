@@ -212,6 +212,119 @@ async def attempts(m: Metered) -> None:
     }  # fmt: skip
 
 
+@of("authentication_duration_seconds", anonymous_auth=False)
+async def authentication_took(m: Metered) -> None:
+    for token in (None, None, "wrong", ""):
+        await m("GET", PODS, token=token)
+    counts = {r: m.value("authentication_duration_seconds_count", result=r) for r in ("success", "error", "failure")}
+    assert counts == {"success": 2, "error": 1, "failure": 1}
+    assert m.value("authentication_duration_seconds_sum") > 0
+
+
+async def authorized(m: Metered) -> None:
+    for token, path in ((None, PODS), ("", PODS), ("", "/healthz")):
+        await m("GET", path, token=token)
+
+
+@of("authorization_attempts_total")
+async def authorizations(m: Metered) -> None:
+    await authorized(m)
+    # Everybody may see whether the server is well.
+    assert {r: m.value("authorization_attempts_total", result=r) for r in ("allowed", "no-opinion")} == {"allowed": 2, "no-opinion": 1}
+
+
+@of("authorization_duration_seconds")
+async def authorization_took(m: Metered) -> None:
+    await authorized(m)
+    assert m.value("authorization_duration_seconds_count", result="allowed") == 2
+    assert m.value("authorization_duration_seconds_sum", result="no-opinion") > 0
+
+
+async def impersonated(m: Metered) -> None:
+    """The administrator as jane, and nobody as jane."""
+    for token in (None, ""):
+        headers = [(b"impersonate-user", b"jane"), *([(b"authorization", f"Bearer {m.world.token}".encode())] if token is None else [])]
+        result = m.server.chain(Request("GET", PODS, "", headers, b""))
+        if not isinstance(result, Response):
+            await result
+
+
+@of("apiserver_impersonation_attempts_total")
+async def impersonations(m: Metered) -> None:
+    await impersonated(m)
+    assert m.value("apiserver_impersonation_attempts_total", mode="user-info", decision="allowed") == 1
+    assert m.value("apiserver_impersonation_attempts_total", mode="", decision="denied") == 1
+
+
+@of("apiserver_impersonation_attempts_duration_seconds")
+async def impersonations_took(m: Metered) -> None:
+    await impersonated(m)
+    assert m.value("apiserver_impersonation_attempts_duration_seconds_count", decision="allowed") == 1
+    assert m.value("apiserver_impersonation_attempts_duration_seconds_sum", decision="denied") > 0
+
+
+@of("apiserver_impersonation_authorization_attempts_total")
+async def impersonators_asked_for(m: Metered) -> None:
+    await impersonated(m)
+    name = "apiserver_impersonation_authorization_attempts_total"
+    assert m.value(name, mode="user-info", decision="allowed") == 2
+    assert {mode: m.value(name, mode=mode, decision="denied") for mode in ("user-info", "legacy")} == {"user-info": 1, "legacy": 1}
+
+
+@of("apiserver_impersonation_authorization_attempts_duration_seconds")
+async def asking_for_impersonators_took(m: Metered) -> None:
+    await impersonated(m)
+    assert m.value("apiserver_impersonation_authorization_attempts_duration_seconds_count", mode="user-info", decision="allowed") == 2
+    assert m.value("apiserver_impersonation_authorization_attempts_duration_seconds_sum") > 0
+
+
+async def remembered(m: Metered) -> None:
+    """The administrator's token, which is remembered, and one that is nobody's."""
+    for token in (None, None, "wrong", "wrong"):
+        await m("GET", PODS, token=token)
+
+
+@of("authentication_token_cache_request_total")
+async def cached_tokens(m: Metered) -> None:
+    await remembered(m)
+    assert {s: m.value("authentication_token_cache_request_total", status=s) for s in ("hit", "miss")} == {"hit": 1, "miss": 3}
+
+
+@of("authentication_token_cache_request_duration_seconds")
+async def cached_tokens_took(m: Metered) -> None:
+    await remembered(m)
+    assert m.value("authentication_token_cache_request_duration_seconds_count", status="miss") == 3
+    assert m.value("authentication_token_cache_request_duration_seconds_sum", status="hit") > 0
+
+
+@of("authentication_token_cache_fetch_total")
+async def fetched_tokens(m: Metered) -> None:
+    await remembered(m)
+    assert {s: m.value("authentication_token_cache_fetch_total", status=s) for s in ("ok", "error")} == {"ok": 1, "error": 2}
+
+
+@of("authentication_token_cache_active_fetch_count")
+async def fetches(m: Metered) -> None:
+    """Only those who wait for somebody else are under way for long enough to be seen."""
+    asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    bearer, begun = m.server.credentials.bearer, asyncio.Event()
+
+    async def later(token: str) -> None:
+        begun.set()
+        await asked
+
+    before, bearer._tokens = bearer._tokens, SimpleNamespace(authenticate_token=later)
+    try:
+        waiting = asyncio.ensure_future(m("GET", PODS, token="other"))
+        await begun.wait()
+        assert m.value("authentication_token_cache_active_fetch_count", status="in_flight") == 1
+        asked.set_result(None)
+        assert (await waiting).status == 401
+    finally:
+        bearer._tokens = before
+    assert m.value("authentication_token_cache_active_fetch_count", status="in_flight") == 0
+
+
 CLIENTS = pki.authority("clients")
 
 

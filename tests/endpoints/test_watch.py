@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import re
 import socket
@@ -10,10 +12,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import orjson
 import pytest
 
+from kas.endpoints import watch as watches
 from kas.endpoints.frames import wrap_protobuf
+from kas.endpoints.listpages import NotTakenError, Room
+from kas.meta.errors import ApiError
+from kas.request.http import Request, Response
+from kas.store import Op, build_record
 from kas.types.scheme import BUILTIN, decode, encode_protobuf
+from tests.server.whole import World
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -241,7 +250,137 @@ def _memory(server) -> int:
     return sum(int(re.search(pattern, Path(f"/proc/{pid}/status").read_text()).group(1)) for pid in server.worker_pids()) // 1024
 
 
-def test_a_client_that_does_not_read_costs_bounded_memory(kas_server, connect):
+class Taking:
+    """A connection that takes pieces at once while ``open``, and else those that are awaited once it is open again."""
+
+    def __init__(self) -> None:
+        self.got: list[dict] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.refused: Exception | None = None
+
+    async def __call__(self, piece: bytes) -> None:
+        await self.open.wait()
+        self.got += [json.loads(line) for line in piece.splitlines()]
+
+    def begin(self, piece: bytes):
+        if self.refused is not None:
+            raise self.refused
+        if not self.open.is_set():
+            return self(piece)
+        self.got += [json.loads(line) for line in piece.splitlines()]
+        return None
+
+    def seen(self) -> list[tuple[str, str, str]]:
+        return [(e["type"], e["object"]["metadata"]["name"], e["object"].get("data", {}).get("n", "")) for e in self.got]
+
+
+@contextlib.asynccontextmanager
+async def watching(world, query):
+    """(connection, the task of a watch of config maps that has begun)."""
+    head = [(b"authorization", f"Bearer {world.token}".encode())]
+    resp = world.server.chain(Request("GET", "/api/v1/namespaces/default/configmaps", f"watch=1&{query}", head))
+    taking = Taking()
+    task = asyncio.ensure_future((resp if isinstance(resp, Response) else await resp).stream(taking))
+    await asyncio.sleep(0.01)
+    try:
+        yield taking, task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def configmap(world, name, n=None, **labels):
+    """Writes it, or deletes it where ``n`` is None; in this turn of the loop, which no task of a watch gets."""
+    key = f"/registry/configmaps/default/{name}"
+    meta, data = {"name": name, "namespace": "default", "uid": "u", "labels": labels}, orjson.dumps({"n": n})
+    head = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{'
+    tail = orjson.dumps(meta)[1:] + b',"data":' + data + b"}"
+    draft = build_record(head, tail, labels, {"metadata.name": name, "metadata.namespace": "default"}, 40)
+    world.store.commit_now(Op(key, draft if n is not None else None))
+    world.store.catch_up()
+
+
+@pytest.fixture
+def in_process(tmp_path):
+    """``in_process(work)`` runs ``work(world)`` with a whole server in this process."""
+
+    def run(work):
+        async def go():
+            world = World(tmp_path, loop=asyncio.get_running_loop())
+            try:
+                await work(world)
+            finally:
+                world.close()
+
+        asyncio.run(go())
+
+    return run
+
+
+def test_an_event_leaves_when_it_comes(in_process):
+    """Without a turn of the loop; those of a selector, a name and everything alike, each once and in order."""
+
+    async def work(world):
+        async with watching(world, "") as (all_, _), watching(world, "labelSelector=l%3D1") as (some, _), watching(
+            world, "fieldSelector=metadata.name%3Da"
+        ) as (one, _):
+            configmap(world, "a", "1", l="1")
+            configmap(world, "b", "2")
+            configmap(world, "a", "3")
+            configmap(world, "a")
+            added, changed, deleted = ("ADDED", "a", "1"), ("MODIFIED", "a", "3"), ("DELETED", "a", "3")
+            assert all_.seen() == [added, ("ADDED", "b", "2"), changed, deleted]
+            assert some.seen() == [added, ("DELETED", "a", "1")]
+            assert one.seen() == [added, changed, deleted]
+
+    in_process(work)
+
+
+def test_a_connection_that_takes_no_more_gets_the_rest_in_order(in_process):
+    async def work(world):
+        async with watching(world, "") as (taking, _):
+            taking.open.clear()
+            for i in range(5):
+                configmap(world, "a", str(i))
+                await asyncio.sleep(0)
+            assert taking.got == []
+            taking.open.set()
+            for i in range(5, 10):
+                configmap(world, "a", str(i))
+                await asyncio.sleep(0.01)
+            assert [n for _, _, n in taking.seen()] == [str(i) for i in range(10)]
+
+    in_process(work)
+
+
+def test_several_events_of_one_turn_come_in_order(in_process):
+    async def work(world):
+        async with watching(world, "") as (taking, _):
+            heads = {n: b'{"metadata":{"name":"%s",' % n.encode() for n in "abc"}
+            drafts = {n: build_record(head, b'"x":1}}') for n, head in heads.items()}
+            world.store.commit_now(*(Op(f"/registry/configmaps/default/{n}", draft) for n, draft in drafts.items()))
+            world.store.catch_up()
+            await asyncio.sleep(0.01)
+            assert [name for _, name, _ in taking.seen()] == ["a", "b", "c"]
+
+    in_process(work)
+
+
+def test_what_fails_on_the_way_ends_the_watch(in_process):
+    async def work(world):
+        async with watching(world, "") as (taking, task), watching(world, "") as (other, _):
+            taking.refused = ZeroDivisionError("refused")
+            configmap(world, "a", "1")
+            with pytest.raises(ZeroDivisionError):
+                await task
+            assert other.seen() == [("ADDED", "a", "1")]
+
+    in_process(work)
+
+
+@pytest.mark.parametrize(("size", "writes"), [(800_000, 250), (40_000, 600)])
+def test_a_client_that_does_not_read_costs_bounded_memory(kas_server, connect, size, writes):
     """Some 200 MB of events behind clients that stall: no growth; one that goes on reading gets them all, in order."""
     server = kas_server("--unsafe-no-fsync", "--controllers", "none")
     client = connect(server)
@@ -253,14 +392,14 @@ def test_a_client_that_does_not_read_costs_bounded_memory(kas_server, connect):
         raw = socket.create_connection(("127.0.0.1", server.port))
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         s = context.wrap_socket(raw, server_hostname="localhost")
-        head = f"GET {path}?watch=1&resourceVersion={rv}&timeoutSeconds=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}"
+        head = f"GET {path}?watch=1&resourceVersion={rv}&timeoutSeconds=600 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}"
         s.sendall(head.encode() + b"\r\n\r\n")
         stalled.append(s)
     client("POST", path, {"metadata": {"name": "fat"}})
     before = _memory(server)
-    highest, writes = before, 250
+    highest = before
     for i in range(writes):
-        status, _ = client("PATCH", f"{path}/fat", {"data": {"x": f"{i:04}" + "v" * 800_000}}, "application/merge-patch+json")
+        status, _ = client("PATCH", f"{path}/fat", {"data": {"x": f"{i:04}" + "v" * size}}, "application/merge-patch+json")
         assert status == 200
         if i % 10 == 0:
             highest = max(highest, _memory(server))
@@ -278,3 +417,76 @@ def test_a_client_that_does_not_read_costs_bounded_memory(kas_server, connect):
     for s in stalled:
         s.close()
     assert "panic'd" not in server.output
+
+
+def test_large_objects_wait_for_room(in_process, monkeypatch):
+    """Of many watches of one user that take nothing some have read what is large; the others read once those have taken it."""
+    mine = Room(most_bytes=250_000)
+    monkeypatch.setattr(watches, "room", mine)
+
+    async def work(world):
+        configmap(world, "large", "v" * 100_000)
+        head = [(b"authorization", f"Bearer {world.token}".encode())]
+        conns, tasks, reads = [Whole() for _ in range(10)], [], []
+        monkeypatch.setattr(watches.WatchStream, "_added", noting(reads, watches.WatchStream._added))
+        for one in conns:
+            resp = world.server.chain(Request("GET", "/api/v1/namespaces/default/configmaps", "watch=1", head))
+            tasks.append(asyncio.ensure_future((resp if isinstance(resp, Response) else await resp).stream(one)))
+        await asyncio.sleep(0.05)
+        assert len(reads) == 3 and sum(mine.held.values()) < 350_000
+        for one in conns:
+            one.open.set()
+        await asyncio.gather(*(one.has.wait() for one in conns))
+        await asyncio.sleep(0.01)
+        assert len(reads) == 10 and not mine.held
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    in_process(work)
+
+
+class Whole:
+    """A connection that takes the head, and the rest once it is ``open``."""
+
+    def __init__(self) -> None:
+        self.got, self.open, self.has = bytearray(), asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, piece: bytes) -> None:
+        if piece:
+            await self.open.wait()
+        self.got += piece
+        if b"large" in self.got:
+            self.has.set()
+
+
+def noting(calls, method):
+    def noted(self, *args):
+        calls.append(args)
+        return method(self, *args)
+
+    return noted
+
+
+def test_who_waits_for_room_in_vain():
+    async def work():
+        room, never = Room(most_bytes=10, patience_s=0.01), asyncio.Event()
+        await room.enter("u", 10)
+        await room.enter("other", 5)  # each has his own
+        with pytest.raises(ApiError) as e:
+            await room.enter("u", 1)
+        assert e.value.code == 429
+        with pytest.raises(ApiError):
+            room.check("u")  # of a list
+        room.check("other")
+        left = asyncio.ensure_future(room.enter("u", 1))
+        goes_on = asyncio.ensure_future(Room.enter(room, "u", 7))
+        await asyncio.sleep(0)
+        left.cancel()
+        room.add("u", -10)
+        await asyncio.gather(left, goes_on, return_exceptions=True)
+        assert left.cancelled() and room.held == {"u": 7, "other": 5} and not room._waiting
+        with pytest.raises(NotTakenError):
+            await room.taken(lambda piece: never.wait(), b"x" * 100)
+
+    asyncio.run(work())

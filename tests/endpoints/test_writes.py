@@ -469,3 +469,25 @@ def test_many_owners_cost_what_they_are():
     dedup_owner_references(meta, warned.append)
     assert meta["ownerReferences"] == [*refs, Counted(refs[7], controller=None)]
     assert "observed: u3" in warned[0] and Counted.looks <= 7 * 20_010
+
+
+def test_what_a_body_says_twice_is_read_twice(client, namespace):
+    """As Go's json reads it, where unknown and repeated fields are not refused."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    body = '{"metadata":{"name":"twice"},"metadata":{"labels":{"a":"b"}},"data":{"a":"1","b":"1"},"data":{"a":"2"}}'
+    for query in ("?fieldValidation=Ignore&dryRun=All", ""):
+        code, made = client("POST", path + query, body)
+        assert (code, made["metadata"]["labels"], made["data"]) == (201, {"a": "b"}, {"a": "2", "b": "1"})
+    code, refused = client("POST", path, '{"metadata":{"name":"twice2"},"data":{"a":1},"data":{"a":"2"}}')
+    assert (code, refused["message"].rpartition(": json: ")[2]) == (
+        400, "cannot unmarshal number into Go struct field ConfigMap.data of type string",
+    )  # fmt: skip
+
+
+def test_the_type_a_body_names_is_read_in_any_case(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    code, refused = client("POST", path, '{"metadata":{"name":"any"},"KIND":"Secret","apiVersion":"v1"}')
+    assert code == 400 and refused["message"].startswith("Secret in version \"v1\" cannot be handled as a ConfigMap"), refused
+    code, refused = client("POST", path, '{"metadata":{"name":"any"},"Kind":1}')
+    assert code == 400 and "json: cannot unmarshal number into Go struct field .kind of type string" in refused["message"]
+    assert client("POST", path, '{"metadata":{"name":"any"},"Kind":"ConfigMap"}')[0] == 201

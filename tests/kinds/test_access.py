@@ -95,6 +95,31 @@ def test_a_budget_is_refused(spec, path):
     assert path in {found for found, _ in BUDGETS.refusals({"spec": spec})}
 
 
+RESERVED = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
+NO_PODS = {"matchExpressions": [{"key": RESERVED, "operator": "Exists"}]}
+SOME_PODS = {"key": "x", "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (NO_PODS, NO_PODS),  # as policy/v1beta1 said it, and policy/v1 keeps it
+        ({**NO_PODS, "matchLabels": {}}, NO_PODS),
+        ({"matchExpressions": [{"key": RESERVED, "operator": "DoesNotExist"}]}, {}),
+        ({**NO_PODS, "matchLabels": {"a": "b"}}, {"matchLabels": {"a": "b"}}),
+        ({"matchExpressions": [*NO_PODS["matchExpressions"], SOME_PODS]}, {"matchExpressions": [SOME_PODS]}),
+        ({"matchExpressions": [*NO_PODS["matchExpressions"], *NO_PODS["matchExpressions"]]}, {}),
+        ({"matchExpressions": [{"key": RESERVED, "operator": "In", "values": ["a"]}]}, {}),
+    ],
+)
+def test_a_budgets_reserved_key_is_never_combined(given, stored):
+    """As upstream's pkg/apis/policy/v1/conversion.go."""
+    made = BUDGETS.create({"spec": {"minAvailable": 1, "selector": given}})
+    assert made["spec"]["selector"] == stored
+    plain = BUDGETS.create({"spec": {"minAvailable": 1}})
+    assert BUDGETS.update(changed(plain, "spec.selector", given), plain)["spec"]["selector"] == stored
+
+
 def test_a_budget_keeps_spec_and_status_apart():
     old = BUDGETS.create({"spec": {"minAvailable": 1}})
     counts = {"currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 0, "expectedPods": 1}

@@ -200,6 +200,9 @@ def test_an_expression_that_does_not_compile_is_refused(spec, path):
     "spec",
     [
         {"variables": [{"name": "v", "expression": "object.spec.replicas"}], "validations": [{"expression": "variables.v > 1"}]},
+        # Of objects, optional values and what libraries make nothing is known any more.
+        {"variables": [{"name": "v", "expression": "request"}], "validations": [{"expression": "variables.v.nope == 1"}]},
+        {"variables": [{"name": "v", "expression": "[optional.of(1)]"}], "validations": [{"expression": "variables.v[0] + 1 == 2"}]},
         {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": "params.data.x == object.kind"}]},
         {"validations": [{"expression": "authorizer.group('').resource('pods').check('get').allowed()", "messageExpression": "'a' + 'b'"}]},
         {"auditAnnotations": [{"key": "k", "valueExpression": "true ? 'x' : 'y'"}]},

@@ -67,6 +67,15 @@ def test_approval_stamps_the_condition_and_keeps_the_rest():
     assert got["status"]["conditions"] == [approved | {"lastUpdateTime": NOW, "lastTransitionTime": NOW}]
 
 
+def test_a_state_that_goes_on_has_begun_when_it_did():
+    then = "2023-01-02T03:04:05Z"
+    was = {"type": "Slow", "status": "True", "lastUpdateTime": then, "lastTransitionTime": then}
+    old = changed(CSR.create(GOOD), "status.conditions", [was])
+    said = [{"type": "Slow", "status": "True", "reason": "Later"}, {"type": "Lost", "status": "True", "reason": "New"}]
+    got = CSR.update(changed(old, "status.conditions", said), old, "status")["status"]["conditions"]
+    assert [(c["lastUpdateTime"], c["lastTransitionTime"]) for c in got] == [(NOW, then), (NOW, NOW)]
+
+
 def test_only_approval_adds_or_removes_a_decision():
     old = CSR.create(GOOD)
     denied = changed(old, "status.conditions", [{"type": "Denied", "status": "True", "lastUpdateTime": NOW}])

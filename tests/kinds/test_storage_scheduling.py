@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kas.config import features
+from kas.registry.strategy import strategy_of
 from tests.kinds.written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, Kind, changed
 
 CLASSES = Kind("storage.k8s.io/v1/storageclasses")
@@ -335,3 +336,25 @@ def test_a_migration_ends_once():
     ]
     for status in (_ended("Running"), _ended("Succeeded", "Failed"), _ended("Succeeded", "Running")):
         assert MIGRATIONS.refusals(ended | {"status": status}, ended, "status") == [("status.conditions", INVALID)]
+
+
+class Driver(dict):
+    """Counts what is asked of it."""
+
+    asked = 0
+
+    def get(self, key, default=None):
+        type(self).asked += 1
+        return super().get(key, default)
+
+
+def test_drivers_are_found_by_name():
+    """However many there are: each is asked a few things, not for each of the others."""
+    def node(node_id: str) -> dict:
+        drivers = [Driver(name=f"d{i}", nodeID=node_id) for i in range(200)]
+        return {"metadata": {"name": "a", "resourceVersion": "1"}, "spec": {"drivers": drivers}}
+
+    Driver.asked = 0
+    found = strategy_of(NODES.resource).validate_update(None, node("new"), node("old"))
+    assert [e.field for e in found] == ["spec.drivers"] * 200
+    assert Driver.asked < 40 * 200

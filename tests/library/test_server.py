@@ -8,15 +8,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import kas
-from kas.auth.attributes import DENY, NO_OPINION
+from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes
+from kas.auth.user import UserInfo
 from kas.config.flagtypes import AUTO_PORT
 from kas.config.runtime import chosen
-from kas.registry.rest import ObjectList
+from kas.endpoints.custom.virtual import load
+from kas.extensions import Outspoken
+from kas.meta import errors
+from kas.registry.rest import Event, ObjectList, event_of, listing_of
 from kas.types.scheme import BUILTIN
 from tests.library.calling import Caller
 
@@ -160,6 +165,58 @@ def test_own_authorizers_come_before_the_modes_but_not_before_masters(server):
     code, e = ada("DELETE", name)
     assert code == 403 and e["message"].endswith(": nobody deletes here")
     assert call("DELETE", name)[0] == 404
+
+
+class Says:
+    """An authorizer that says what it was told to."""
+
+    def __init__(self, outcome: Any) -> None:
+        self._outcome = outcome
+
+    def authorize(self, a: Attributes) -> Any:
+        return self._outcome
+
+
+@pytest.mark.parametrize("outcome", [(ALLOW, "why"), (DENY, "why", "how"), (NO_OPINION, "")])
+def test_what_an_authorizer_says_may_lack_the_error(outcome):
+    async def later() -> Any:
+        return outcome
+
+    wanted = (*outcome, "")[:3]
+    assert Outspoken(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get")) == wanted
+    assert asyncio.run(Outspoken(Says(later())).authorize(Attributes(UserInfo("ada"), "get"))) == wanted
+    assert not hasattr(Outspoken(Says(outcome)), "rules_for")
+
+
+@pytest.mark.parametrize("outcome", [True, None, ALLOW, (True, "why"), ("allow", "why"), (3, ""), (ALLOW,), [ALLOW, ""]])
+def test_what_is_no_decision_allows_nothing(outcome):
+    with pytest.raises(TypeError, match=r"Says.authorize gave .*, not ALLOW, DENY or NO_OPINION with a reason"):
+        Outspoken(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get"))
+
+
+@pytest.mark.parametrize("code", [404, 409])
+def test_a_storage_may_raise_that_there_is_no_such_object(code):
+    class Storage:
+        def get(self, ctx: Any, name: str) -> None:
+            raise errors.ApiError(code, "", "said by the storage")
+
+    found = load(SimpleNamespace(resource_of=SimpleNamespace(storage=Storage())), None, "x")  # type: ignore[arg-type]
+    if code == 404:  # so that an apply creates it
+        assert asyncio.run(found) is None
+    else:
+        with pytest.raises(errors.ApiError, match="said by the storage"):
+            asyncio.run(found)
+
+
+def test_what_storages_give_in_another_shape_is_named():
+    planets = kas.VirtualResource("space.example.com", "v1", "planets", "Planet", Planets())
+    earth = {"metadata": {"name": "earth"}}
+    assert event_of(planets, ("ADDED", earth)) == Event("ADDED", earth)
+    with pytest.raises(TypeError, match=r"list\(\) of planets.space.example.com gave a dict, not a kas.registry.rest.ObjectList"):
+        listing_of(planets, {"items": []})
+    for told in ({"type": "ADDED", "object": earth}, ("ERROR", earth), ("ADDED", "x")):
+        with pytest.raises(TypeError, match=r"watch\(\) of planets.space.example.com told .*, not a kas.registry.rest.Event of ADDED"):
+            event_of(planets, told)
 
 
 def test_a_resource_has_the_verbs_of_its_storage(server):

@@ -250,14 +250,28 @@ def printed(obj: dict, *columns: dict) -> dict:
         ("string", ".spec.missing.deeper", None),
         ("string", ".spec['size']", "3"),
         ("string", ".metadata.annotations.a\\.io/b", "c"),
-        ("string", ".metadata.annotations['a.io/b']", "c"),
+        ("string", ".metadata.annotations['a\\.io/b']", "c"),
+        ("string", ".metadata.annotations['a.io/b']", None),
+        ("string", ".spec['missing','size']", "3"),
+        ("string", ".['spec.size']", None),
+        ("string", "['spec.size']", "3"),
         ("string", '.status.conditions[?(@.type=="Ready")].status', "True"),
         ("string", ".status.conditions[?(@.n>1)].type", "Other"),
         ("string", ".status.conditions[?(@.absent)].type", None),
         ("string", ".status.conditions[?(@.type==1)].type", None),
         ("string", "..status", '{"conditions":[{"n":1,"status":"True","type":"Ready"},{"n":2,"status":"False","type":"Other"}]}'),
-        ("string", ".spec.[", None),
-        ("string", ".status.conditions[?(@.type=", None),
+        ("string", ".spec.tags[]", "x"),
+        ("string", ".spec[*]", None),
+        ("string", ".spec.*", "3"),
+        ("string", ".", None),
+        ("string", ".spec.", None),
+        ("string", ".spec.tags.[0]", None),
+        ("string", "$.spec.size", "3"),
+        ("string", " @.spec .size", "3"),
+        ("string", ".spec.a|b", None),
+        ("string", ".spec[?(@.a|@.b)]", None),
+        ("string", ".spec size", None),
+        ("string", ".status.conditions[?(@.type==null)].type", None),
         ("date", ".metadata.creationTimestamp", "60m"),
         ("date", ".metadata.name", "<invalid>"),
         ("date", ".spec.size", None),
@@ -274,6 +288,33 @@ def test_cells_of_custom_columns(kind, path, cell):
     assert made["rows"][0]["cells"] == ["w", cell]
     text = f"Custom resource definition column (in JSONPath format): {path}"
     assert made["columnDefinitions"][1] == {"name": "C", "type": kind, "format": "", "description": text, "priority": 0}
+
+
+@pytest.mark.parametrize(
+    "path", [".spec.[", ".status.conditions[?(@.type=", '.spec["size"]', "..*", "....a", ".spec[a]", ".spec{", "="]
+)
+def test_a_path_that_cannot_be_parsed_ends_the_columns(path):
+    """Answers of client-go's jsonpath; upstream's converter of tables goes no further than the first error."""
+    columns = [{"name": n, "type": "string", "jsonPath": p} for n, p in (("A", ".spec.size"), ("B", path), ("C", ".spec.size"))]
+    made = printed(WIDGET, *columns)
+    assert made["rows"][0]["cells"] == ["w", "3"]
+    assert [c["name"] for c in made["columnDefinitions"]] == ["Name", "A"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "path", "cell"),
+    [
+        ([None, {"b": ["x"]}], ".a[*].b[0]", "x"),
+        ([{"b": None}, {"b": ["x"]}], ".a[*].b[0]", "x"),
+        ([{"b": []}, {"b": ["x"]}], ".a[*].b[*]", None),  # no elements are the last ones
+        ([{"b": ["x"]}, {"b": []}], ".a[*].b[*]", "x"),
+        ([{"b": {}}, {"b": ["x"]}], ".a[*].b[*]", None),
+        ([{"b": []}, {"b": ["x"]}], ".a[*].b[0]", None),
+    ],
+)
+def test_what_has_no_elements_among_others(listed, path, cell):
+    """Answers of client-go's jsonpath."""
+    assert custom_cells({"a": listed}, path) == [cell]
 
 
 def test_a_custom_resource_without_columns_shows_its_age():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 import requests
 
 from kas.supervisor import check_data_dir, claim_data_dir
+from kas.testing.server import KasServer
 
 
 def serve(*flags: str, timeout: float = 60) -> subprocess.CompletedProcess:
@@ -59,7 +61,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
     for flag in FLAGS:
         assert f"--{flag.name}" in out
     words = " ".join(out.split())
-    assert "--secure-port port TLS port; 0 = off, 'auto' = a free one. (default 6443)" in words
+    assert "--secure-port port TLS port; 'auto' = a free one, 0 = off, where another port serves. (default 6443)" in words
     assert "No effect: kas hides no metric." in words
 
 
@@ -83,6 +85,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         (["--history-window", "5"], 'for "--history-window" flag: time: missing unit in duration "5"'),
         (["--request-timeout=-1s"], "--request-timeout can not be negative value"),
         (["--worker-timeout=-1s"], "--worker-timeout can not be negative value"),
+        (["--workers=99999"], f"--workers must be at most {max(64, 8 * (os.cpu_count() or 1))} on this machine"),
         (["--worker-timeout=1ns"], "--worker-timeout must be 0 or at least 3s"),
         (["--http2-max-streams-per-connection=99999999999"], "--http2-max-streams-per-connection must be at most 4294967295"),
         (["--service-cluster-ip-range", "10.0.0.0/33"], "service-cluster-ip-range[0] is not a valid cidr"),
@@ -126,7 +129,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
 )
 def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
     done = serve("--data-dir", str(tmp_path / "d"), *flags)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "d").exists()
@@ -135,7 +138,7 @@ def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
 def test_half_a_pair_in_the_directory_of_certificates(tmp_path: Path):
     (tmp_path / "apiserver.key").write_text("")
     done = serve("--data-dir", str(tmp_path / "d"), "--cert-dir", str(tmp_path))
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert done.stderr == f"kas: error reading {tmp_path}/apiserver.crt, certificate and key must be supplied as a pair\n"
     assert os.listdir(tmp_path) == ["apiserver.key"]
 
@@ -151,7 +154,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path):
         "egress-selector-config-file /x does not exist", "--goaway-chance", "empty value in", "invalid value of A=b",
         "unrecognized feature gate: Nope", "unknown api groups foo/v9", "--controllers: 'nope'", 'plugin "Nope" is unknown',
     )  # fmt: skip
-    assert done.returncode == 2
+    assert done.returncode == 1
     lines = done.stderr.splitlines()
     assert len(lines) == len(says) and all(sum(text in line for line in lines) == 1 for text in says), done.stderr
 
@@ -166,33 +169,42 @@ def test_flags_without_effect_are_told_once(kas_server):
     assert lines == [f"kas: warning: --{name}" for name in ("etcd-servers", "watch-cache-sizes", "etcd-compaction-interval")]
 
 
+def test_too_few_open_files_are_refused(tmp_path: Path):
+    """And not found out by clients that nobody lets in."""
+    command = f"ulimit -n 64; exec {sys.executable} -m kas.cli serve --secure-port auto --workers 2 --data-dir {tmp_path / 'd'}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "kas: 64 files may be open, 2 workers want 144 at least: ulimit -n, LimitNOFILE of systemd\n"
+    assert not (tmp_path / "d").exists()
+
+
 def test_port_in_use(tmp_path: Path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         s.listen()
         port = s.getsockname()[1]
         done = serve("--data-dir", str(tmp_path / "d"), "--secure-port", str(port))
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert done.stderr.strip() == f"kas: --secure-port: 127.0.0.1:{port} is in use"
 
 
 def test_data_directory_held_by_another(kas):
     done = serve("--data-dir", str(kas.data_dir), "--secure-port", "auto")
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "is held by another kas" in done.stderr
 
 
 def test_data_directory_of_another_format(tmp_path: Path):
     (tmp_path / "format").write_text("99\n")
     done = serve("--data-dir", str(tmp_path), "--secure-port", "auto")
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "has format 99" in done.stderr
 
 
 def test_data_directory_that_is_none(tmp_path: Path):
     (tmp_path / "thesis.txt").write_text("precious")
     done = serve("--data-dir", str(tmp_path), "--secure-port", "auto")
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "not a kas data directory" in done.stderr
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("thesis.txt", "precious")]
 
@@ -269,6 +281,15 @@ def test_sigterm_waits_for_a_list_on_its_way(kas_server, connect):
     assert server.process.wait(30) == 0
 
 
+def test_what_a_first_start_makes_is_whole_when_it_ends_at_once(kas_server):
+    """The key of service accounts takes longest to make, and nobody waits for it to serve: who ends the server then has it all the same."""
+    server = kas_server()
+    server.stop()
+    pki = server.data_dir / "pki"
+    assert {"ca.crt", "apiserver.crt", "apiserver.key", "sa.key"} <= {f.name for f in pki.iterdir()}
+    assert [f.name for f in pki.iterdir() if f.name.startswith("sa.key.")] == []
+
+
 def test_second_signal_ends_it_at_once(kas_server):
     server = kas_server("--shutdown-delay-duration", "60s")
     server.process.send_signal(signal.SIGTERM)
@@ -277,6 +298,32 @@ def test_second_signal_ends_it_at_once(kas_server):
         assert requests.get(server.url + "/version", verify=server.ca, timeout=10).status_code == 200
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(10) == 1
+
+
+def test_it_ends_when_told_to_while_the_workers_are_loaded(tmp_path: Path):
+    """Whatever holds up those who load: they are stopped."""
+    command = [sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(tmp_path / "d"), "--secure-port", "auto", "--workers", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_for(lambda: len(children.read_text().split()) >= 2, "the one that prepares and the one that loads")
+        held = [int(pid) for pid in children.read_text().split()]
+        for pid in held:
+            os.kill(pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(30) == 1
+        finally:
+            process.kill()
+            for pid in held:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def test_descriptors_may_have_any_number(tmp_path: Path, connect):
+    """A program with many open files starts it, or it has hundreds of workers, each with some."""
+    many = "import os, sys; [os.set_inheritable(os.open(os.devnull, 0), True) for _ in range(1100)]; os.execv(sys.argv[1], sys.argv[1:])"
+    with KasServer(tmp_path, workers=2, prefix=(sys.executable, "-c", many)) as server:
+        assert connect(server)("GET", "/version")[0] == 200
 
 
 def _ready(server) -> bool:

@@ -109,16 +109,12 @@ def _stamp(ctx: Context, obj: Obj, old: Obj, conditions: list[dict[str, Any]]) -
     """Fill missing lastUpdateTime with now, missing lastTransitionTime with the stored one of the same state or now."""
     if not conditions:
         return
+    since = {(c.get("type"), c.get("status")): c["lastTransitionTime"] for c in reversed(_conditions(old)) if c.get("lastTransitionTime")}
     for condition in conditions:
         if not condition.get("lastUpdateTime"):
             condition["lastUpdateTime"] = ctx.now
         if not condition.get("lastTransitionTime"):
-            known = (
-                c["lastTransitionTime"]
-                for c in _conditions(old)
-                if c.get("type") == condition.get("type") and c.get("status") == condition.get("status") and c.get("lastTransitionTime")
-            )
-            condition["lastTransitionTime"] = next(known, ctx.now)
+            condition["lastTransitionTime"] = since.get((condition.get("type"), condition.get("status")), ctx.now)
     obj["status"] = {**(obj.get("status") or {}), "conditions": conditions}
 
 

@@ -29,6 +29,7 @@ _EXISTS_MESSAGE = (
     "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
     "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
 )
+MISFIT = "unsupported scope applied to resource"
 _CONFLICTS = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 
 
@@ -43,15 +44,20 @@ def _fits(scope: str, resource: str) -> bool:
     return True
 
 
+def _misfits(spec: dict[str, Any]) -> dict[str, int]:
+    """By scope, how many of the quota's resources one of that scope cannot count."""
+    standard = [name for name in spec.get("hard") or () if is_standard_quota_resource(name)]
+    return {scope: sum(not _fits(scope, name) for name in standard) for scope in SCOPES}
+
+
 def _scopes(spec: dict[str, Any]) -> list[FieldError]:
     scopes = spec.get("scopes") or []
     errs: list[FieldError] = []
+    misfits = _misfits(spec)
     for scope in scopes:
         if scope not in SCOPES:
             errs.append(field.invalid("spec.scopes", scopes, "unsupported scope"))
-        for name in sorted(spec.get("hard") or ()):
-            if is_standard_quota_resource(name) and not _fits(scope, name):
-                errs.append(field.invalid("spec.scopes", scopes, "unsupported scope applied to resource"))
+        errs += [field.invalid("spec.scopes", scopes, MISFIT)] * misfits.get(scope, 0)
     for pair in _CONFLICTS:
         if all(scope in scopes for scope in pair):
             errs.append(field.invalid("spec.scopes", scopes, "conflicting scopes"))
@@ -64,13 +70,12 @@ def _selector(spec: dict[str, Any]) -> list[FieldError]:
         return []
     errs: list[FieldError] = []
     seen: set[str] = set()
+    misfits, shown = _misfits(spec), render("core.ScopeSelector", selector)
     for term in selector.get("matchExpressions") or ():
         scope, operator, values = term.get("scopeName") or "", term.get("operator") or "", term.get("values") or []
         if scope not in SCOPES:
             errs.append(field.invalid(f"{path}.scopeName", scope, "unsupported scope"))
-        for name in sorted(spec.get("hard") or ()):
-            if is_standard_quota_resource(name) and not _fits(scope, name):
-                errs.append(field.invalid(path, render("core.ScopeSelector", selector), "unsupported scope applied to resource"))
+        errs += [field.invalid(path, shown, MISFIT)] * misfits.get(scope, 0)
         if scope in _EXISTS_ONLY and operator != "Exists":
             errs.append(field.invalid(f"{path}.operator", operator, _EXISTS_MESSAGE))
         if operator in ("In", "NotIn"):

@@ -5,6 +5,7 @@ Quantities come canonical out of decoding; ``amount`` gives their exact value so
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -267,6 +268,10 @@ def _hugepages_multiple(name: str, text: str, path: str, options: Options | None
 def _claim_names(claims: list[dict[str, Any]], known: frozenset[str], path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     seen: set[str] = set()
+    with_request: Counter[str] = Counter()
+    # Made once: it is as long as the pod likes, and so is the number of those who are told.
+    unknown = "must be one of the names in pod.spec.resourceClaims"
+    unknown += ": " + ", ".join(sorted(known)) if known else " which is empty"
     for i, claim in enumerate(claims):
         at, name, request = f"{path}[{i}]", claim.get("name") or "", claim.get("request") or ""
         if not name:
@@ -282,10 +287,10 @@ def _claim_names(claims: list[dict[str, Any]], known: frozenset[str], path: str)
             if full in seen:
                 errs.append(field.duplicate(at, full))
             elif not request:
-                errs += [field.duplicate(at, name) for other in sorted(seen) if other.split("/", 1)[0] == name and "/" in other]
+                errs += [field.duplicate(at, name)] * with_request[name]
+            if full not in seen and "/" in full:
+                with_request[full.split("/", 1)[0]] += 1
             seen.add(full)
         if name not in known:
-            detail = "must be one of the names in pod.spec.resourceClaims"
-            detail += ": " + ", ".join(sorted(known)) if known else " which is empty"
-            errs.append(FieldError(field.NOT_FOUND, at, name, detail))
+            errs.append(FieldError(field.NOT_FOUND, at, name, unknown))
     return errs

@@ -1,8 +1,12 @@
-"""Disruption budgets as policy/v1beta1 stored them, which is not served any more (``pkg/apis/policy/v1beta1/conversion.go``)."""
+"""What the versions of disruption budgets mean by an empty selector (``pkg/apis/policy/v1beta1/conversion.go``, ``v1/conversion.go``).
+
+policy/v1beta1 is not served any more, but may be stored.
+"""
 
 from __future__ import annotations
 
 from kas.types.conversion import Obj, converts
+from kas.types.defaults import defaults_for
 
 KIND = "PodDisruptionBudget"
 # By which the two versions say in one another what they mean.
@@ -22,8 +26,22 @@ def budget(obj: Obj) -> Obj:
         given = NONE
     elif given == ALL:
         given = {}
-    elif kept := [one for one in given.get("matchExpressions") or () if one.get("key") != EMPTY]:
-        given = {**given, "matchExpressions": kept}
     else:
-        given = {key: value for key, value in given.items() if key != "matchExpressions"}
+        given = _stripped(given)
     return {**obj, "spec": {**spec, "selector": given}}
+
+
+@defaults_for("policy", "v1", KIND)
+def reserved_key(obj: Obj) -> None:
+    """The key stands alone, in a selector of no pod, or not at all. Upstream takes it out after the defaults, as it decodes."""
+    spec = obj.get("spec") or {}
+    expressions = (spec.get("selector") or {}).get("matchExpressions") or ()
+    if any(one.get("key") == EMPTY for one in expressions):
+        given = {key: value for key, value in spec["selector"].items() if value}
+        if {**given, "matchExpressions": [{k: v for k, v in one.items() if v} for one in expressions]} != NONE:
+            spec["selector"] = _stripped(given)
+
+
+def _stripped(selector: Obj) -> Obj:
+    kept = [one for one in selector.get("matchExpressions") or () if one.get("key") != EMPTY]
+    return {**{key: value for key, value in selector.items() if key != "matchExpressions"}, **({"matchExpressions": kept} if kept else {})}

@@ -38,11 +38,12 @@ class CSINodeStrategy(Strategy):
         Upstream validates the object twice here, and clients see each finding twice among the causes.
         """
         errs = self._validate(obj, MAX_LONG_NODE_ID) * 2
+        named: dict[str, list[Obj]] = {}
+        for driver in _drivers(obj):
+            named.setdefault(driver.get("name") or "", []).append(driver)
         for before in _drivers(old):
-            for driver in _drivers(obj):
-                if driver.get("name") == before.get("name") and not semantic_equal(
-                    _fixed(driver), _fixed(before), builtin_type("storage.v1.CSINodeDriver")
-                ):
+            for driver in named.get(before.get("name") or "", ()):
+                if not semantic_equal(_fixed(driver), _fixed(before), builtin_type("storage.v1.CSINodeDriver")):
                     errs.append(field.invalid("spec.drivers", render("storage.CSINodeDriver", _fixed(driver)), IMMUTABLE))
         return errs
 

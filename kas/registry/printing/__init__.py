@@ -48,7 +48,7 @@ def _definition(column: list[Any]) -> dict[str, Any]:
 
 @functools.cache
 def registered_columns(group: str, kind: str) -> Columns | None:
-    """The column definitions of a kind's own printer, None when it has none. The list is shared: do not change it."""
+    """The column definitions of a built-in kind's own printer, None when it has none. The list is shared: do not change it."""
     found = _tables()["kinds"].get(f"{group}/{kind}")
     return None if found is None else [_definition(c) for c in found]
 
@@ -98,17 +98,16 @@ def table(
     if kind == "FlowSchema" and group == "flowcontrol.apiserver.k8s.io":
         objects = sorted(objects, key=_matching_order)
     meta_version = f"meta.k8s.io/{version}"
-    columns = None if f"{group}/{kind}" in _tables()["unprinted"] else registered_columns(group, kind)
     rows: list[dict[str, Any]] | None
     if custom_columns is not None:
         name, created = default_columns()
         columns = custom_columns.definitions(name, created["description"])
         rows = [{"cells": custom_columns.cells(obj, now)} for obj in objects]
-    elif columns is None:
+    elif f"{group}/{kind}" in _tables()["unprinted"] or (registered := registered_columns(group, kind)) is None:
         columns = default_columns()
         rows = [{"cells": _default_cells(obj)} for obj in objects] or None
     else:
-        row = _row(group, kind)
+        columns, row = registered, _row(group, kind)
         rows = [{"cells": row(obj, now)} for obj in _printed_form(gvk, objects)]
         conditions = CONDITIONS.get((group, kind))
         if conditions is not None:

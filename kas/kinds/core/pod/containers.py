@@ -167,6 +167,7 @@ def _env_from(items: list[dict[str, Any]], path: str) -> list[FieldError]:
 def _mounts(container: Container, mounts: list[dict[str, Any]], volumes: Mapping[str, Any], path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     devices = {d.get("name") or "": d.get("devicePath") or "" for d in container.get("volumeDevices") or ()}
+    device_paths = set(devices.values())
     points: set[str] = set()
     for i, mount in enumerate(mounts):
         name, point = mount.get("name") or "", mount.get("mountPath") or ""
@@ -183,7 +184,7 @@ def _mounts(container: Container, mounts: list[dict[str, Any]], volumes: Mapping
         if devices:
             if name in devices:
                 errs.append(field.invalid(f"{path}[{i}].name", name, "must not already exist in volumeDevices"))
-            if point in devices.values():
+            if point in device_paths:
                 message = "must not already exist as a path in volumeDevices"
                 errs.append(field.invalid(f"{path}[{i}].mountPath", point, message))
         sub, expression = mount.get("subPath"), mount.get("subPathExpr")
@@ -228,6 +229,7 @@ def _recursive_read_only(mount: Container, mode: str, path: str) -> list[FieldEr
 def _devices(container: Container, devices: list[dict[str, Any]], volumes: Mapping[str, Any], path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     mounts = {m.get("name") or "": m.get("mountPath") or "" for m in container.get("volumeMounts") or ()}
+    mount_paths = set(mounts.values())
     seen_names: set[str] = set()
     seen_paths: set[str] = set()
     for i, device in enumerate(devices):
@@ -252,7 +254,7 @@ def _devices(container: Container, devices: list[dict[str, Any]], volumes: Mappi
             seen_paths.add(where)
         if name in mounts:
             errs.append(field.invalid(f"{at}.name", name, "must not already exist in volumeMounts"))
-        if where in mounts.values():
+        if where in mount_paths:
             errs.append(field.invalid(f"{at}.devicePath", where, "must not already exist as a path in volumeMounts"))
         if name:
             seen_names.add(name)

@@ -358,11 +358,12 @@ def pod_annotations(annotations: Mapping[str, str], spec: Mapping[str, Any], pat
     for key in sorted(annotations):
         if key.startswith(SECCOMP_CONTAINER):
             errs += _seccomp_text(annotations[key], f"{path}.{key}")
+    known = {c.get("name") for c, _ in containers(spec, "")}
     for key in sorted(annotations):
         if not key.startswith(APPARMOR):
             continue
         name, profile = key[len(APPARMOR) :], annotations[key]
-        if all(c.get("name") != name for c, _ in containers(spec, "")):
+        if name not in known:
             errs.append(field.invalid(f"{path}[{key}]", name, "container not found"))
         if profile not in ("", "runtime/default", "unconfined") and not profile.startswith("localhost/"):
             message = f"invalid AppArmor profile name: {field.go_quote(profile)}"

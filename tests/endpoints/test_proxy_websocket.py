@@ -1,0 +1,144 @@
+"""WebSockets of backends that want to be a burden: frames of nothing, messages without end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kas.client.http import BackendError
+from kas.endpoints import proxy_websocket
+from kas.endpoints.proxy_websocket import FREE_MESSAGE, MAX_HELD, MAX_MESSAGE, WebSocket
+
+EMPTY_PONG, EMPTY_PIECE, LAST = b"\x8a\x00", b"\x00\x00", b"\x80\x01x"
+
+
+class Sent:
+    """What a writer takes."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    async def drain(self) -> None:
+        """Takes all at once."""
+
+
+def socket(said: bytes) -> tuple[WebSocket, Sent]:
+    """A WebSocket whose backend has said this and hung up."""
+    reader, writer = asyncio.StreamReader(), Sent()
+    reader.feed_data(said)
+    reader.feed_eof()
+    connection: Any = SimpleNamespace(reader=reader, writer=writer)
+    return WebSocket(connection), writer
+
+
+def large(size: int) -> bytes:
+    return b"\x82\x7f" + size.to_bytes(8, "big") + b"x" * size
+
+
+@pytest.mark.parametrize("said", [EMPTY_PONG, b"\x89\x00", EMPTY_PIECE], ids=["pongs", "pings", "pieces"])
+def test_others_have_the_loop_while_frames_of_nothing_come(said: bytes) -> None:
+    turns = 0
+
+    async def beside() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def run() -> bytes | str | None:
+        first, last = (b"\x02\x00", LAST) if said == EMPTY_PIECE else (b"", b"\x82\x01x")
+        backend, _ = socket(first + said * 200_000 + last)
+        other = asyncio.create_task(beside())
+        try:
+            return await backend.receive()
+        finally:
+            other.cancel()
+            backend.release()
+
+    assert asyncio.run(run()) == b"x"
+    assert turns > 5
+
+
+def test_a_message_in_pieces_is_one_and_may_hold_pings() -> None:
+    async def run() -> tuple[Any, ...]:
+        backend, sent = socket(b"\x01\x02ab\x89\x01p\x00\x01c\x80\x00\x82\x00\x88\x02\x0b\xb8")
+        return await backend.receive(), await backend.receive(), await backend.receive(), backend.code, len(sent.data)
+
+    assert asyncio.run(run()) == ("abc", b"", None, 3000, 7)
+
+
+def test_a_message_is_bounded_in_all_its_pieces() -> None:
+    piece = b"\x00\x7f" + (1 << 20).to_bytes(8, "big") + b"x" * (1 << 20)
+
+    async def run() -> None:
+        backend, _ = socket(b"\x02\x00" + piece * (MAX_MESSAGE // (1 << 20) + 1))
+        with pytest.raises(BackendError, match="message too large"):
+            await backend.receive()
+        backend.release()
+
+    asyncio.run(run())
+
+
+def test_what_all_backends_send_is_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy_websocket._Held, "total", 0)  # whatever else ran in this process
+
+    async def run() -> None:
+        one = large(MAX_MESSAGE)
+        many = [socket(one)[0] for _ in range(MAX_HELD // MAX_MESSAGE)]
+        for backend in many:
+            assert len(await backend.receive() or "") == MAX_MESSAGE
+        small, _ = socket(large(FREE_MESSAGE) * 2)
+        assert len(await small.receive() or "") == FREE_MESSAGE, "as much as a kubelet sends"
+        more, _ = socket(large(MAX_MESSAGE))
+        with pytest.raises(BackendError, match="message too large"):
+            await more.receive()
+        more.release()
+        for backend in many:
+            backend.release()
+        again, _ = socket(large(MAX_MESSAGE))
+        assert len(await again.receive() or "") == MAX_MESSAGE
+        again.release()
+        small.release()
+
+    asyncio.run(run())
+    assert proxy_websocket._Held.total == 0
+
+
+class Client:
+    """A client that reads nothing and says nothing, and leaves once something waits for it."""
+
+    def __init__(self) -> None:
+        self.offered = asyncio.Event()
+
+    async def receive(self) -> None:
+        await self.offered.wait()
+
+    async def send(self, message: bytes | str) -> None:
+        self.offered.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("said", [large(100), b"\xff\xff", b"\x82\x02x"], ids=["leaves", "bad frame", "cut off"])
+def test_what_a_relay_received_goes_with_it(said: bytes) -> None:
+    """And not when the garbage collector comes by: it may be 16 MiB for each of a hundred clients."""
+
+    async def run() -> weakref.ref[Client]:
+        client, (backend, _) = Client(), socket(said)
+        backend._connection.close = lambda: None  # type: ignore[method-assign]
+        await proxy_websocket.relay(client, backend)  # type: ignore[arg-type]
+        return weakref.ref(client)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(run())() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,102 @@
+"""A stored object whose fields have other types than its kind's, which only a foreign hand can write, is named and left out of what is
+derived from the store; the rest is served."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import orjson
+import pytest
+import requests
+
+from kas.informers.reflector import Reflector
+from kas.meta.stored import object_of
+from kas.registry.etcdvalues import custom
+from kas.store import Op, open_store
+from kas.testing.server import KasServer
+from tests.storage.places import opened
+
+RBAC = "rbac.authorization.k8s.io/v1"
+ADMIN = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+
+
+def obj(api_version: str, kind: str, name: str, namespace: str = "", **fields) -> bytes:
+    meta = {"name": name, "uid": f"u-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"} | ({"namespace": namespace} if namespace else {})
+    return orjson.dumps({"apiVersion": api_version, "kind": kind, "metadata": meta, **fields})
+
+
+# What is stored, and what the log says of it.
+WRONG = {
+    "/registry/clusterroles/cluster-admin": (obj(RBAC, "ClusterRole", "cluster-admin", rules="all"), "ClusterRole.rules"),
+    "/registry/clusterrolebindings/wrong": (obj(RBAC, "ClusterRoleBinding", "wrong", roleRef="x"), "ClusterRoleBinding.roleRef"),
+    "/registry/rolebindings/default/wrong": (
+        obj(RBAC, "RoleBinding", "wrong", "default", roleRef=ADMIN, subjects=["jane"]), "RoleBinding.subjects",
+    ),
+    "/registry/flowschemas/wrong": (obj("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", "wrong", spec="x"), "FlowSchema.spec"),
+    "/registry/prioritylevelconfigurations/wrong": (
+        obj("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration", "wrong", spec=[]), "PriorityLevelConfiguration.spec",
+    ),
+    "/registry/apiextensions.k8s.io/customresourcedefinitions/wrongs.acme.io": (
+        obj("apiextensions.k8s.io/v1beta1", "CustomResourceDefinition", "wrongs.acme.io", spec="x"), "CustomResourceDefinition.spec",
+    ),
+    "/registry/apiregistration.k8s.io/apiservices/v1.wrong": (
+        obj("apiregistration.k8s.io/v1", "APIService", "v1.wrong", spec="x"), "APIService.spec",
+    ),
+    "/registry/services/specs/default/kubernetes": (obj("v1", "Service", "kubernetes", "default", spec="x"), "Service.spec"),
+    "/registry/servicecidrs/kubernetes": (obj("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", spec="x"), "ServiceCIDR.spec"),
+}  # fmt: skip
+
+
+@pytest.mark.lmdb  # what is wrong in etcd is found by who reads it from there
+def test_a_server_starts_over_what_is_stored_wrong_names_it_and_serves_the_rest(tmp_path: Path):
+    with KasServer(tmp_path, "--unsafe-no-fsync", "--controllers=none"):
+        pass
+    store = opened(tmp_path / "data")
+    for key, (value, _) in WRONG.items():
+        store.commit_now(Op(key, custom(value, ())))
+    store.close()
+    with KasServer(tmp_path, "--unsafe-no-fsync", "--controllers=none") as server:
+        ask = functools.partial(requests.get, headers={"Authorization": f"Bearer {server.token}"}, verify=server.ca, timeout=30)
+        assert {"default", "kube-system"} <= {ns["metadata"]["name"] for ns in ask(server.url + "/api/v1/namespaces").json()["items"]}
+        said = server.output
+    for key, (_, field) in WRONG.items():
+        name = key.rpartition("/")[2]
+        assert any("stored with wrong types" in line and name in line and field in line for line in said.splitlines()), (key, said)
+
+
+class Target:
+    """Expects what its objects should be."""
+
+    def __init__(self) -> None:
+        self.verbs: dict[str, list[str]] = {}
+
+    def replace(self, records) -> None:
+        self.verbs = {rec.key: [v for rule in object_of(rec)["rules"] for v in rule["verbs"]] for rec in records}
+
+    def apply(self, events) -> None:
+        raise NotImplementedError
+
+
+class Source:
+    """Has one list."""
+
+    def __init__(self, store) -> None:
+        self.range = store.range
+
+    def listen(self, prefix, changed, lost):
+        return lambda: None
+
+
+def test_a_target_that_fails_over_a_sound_object_fails(tmp_path: Path, caplog):
+    store = open_store(str(tmp_path), sync=False)
+    prefix, target = "/registry/clusterroles/", Target()
+    store.commit_now(Op(f"{prefix}a", custom(obj(RBAC, "ClusterRole", "a", rules=[{"verbs": ["get"]}]), ())))
+    store.commit_now(Op(f"{prefix}b", custom(obj(RBAC, "ClusterRole", "b", rules=[{"verbs": 5}]), ())))
+    Reflector(Source(store), prefix, target).start()
+    assert target.verbs == {f"{prefix}a": ["get"]}
+    assert [r.getMessage() for r in caplog.records if f"{prefix}b is stored with wrong types" in r.getMessage()]
+    store.commit_now(Op(f"{prefix}c", custom(obj(RBAC, "ClusterRole", "c"), ())))  # may have no rules: the target is wrong, not the object
+    with pytest.raises(KeyError):
+        Reflector(Source(store), prefix, target).start()
+    store.close()
