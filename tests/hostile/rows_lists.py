@@ -84,6 +84,13 @@ def _(a: Attacker) -> None:
     watches(a, 3, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 
 
+@row("watches: 600 of objects of 800 kB", 201, 404)
+def _(a: Attacker) -> None:
+    let_mallory_watch(a)
+    a.many(("POST", a.maps, {"metadata": {"name": f"b{i}"}, "data": {"a": "x" * 800_000}}) for i in range(3))
+    watches(a, 6, "")
+
+
 @row("watches: 300 of 300 terms, never the same", 201, 404)
 def _(a: Attacker) -> None:
     let_mallory_watch(a)

@@ -1,0 +1,63 @@
+"""Rows of kubelets, pods and services that answer without end, and of clients who take that, or do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.hostile import flooder
+from tests.hostile.attacker import MERGE, Attacker
+from tests.hostile.flooder import FLOODS
+from tests.hostile.rows import row
+from tests.hostile.rows_upgrades import UPGRADE
+
+FLOODED_S = 3.0
+AT_ONCE = 8
+SPDY = ("Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io", "Content-Length: 0")
+
+
+def flooded(a: Attacker) -> None:
+    """A node of the room's name, with a pod ``p`` on it, whose kubelet floods."""
+    pki = a.server.data_dir / "pki"
+    command = [sys.executable, str(Path(flooder.__file__)), str(pki / "apiserver.crt"), str(pki / "apiserver.key")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    output, port = process.stdout, int(process.stdout.readline())
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+        output.close()
+
+    a.cleaned.append(end)
+    a.ask("POST", "/api/v1/nodes", {"metadata": {"name": a.room}})
+    a.cleaned.append(lambda: a.ask("DELETE", f"/api/v1/nodes/{a.room}"))
+    status = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
+    a.ask("PATCH", f"/api/v1/nodes/{a.room}/status", {"status": status}, MERGE)
+    spec = {"nodeName": a.room, "containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": False}
+    a.ask("POST", f"/api/v1/namespaces/{a.room}/serviceaccounts", {"metadata": {"name": "default"}})
+    a.ask("POST", a.pods, {"metadata": {"name": "p"}, "spec": spec})
+
+
+def taken(a: Attacker, head: bytes, connections: int, taking: bool) -> None:
+    """The request on so many connections of another process, whose answers are read as fast as they come, or not at all."""
+    script = str(Path(flooder.__file__).with_name("taker.py"))
+    command = [sys.executable, script, str(a.server.port), str(a.server.ca), str(connections), str(FLOODED_S), "take" if taking else ""]
+    subprocess.run(command, input=head, check=True, timeout=120)
+
+
+def _add(name: str, taking: bool) -> None:
+    @row(f"floods: {name}, {'taken' if taking else 'that nobody takes'}", 200, 201, 409)
+    def _(a: Attacker) -> None:
+        flooded(a)
+        if name == "spdy":
+            head = a.head("POST", f"{a.pods}/p/exec?command=x&stdout=1", *SPDY)
+        else:
+            head = a.head("GET", f"/api/v1/nodes/{a.room}/proxy/{name}", *(UPGRADE if name.startswith("ws") else ()))
+        taken(a, head, AT_ONCE if taking else 4 * AT_ONCE, taking)
+
+
+for _name in FLOODS:
+    for _taking in (True, False):
+        _add(_name, _taking)

@@ -1,0 +1,53 @@
+"""Rows of what is small, and there by the hundred at once: namespaces and definitions that go, leases, FlowSchemas."""
+
+from __future__ import annotations
+
+from tests.hostile.attacker import CRDS, MERGE, Attacker, definition
+from tests.hostile.rows import row
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+FLOW_SCHEMAS = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+
+
+@row("namespaces: 150 with something in them, deleted at once", 200, 201, 404, 409)
+def _(a: Attacker) -> None:
+    names = [f"{a.room}-{i}" for i in range(150)]
+    a.many((("POST", "/api/v1/namespaces", {"metadata": {"name": n}}) for n in names), 8)
+    a.many((("POST", f"/api/v1/namespaces/{n}/configmaps", {"metadata": {"name": "m"}}) for n in names), 8)
+    a.many((("DELETE", f"/api/v1/namespaces/{n}") for n in names), 16)
+
+
+@row("definitions: twenty made and deleted at once", 200, 201, 404, 409)
+def _(a: Attacker) -> None:
+    schema = {"type": "object", "properties": {f"f{i}": {"type": "string"} for i in range(200)}}
+    plurals = [f"gone{i}s" for i in range(20)]
+    a.many((("POST", CRDS, definition(p, schema)) for p in plurals), 8)
+    a.many((("DELETE", f"{CRDS}/{p}.rows.example.com") for p in plurals), 20)
+
+
+@row("leases: 200, renewed again and again", 200, 201, 409)
+def _(a: Attacker) -> None:
+    path = LEASES.format(a.room)
+    a.many((("POST", path, {"metadata": {"name": f"l{i}"}, "spec": {"holderIdentity": "a"}}) for i in range(200)), 8)
+    a.many((("PATCH", f"{path}/l{i % 200}", {"spec": {"holderIdentity": f"h{i}"}}, MERGE) for i in range(400)), 16)
+    a.ask("DELETE", path)
+
+
+@row("flow schemas: 300 that match nobody", 200, 201, 409)
+def _(a: Attacker) -> None:
+    rule = {"subjects": [{"kind": "User", "user": {"name": "nobody"}}],
+            "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "namespaces": ["*"]}]}  # fmt: skip
+    spec = {"priorityLevelConfiguration": {"name": "global-default"}, "matchingPrecedence": 10, "rules": [rule]}
+    a.cleaned.append(lambda: a.ask("DELETE", f"{FLOW_SCHEMAS}?labelSelector=room%3D{a.room}"))
+    many = ({"metadata": {"name": f"{a.room}-{i}", "labels": {"room": a.room}}, "spec": spec} for i in range(300))
+    a.many((("POST", FLOW_SCHEMAS, one) for one in many), 8)
+    a.many((("GET", a.maps) for _ in range(100)), 8)
+
+
+@row("events: 600 of one object, none like the other", 200, 201, 409)
+def _(a: Attacker) -> None:
+    about = {"kind": "ConfigMap", "namespace": a.room, "name": "m"}
+    path = f"/api/v1/namespaces/{a.room}/events"
+    a.many((("POST", path, {"metadata": {"generateName": "e"}, "involvedObject": about, "reason": f"r{i}", "message": "x" * 500})
+            for i in range(600)), 16)  # fmt: skip
+    a.ask("DELETE", path)
