@@ -35,4 +35,9 @@ extensions = [
     if not wanted or name in wanted.split(",")
 ]
 
-setup(ext_modules=cythonize(extensions, compiler_directives=directives, nthreads=min(2, os.cpu_count() or 1)))
+at_once = min(2, os.cpu_count() or 1)
+
+setup(
+    ext_modules=cythonize(extensions, compiler_directives=directives, nthreads=at_once),
+    options={"build_ext": {"parallel": at_once}},
+)

@@ -36,7 +36,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "The syntax is kube-apiserver's: `--flag=value` or `--flag value`, switches only as `--flag` or `--flag=false`, lists comma"
     yield "separated or repeated, durations like `1h30m` or `500ms`, sizes as Kubernetes quantities. All mistakes of a command line are"
-    yield "told at once, one a line, with exit code 2."
+    yield "told at once, one a line, with exit code 1."
     for section, rows in SECTIONS.items():
         yield ""
         yield "## Of kas alone" if section == "kas" else f"## {section.capitalize()}"
