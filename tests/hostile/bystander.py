@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import math
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,8 +66,30 @@ class Echo:
         self._process.wait(60)
 
 
+class Queued:
+    """How long this thread and a server's loops were ready to run and did not, because the machine's processors ran others: what no
+    server can help. Nothing where the system does not tell (Linux's ``schedstat``)."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._files: list[int] = []
+        for path in ("/proc/thread-self/schedstat", *(f"/proc/{pid}/task/{pid}/schedstat" for pid in pids)):
+            with contextlib.suppress(OSError):
+                self._files.append(os.open(path, os.O_RDONLY))
+
+    def seconds(self) -> float:
+        """Of this thread, which made this object, and of the loop that waited longest."""
+        if not (found := [int(os.pread(file, 100, 0).split()[1]) * 1e-9 for file in self._files]):
+            return 0.0
+        return found[0] + max(found[1:], default=0.0)
+
+    def close(self) -> None:
+        """Gives the files back."""
+        for file in self._files:
+            os.close(file)
+
+
 class Times(NamedTuple):
-    """What requests took, and what the echo took beside each."""
+    """What requests took, without the time in which the processors ran others, and what the echo took beside each."""
 
     gets: list[float]
     echoes: list[float]
@@ -142,16 +166,19 @@ class Bystander:
     def _serve_for(self, seconds: float) -> Times:
         """What each request took, until ``seconds`` have passed or, for 0, until it is told to stop."""
         connection, took, began = self._connect(), Times([], []), time.monotonic()
+        queued = Queued(self._server.worker_pids())
         while not self._stop.is_set() if not seconds else time.monotonic() - began < seconds:
-            start = time.monotonic()
+            start, waited = time.monotonic(), queued.seconds()
             try:
                 self._get(connection, PATH)
             except (OSError, http.client.HTTPException, AssertionError) as e:
                 self.errors.append(f"{type(e).__name__}: {e}")
                 connection.close()
                 connection = self._connect()
-            took.gets.append(time.monotonic() - start)
+            spent = time.monotonic() - start
+            took.gets.append(max(0.0, spent - (queued.seconds() - waited)))
             took.echoes.append(self._echo.ask())
+        queued.close()
         connection.close()
         return took
 
