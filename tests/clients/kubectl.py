@@ -104,7 +104,7 @@ class Kubectl:
     def popen(self, *args: str) -> subprocess.Popen:
         return subprocess.Popen(self.arguments(*args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
 
-    def until(self, condition: Callable[[], bool], seconds: float = 15) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "it did not happen in time"

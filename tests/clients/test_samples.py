@@ -124,7 +124,7 @@ def test_sample(vector, server):
 
 
 def until(condition) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)

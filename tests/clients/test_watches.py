@@ -158,7 +158,7 @@ class Informer(threading.Thread):
             connection.close()
 
 
-def until(condition, what: str, seconds: float = 30) -> None:
+def until(condition, what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what

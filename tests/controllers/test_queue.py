@@ -14,7 +14,7 @@ from kas.meta import errors
 
 
 async def _until(check) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not check():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

@@ -37,7 +37,7 @@ ENOUGH_S, TOO_LONG_S = 0.012, 0.5
 HARMLESS_S = 0.1
 # Of so many families most are looked at as far as here: a loop within a loop takes long by then.
 GENERATED_BYTES = 64 << 10
-AGAIN = 6
+AGAIN = 12
 SLICES = 48
 
 Ask = Callable[[int], "Prepared | None"]
@@ -122,9 +122,9 @@ class Ladder:
             if self.exponent(4) <= MOST_EXPONENT:
                 return ""
         for _ in range(AGAIN):
+            self.again()
             if whole and self.costs[-1] < HARMLESS_S:
                 return ""
-            self.again()
             if self.exponent(4) <= MOST_EXPONENT + self.machine(4):
                 return ""
         shown = ", ".join(f"{n}: {size} bytes, {cost * 1000:.1f} ms" for (n, size), cost in zip(self.sizes, self.costs, strict=True))

@@ -184,7 +184,7 @@ class Attacker:
         """Connections that begin as TLS and go no further."""
         made = []
         for _ in range(connections):
-            s = socket.create_connection(("127.0.0.1", self.server.port), 10)
+            s = socket.create_connection(("127.0.0.1", self.server.port), 60)
             s.sendall(first)
             made.append(s)
         self.cleaned.append(lambda: [s.close() for s in made])

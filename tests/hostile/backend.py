@@ -24,7 +24,7 @@ class Backend:
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
-                self.request.settimeout(10)
+                self.request.settimeout(60)
                 with contextlib.suppress(OSError), tls.wrap_socket(self.request, server_side=True) as s:
                     data = b""
                     while b"\r\n\r\n" not in data and (piece := s.recv(65536)):

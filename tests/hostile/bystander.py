@@ -68,24 +68,47 @@ class Echo:
 
 class Queued:
     """How long this thread and a server's loops were ready to run and did not, because the machine's processors ran others: what no
-    server can help. Nothing where the system does not tell (Linux's ``schedstat``)."""
+    server can help. So does a thread that holds the interpreter's lock, for which they wait then: the one that was kept longest counts.
+    Nothing where the system does not tell (Linux's ``schedstat``)."""
 
     def __init__(self, pids: Iterable[int]) -> None:
-        self._files: list[int] = []
-        for path in ("/proc/thread-self/schedstat", *(f"/proc/{pid}/task/{pid}/schedstat" for pid in pids)):
-            with contextlib.suppress(OSError):
-                self._files.append(os.open(path, os.O_RDONLY))
+        self._looked_after = {os.getpid(): threading.get_native_id(), **{pid: pid for pid in pids}}
+        self._files: dict[tuple[int, int], int] = {}
 
-    def seconds(self) -> float:
-        """Of this thread, which made this object, and of the loop that waited longest."""
-        if not (found := [int(os.pread(file, 100, 0).split()[1]) * 1e-9 for file in self._files]):
-            return 0.0
-        return found[0] + max(found[1:], default=0.0)
+    def look(self) -> dict[tuple[int, int], int]:
+        """Nanoseconds of each thread of these processes so far."""
+        found = {}
+        for pid in self._looked_after:
+            with contextlib.suppress(OSError):
+                for tid in map(int, os.listdir(f"/proc/{pid}/task")):
+                    with contextlib.suppress(OSError, IndexError):  # one that has just ended
+                        if (file := self._files.get((pid, tid), -1)) < 0:
+                            file = self._files[pid, tid] = os.open(f"/proc/{pid}/task/{tid}/schedstat", os.O_RDONLY)
+                        found[pid, tid] = int(os.pread(file, 100, 0).split()[1])
+        return found
+
+    def since(self, before: dict[tuple[int, int], int]) -> float:
+        """Seconds since then: of this process, and of the server's that was kept longest."""
+        kept = {pid: [0, 0] for pid in self._looked_after}  # the thread that is looked after, and the longest of the others
+        for (pid, tid), now in self.look().items():
+            other = tid != self._looked_after[pid]
+            kept[pid][other] = max(kept[pid][other], now - before.get((pid, tid), now))
+        own, *servers = (sum(both) * 1e-9 for both in kept.values())
+        return own + max(servers, default=0.0)
 
     def close(self) -> None:
         """Gives the files back."""
-        for file in self._files:
+        for file in self._files.values():
             os.close(file)
+
+
+def processor_seconds(pids: Iterable[int]) -> float:
+    """Seconds of processor time that these processes have used."""
+    used = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        used += int(fields[11]) + int(fields[12])
+    return used / os.sysconf("SC_CLK_TCK")
 
 
 class Times(NamedTuple):
@@ -123,10 +146,11 @@ class Bystander:
         self.disturbed = Times([], [])
 
     def __enter__(self) -> Bystander:
-        self._stop = threading.Event()
+        self._stop, self._began = threading.Event(), threading.Event()
         self._held = self._holds()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
+        self._began.wait(60)  # an attack may be over before a thread has begun
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,12 +162,7 @@ class Bystander:
         self._echo.close()
 
     def _processor(self) -> float:
-        """Seconds of processor time that the workers have used."""
-        used = 0
-        for pid in self._server.worker_pids():
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            used += int(fields[11]) + int(fields[12])
-        return used / os.sysconf("SC_CLK_TCK")
+        return processor_seconds(self._server.worker_pids())
 
     def _make(self) -> None:
         connection = self._connect()
@@ -155,7 +174,10 @@ class Bystander:
         connection.close()
 
     def _run(self) -> None:
-        self.disturbed = self._serve_for(0.0)
+        try:
+            self.disturbed = self._serve_for(0.0)
+        finally:
+            self._began.set()
 
     def _connect(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("127.0.0.1", self._server.port, timeout=60, context=self._context())
@@ -165,10 +187,10 @@ class Bystander:
 
     def _serve_for(self, seconds: float) -> Times:
         """What each request took, until ``seconds`` have passed or, for 0, until it is told to stop."""
-        connection, took, began = self._connect(), Times([], []), time.monotonic()
-        queued = Queued(self._server.worker_pids())
-        while not self._stop.is_set() if not seconds else time.monotonic() - began < seconds:
-            start, waited = time.monotonic(), queued.seconds()
+        connection, took = self._connect(), Times([], [])
+        queued, began = Queued(self._server.worker_pids()), time.monotonic()
+        while not took.gets or (not self._stop.is_set() if not seconds else time.monotonic() - began < seconds):
+            waited, start = queued.look(), time.monotonic()
             try:
                 self._get(connection, PATH)
             except (OSError, http.client.HTTPException, AssertionError) as e:
@@ -176,8 +198,10 @@ class Bystander:
                 connection.close()
                 connection = self._connect()
             spent = time.monotonic() - start
-            took.gets.append(max(0.0, spent - (queued.seconds() - waited)))
+            took.gets.append(max(0.0, spent - queued.since(waited)))
             took.echoes.append(self._echo.ask())
+            if not seconds:
+                self._began.set()
         queued.close()
         connection.close()
         return took

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from kas.testing.server import KasServer
-from tests.hostile.bystander import Bystander
+from tests.hostile.bystander import Bystander, processor_seconds
 from tests.hostile.hostile_wire import dial
 
 # mallory has no rights but those every user has, and what a test gives her.
@@ -70,6 +70,12 @@ def mallory(target: KasServer) -> Caller:
 @pytest.fixture
 def nobody(target: KasServer) -> Caller:
     return Caller(target, None)
+
+
+@pytest.fixture
+def spent(target: KasServer) -> Callable[[], float]:
+    """``spent()``: seconds of processor time that the server's workers have used. A clock would tell of the machine, too."""
+    return lambda: processor_seconds(target.worker_pids())
 
 
 @pytest.fixture

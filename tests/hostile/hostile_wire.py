@@ -12,7 +12,7 @@ from kas.testing.server import KasServer
 def dial(server: KasServer, alpn: str = "http/1.1") -> ssl.SSLSocket:
     context = ssl.create_default_context(cafile=server.ca)
     context.set_alpn_protocols([alpn])
-    return context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), 10), server_hostname="127.0.0.1")
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), 60), server_hostname="127.0.0.1")
 
 
 def statuses(answer: bytes) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 
 import pytest
 
@@ -41,11 +40,11 @@ def billion_laughs(levels: int = 12) -> str:
     ],
     ids=["laughs", "cycle", "lists", "maps", "keys", "dashes", "merge", "tag", "binary", "base60", "digits"],
 )
-def test_yaml_bombs(admin, room, text):
-    start = time.monotonic()
+def test_yaml_bombs(admin, room, text, spent):
+    start = spent()
     answer = admin("POST", f"/api/v1/namespaces/{room}/configmaps", text.encode(), "application/yaml")
     refused(answer, 400, 413, 415, 422)
-    assert time.monotonic() - start < 10
+    assert spent() - start < 10
 
 
 @pytest.mark.parametrize(
@@ -65,10 +64,10 @@ def test_yaml_bombs(admin, room, text):
     ],
     ids=["lists", "maps", "balanced", "number", "generation", "exponent", "escapes", "bom", "many", "empty", "blank"],
 )
-def test_json_bombs(admin, room, text):
-    start = time.monotonic()
+def test_json_bombs(admin, room, text, spent):
+    start = spent()
     refused(admin("POST", f"/api/v1/namespaces/{room}/configmaps", text.encode(), "application/json"), 400, 413, 422)
-    assert time.monotonic() - start < 10
+    assert spent() - start < 10
 
 
 def test_many_equal_or_colliding_keys(admin, room):
@@ -143,22 +142,22 @@ def patched(admin, room, body, ctype="application/json-patch+json", query=""):
     return admin("PATCH", f"{url}/p{query}", body, ctype)
 
 
-def test_patches_that_double(admin, room):
+def test_patches_that_double(admin, room, spent):
     """35 copies of a copy: 2^35 times the start, unless the bound on what copies add stops it."""
     ops = [{"op": "add", "path": "/data/a", "value": "x" * 1000}]
     ops += [{"op": "copy", "from": "/data", "path": f"/data/k{i}"} for i in range(35)]
-    start = time.monotonic()
+    start = spent()
     refused(patched(admin, room, ops), 400, 413, 422)
-    assert time.monotonic() - start < 10
+    assert spent() - start < 10
 
 
-def test_patches_of_many_operations(admin, room):
+def test_patches_of_many_operations(admin, room, spent):
     refused(patched(admin, room, [{"op": "test", "path": "/kind", "value": "ConfigMap"}] * 10_001), 413)
-    start = time.monotonic()
+    start = spent()
     ops = [{"op": "add", "path": "/metadata/finalizers", "value": []}]
     ops += [{"op": "add", "path": "/metadata/finalizers/0", "value": "a/b"}] * 9_999
     assert patched(admin, room, ops)[0] in (200, 413, 422)
-    assert time.monotonic() - start < 15
+    assert spent() - start < 15
 
 
 @pytest.mark.parametrize(
@@ -205,14 +204,14 @@ def test_broken_json_patches(admin, room, ops):
         '{"metadata":{"managedFields":[{"fieldsV1":{"f:a":' + '{"f:a":' * 50_000 + "{}" + "}" * 50_003,
     ],
 )
-def test_broken_merge_and_apply_patches(admin, room, ctype, body):
+def test_broken_merge_and_apply_patches(admin, room, ctype, body, spent):
     query = "?fieldManager=x" if "apply" in ctype else ""
-    start = time.monotonic()
+    start = spent()
     status, answer = patched(admin, room, body, ctype, query)
     assert status < 500, answer
     if len(body) > 1000:
         assert status >= 400
-    assert time.monotonic() - start < 10
+    assert spent() - start < 10
 
 
 def test_an_object_does_not_grow_without_end(admin, room):
@@ -241,11 +240,11 @@ def test_an_object_does_not_grow_without_end(admin, room):
         "fieldSelector=" + "\\\\" * 20_000,
     ],
 )
-def test_queries(admin, room, query):
-    start = time.monotonic()
+def test_queries(admin, room, query, spent):
+    start = spent()
     status, body = admin("GET", f"/api/v1/namespaces/{room}/configmaps?{query}")
     assert status < 500, str(body)[:300]
-    assert time.monotonic() - start < 5
+    assert spent() - start < 5
 
 
 def test_selectors_written_as_regular_expressions_are_text(admin, room):

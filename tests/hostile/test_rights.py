@@ -231,7 +231,7 @@ def owner(obj: dict, **more) -> dict:
     return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"], **more}
 
 
-def wait_gone(admin, path: str, seconds: float = 15) -> None:
+def wait_gone(admin, path: str, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while admin("GET", path)[0] != 404:
         assert time.monotonic() < end, f"{path} is still there"

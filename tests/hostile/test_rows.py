@@ -16,7 +16,7 @@ from tests.hostile.rows import ROWS
 
 for _module in ("wire", "bodies", "lists", "definitions", "rights", "large", "upgrades", "loops", "columns", "floods", "many"):
     importlib.import_module(f"tests.hostile.rows_{_module}")
-AT_MOST = 3  # times that a row is tried
+AT_MOST = 5  # times that a row is tried
 RELEASED_S = 60  # until memory must have come back
 
 

@@ -278,7 +278,7 @@ def test_sigterm_waits_for_a_list_on_its_way(kas_server, connect):
         assert server.process.poll() is None
         body = first + b"".join(pieces)
     assert len(json.loads(body)["items"]) == 48
-    assert server.process.wait(30) == 0
+    assert server.process.wait(100) == 0
 
 
 def test_what_a_first_start_makes_is_whole_when_it_ends_at_once(kas_server):
@@ -291,13 +291,13 @@ def test_what_a_first_start_makes_is_whole_when_it_ends_at_once(kas_server):
 
 
 def test_second_signal_ends_it_at_once(kas_server):
-    server = kas_server("--shutdown-delay-duration", "60s")
+    server = kas_server("--shutdown-delay-duration", "5m")
     server.process.send_signal(signal.SIGTERM)
     wait_for(lambda: not _ready(server), "readyz to fail")
     for _ in range(3):  # new connections, as long as the delay lasts
-        assert requests.get(server.url + "/version", verify=server.ca, timeout=10).status_code == 200
+        assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(10) == 1
+    assert server.process.wait(60) == 1
 
 
 def test_it_ends_when_told_to_while_the_workers_are_loaded(tmp_path: Path):
@@ -308,10 +308,11 @@ def test_it_ends_when_told_to_while_the_workers_are_loaded(tmp_path: Path):
         wait_for(lambda: len(children.read_text().split()) >= 2, "the one that prepares and the one that loads")
         held = [int(pid) for pid in children.read_text().split()]
         for pid in held:
-            os.kill(pid, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):  # the one that prepares may have ended by now
+                os.kill(pid, signal.SIGSTOP)
         process.send_signal(signal.SIGTERM)
         try:
-            assert process.wait(30) == 1
+            assert process.wait(100) == 1
         finally:
             process.kill()
             for pid in held:
