@@ -353,7 +353,7 @@ def _renewed(
             context.set_alpn_protocols(protocols)
         return context
 
-    first = (ca,) if authorities else ()
+    first: tuple[bytes, ...] = (ca,) if authorities else ()
     first += (credentials.cert, credentials.key) if credentials.files else ()
     return Renewed((*authorities, *credentials.files), first, prepared(ca, credentials), made)
 

@@ -306,5 +306,5 @@ def _number(v: float) -> str:
     if not whole.lstrip("-").isdigit() or "e" in part:
         return repr(float(v)).replace("inf", "+Inf")  # Python does so from 1e16 on
     sign, digits = ("-", whole[1:]) if whole[0] == "-" else ("", whole)
-    first, *rest = (digits + part).rstrip("0")
-    return f"{sign}{first}{'.' if rest else ''}{''.join(rest)}e+{len(digits) - 1:02d}"
+    shown = (digits + part).rstrip("0")
+    return f"{sign}{shown[0]}{'.' if shown[1:] else ''}{shown[1:]}e+{len(digits) - 1:02d}"
