@@ -20,6 +20,8 @@ class Asked(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
     shown: bool  # a client certificate
+    client: str = ""  # the common name in it
+    connection: int = 0  # the client's port
 
 
 class Answer(NamedTuple):
@@ -53,9 +55,12 @@ class TLSStub:
 
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                shown = bool(self.connection.getpeercert())  # type: ignore[attr-defined]
+                certificate = self.connection.getpeercert()  # type: ignore[attr-defined]
+                names = dict(part for parts in (certificate or {}).get("subject", ()) for part in parts)
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                asked = Asked(self.command, self.path, headers, body, shown)
+                asked = Asked(
+                    self.command, self.path, headers, body, bool(certificate), names.get("commonName", ""), self.client_address[1]
+                )  # fmt: skip
                 stub.asked.append(asked)
                 status, data, said = answer(asked)
                 self.send_response(status)
@@ -67,7 +72,7 @@ class TLSStub:
 
             do_GET = do_POST = handle_any
 
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         if clients is not None:
             context.load_verify_locations(clients)

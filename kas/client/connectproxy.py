@@ -43,11 +43,11 @@ def _as_egress(wanted: str) -> bytes:
 
 
 class ConnectProxy:
-    """One proxy: on the Unix socket ``path``, or at ``address`` (host, port), with TLS if there is a context. ``headers`` are those of the
+    """One proxy: on the Unix socket ``path``, or at ``address`` (host, port), with TLS if there is a ``tls``. ``headers`` are those of the
     question for the way to ``host:port``."""
 
     def __init__(
-        self, metrics: DialMetrics, path: str = "", address: tuple[str, int] = ("", 0), tls: ssl.SSLContext | None = None,
+        self, metrics: DialMetrics, path: str = "", address: tuple[str, int] = ("", 0), tls: Callable[[], ssl.SSLContext] | None = None,
         tls_name: str = "", headers: Callable[[str], bytes] = _as_egress,
     ) -> None:  # fmt: skip
         self._metrics, self._path, self._address, self._tls, self._headers = metrics, path, address, tls, headers
@@ -87,7 +87,7 @@ class ConnectProxy:
         if self._tls is not None:
             # asyncio's whichever loop runs, as in http.py.
             ready = loop.create_future()
-            first = _Sealed(loop, opening, self._tls, ready, server_side=False, server_hostname=self._tls_name)
+            first = _Sealed(loop, opening, self._tls(), ready, server_side=False, server_hostname=self._tls_name)
         with dial_errors(self._network, self.where):
             if self._path:
                 transport, _ = await loop.create_unix_connection(lambda: first, self._path)

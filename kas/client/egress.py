@@ -69,13 +69,13 @@ def _via(connection: Obj, name: str, metrics: DialMetrics) -> ConnectProxy | Non
         url = urlsplit(str(tcp["url"]))
         address = url.hostname or "", url.port or 0
         tls = _part(tcp, "tlsConfig")
-        context = _context(tls) if tls is not None else None
+        context = _context(tls) if tls is not None else None  # upstream reads the files once, too
     except (ValueError, ConfigurationError) as e:
         raise ConfigurationError(f'failed to create dialer for egressSelection "{name}": {e}') from None
     if not all(address):
         why = f"address {url.netloc}: missing port in address"
         raise ConfigurationError(f'failed to create dialer for egressSelection "{name}": {why}')
-    return ConnectProxy(metrics, "", address, context, str((tls or {}).get("tlsServerName") or ""))
+    return ConnectProxy(metrics, "", address, None if context is None else lambda: context, str((tls or {}).get("tlsServerName") or ""))
 
 
 def _context(tls: Obj) -> ssl.SSLContext:

@@ -20,8 +20,9 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from kas.client.http import DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
-from kas.client.kubeconfig import Credentials, KubeconfigError, Users, client_tls
+from kas.client.kubeconfig import Credentials, KubeconfigError, Users, renewed
 from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool
+from kas.client.renewed import Renewed
 from kas.client.services import OWN, Resolve
 from kas.client.webhook import refusal
 from kas.meta import gojson
@@ -90,8 +91,9 @@ class HookClient:
 
     def __init__(
         self, target: Target, credentials: Credentials, shares: Shares, backend: Hashable, dial: Dial | None = None,
-        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep, ends: Deadlines | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep, ends: Deadlines | None = None, tls: Renewed | None = None,
     ) -> None:  # fmt: skip
+        self._tls = tls
         self._target, self._credentials, self._shares, self._backend, self._sleep = target, credentials, shares, backend, sleep
         self._pool, self._ends = Pool(dial), ends or Deadlines()
         self._last: tuple[tuple[int, Headers], Target, bytes] | None = None
@@ -124,6 +126,8 @@ class HookClient:
             self._ends.drop(task)
             self._shares.give(self._backend)
         if not 200 <= answer.status <= 206:
+            if answer.status == 401:
+                self._credentials.refused()
             kind = answer.content_type
             raise HookError(refusal(answer.status, answer.body, not kind or kind.startswith("text/")), answer.status)
         if len(answer.body) > MAX_ANSWER:
@@ -135,6 +139,9 @@ class HookClient:
     def _told(self, seconds: int) -> tuple[Target, bytes]:
         """Where it is asked when it has so many seconds, and the head of that request: mostly those of the last one."""
         headers = self._credentials.headers()  # tokens are read from files, and change
+        if self._tls is not None and (tls := self._tls.context()) is not self._target.tls:
+            self._target, self._last = replace(self._target, tls=tls), None
+            self._pool.renew()
         if self._last is None or self._last[0] != (seconds, headers):
             target = replace(self._target, query=f"timeout={seconds}s")
             self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
@@ -206,8 +213,8 @@ class HookClients:
             async def dial() -> tuple[str, int]:
                 return self._resolve(namespace, name, port)
 
-            tls = self._secured(target, credentials, config)
-            return HookClient(tls, credentials, self._shares, (namespace, name, port), dial, ends=self._ends)
+            target, tls = self._secured(target, credentials, config)
+            return HookClient(target, credentials, self._shares, (namespace, name, port), dial, ends=self._ends, tls=tls)
         if not config.get("url"):
             raise HookError("webhook configuration must have either service or URL", client=True)
         try:
@@ -218,16 +225,16 @@ class HookClients:
         target = Target("https", host, str(port or ""), unquote(url.path) or "/", via=self._egress.controlplane)
         credentials = self._users.of(host, port or DEFAULT_PORT)
         backend = host, port or DEFAULT_PORT
-        return HookClient(self._secured(target, credentials, config), credentials, self._shares, backend, ends=self._ends)
+        target, tls = self._secured(target, credentials, config)
+        return HookClient(target, credentials, self._shares, backend, ends=self._ends, tls=tls)
 
-    def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> Target:
+    def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> tuple[Target, Renewed]:
         try:
             bundle = base64.b64decode(config.get("caBundle") or "")
-            tls = client_tls(bundle, credentials)
+            tls = renewed(bundle, credentials, ("http/1.1",))
         except (ValueError, KubeconfigError):
             raise HookError("unable to load root certificates: unable to parse bytes as PEM block", client=True) from None
-        tls.set_alpn_protocols(["http/1.1"])
-        return replace(target, tls=tls)
+        return replace(target, tls=tls.context()), tls
 
 
 def read_review(body: bytes, wanted: tuple[str, str], known: frozenset[tuple[str, str]], type_: TypeDesc) -> dict[str, Any]:

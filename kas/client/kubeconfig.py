@@ -12,12 +12,13 @@ import os
 import posixpath
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from kas.client.http import Headers, Target, Via
+from kas.client.renewed import Renewed
 from kas.meta.field import go_quote
 from kas.meta.goerrors import unreadable
 from kas.meta.gourl import parse
@@ -58,13 +59,14 @@ class KubeconfigError(ValueError):
 
 @dataclass
 class Credentials:
-    """What we show to prove who we are. ``cert`` and ``key`` are PEM."""
+    """What we show to prove who we are. ``cert`` and ``key`` are PEM; where both came from files, ``files`` are their paths, else none."""
 
     token: str = ""
     token_file: str = ""
     basic: str = ""
     cert: bytes = b""
     key: bytes = b""
+    files: tuple[str, ...] = ()
     clock: Callable[[], float] = time.monotonic
     _read: tuple[float, str] = field(default=(float("-inf"), ""), repr=False)
 
@@ -74,6 +76,10 @@ class Credentials:
         if token:
             return [(b"authorization", f"Bearer {token}".encode())]
         return [(b"authorization", f"Basic {self.basic}".encode())] if self.basic else []
+
+    def refused(self) -> None:
+        """The other side does not know us by them: a token file is read again for the next request."""
+        self._read = float("-inf"), self._read[1]
 
     def _from_file(self) -> str:
         at, token = self._read
@@ -92,10 +98,11 @@ ANONYMOUS = Credentials()
 
 @dataclass
 class Backend:
-    """Where requests go, and with which credentials."""
+    """Where requests go, and with which credentials. ``tls`` is that of the target, and follows the files it is made of."""
 
     target: Target
     credentials: Credentials
+    tls: Renewed | None = None
 
     def headers(self) -> Headers:
         """The authorization header, none without a credential."""
@@ -123,16 +130,16 @@ def load(path: str) -> Backend:
         raise KubeconfigError(NOTHING)
     _check(found)
     credentials = _credentials(user, user_name, path)
-    target = _target(cluster, credentials, base)
+    target, tls = _target(cluster, credentials, base)
     if cluster.get("proxy-url"):
         try:
-            target = replace(target, via=_proxy(cluster["proxy-url"], target))
+            target = replace(target, via=_proxy(cluster["proxy-url"], tls))
         except ValueError as e:
             raise KubeconfigError(f'{path}: cluster "{cluster_name}": proxy-url: {e}') from None
-    return Backend(target, credentials)
+    return Backend(target, credentials, tls)
 
 
-def _proxy(url: str, target: Target) -> Via:
+def _proxy(url: str, tls: Renewed | None) -> Via:
     """The proxy before a server; one that speaks HTTP only before an https server, and where it is an https one itself the same
     certificates count. It is none of the ways that ``--egress-selector-config-file`` counts. Raises ValueError for one that leads nowhere.
     """
@@ -144,15 +151,15 @@ def _proxy(url: str, target: Target) -> Via:
         raise ValueError("no host")
     if parts.scheme == SOCKS:
         return _socks(parts)
-    if target.tls is None:
+    if tls is None:
         raise ValueError("http and https proxies before http servers are not supported")
     said = ""
     if parts.username is not None:
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         said = f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}\r\n"
     address = parts.hostname, parts.port or PROXIES[parts.scheme]
-    tls = target.tls if parts.scheme == "https" else None
-    return ConnectProxy(DialMetrics(Registry()), address=address, tls=tls, headers=lambda wanted: f"Host: {wanted}\r\n{said}".encode())
+    own = tls.context if parts.scheme == "https" else None
+    return ConnectProxy(DialMetrics(Registry()), address=address, tls=own, headers=lambda wanted: f"Host: {wanted}\r\n{said}".encode())
 
 
 def _socks(parts: SplitResult) -> Via:
@@ -218,7 +225,8 @@ def _credentials(user: dict[str, Any], name: str, path: str) -> Credentials:
     cert, private = _pem(user, "client-certificate", base), _pem(user, "client-key", base)
     if bool(cert) != bool(private):
         raise KubeconfigError("invalid configuration: client-certificate and client-key go together")
-    return Credentials(user.get("token") or "", token_file, basic, cert, private)
+    files = _paths(user, ("client-certificate", "client-key"), base)
+    return Credentials(user.get("token") or "", token_file, basic, cert, private, files if len(files) == 2 else ())
 
 
 def _document(path: str) -> dict[str, Any]:
@@ -303,7 +311,7 @@ def _named(document: dict[str, Any], kind: str, part: str, name: str) -> dict[st
     return next((item.get(part) or {} for item in document.get(kind) or () if (item.get("name") or "") == name), None)
 
 
-def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> Target:
+def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> tuple[Target, Renewed | None]:
     server = cluster.get("server") or ""
     ca = _pem(cluster, "certificate-authority", base)
     if "://" not in server:
@@ -320,9 +328,44 @@ def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> Tar
         insecure = cluster.get("insecure-skip-tls-verify") is True
         if insecure and ca:
             raise KubeconfigError("specifying a root certificates file with the insecure flag is not allowed")
-        tls = client_tls(ca, credentials, insecure)
+        files = () if insecure else _paths(cluster, ("certificate-authority",), base)
+        tls = _renewed(files, ca, credentials, insecure)
     path = posixpath.normpath("/" + unquote(url.path).lstrip("/"))
-    return Target(url.scheme, url.hostname, str(port or ""), path, url.query, tls, cluster.get("tls-server-name") or "")
+    context = tls.context() if tls is not None else None
+    return Target(url.scheme, url.hostname, str(port or ""), path, url.query, context, cluster.get("tls-server-name") or ""), tls
+
+
+def _renewed(
+    authorities: tuple[str, ...], ca: bytes, credentials: Credentials, insecure: bool = False, protocols: Sequence[str] = ()
+) -> Renewed:
+    """``client_tls`` of what the files say now: ``authorities`` is the one that ``ca`` is from, () where it is from none."""
+
+    def made(*contents: bytes) -> ssl.SSLContext:
+        trusted, own = contents[: len(authorities)], contents[len(authorities) :]
+        if b"" in contents:
+            raise KubeconfigError("there is nothing in it")  # which would trust the system's authorities, or show no certificate
+        shown = replace(credentials, cert=own[0], key=own[1]) if own else credentials
+        return prepared(trusted[0] if trusted else ca, shown)
+
+    def prepared(trusted: bytes, shown: Credentials) -> ssl.SSLContext:
+        context = client_tls(trusted, shown, insecure)
+        if protocols:
+            context.set_alpn_protocols(protocols)
+        return context
+
+    first: tuple[bytes, ...] = (ca,) if authorities else ()
+    first += (credentials.cert, credentials.key) if credentials.files else ()
+    return Renewed((*authorities, *credentials.files), first, prepared(ca, credentials), made)
+
+
+def renewed(ca: bytes, credentials: Credentials, protocols: Sequence[str]) -> Renewed:
+    """``client_tls`` that follows the files of the credentials, and speaks these protocols. Raises KubeconfigError."""
+    return _renewed((), ca, credentials, protocols=protocols)
+
+
+def _paths(part: dict[str, Any], names: tuple[str, ...], base: str) -> tuple[str, ...]:
+    """The files that count of those that the fields name; data beside a name counts instead of it."""
+    return tuple(os.path.join(base, part[name]) for name in names if part.get(name) and not part.get(name + "-data"))
 
 
 def _pem(part: dict[str, Any], name: str, base: str) -> bytes:

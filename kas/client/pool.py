@@ -40,11 +40,12 @@ class Pool:
         self._idle: list[tuple[float, Exchange]] = []  # since when; the last one is taken first
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._generation = 0
 
     async def post(self, target: Target, head: bytes, body: bytes, limit: int) -> Answer:
         """The answer to a request whose head ``request_head`` made, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling
         it closes the connection, and is how it ends when it takes too long."""
-        connection = self._take()
+        generation, connection = self._generation, self._take()
         if connection is None:
             connection = await exchange(target, address=await self._dial() if self._dial is not None else None)
         reusable = False
@@ -56,7 +57,7 @@ class Pool:
                 connection.head.status, said(b"content-type", b"").decode("latin-1"), said(b"retry-after", b"").decode("latin-1"), found
             )  # fmt: skip
         finally:
-            if reusable:
+            if reusable and generation == self._generation:
                 self._keep(connection)
             else:
                 connection.close()
@@ -64,6 +65,11 @@ class Pool:
     def bytes_kept(self) -> int:
         """What the connections that are not in use take at most."""
         return len(self._idle) * CONNECTION_BYTES
+
+    def renew(self) -> None:
+        """Use none of the connections there are for another question: they were made with other certificates than count now."""
+        self._generation += 1
+        self._expire(float("inf"))
 
     def close(self) -> None:
         """Close what is idle, and keep nothing any more."""

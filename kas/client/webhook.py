@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from kas import __version__
-from kas.client.http import BackendError, Via, request_head, retry_after_s
+from kas.client.http import BackendError, Target, Via, request_head, retry_after_s
 from kas.client.kubeconfig import Backend
 from kas.client.pool import Pool
 from kas.meta.responses import generic_server_response
@@ -91,8 +91,15 @@ class Webhook:
         """Let go of the connections nobody uses; those in use close when they are done."""
         self._pool.close()
 
+    def _secured(self) -> Target:
+        """Where it is, with TLS as the files of the kubeconfig say now."""
+        if self._backend.tls is not None and (tls := self._backend.tls.context()) is not self._target.tls:
+            self._target = replace(self._target, tls=tls)
+            self._pool.renew()
+        return self._target
+
     async def _once(self, data: bytes) -> bytes:
-        target = self._target
+        target = self._secured()
         try:
             async with asyncio.timeout(self._timeout_s):
                 headers = [
@@ -109,6 +116,8 @@ class Webhook:
             reset = isinstance(e.__cause__, OSError) and e.__cause__.errno == errno.ECONNRESET
             raise WebhookError(f'Post "{target.url}": {e}', retry=reset) from None
         if not 200 <= status < 300:
+            if status == 401:
+                self._backend.credentials.refused()
             pause = retry_after_s(retry_after) or 0
             asked = bool(pause) and (status == 429 or status >= 500)
             raise WebhookError(refusal(status, answer), status in (429, 500, 504) or asked, pause if asked else 0, status == 504)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import itertools
 import logging
+import operator
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -18,7 +20,8 @@ from kas.store import StoreError
 
 log = logging.getLogger("kas.controllers")
 
-BUCKETS_S = tuple(1e-8 * 10**i for i in range(12))
+# Upstream multiplies from one to the next: what that comes to, down to the last digit, is a label's value.
+BUCKETS_S = tuple(itertools.accumulate([10.0] * 9, operator.mul, initial=1e-8))
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 60.0
 
 

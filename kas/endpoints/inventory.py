@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -12,6 +13,7 @@ from kas.endpoints.watch import Watches
 from kas.observe import caches
 from kas.observe.metrics import Counter
 from kas.observe.metrics import Registry as Metrics
+from kas.observe.stability import deprecated_since, level_of
 from kas.registry.registries import Registries
 
 # The labels of kubernetes_build_info, and what /version calls them.
@@ -67,6 +69,13 @@ class Inventory:
         )  # fmt: skip
         build.set(tuple(info[name] for name in BUILD_LABELS.values()), 1.0)
         self._disabled = metrics.add(Counter("disabled_metrics_total", "The count of disabled metrics.", shared=False))
+        self._registered = metrics.add(Counter(
+            "registered_metrics_total", "The count of registered metrics broken by stability level and deprecation version.",
+            ("stability_level", "deprecated_version"), shared=False,
+        ))  # fmt: skip
+        self._events = metrics.counter(
+            "apiserver_storage_events_received_total", "Number of etcd events received split by kind.", ("group", "resource")
+        )
         leases = [part for part in registries.store.parts() if isinstance(part, Leasing)]
         if leases:
             of_leases = metrics.histogram("etcd_lease_object_counts", "Number of objects attached to a single etcd lease.", (), OF_LEASES)
@@ -80,11 +89,15 @@ class Inventory:
         value = self._metrics.gauge_value
         self._count_watches()
         self._disabled.values[()] = len(self._metrics.shown.disabled & self._metrics.metrics.keys())
+        self._registered.values = dict(Tally((level, deprecated_since(m.help)) for m in self._metrics.metrics.values()
+                                               if (level := level_of(m.name))))  # fmt: skip
         for cache in caches.rows():
             value("kas_cache_bytes", (cache.name,), cache.size)
             value("kas_cache_budget_bytes", (cache.name,), cache.budget)
+        received = self._received()
         if not self._first:
             return
+        self._count_events(received)
         store = self._registries.store
         for i, part in enumerate(store.parts()):
             kind, size = part.size()
@@ -93,6 +106,22 @@ class Inventory:
         counts = {of: store.count(registry.root) for of, registry in self._registries.by_resource()}
         self._objects.values = {(group, resource): n for (group, resource), n in counts.items()}
         self._objects_by_name.values = {(f"{resource}.{group}" if group else resource,): n for (group, resource), n in counts.items()}
+
+    def _received(self) -> dict[str, int]:
+        """How many events came from the store since the last time, by the directory of their keys."""
+        hub = self._registries.store.hub
+        received, hub.received = hub.received, {}
+        return received
+
+    def _count_events(self, received: dict[str, int]) -> None:
+        """Every worker is sent all events, and the first one counts."""
+        if not received:
+            return
+        by_root = {registry.root.rstrip("/"): of for of, registry in reversed(self._registries.by_resource())}
+        for directory, n in received.items():
+            of = by_root.get(directory) or by_root.get(directory.rpartition("/")[0])  # keys of a namespace lie one deeper
+            if of is not None:
+                self._events.inc(of, n)
 
     def _count_watches(self) -> None:
         values = self._long.values = dict.fromkeys(self._long.values, 0.0)

@@ -29,7 +29,8 @@ from libc.stdint cimport int64_t, uint64_t
 cdef enum:
     LEVELS = 128          # rows of the board
     BUCKETS = 13          # of durations
-    WIDTHS = 4            # of seats
+    WIDTHS = 8            # of seats
+    LONGS = 8             # of queues
 
 
 cdef struct Common:       # of a level, all workers
@@ -79,7 +80,7 @@ cdef class Stats:         # of a FlowSchema and a level
     cdef int64_t waited[BUCKETS + 1]
     cdef int64_t waited_in_vain[BUCKETS + 1]
     cdef int64_t widths[WIDTHS + 1]
-    cdef int64_t lengths[WIDTHS + 5]
+    cdef int64_t lengths[LONGS + 1]
     cdef readonly double ran_s, watched_s, waited_s, waited_in_vain_s, widths_sum, lengths_sum
 
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kas.observe.stability import level_of
+
 Labels = tuple[str, ...]
 Of = tuple[str, str]  # group and resource
 # Upstream's buckets for how long deciding about a request takes.
@@ -272,7 +274,8 @@ def _constrained(m: Metric, values: dict[Labels, Any], allowed: Mapping[str, Set
 
 
 def _expose(m: Metric, values: dict[Labels, Any], lines: list[str]) -> None:
-    lines.append(f"# HELP {m.name} {m.help}")
+    level = level_of(m.name)
+    lines.append(f"# HELP {m.name} [{level}] {m.help}" if level else f"# HELP {m.name} {m.help}")
     lines.append(f"# TYPE {m.name} {m.kind}")
     for key in sorted(values):
         labels = ",".join(f'{k}="{_escape(v)}"' for k, v in zip(m.labels, key, strict=True))
@@ -296,4 +299,12 @@ def _escape(text: str) -> str:
 
 
 def _number(v: float) -> str:
-    return str(int(v)) if v == int(v) else repr(v)
+    """As Go writes it: from a million on with an exponent. Bounds are values of labels, and those are compared as text."""
+    if -1e6 < v < 1e6:
+        return str(int(v)) if v == int(v) else repr(v)
+    whole, _, part = repr(float(v)).partition(".")
+    if not whole.lstrip("-").isdigit() or "e" in part:
+        return repr(float(v)).replace("inf", "+Inf")  # Python does so from 1e16 on
+    sign, digits = ("-", whole[1:]) if whole[0] == "-" else ("", whole)
+    shown = (digits + part).rstrip("0")
+    return f"{sign}{shown[0]}{'.' if shown[1:] else ''}{shown[1:]}e+{len(digits) - 1:02d}"

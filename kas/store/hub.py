@@ -208,6 +208,7 @@ class Hub:
         self.revision = revision
         self.watchers = 0
         self.fallen_behind = 0
+        self.received: dict[str, int] = {}  # events by the directory of their keys, since somebody took them
 
     # -- coming in ----------------------------------------------------------------------------------------------------
 
@@ -286,7 +287,7 @@ class Hub:
         broken = False
         try:
             mine: dict[_Listener, list[Event]] = {}
-            ring, routes, size = self._ring, self._routes, 0
+            ring, routes, received, size = self._ring, self._routes, self.received, 0
             for event in events:
                 ring.append(event)
                 size += len(event)
@@ -294,6 +295,7 @@ class Hub:
                     broken = True
                     continue
                 directory = event.key.rpartition("/")[0]
+                received[directory] = received.get(directory, 0) + 1
                 to = routes.get(directory)
                 for listener in to if to is not None else self._route(directory):
                     if listener in mine:

@@ -154,6 +154,32 @@ async def disabled(m: Metered) -> None:
     assert m.value("disabled_metrics_total") == 1 and "apiserver_request_total" not in text and "apiserver_request_duration" in text
 
 
+@of("registered_metrics_total")
+async def registered(m: Metered) -> None:
+    def counted() -> list[float]:
+        stable = (m.value("registered_metrics_total", stability_level="STABLE", deprecated_version=since) for since in ("1.34.0", ""))
+        return [*stable, *(m.value("registered_metrics_total", stability_level=level) for level in ("BETA", "ALPHA", ""))]
+
+    deprecated, stable, beta, alpha, none = counted()
+    assert deprecated == 1 and stable > 5 and beta > 10 and alpha > 50 and not none
+    m.server.metrics.counter("apiserver_one_more_total", "")
+    m.server.metrics.counter("kas_one_more_total", "")  # upstream promises nothing of it
+    assert counted() == [deprecated, stable, beta, alpha + 1, 0]
+
+
+@of("apiserver_storage_events_received_total")
+async def received(m: Metered) -> None:
+    family, path = "apiserver_storage_events_received_total", "/api/v1/namespaces"
+    before = m.value(family, group="", resource="namespaces")
+    for method, name in (("POST", ""), ("DELETE", "/a")):
+        body = {"metadata": {"name": "a"}} if method == "POST" else None
+        assert (await m(method, "/api/v1/namespaces/default/secrets" + name, body)).status < 300
+    assert (await m("POST", path, {"metadata": {"name": "another"}})).status == 201
+    for _ in range(2):  # however often it is read
+        assert m.value(family, group="", resource="secrets") == 2
+        assert m.value(family, group="", resource="namespaces") == before + 1
+
+
 @of("apiserver_response_sizes")
 async def sizes(m: Metered) -> None:
     labels = {"verb": "LIST", "resource": "pods"}
@@ -894,6 +920,43 @@ def run(tmp_path: Any, case: Callable[[Metered], Awaitable[None]], flags: dict[s
 @pytest.mark.parametrize("family", CASES)
 def test_a_family_is_fed_by_what_it_names(family, tmp_path):
     run(tmp_path, CASES[family], FLAGS[family])
+
+
+def test_help_says_how_stable_a_family_is(tmp_path):
+    async def said(m: Metered) -> None:
+        await m("GET", PODS)
+        text = m.world.ask("/metrics")[1]
+        for family, begin in (
+            ("apiserver_request_total", "[STABLE] Counter of"),
+            ("apiserver_storage_objects", "[STABLE] (Deprecated since 1.34.0) [DEPRECATED, "),
+            ("apiserver_flowcontrol_nominal_limit_seats", "[BETA] "),
+            ("apiserver_request_sli_duration_seconds", "[ALPHA] "),
+            ("process_start_time_seconds", "[ALPHA] "),
+            ("process_open_fds", "Number of"),
+            ("kas_cache_bytes", "Bytes that"),
+        ):
+            assert f"# HELP {family} {begin}" in text, family
+
+    run(tmp_path, said, {})
+
+
+def test_bounds_are_written_as_go_writes_them(tmp_path):
+    async def bounds(m: Metered) -> None:
+        await m("GET", PODS)
+        await queued(m, "workqueue_queue_duration_seconds_count", 4)
+        text = m.world.ask("/metrics")[1]
+
+        def shown(family: str) -> list[str]:
+            lines = [line.partition('le="') for line in text.splitlines() if line.startswith(f"{family}_bucket")]
+            return [bound.partition('"')[0] for of, _, bound in lines if of == lines[0][0]]
+
+        assert shown("apiserver_response_sizes") == ["1000", "10000", "100000", "1e+06", "1e+07", "1e+08", "1e+09", "+Inf"]
+        assert shown("workqueue_queue_duration_seconds") == [
+            "1e-08", "1e-07", "1e-06", "9.999999999999999e-06", "9.999999999999999e-05", "0.001", "0.01", "0.1", "1", "10", "+Inf",
+        ]  # fmt: skip
+        assert shown("apiserver_flowcontrol_work_estimated_seats") == ["1", "2", "4", "8", "16", "32", "64", "100", "+Inf"]
+
+    run(tmp_path, bounds, {})
 
 
 def test_every_family_has_a_case(tmp_path):

@@ -145,3 +145,17 @@ def test_a_busy_disk_holds_nobody_but_who_asks(tmp_path: Path, monkeypatch: pyte
 
     asyncio.run(ask())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics-0.json", "slis-0.json"]
+
+
+@pytest.mark.parametrize(
+    "value, written",
+    [
+        (0, "0"), (999_999, "999999"), (1_000_000, "1e+06"), (-1_234_567, "-1.234567e+06"), (1234567.25, "1.23456725e+06"),
+        (1764000000.123, "1.764000000123e+09"), (1e15, "1e+15"), (1e16, "1e+16"), (2.5e20, "2.5e+20"), (1e-8, "1e-08"), (0.5, "0.5"),
+        (float("inf"), "+Inf"),
+    ],
+)  # fmt: skip
+def test_numbers_are_written_as_go_writes_them(value: float, written: str) -> None:
+    metrics = Registry()
+    metrics.gauge("one", "").set((), value)
+    assert f"\none {written}\n" in metrics.expose().decode()

@@ -3,13 +3,13 @@
 cdef double DURATIONS[BUCKETS]
 DURATIONS[:] = [0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30]
 cdef int64_t SEATS[WIDTHS]
-SEATS[:] = [1, 2, 4, 10]
-cdef int64_t LENGTHS[WIDTHS + 4]
+SEATS[:] = [1, 2, 4, 8, 16, 32, 64, 100]
+cdef int64_t LENGTHS[LONGS]
 LENGTHS[:] = [0, 10, 25, 50, 100, 250, 500, 1000]
 
 DURATION_BUCKETS = tuple([DURATIONS[i] for i in range(BUCKETS)])
 SEAT_BUCKETS = tuple([SEATS[i] for i in range(WIDTHS)])
-LENGTH_BUCKETS = tuple([LENGTHS[i] for i in range(WIDTHS + 4)])
+LENGTH_BUCKETS = tuple([LENGTHS[i] for i in range(LONGS)])
 
 
 cdef class Demand:
@@ -68,7 +68,7 @@ cdef class Stats:
         return row_of(self.widths, WIDTHS + 1, self.widths_sum)
 
     def queue_lengths(self) -> list:
-        return row_of(self.lengths, WIDTHS + 5, self.lengths_sum)
+        return row_of(self.lengths, LONGS + 1, self.lengths_sum)
 
     def reject(self, str reason not None):
         self.rejected[reason] = self.rejected.get(reason, 0) + 1

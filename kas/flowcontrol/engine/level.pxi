@@ -254,7 +254,7 @@ cdef class Level:
         stats.waiting += 1
         stats.wanted += width
         i = 0
-        while i < WIDTHS + 4 and <int64_t>len(q.waiting) > LENGTHS[i]:
+        while i < LONGS and <int64_t>len(q.waiting) > LENGTHS[i]:
             i += 1
         stats.lengths[i] += 1
         stats.lengths_sum += len(q.waiting)

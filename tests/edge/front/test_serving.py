@@ -321,3 +321,16 @@ def test_the_audit_log_has_the_clients_own_address(world, kas_server):
     seen = [json.loads(line) for line in events.read_text().splitlines()]
     assert {tuple(e["sourceIPs"]) for e in seen} == {("127.0.0.1",)}
     assert {e["user"]["username"] for e in seen} == {"jane", "admin"}
+
+
+def test_a_serving_certificate_is_replaced_without_client_authorities(world, kas_server):
+    """``--tls-cert-file`` alone: the certificate is somebody's who renews it."""
+    world.server = kas_server(*[flag for flag in world.flags if flag.startswith(("--tls-", "--unsafe", "--controllers"))])
+
+    def shown() -> bytes | None:
+        with world.dial() as s:
+            return s.getpeercert(binary_form=True)
+
+    assert shown() == world.serving.der
+    renewed = world.issue_serving()
+    until(lambda: shown() == renewed.der, "the new certificate")

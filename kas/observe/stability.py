@@ -1,0 +1,43 @@
+"""How stable a metric family is, as its HELP says it: upstream promises what is STABLE, and says before it changes what is BETA."""
+
+from __future__ import annotations
+
+STABLE, BETA, ALPHA = "STABLE", "BETA", "ALPHA"
+_OWN = ("kas_", "process_")  # of this server, and of every program that Prometheus watches: upstream says nothing of either
+_OTHERS = frozenset({"process_start_time_seconds"})  # upstream's own in spite of its name
+_STABLE = frozenset({
+    "apiserver_admission_controller_admission_duration_seconds", "apiserver_admission_step_admission_duration_seconds",
+    "apiserver_admission_webhook_admission_duration_seconds", "apiserver_current_inflight_requests", "apiserver_longrunning_requests",
+    "apiserver_request_duration_seconds", "apiserver_request_total", "apiserver_requested_deprecated_apis", "apiserver_response_sizes",
+    "apiserver_storage_objects", "apiserver_storage_size_bytes", "kubernetes_healthcheck", "kubernetes_healthchecks_total",
+})  # fmt: skip
+_BETA = frozenset({
+    "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds",
+    "apiserver_authentication_config_controller_automatic_reloads_total",
+    "apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds",
+    "apiserver_authorization_config_controller_automatic_reloads_total",
+    "apiserver_cel_compilation_duration_seconds", "apiserver_cel_evaluation_duration_seconds",
+    "apiserver_flowcontrol_current_executing_requests", "apiserver_flowcontrol_current_executing_seats",
+    "apiserver_flowcontrol_current_inqueue_requests", "apiserver_flowcontrol_dispatched_requests_total",
+    "apiserver_flowcontrol_nominal_limit_seats", "apiserver_flowcontrol_rejected_requests_total",
+    "apiserver_flowcontrol_request_wait_duration_seconds", "apiserver_storage_events_received_total",
+    "apiserver_validating_admission_policy_check_duration_seconds", "apiserver_validating_admission_policy_check_total",
+    "apiserver_watch_list_duration_seconds", "disabled_metrics_total", "kubernetes_build_info", "kubernetes_feature_enabled",
+    "registered_metrics_total", "workqueue_adds_total", "workqueue_depth", "workqueue_longest_running_processor_seconds",
+    "workqueue_queue_duration_seconds", "workqueue_retries_total", "workqueue_unfinished_work_seconds", "workqueue_work_duration_seconds",
+})  # fmt: skip
+
+
+def level_of(name: str) -> str:
+    """The level of a family, "" for one that is not upstream's."""
+    if name in _STABLE:
+        return STABLE
+    if name in _BETA:
+        return BETA
+    return "" if name.startswith(_OWN) and name not in _OTHERS else ALPHA
+
+
+def deprecated_since(help: str) -> str:
+    """The version that a family's text names as the one since which it is deprecated, "" where it names none."""
+    begin = "(Deprecated since "
+    return help[len(begin) : help.index(")")] if help.startswith(begin) else ""
