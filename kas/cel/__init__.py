@@ -9,6 +9,7 @@ Expressions come from clients: text, depth, time (RE2) and work (the cost limit)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kas.cel.base import BASE
@@ -19,6 +20,7 @@ from kas.cel.interpreter import PER_CALL_LIMIT, Frame, ProgramError, Step, plan
 from kas.cel.literals import check_literals
 from kas.cel.parser import MAX_DEPTH, parse
 from kas.cel.problems import CompileError, CostLimitError, EvaluationError, Problem
+from kas.cel.quick import quick
 from kas.cel.syntax import Node
 from kas.cel.types import Type
 
@@ -28,13 +30,26 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Program:
-    """A compiled expression; immutable, safe to share."""
+Quick = Callable[[dict[str, Any], int], tuple[Any, int] | None]
 
-    __slots__ = ("_step", "root", "type")
+
+def _no_way(variables: dict[str, Any], limit: int) -> None:
+    """The quick way of an expression that has none."""
+
+
+class Program:
+    """A compiled expression; immutable to who uses it, safe to share."""
+
+    __slots__ = ("_quick", "_step", "root", "type")
 
     def __init__(self, step: Step, type: Type, root: Node) -> None:
         self._step, self.type, self.root = step, type, root
+        self._quick: Quick = self._first  # made when it first runs: most rules of a definition never do
+
+    def _first(self, variables: dict[str, Any], limit: int) -> tuple[Any, int] | None:
+        way = quick(self.root)
+        self._quick = _no_way if way is None else way.evaluate
+        return self._quick(variables, limit)
 
     def estimate(self, sizes: Sizes) -> Span:
         """The least and the most it may cost; ``sizes`` knows how large what its variables hold may be."""
@@ -42,6 +57,9 @@ class Program:
 
     def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
         """The value, or the EvaluationError it came to, and the cost."""
+        found = self._quick(variables, limit)
+        if found is not None:
+            return found
         frame = Frame(variables, limit)
         try:
             return self._step(frame), frame.cost

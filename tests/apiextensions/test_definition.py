@@ -65,3 +65,10 @@ def test_members_are_left_out_of_json(value):
     doc = {"a": [{"x": value, "y": 1}, {"x": value}], "x": value, "z": {"not x": "x", "k": ["x", "x:"]}}
     want = {"a": [{"x": None, "y": 1}, {"x": None}], "x": None, "z": {"not x": "x", "k": ["x", "x:"]}}
     assert orjson.loads(without_member(orjson.dumps(doc), b"x")) == want
+
+
+def test_selectable_fields_without_a_schema_are_told_in_upstreams_words():
+    from kas.kinds.apiextensions import validation
+
+    found = validation._selectable_of([{"jsonPath": ".spec.s"}], None, "spec.versions[0].selectableFields", "`it` is not included")
+    assert [str(e) for e in found] == ['spec.versions[0].selectableFields: Invalid value: "": may only be set when `it` is not included']

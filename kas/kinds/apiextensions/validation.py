@@ -201,7 +201,7 @@ def _versions(spec: Spec, versions: list[dict[str, Any]], options: Options, want
         errs += _columns(version.get("additionalPrinterColumns"), f"{path}.additionalPrinterColumns")
         if version.get("selectableFields"):
             errs += _selectable_of(version["selectableFields"], schema_of(version.get("schema")), f"{path}.selectableFields",
-                                   "version.schema.openAPIV3Schema is not included")  # fmt: skip
+                                   "`version.schema.openAPIV3Schema` is not included")  # fmt: skip
     for own, top, words, _ in _SHARED:
         if spec.get(top) and any(v.get(own) for v in versions):
             errs.append(field.forbidden(f"spec.{top}", f"top-level and per-version {words} are mutually exclusive"))
@@ -389,7 +389,7 @@ def _selectable(spec: Spec, when: str) -> list[FieldError]:
 
 def _selectable_of(fields: list[dict[str, Any]], schema: Schema | None, path: str, when: str) -> list[FieldError]:
     if schema is None:
-        return [field.invalid(path, "", f"selectableFields may only be set when {when}")]
+        return [field.invalid(path, "", f"may only be set when {when}")]
     errs: list[FieldError] = []
     seen: set[str] = set()
     for i, item in enumerate(fields):
