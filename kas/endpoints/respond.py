@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kas._fastpath import failure_json
+from kas._fastpath import PlainGet, failure_json
 from kas.config import features
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.observe.caches import Cache
+from kas.registry.generic import Registry
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response
 from kas.request.masking import shown_target
 from kas.request.negotiation import BUILT_IN, JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream, takes_gzip
-from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope, pretty_json
+from kas.types.scheme import Resource, builtin_kind, encode_json, encode_protobuf, envelope, pretty_json
 
 GZIP_FROM_BYTES = 128 * 1024
 PARTIAL, PARTIAL_LIST, TABLE = "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
@@ -68,6 +69,11 @@ def obj(req: Request, served, rec: Shown, status: int = 200) -> Response:
     if m.convert is None and m.accepted == PROTOBUF:
         return finish(req, status, PROTOBUF, envelope(served.api_version, served.kind, served.protobuf(rec)))
     return transformed(req, m, served, served.object(rec), status)
+
+
+def plain_gets(record: Resource, registry: Registry) -> PlainGet:
+    """What answers a GET of an object, where its stored bytes are the answer and too few to compress."""
+    return PlainGet(registry, record.namespaced, _memo.entries, GZIP_FROM_BYTES)
 
 
 def prints_long(req: Request, served) -> bool:
