@@ -37,7 +37,7 @@ FRESH_POLL_S = 0.02
 def get(req: Request, served: Served, namespace: str, name: str) -> Response | Awaitable[Response]:
     """One object. ``resourceVersion`` asks for nothing older than it: waited for a moment, then refused (504)."""
     if not req.query:
-        if served.native and (answer := served.plain.answer(req, namespace, name)) is not None:
+        if served.native and (answer := served.plain.answer(req, served.registry, namespace, name)) is not None:
             return answer
     elif "resourceVersion" in req.query:
         rv = resource_version(req.params.get("resourceVersion"))

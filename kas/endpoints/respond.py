@@ -16,12 +16,11 @@ from kas.config import features
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.observe.caches import Cache
-from kas.registry.generic import Registry
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response
 from kas.request.masking import shown_target
 from kas.request.negotiation import BUILT_IN, JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream, takes_gzip
-from kas.types.scheme import Resource, builtin_kind, encode_json, encode_protobuf, envelope, pretty_json
+from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope, pretty_json
 
 GZIP_FROM_BYTES = 128 * 1024
 PARTIAL, PARTIAL_LIST, TABLE = "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
@@ -71,9 +70,9 @@ def obj(req: Request, served, rec: Shown, status: int = 200) -> Response:
     return transformed(req, m, served, served.object(rec), status)
 
 
-def plain_gets(record: Resource, registry: Registry) -> PlainGet:
-    """What answers a GET of an object, where its stored bytes are the answer and too few to compress."""
-    return PlainGet(registry, record.namespaced, _memo.entries, GZIP_FROM_BYTES)
+def plain_gets(root: str, namespaced: bool) -> PlainGet:
+    """What answers a GET of an object below ``root``, where its stored bytes are the answer and too few to compress."""
+    return PlainGet(root, namespaced, _memo.entries, GZIP_FROM_BYTES)
 
 
 def prints_long(req: Request, served) -> bool:

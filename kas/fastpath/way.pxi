@@ -141,21 +141,20 @@ cdef class Recall:
 
 
 cdef class PlainGet:
-    """``answer(request, namespace, name)``: the stored bytes of an object as they are, None where there is more to it: no such object,
+    """``answer(request, registry, namespace, name)``: the stored bytes of an object as they are, None where there is more to it: no such object,
     another form that was asked for, a name that is none, an answer that may be compressed. ``forms`` has what ``kas.endpoints.respond``
-    knows of Accept and User-Agent; ``registry`` is that of the objects, which are asked for in the version in which they are stored."""
+    knows of Accept and User-Agent; ``registry`` is where the objects are looked for, in the version in which they are stored."""
 
-    cdef object _registry
     cdef str _root
     cdef bint _namespaced
     cdef dict _forms
     cdef Py_ssize_t _most
 
-    def __init__(self, registry, bint namespaced, dict forms not None, Py_ssize_t most):
-        """``most``: what is longer may be compressed."""
-        self._registry, self._root, self._namespaced, self._forms, self._most = registry, registry.root, namespaced, forms, most
+    def __init__(self, str root not None, bint namespaced, dict forms not None, Py_ssize_t most):
+        """``root`` is what the keys of all objects begin with; what is longer than ``most`` may be compressed."""
+        self._root, self._namespaced, self._forms, self._most = root, namespaced, forms, most
 
-    def answer(self, Request req not None, str namespace not None, str name not None):
+    def answer(self, Request req not None, registry, str namespace not None, str name not None):
         cdef dict headers = req.names()
         cdef object form = self._forms.get((headers.get(b"accept", b""), headers.get(b"user-agent", b""), False, True))
         cdef double began
@@ -169,8 +168,8 @@ cdef class PlainGet:
             if c == c"/" or c == c"%":
                 return None
         began = _now_s()
-        rec = self._registry.store.get(f"{self._root}{namespace}/{name}" if self._namespaced else self._root + name)
-        (<Timer?>self._registry.requests.get).add(_now_s() - began)
+        rec = registry.store.get(f"{self._root}{namespace}/{name}" if self._namespaced else self._root + name)
+        (<Timer?>registry.requests.get).add(_now_s() - began)
         if rec is None:
             return None
         body = rec.json_line
