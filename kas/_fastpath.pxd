@@ -11,6 +11,8 @@
 #   Rule, Matcher, Decisions   RBAC: does a rule match; what was compiled for a user            fastpath/rbac.pxi
 #   PathTable     who answers a path that is no resource's                                      fastpath/mux.pxi
 #   Tally         what was answered, counted                                                    fastpath/tally.pxi
+#   Way           through filters to the endpoint: the chain while nobody waits                 fastpath/way.pxi
+#   Timer, Recall, PlainGet   stretches of it: durations, remembered credentials, stored bytes  fastpath/way.pxi
 #
 # Ownership: every object here is an ordinary Python object; none keeps a pointer into another. Strings are never copied
 # where a reference does. Nothing does I/O, nothing waits, nothing is safe for threads: a worker has one loop.
@@ -156,3 +158,23 @@ cdef class Tally:
     cdef int _n, _m
     cdef double _bounds[MAX_BUCKETS]
     cdef double _sizes[MAX_BUCKETS]
+
+
+cdef class Way:
+    cdef public tuple _before
+    cdef public tuple _after
+    cdef public tuple _release
+    cdef public object _endpoint
+
+    cpdef _go_on(self, Request req, Py_ssize_t at)
+    cpdef _answered(self, Request req, Response resp)
+    cpdef _released(self, Request req)
+
+
+cdef class Timer:
+    cdef public double quick_s
+    cdef public list row                # the histogram's; None until there is something to show
+    cdef object _histogram
+    cdef tuple _labels
+
+    cpdef add(self, double seconds)

@@ -1,11 +1,11 @@
 """What mypy sees of the compiled unit; ``_fastpath.pxd`` is the page to read."""
 
-from collections.abc import Callable, Iterable, Sequence, Set
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from typing import Any, Protocol
 
 from kas.auth.user import UserInfo
 from kas.meta.selectors import FieldTerm, Requirement
-from kas.request.http import AuditEvent, Connection, Headers, Incoming, Stream
+from kas.request.http import AuditEvent, Connection, Handler, Headers, Incoming, Result, Stream
 from kas.request.requestinfo import Query
 
 Outcome = tuple[int, str, str]
@@ -188,3 +188,45 @@ class Tally:
     def add(self, req: Request, resp: Response) -> None: ...
     def rows(self) -> list[TallyRow]: ...
     def forget(self, gone: Set[tuple[str, str]]) -> None: ...
+
+class Way:
+    _before: tuple[Callable[[Request], Response | Awaitable[Response | None] | None], ...]
+    _after: tuple[Callable[[Request, Response], None], ...]
+    _release: tuple[Callable[[Request], None], ...]
+    _endpoint: Handler
+    def __init__(
+        self,
+        before: tuple[Callable[[Request], Response | Awaitable[Response | None] | None], ...],
+        after: tuple[Callable[[Request, Response], None], ...],
+        release: tuple[Callable[[Request], None], ...],
+        endpoint: Handler,
+    ) -> None: ...
+    def __call__(self, req: Request) -> Result: ...
+    def _go_on(self, req: Request, at: int) -> Result: ...
+    def _answered(self, req: Request, resp: Response) -> Response: ...
+    def _released(self, req: Request) -> None: ...
+
+class Durations(Protocol):
+    buckets: tuple[float, ...]
+    values: dict[tuple[str, ...], list[float]]
+    def observe(self, values: tuple[str, ...], amount: float) -> None: ...
+
+class Timer:
+    quick_s: float
+    row: list[float] | None
+    def __init__(self, histogram: Durations, labels: tuple[str, ...]) -> None: ...
+    def add(self, seconds: float) -> None: ...
+
+class Recall:
+    def __init__(
+        self,
+        entries: dict[bytes, tuple[Any, ...]],
+        counts: dict[tuple[str, ...], float],
+        succeeded: Timer,
+        hit: Timer,
+    ) -> None: ...
+    def known(self, req: Request) -> bool: ...
+
+class PlainGet:
+    def __init__(self, root: str, namespaced: bool, forms: dict[Any, Any], most: int) -> None: ...
+    def answer(self, req: Request, registry: Any, namespace: str, name: str) -> Response | None: ...

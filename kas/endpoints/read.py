@@ -36,7 +36,10 @@ FRESH_POLL_S = 0.02
 
 def get(req: Request, served: Served, namespace: str, name: str) -> Response | Awaitable[Response]:
     """One object. ``resourceVersion`` asks for nothing older than it: waited for a moment, then refused (504)."""
-    if req.query and "resourceVersion" in req.query:
+    if not req.query:
+        if served.native and (answer := served.plain.answer(req, served.registry, namespace, name)) is not None:
+            return answer
+    elif "resourceVersion" in req.query:
         rv = resource_version(req.params.get("resourceVersion"))
         if rv > served.registry.store.revision:
             return _get_later(req, served, namespace, name, rv)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kas._fastpath import failure_json
+from kas._fastpath import PlainGet, failure_json
 from kas.config import features
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
@@ -68,6 +68,11 @@ def obj(req: Request, served, rec: Shown, status: int = 200) -> Response:
     if m.convert is None and m.accepted == PROTOBUF:
         return finish(req, status, PROTOBUF, envelope(served.api_version, served.kind, served.protobuf(rec)))
     return transformed(req, m, served, served.object(rec), status)
+
+
+def plain_gets(root: str, namespaced: bool) -> PlainGet:
+    """What answers a GET of an object below ``root``, where its stored bytes are the answer and too few to compress."""
+    return PlainGet(root, namespaced, _memo.entries, GZIP_FROM_BYTES)
 
 
 def prints_long(req: Request, served) -> bool:

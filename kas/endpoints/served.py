@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kas.endpoints import respond
 from kas.meta.aside import LARGE
 from kas.meta.rota import Places
 from kas.patch.fieldmanager import Answers, Schema, builtin
@@ -48,6 +49,7 @@ class Served(Version):
         # What frames of its events are kept under.
         self.identity: tuple[Any, ...] = (record.group, record.version, record.resource)
         self.columns: Printer | None = None  # of a custom resource
+        self.plain = respond.plain_gets(registry.root, record.namespaced)
         self.go_type, self.go_list_type = (f"*{record.group.split('.')[0] or 'core'}.{kind}" for kind in (record.kind, record.list_kind))
         self.list_kind = record.list_kind or ""
         self.list_meta: dict[str, Any] = {}  # what each list of it says

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 from typing import Protocol
 
-from kas._fastpath import keyed_digest
+from kas._fastpath import Recall, keyed_digest
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
 from kas.auth.authn.bearer import CacheCounts
 from kas.auth.authn.x509 import Peer
@@ -100,32 +100,25 @@ def authentication(
     and the prefixes of the headers of authenticating proxies: whatever they said, nothing behind this filter sees them.
     """
     seconds = _durations(registry)
-    succeeded, hit = Timer(seconds, ("success",)).add, CacheCounts(registry).hit
+    timer = Timer(seconds, ("success",))
+    succeeded = timer.add
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
     revoked((known := _Known()).forget)
-    entries, unusual, strip = known.entries, (proxies := _ProxyHeaders(*vouching)).unusual, proxies.strip
+    recalled = Recall(known.entries, users.values, timer, CacheCounts(registry).hits).known
+    unusual, strip = (proxies := _ProxyHeaders(*vouching)).unusual, proxies.strip
 
     def before(req: Request) -> Awaitable[None] | None:
         if req.read_only_port:
             req.user = ANONYMOUS_USER
             return None
-        began = monotonic()
-        credential = req.raw_header(b"authorization")
         shown = None if req.peer is None else req.peer.certificates
-        if credential and shown is None:
-            found = entries.get(keyed_digest(credential))
-            if found is not None and req.started < found[1]:
-                req.user = found[0]
-                users.inc(found[2])
-                req.drop_header(b"authorization")
-                if unusual or req.vouches:
-                    strip(req)
-                _tell(req, found[0].notes)
-                succeeded(took := monotonic() - began)
-                if found[3]:
-                    hit(took)
-                req.authenticating = took
-                return None
+        if shown is None and recalled(req):
+            if unusual or req.vouches:
+                strip(req)
+            if req.user.notes is not None:
+                _tell(req, req.user.notes)
+            return None
+        began, credential = monotonic(), req.raw_header(b"authorization")
         try:
             peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
             user = authenticator().authenticate(req.get, peer, req.path)

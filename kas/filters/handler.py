@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple
 
+from kas._fastpath import Way
 from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError
 from kas.request.http import Handler, Request, Response, Result
@@ -37,12 +38,13 @@ class Filter(NamedTuple):
     recover: Recover | None = None
 
 
-class Chain:
+class Chain(Way):
     """Runs a request through ``filters`` to ``endpoint``.
 
     ``refuse(req, ApiError)`` renders an error in the form the client asked for; ``translate`` knows which other exceptions
     are refusals too (the store's). ``deadlines`` ends what takes longer than ``req.deadline``, whoever waits: a filter, the body, the
-    endpoint; the endpoints of long-running requests may take as long as they like.
+    endpoint; the endpoints of long-running requests may take as long as they like. What happens while nobody waits is ``Way``'s
+    (kas/fastpath/way.pxi).
     """
 
     def __init__(
@@ -54,64 +56,29 @@ class Chain:
         deadlines: Deadlines,
         timed_out: Callable[[Request], Response],
     ) -> None:
+        super().__init__(
+            tuple(f.before for f in filters if f.before), tuple(f.after for f in reversed(filters) if f.after),
+            tuple(f.release for f in reversed(filters) if f.release), endpoint,
+        )  # fmt: skip
         self.names = [f.name for f in filters]
-        self._before = tuple(f.before for f in filters if f.before)
-        self._after = tuple(f.after for f in reversed(filters) if f.after)
-        self._release = tuple(f.release for f in reversed(filters) if f.release)
         self._recover = next((f.recover for f in filters if f.recover), None)
-        self._endpoint, self._refuse, self._translate = endpoint, refuse, translate
+        self._refuse, self._translate = refuse, translate
         self._deadlines, self._timed_out = deadlines, timed_out
 
     def also(self, after: After) -> None:
         """From now on ``after`` sees every answer, behind all others."""
         self._after = (*self._after, after)
 
-    def __call__(self, req: Request) -> Result:
-        return self._go_on(req, iter(self._before))
-
-    def _go_on(self, req: Request, steps: Iterator[Before]) -> Result:
-        try:
-            for before in steps:
-                result = before(req)
-                if result is not None:
-                    break
-            else:
-                result = self._endpoint(req)
-                if not isinstance(result, Response):
-                    return self._later(req, result, None)
-        except ApiError as e:
-            result = self._refuse(req, e)
-        except Exception as e:
-            result = self._failed(req, e)
-        if isinstance(result, Response):
-            return self._answered(req, result)
-        if hasattr(result, "park") and req.deadline - req.started > SOON_S:
-            wait: Any = result
-            return _Waiting(self, req, wait, steps)
-        return self._later(req, result, steps)
-
-    def _answered(self, req: Request, resp: Response) -> Response:
-        try:
-            for after in self._after:
-                after(req, resp)
-        except Exception as e:  # a bug like any other; what was taken is given back all the same
-            if isinstance(resp, Upgrade):
-                resp.abandon()
-            if resp.finish is not None:
-                resp.finish()
-            resp = self._failed(req, e)
-        if resp.stream is None or req.long_running:
-            for release in self._release:
-                release(req)
-        else:
-            resp.finish = lambda: self._released(req)
-        return resp
-
-    def _released(self, req: Request) -> None:
-        for release in self._release:
-            release(req)
+    def _waits(self, req: Request, waiting: Any, at: int) -> Result:
+        """``waiting`` is what the filter before the one at ``at`` waits for."""
+        if hasattr(waiting, "park") and req.deadline - req.started > SOON_S:
+            return _Waiting(self, req, waiting, at)
+        return self._later(req, waiting, at)
 
     def _failed(self, req: Request, e: Exception) -> Response:
+        return self._refuse(req, e) if isinstance(e, ApiError) else self._unmeant(req, e)
+
+    def _unmeant(self, req: Request, e: Exception) -> Response:
         known = self._translate(e)
         if known is not None:
             return self._refuse(req, known)
@@ -119,25 +86,31 @@ class Chain:
             raise e
         return self._recover(req, e)
 
-    async def _later(self, req: Request, waiting: Awaitable[Response | None], steps: Iterator[Before] | None) -> Response:
-        """``waiting`` is what a filter waits for, ``steps`` the filters behind it; None when it is the endpoint that waits."""
+    def _spoilt(self, req: Request, resp: Response, e: Exception) -> Response:
+        """The answer in place of one that a filter broke upon."""
+        if isinstance(resp, Upgrade):
+            resp.abandon()
+        if resp.finish is not None:
+            resp.finish()
+        return self._unmeant(req, e)
+
+    async def _later(self, req: Request, waiting: Awaitable[Response | None], at: int) -> Response:
+        """``waiting`` is what a filter waits for, and those from ``at`` on are behind it; -1 when it is the endpoint that waits."""
         deadlines, late = self._deadlines, False
         task = asyncio.current_task()
         assert task is not None
         try:
-            if steps is None and req.long_running:
+            if at < 0 and req.long_running:
                 resp = await waiting
             else:
                 deadlines.add(task, req.deadline)
                 try:
                     resp = await waiting
-                    if resp is None and steps is not None:
-                        resp = await self._further(req, steps, task)
+                    if resp is None and at >= 0:
+                        resp = await self._further(req, at, task)
                 finally:
                     late = deadlines.drop(task)
             assert resp is not None  # an endpoint answers
-        except ApiError as e:
-            resp = self._refuse(req, e)
         except asyncio.CancelledError:
             if not late:
                 # The client is gone. Every after() still sees an answer, which is not sent, whatever they make of it: what before()
@@ -154,9 +127,9 @@ class Chain:
             resp = self._failed(req, e)
         return self._answered(req, resp)
 
-    async def _further(self, req: Request, steps: Iterator[Before], task: asyncio.Task[Any]) -> Response:
+    async def _further(self, req: Request, at: int, task: asyncio.Task[Any]) -> Response:
         """The rest of the way after a filter that waited let the request pass."""
-        for before in steps:
+        for before in self._before[at:]:
             result = before(req)
             if result is not None and not isinstance(result, Response):
                 result = await result
@@ -171,21 +144,21 @@ class Chain:
 
 
 class _Waiting:
-    """A ``kas.request.parking.Waiting``: ``steps`` are the filters behind the one that waits."""
+    """A ``kas.request.parking.Waiting``: the filters from ``at`` on are behind the one that waits."""
 
-    __slots__ = ("_chain", "_req", "_steps", "_wait", "park")
+    __slots__ = ("_at", "_chain", "_req", "_wait", "park")
 
-    def __init__(self, chain: Chain, req: Request, wait: Wait, steps: Iterator[Before]) -> None:
-        self._chain, self._req, self._wait, self._steps = chain, req, wait, steps
+    def __init__(self, chain: Chain, req: Request, wait: Wait, at: int) -> None:
+        self._chain, self._req, self._wait, self._at = chain, req, wait, at
         self.park: Callable[[Parked], None] = wait.park
 
     def __await__(self) -> Generator[Any, Any, Response]:
-        return self._chain._later(self._req, self._wait, self._steps).__await__()
+        return self._chain._later(self._req, self._wait, self._at).__await__()
 
     def go_on(self) -> Result:
         """See ``Waiting``."""
-        return self._chain._go_on(self._req, self._steps)
+        return self._chain._go_on(self._req, self._at)
 
     def after(self, passed: Awaitable[None]) -> Awaitable[Response]:
         """See ``Waiting``."""
-        return self._chain._later(self._req, self._wait.after(passed), self._steps)
+        return self._chain._later(self._req, self._wait.after(passed), self._at)

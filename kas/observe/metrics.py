@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kas._fastpath import Timer as Timer
 from kas.observe.stability import level_of
 
 Labels = tuple[str, ...]
@@ -88,26 +89,6 @@ class Observations:
     def values(self) -> dict[Labels, float]:
         """How many observations each child of the histogram has."""
         return {labels: int(sum(row[:-1])) for labels, row in self._histogram.values.items()}
-
-
-class Timer:
-    """One child of a histogram, for what mostly takes microseconds: looking for row and bucket each time would cost as much again."""
-
-    __slots__ = ("_histogram", "_labels", "quick_s", "row")
-
-    def __init__(self, histogram: Histogram, labels: Labels) -> None:
-        self._histogram, self._labels, self.quick_s = histogram, labels, histogram.buckets[0]
-        self.row: list[float] | None = None  # None until there is something to show
-
-    def add(self, seconds: float) -> None:
-        """Count one that took this long."""
-        row = self.row
-        if row is not None and seconds <= self.quick_s:
-            row[0] += 1
-            row[-1] += seconds
-            return
-        self._histogram.observe(self._labels, seconds)
-        self.row = self._histogram.values[self._labels]
 
 
 Metric = Counter | Gauge | Histogram | Observations

@@ -45,7 +45,7 @@ class Registry:
 
 
 def found(info):
-    return SimpleNamespace(record=SimpleNamespace(namespaced=True), registry=Registry())
+    return SimpleNamespace(record=SimpleNamespace(namespaced=True), registry=Registry(), native=False)
 
 
 @pytest.mark.parametrize("fails", [False, True])

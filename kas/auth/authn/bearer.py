@@ -29,7 +29,7 @@ _RAW_URL = re.compile(r"[A-Za-z0-9_-]*")
 
 class CacheCounts:
     """Upstream's families about its memory of tokens (``token/cache/stats.go``). ``hit`` is told how long a token took that was
-    remembered, ``miss`` of one that was not."""
+    remembered (``hits`` is what it is told of), ``miss`` of one that was not."""
 
     def __init__(self, metrics: Registry) -> None:
         name, label = "authentication_token_cache_", ("status",)
@@ -37,7 +37,8 @@ class CacheCounts:
         metrics.observations(f"{name}request_total", "Requests of the token cache: hit or miss.", seconds)
         self.fetched = metrics.counter(f"{name}fetch_total", "Tokens that were looked up because they were not in the cache.", label)
         self._active = metrics.gauge(f"{name}active_fetch_count", "Tokens that are being looked up.", label)
-        self.hit, self.miss = Timer(seconds, ("hit",)).add, Timer(seconds, ("miss",)).add
+        self.hits = Timer(seconds, ("hit",))
+        self.hit, self.miss = self.hits.add, Timer(seconds, ("miss",)).add
 
     def fetching(self, by: int) -> None:
         """A lookup waits (1) or waits no more (-1)."""

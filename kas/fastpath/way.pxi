@@ -1,0 +1,178 @@
+# The way of a request through filters to its endpoint, as far as nobody waits, and two stretches of it that every request goes: the user
+# of a credential that was good a moment ago, and the object whose stored bytes are the answer.
+#
+# Owns nothing but references; reads caches whose owners bound them. Why C: in a server at work each Python function on the way costs three
+# times what it costs alone, because the runtime's threads and the system have emptied the processor's caches in between
+# (bench/end_to_end.py, get).
+
+from cpython.unicode cimport PyUnicode_READ_CHAR
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+
+cdef tuple _JSON = (b"content-type", b"application/json")
+
+
+cdef inline double _now_s() noexcept:
+    """As ``time.monotonic()``, in seconds."""
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return t.tv_sec + t.tv_nsec * 1e-9
+
+
+cdef class Way:
+    """What ``kas.filters.handler.Chain`` is while nobody waits. Who inherits it says what becomes of an exception (``_failed``), of an
+    endpoint that waits (``_later``) and of a filter that waits (``_waits``)."""
+
+    def __init__(self, tuple before not None, tuple after not None, tuple release not None, endpoint):
+        self._before, self._after, self._release, self._endpoint = before, after, release, endpoint
+
+    def __call__(self, Request req not None):
+        """The answer, or an awaitable of it."""
+        return self._go_on(req, 0)
+
+    cpdef _go_on(self, Request req, Py_ssize_t at):
+        """From the filter at that index on."""
+        cdef tuple steps = self._before
+        cdef Py_ssize_t n = len(steps)
+        cdef object result = None
+        try:
+            while at < n:
+                result = (steps[at])(req)
+                at += 1
+                if result is not None:
+                    break
+            else:
+                result = self._endpoint(req)
+                if not isinstance(result, Response):
+                    return self._later(req, result, -1)
+        except Exception as e:
+            result = self._failed(req, e)
+        if isinstance(result, Response):
+            return self._answered(req, <Response>result)
+        return self._waits(req, result, at)
+
+    cpdef _answered(self, Request req, Response resp):
+        """Shows an answer to every filter, and gives back what they took, or has that done when its stream has ended."""
+        try:
+            for after in self._after:
+                after(req, resp)
+        except Exception as e:  # a bug like any other; what was taken is given back all the same
+            resp = self._spoilt(req, resp, e)
+        if resp.stream is None or req.long_running:
+            for release in self._release:
+                release(req)
+        else:
+            resp.finish = _Finish(self, req)
+        return resp
+
+    cpdef _released(self, Request req):
+        for release in self._release:
+            release(req)
+
+
+@cython.freelist(16)
+cdef class _Finish:
+    """To be called once the stream of an answer has ended."""
+
+    cdef Way _way
+    cdef Request _req
+
+    def __cinit__(self, Way way, Request req):
+        self._way, self._req = way, req
+
+    def __call__(self):
+        self._way._released(self._req)
+
+
+cdef class Timer:
+    """One child of a histogram, for what mostly takes microseconds: looking for row and bucket each time would cost as much again."""
+
+    def __init__(self, histogram, tuple labels not None):
+        self._histogram, self._labels, self.quick_s = histogram, labels, histogram.buckets[0]
+        self.row = None  # until there is something to show
+
+    cpdef add(self, double seconds):
+        """Count one that took this long."""
+        cdef list row = self.row
+        if row is not None and seconds <= self.quick_s:
+            row[0] += 1
+            row[len(row) - 1] += seconds
+            return
+        self._histogram.observe(self._labels, seconds)
+        self.row = self._histogram.values[self._labels]
+
+
+cdef class Recall:
+    """``known(request)``: whether its Authorization header was good a moment ago; then the request has its user, and no such header any
+    more. ``entries`` has, by ``keyed_digest`` of headers, (user, until when, the name they are counted under, whether it is a bearer
+    token); ``counts`` has requests by that name."""
+
+    cdef dict _entries
+    cdef dict _counts
+    cdef Timer _succeeded
+    cdef Timer _hit
+
+    def __init__(self, dict entries not None, dict counts not None, Timer succeeded not None, Timer hit not None):
+        self._entries, self._counts, self._succeeded, self._hit = entries, counts, succeeded, hit
+
+    def known(self, Request req not None) -> bool:
+        cdef double began = _now_s()
+        cdef dict names = req.names()
+        cdef object credential = names.get(b"authorization")
+        cdef tuple found
+        cdef object of
+        if not credential:
+            return False
+        kept = self._entries.get(keyed_digest(credential))
+        if kept is None:
+            return False
+        found = <tuple>kept
+        if req.started >= <double>found[1]:
+            return False
+        req.user, of = found[0], found[2]
+        self._counts[of] = self._counts.get(of, 0) + 1
+        del names[b"authorization"]
+        req._dropped = True
+        req.authenticating = _now_s() - began
+        self._succeeded.add(req.authenticating)
+        if found[3]:
+            self._hit.add(req.authenticating)
+        return True
+
+
+cdef class PlainGet:
+    """``answer(request, registry, namespace, name)``: the stored bytes of an object as they are, None where there is more to it: no such object,
+    another form that was asked for, a name that is none, an answer that may be compressed. ``forms`` has what ``kas.endpoints.respond``
+    knows of Accept and User-Agent; ``registry`` is where the objects are looked for, in the version in which they are stored."""
+
+    cdef str _root
+    cdef bint _namespaced
+    cdef dict _forms
+    cdef Py_ssize_t _most
+
+    def __init__(self, str root not None, bint namespaced, dict forms not None, Py_ssize_t most):
+        """``root`` is what the keys of all objects begin with; what is longer than ``most`` may be compressed."""
+        self._root, self._namespaced, self._forms, self._most = root, namespaced, forms, most
+
+    def answer(self, Request req not None, registry, str namespace not None, str name not None):
+        cdef dict headers = req.names()
+        cdef object form = self._forms.get((headers.get(b"accept", b""), headers.get(b"user-agent", b""), False, True))
+        cdef double began
+        cdef bytes body
+        cdef Py_ssize_t at, n = len(name)
+        cdef Py_UCS4 c
+        if form is None or not (<tuple>form)[3] or n == 0 or PyUnicode_READ_CHAR(name, 0) == c".":
+            return None
+        for at in range(n):
+            c = PyUnicode_READ_CHAR(name, at)
+            if c == c"/" or c == c"%":
+                return None
+        began = _now_s()
+        rec = registry.store.get(f"{self._root}{namespace}/{name}" if self._namespaced else self._root + name)
+        (<Timer?>registry.requests.get).add(_now_s() - began)
+        if rec is None:
+            return None
+        body = rec.json_line
+        if len(body) > self._most:
+            return None
+        return Response(200, [_JSON], body)
