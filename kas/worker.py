@@ -42,7 +42,7 @@ from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, bound_heaps, spare_descriptors
 from kas.request.http import Request
 from kas.server import Server
-from kas.store import Store, StoreError, open_store
+from kas.store import Full, Store, StoreError, open_store
 from kas.store.shared import Shared
 from kas.warmup import WarmUp
 
@@ -83,12 +83,20 @@ def work(
         asyncio.set_event_loop(loop)
         loop.run_until_complete(_serve(options, index, report_fd, go_fd, specs, sockets, rendezvous, ask, extensions))
     except (StoreError, OSError, ValueError) as e:
-        os.write(report_fd, str(e).encode())
+        os.write(report_fd, failure(options, e).encode())
         os.close(report_fd)
         os._exit(1)
     flush_standard_streams()
     # granian's runtime threads have nothing left to say, and waiting for them would delay the exit.
     os._exit(0)
+
+
+def failure(options: Completed, e: Exception) -> str:
+    """Why a worker could not start. An error about a full disk says what was being done, not where: it is the data directory's, unless
+    etcd's is full."""
+    if isinstance(e, Full) and options.raw.storage_backend == "lmdb":
+        return f"--data-dir: {options.data_dir}: {e}"
+    return str(e)
 
 
 async def _serve(

@@ -10,6 +10,7 @@ from typing import Any
 
 from kas.storage.imageplace import Values
 from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, chunks
+from kas.store.errors import Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import GRANT, RANGE, TIME_TO_LIVE, TXN, Client, Config, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable
@@ -18,12 +19,14 @@ from kas.store.transform import Transformers
 MOST_OPS, MOST_BYTES = 100, 1 << 20  # etcd's limits are 128 operations and 1.5 MiB, unless somebody changed them
 LEASE_KEYS, LEASE_S = 1000, 5.0
 CALL_S = 60.0
+REACH_S = 10.0  # for the first answer: an address that is wrong is told soon
 
 
 class EtcdPlace:
     """A cluster: a source that may be in use, and a target that is empty or was filled by the same copy."""
 
-    def __init__(self, config: Config, keys: Keys, transformers: Transformers | None = None) -> None:
+    def __init__(self, config: Config, keys: Keys, transformers: Transformers | None = None, reach_s: float = REACH_S) -> None:
+        """Raises ``Refused`` when none of the servers answers within ``reach_s``; ``StoreError``."""
         self.name = "etcd:" + ",".join(config.servers)
         self._client, self._keys, self._values = Client(config), keys, Values(transformers)
         self._note_key = b"kas_copy" + keys.root.rstrip(b"/")  # beside what servers read
@@ -31,7 +34,11 @@ class EtcdPlace:
         self._granted: dict[int, tuple[int, int, float]] = {}
         self._ends: dict[int, float] = {}
         self._forms: Forms
-        header = self._range(limit=1, keys_only=True).header
+        first = pb.RangeRequest(key=keys.root, range_end=prefix_end(keys.root), limit=1, keys_only=True)
+        try:
+            header = self._client.call(RANGE, first, reach_s).header
+        except Unavailable as e:
+            raise Refused(f"{self.name} does not answer: {e}") from None
         self.identity = f"etcd:{header.cluster_id:x}{self._keys.prefix}"
 
     def close(self) -> None:

@@ -9,12 +9,14 @@ import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kas.store import Full, Op, StoreError, build_record, open_store
 from kas.store.lmdb import LMDBStore
 from kas.store.lmdb.ballast import Ballast
+from kas.worker import failure
 from tests import need
 
 
@@ -261,3 +263,10 @@ def test_history_that_would_make_no_room_is_kept(tmp_path: Path) -> None:
         assert store.compacted_revision == 0
     finally:
         store.close()
+
+
+@pytest.mark.parametrize(("backend", "told"), [("lmdb", "--data-dir: /there: writing: no space"), ("etcd3", "writing: no space")])
+def test_a_disk_that_is_full_at_the_start_is_named(backend, told):
+    options = SimpleNamespace(raw=SimpleNamespace(storage_backend=backend), data_dir=Path("/there"))
+    assert failure(options, Full("writing: no space")) == told
+    assert failure(options, ValueError("something else")) == "something else"

@@ -15,9 +15,12 @@ import pytest
 from kas.storage import command, etcdplace, lmdbplace, main
 from kas.storage.etcdplace import EtcdPlace
 from kas.storage.lmdbplace import LMDBTarget
+from kas.storage.places import Refused
 from kas.store import Op, compile_matcher
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import COMPACT, PUT, RANGE, TIME_TO_LIVE, TXN, Client
+from kas.store.etcd.client import Config as EtcdConfig
+from kas.store.etcd.layout import Keys
 from kas.store.lmdb import LMDBStore
 from kas.testing.server import KasServer
 from kas.types.scheme import BUILTIN, decode_protobuf, open_envelope
@@ -382,3 +385,9 @@ def test_etcd_gets_the_form_that_is_asked_for(etcd: Etcd, prefix: str, tmp_path:
         for kv in found.values():
             obj = orjson.loads(kv.value)
             assert obj["kind"] and obj["metadata"]["name"] and "resourceVersion" not in obj["metadata"]
+
+
+def test_a_cluster_that_does_not_answer_is_named_soon():
+    place = EtcdConfig(("http://127.0.0.1:1",))
+    with pytest.raises(Refused, match=r"^etcd:http://127\.0\.0\.1:1 does not answer: "):
+        EtcdPlace(place, Keys("/registry"), reach_s=0.2)
