@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import ipaddress
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kas.meta.files import write_whole
+
+log = logging.getLogger("kas.certs")
 
 RENEW_BEFORE = datetime.timedelta(days=30)
 CA_LIFE = datetime.timedelta(days=3650)
@@ -59,6 +62,11 @@ def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Pat
         write_whole(paths.ca_cert, ca[0].public_bytes(serialization.Encoding.PEM), 0o644)
         if serving is None:
             _forget(paths)
+    elif ca[0].not_valid_before_utc > now:  # it may be today's clock that is wrong, and clients hold the authority
+        log.warning(
+            "%s is not valid before %s, and no client will take the server's certificate until then: set the clock, or remove the file to "
+            "have another authority made", paths.ca_cert, ca[0].not_valid_before_utc,
+        )  # fmt: skip
     have = _load(paths.cert, paths.key)
     if serving is not None:
         if paths.cert.exists() and (have is None or not _issued(have[0], ca[0])):
@@ -114,8 +122,11 @@ def _issued(cert: x509.Certificate, ca: x509.Certificate) -> bool:
 
 
 def _lasts(cert: x509.Certificate, ca: x509.Certificate, now: datetime.datetime) -> bool:
-    """Whether this CA has issued it, and for a while to come."""
-    return _issued(cert, ca) and cert.not_valid_after_utc >= now + RENEW_BEFORE
+    """Whether this CA has issued it, and for a while to come. One that is not valid yet was made while the clock was ahead; where the CA is
+    not either, it is no worse than another would be."""
+    if not _issued(cert, ca) or cert.not_valid_after_utc < now + RENEW_BEFORE:
+        return False
+    return cert.not_valid_before_utc <= now or ca.not_valid_before_utc > now
 
 
 def _covers(cert: x509.Certificate, names: list[str], ips: list[str]) -> bool:

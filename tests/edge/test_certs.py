@@ -53,6 +53,34 @@ def test_what_is_about_to_expire_is_made_anew(tmp_path: Path, monkeypatch: pytes
     assert paths.ca_cert.read_bytes() == ca and paths.cert.read_bytes() != cert
 
 
+class Ahead(datetime.datetime):
+    """A clock of 2040."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Ahead:
+        return cls(2040, 1, 1, tzinfo=tz)
+
+
+def test_what_was_made_while_the_clock_was_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The certificate is made anew; an authority that clients hold is not, but named."""
+    paths = made(tmp_path / "a")
+    with monkeypatch.context() as m:
+        m.setattr(certs.datetime, "datetime", Ahead)
+        there = made(tmp_path / "b")
+    ca, cert = contents(there.ca_cert, there.cert)
+    made(tmp_path / "b")
+    assert contents(there.ca_cert, there.cert) == [ca, cert]
+    assert f"{there.ca_cert} is not valid before 2039-12-31" in caplog.text
+    caplog.clear()
+    with monkeypatch.context() as m:
+        m.setattr(certs, "_lasts", lambda *_: False)
+        m.setattr(certs, "_builder", lambda *args, _was=certs._builder: _was(*args[:3], Ahead(2030, 1, 1, tzinfo=datetime.UTC), args[4]))
+        made(tmp_path / "a")
+    ca, cert = contents(paths.ca_cert, paths.cert)
+    made(tmp_path / "a")
+    assert paths.ca_cert.read_bytes() == ca and paths.cert.read_bytes() != cert and not caplog.text
+
+
 def _killed_after(writes: int, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
     class KilledError(Exception):
         pass
