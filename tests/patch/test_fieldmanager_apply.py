@@ -392,6 +392,28 @@ def test_what_is_stored_is_not_written_again_and_what_go_would_change_is() -> No
     assert spared > 3 * len(kinds)
 
 
+@pytest.mark.parametrize("kind, spec, spared", [
+    ("Pod", {"securityContext": {}, "volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"name": "c", "resources": {}}]}, True),
+    ("Pod", {"containers": [{"name": "c"}]}, False),
+    ("Pod", {"nodeSelector": {}, "containers": [{"name": "c", "resources": {}}]}, False),
+    ("Pod", {"tolerations": [], "containers": [{"name": "c", "resources": {}}]}, False),
+    ("CustomResourceDefinition", {"items": {}}, True),
+    ("CustomResourceDefinition", {"items": {"required": []}}, False),
+    ("CustomResourceDefinition", {"items": [{"required": []}]}, False),
+    ("CustomResourceDefinition", {"default": {"required": []}}, True),
+])  # fmt: skip
+def test_go_writes_an_empty_struct_and_leaves_out_an_empty_map_or_list(kind, spec, spared) -> None:
+    status: dict[str, Any] = {}
+    if kind == "CustomResourceDefinition":
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": spec}}
+        spec = {"group": "e.com", "names": {"plural": "as", "kind": "A"}, "scope": "Cluster", "versions": [version]}
+        status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": None}
+    found = builtin_kind("apiextensions.k8s.io" if status else "", "v1", kind)
+    obj = {"kind": kind, "apiVersion": found.api_version, "metadata": {"name": "n"}, "spec": spec, "status": status}
+    assert is_written(type_node(found.type), obj) is spared
+    assert (json.loads(encode_json(found.type, obj)) == obj) is spared
+
+
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every (dict or list, key or index) of a JSON value."""
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():

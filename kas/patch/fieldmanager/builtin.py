@@ -165,7 +165,7 @@ def _go_encoding(f: scheme.Field) -> tuple[Any, int]:
     custom = f.message.custom_json or "" if f.message is not None else ""
     if custom.startswith("list-of-string"):
         return (MISSING, 2) if f.omitempty else (None, 0)
-    # encoding/json never takes a struct for empty; only omitzero drops it.
+    # encoding/json never takes a struct for empty; only omitzero drops it, which only times say: an empty object is always written.
     if f.omitzero:
         return MISSING, 1
     if custom.startswith("quantity"):

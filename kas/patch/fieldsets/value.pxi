@@ -108,9 +108,12 @@ cdef bint _is_written(Node n, object v) except -1:
     cdef PyObject *k
     cdef PyObject *p
     cdef Field f
+    if n.deduced and n.elem is not n:
+        # A struct without fields, or a type that holds this or that ("a schema or a list"), whose structs the node does not know.
+        return PyDict_CheckExact(v) and PyDict_Size(v) == 0
     if PyDict_CheckExact(v):
         if not n.is_map or n.deduced:
-            return n.is_map  # what is no struct and no map of ours is written as it is
+            return n.is_map  # JSON of any kind is written as it is
         if PyDict_Size(n.fields) == 0:
             if n.elem is None:
                 return False
@@ -128,7 +131,7 @@ cdef bint _is_written(Node n, object v) except -1:
             elif <object>p is None:
                 if f.omit or f.zero is not None:
                     return False
-            elif (f.omit and not <object>p) or not _is_written(f.node, <object>p):
+            elif (f.omit == 2 and not <object>p) or not _is_written(f.node, <object>p):
                 return False
         for name, f in n.zeros:
             if PyDict_GetItem(v, name) == NULL:
