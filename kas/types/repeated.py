@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kas.types.scheme import Field, TypeDesc, decode
+from kas.types.scheme import DecodeError, Field, TypeDesc, decode
 from kas.types.strict import OWN_JSON, Pairs, read_pairs
+
+# Where a value stands: its key or index, below where its holder does. The path of each value at once would cost its depth.
+Place = tuple["Place", str | int] | None
 
 _SCALARS = frozenset({"string", "bool", "int32", "int64", "uint32", "uint64", "double", "float"})
 _MOST_DIGITS = 25
@@ -21,7 +24,7 @@ def read_repeated(type: TypeDesc, raw: bytes, otherwise: dict[str, Any]) -> dict
     what that gave, for a text too deep to be read here. Raises DecodeError for an occurrence that does not fit its type."""
     try:
         value = read_pairs(raw, whole=_whole, real=float)
-        return _Reading(type).struct(type, value, {}, (), False) if isinstance(value, Pairs) else otherwise
+        return _Reading(type).struct(type, value, {}, None, False) if isinstance(value, Pairs) else otherwise
     except RecursionError:
         return otherwise
 
@@ -36,7 +39,7 @@ class _Reading:
     def __init__(self, root: TypeDesc) -> None:
         self.root = root
 
-    def struct(self, type: TypeDesc, pairs: Pairs, into: dict[str, Any], path: tuple[str | int, ...], checked: bool) -> dict[str, Any]:
+    def struct(self, type: TypeDesc, pairs: Pairs, into: dict[str, Any], place: Place, checked: bool) -> dict[str, Any]:
         """``into`` with the members of ``pairs``. ``checked``: the types were looked at already."""
         left = Counter(key for key, _ in pairs)
         for key, item in pairs:
@@ -45,21 +48,21 @@ class _Reading:
             if field is None:
                 into[key] = _plain(item)
                 continue
-            here, over = (*path, key), left[key] > 0
+            here, over = (place, key), left[key] > 0
             if over and not checked:
-                self._check(here, item)
+                self._check(type, {key: item}, place)
             if item is None and key in into and field.card == "single" and _keeps(field):
                 continue
-            into[key] = self._field(field, item, into.get(key), here, checked or over)
+            into[key] = self._field(type, field, item, into.get(key), here, checked or over)
         return into
 
-    def _field(self, field: Field, item: Any, old: Any, path: tuple[str | int, ...], checked: bool) -> Any:
+    def _field(self, type: TypeDesc, field: Field, item: Any, old: Any, place: Place, checked: bool) -> Any:
         if field.card == "list" and isinstance(item, list) and not isinstance(item, Pairs):
             before = old if isinstance(old, list) else []
             out = []
             for i, one in enumerate(item):
                 was = before[i] if i < len(before) else None
-                out.append(was if one is None and _keeps(field) else self._element(field, one, was, (*path, i), checked))
+                out.append(was if one is None and _keeps(field) else self._element(field, one, was, (place, i), checked))
             return out
         if field.card == "map" and isinstance(item, Pairs):
             entries: dict[str, Any] = old if isinstance(old, dict) else {}
@@ -67,23 +70,28 @@ class _Reading:
             for key, one in item:
                 left[key] -= 1
                 if left[key] and not checked:
-                    self._check((*path, key), one)
-                entries[key] = self._element(field, one, None, (*path, key), checked or left[key] > 0)
+                    self._check(type, {field.name: {key: one}}, place and place[0])
+                entries[key] = self._element(field, one, None, (place, key), checked or left[key] > 0)
             return entries
-        return self._element(field, item, old, path, checked) if field.card == "single" else _plain(item)
+        return self._element(field, item, old, place, checked) if field.card == "single" else _plain(item)
 
-    def _element(self, field: Field, item: Any, old: Any, path: tuple[str | int, ...], checked: bool) -> Any:
+    def _element(self, field: Field, item: Any, old: Any, place: Place, checked: bool) -> Any:
         message = field.message
         if message is None or not isinstance(item, Pairs) or message.custom_json in OWN_JSON:
             return _plain(item)
-        return self.struct(message, item, old if isinstance(old, dict) else {}, path, checked)
+        return self.struct(message, item, old if isinstance(old, dict) else {}, place, checked)
 
-    def _check(self, path: tuple[str | int, ...], item: Any) -> None:
-        """An occurrence that another one follows, at its place in an object that has nothing else."""
-        value = _plain(item)
-        for key in reversed(path):
-            value = [value] if isinstance(key, int) else {key: value}
-        decode(self.root, value)
+    def _check(self, type: TypeDesc, holder: dict[str, Any], place: Place) -> None:
+        """An occurrence that another one follows, alone in the struct that holds it, which stands at ``place``. Only one that does not
+        fit is read in its place in the whole object, with nothing else: what is wrong is said from there."""
+        value = _plain(holder)
+        try:
+            decode(type, value)
+        except DecodeError:
+            while place is not None:
+                place, key = place
+                value = [value] if isinstance(key, int) else {key: value}
+            decode(self.root, value)
 
 
 def _keeps(field: Field) -> bool:
@@ -94,6 +102,8 @@ def _keeps(field: Field) -> bool:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, dict):  # of ours, around what was read
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Pairs):
         return {key: _plain(item) for key, item in value}
     return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -328,6 +328,13 @@ for _name, _text in JSONS.items():
     FAMILIES[f"json: {_name}"] = lambda n, text=_text: create(f"{MAPS}?fieldValidation=Strict", text(n))
 
 
+@family("json: fields said again and again, far down")
+def _(n: int) -> Made:
+    depth = min(n, 150)
+    schema = '{"not":' * depth + "{" + '"title":"a",' * n + '"type":"object"}' + "}" * depth
+    return create(f"{CRDS}&fieldValidation=Ignore", f'{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{schema}}}}}]}}}}')
+
+
 @family("json: unknown fields in many items, as warnings")
 def _(n: int) -> Made:
     return create(f"{PODS}?fieldValidation=Warn", pod(tolerations=[{"operator": "Exists", f"u{i}": 1} for i in range(n)]))

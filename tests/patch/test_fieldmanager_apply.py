@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -10,9 +13,11 @@ from hypothesis import strategies as st
 
 from kas.apiextensions.mergeschema import crd_schema
 from kas.meta.errors import ApiError
-from kas.patch._fieldsets import remove_items
+from kas.patch._fieldsets import is_written, remove_items
 from kas.patch.fieldmanager import apply, builtin, create, deduced_schema, field_set, update
-from kas.types.scheme import builtin_kind, decode, encode_json, schema_type
+from kas.patch.fieldmanager.builtin import type_node
+from kas.types.scheme import BUILTIN, builtin_kind, decode, encode_json, schema_type
+from tests.types.randomobjects import struct
 
 T1, T2 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z"
 CONFIG_MAP = builtin("", "v1", "ConfigMap")
@@ -366,3 +371,51 @@ def test_any_built_in_object_is_tracked_without_error(first, second) -> None:
     live = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}, "spec": first}
     live["metadata"]["managedFields"] = update(DEPLOYMENT, None, live, "m", now=T1)
     assert update(DEPLOYMENT, live, {**live, "spec": second}, "n", now=T2) is not None
+
+
+def test_what_is_stored_is_not_written_again_and_what_go_would_change_is() -> None:
+    """The look that spares the encoder may only say yes of what the encoder would not change: nothing missing, nothing left out."""
+    r, spared, kinds = random.Random(5), 0, [r.kind_record for r in BUILTIN.resources if r.storage_gvk]
+    for kind in kinds:
+        node = type_node(kind.type)
+        for _ in range(4):
+            stored = json.loads(encode_json(kind.type, decode(kind.type, struct(r, kind.type, 0))[0], stored=True))
+            spared += is_written(node, stored)
+            changed = json.loads(json.dumps(stored))
+            holder, place = r.choice(list(places(changed)) or [({"x": 1}, "x")])
+            was = holder.pop(place)
+            if r.random() < 0.7:
+                empty = r.choice([None, type(was)()])
+                holder.insert(place, empty) if isinstance(holder, list) else holder.update({place: empty})
+            if is_written(node, changed):
+                assert json.loads(encode_json(kind.type, changed)) == changed
+    assert spared > 3 * len(kinds)
+
+
+@pytest.mark.parametrize("kind, spec, spared", [
+    ("Pod", {"securityContext": {}, "volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"name": "c", "resources": {}}]}, True),
+    ("Pod", {"containers": [{"name": "c"}]}, False),
+    ("Pod", {"nodeSelector": {}, "containers": [{"name": "c", "resources": {}}]}, False),
+    ("Pod", {"tolerations": [], "containers": [{"name": "c", "resources": {}}]}, False),
+    ("CustomResourceDefinition", {"items": {}}, True),
+    ("CustomResourceDefinition", {"items": {"required": []}}, False),
+    ("CustomResourceDefinition", {"items": [{"required": []}]}, False),
+    ("CustomResourceDefinition", {"default": {"required": []}}, True),
+])  # fmt: skip
+def test_go_writes_an_empty_struct_and_leaves_out_an_empty_map_or_list(kind, spec, spared) -> None:
+    status: dict[str, Any] = {}
+    if kind == "CustomResourceDefinition":
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": spec}}
+        spec = {"group": "e.com", "names": {"plural": "as", "kind": "A"}, "scope": "Cluster", "versions": [version]}
+        status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": None}
+    found = builtin_kind("apiextensions.k8s.io" if status else "", "v1", kind)
+    obj = {"kind": kind, "apiVersion": found.api_version, "metadata": {"name": "n"}, "spec": spec, "status": status}
+    assert is_written(type_node(found.type), obj) is spared
+    assert (json.loads(encode_json(found.type, obj)) == obj) is spared
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (dict or list, key or index) of a JSON value."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield value, key
+        yield from places(inner)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from kas.types import repeated
 from kas.types.repeated import read_repeated
 from kas.types.scheme import DecodeError, builtin_kind, decode
 
@@ -43,6 +44,23 @@ def test_many_repeats_are_read_once_each() -> None:
     type = builtin_kind("", "v1", "ConfigMap").type
     obj, _ = decode(type, read_repeated(type, text.encode(), {}))
     assert len(obj["data"]) == 2001
+
+
+def test_a_repeat_far_down_is_looked_at_without_what_is_above_it(monkeypatch) -> None:
+    crd = builtin_kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").type
+    read: list[str] = []
+    monkeypatch.setattr(repeated, "decode", lambda type, value: read.append(json.dumps(value)) or decode(type, value))
+
+    def schema(innermost: str) -> bytes:
+        chain = '{"not":' * 100 + innermost + "}" * 100
+        return f'{{"spec":{{"versions":[{{}},{{"schema":{{"openAPIV3Schema":{chain}}}}}]}}}}'.encode()
+
+    read_repeated(crd, schema('{"title":"a","title":"b","properties":{"p":{"type":"a"},"p":{}},"not":{"type":"x"},"not":{}}'), {})
+    assert read == ['{"title": "a"}', '{"properties": {"p": {"type": "a"}}}', '{"not": {"type": "x"}}']
+    with pytest.raises(DecodeError) as caught:
+        read_repeated(crd, schema('{"title":1,"title":"b"}'), {})
+    where = "JSONSchemaProps.spec.versions.schema.openAPIV3Schema." + "not." * 100 + "title"
+    assert str(caught.value) == f"json: cannot unmarshal number into Go struct field {where} of type string"
 
 
 def test_a_text_too_deep_to_be_read_is_what_it_was() -> None:

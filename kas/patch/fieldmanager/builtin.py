@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from kas.meta.errors import ApiError
-from kas.patch._fieldsets import MISSING, Field, Node
+from kas.patch._fieldsets import MISSING, Field, Node, is_written
 from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, scalar
 from kas.types import scheme
 from kas.types.conversion import convert
@@ -71,6 +71,8 @@ def _go_writes(kind: scheme.Kind, obj: dict[str, Any]) -> dict[str, Any]:
     meta = obj.get("metadata")
     if meta and "managedFields" in meta:
         obj = {**obj, "metadata": {k: v for k, v in meta.items() if k != "managedFields"}}
+    if is_written(type_node(kind.type), obj):
+        return obj  # as what is stored mostly is
     out: dict[str, Any] = orjson.loads(scheme.encode_json(kind.type, obj))
     return out
 
@@ -163,7 +165,7 @@ def _go_encoding(f: scheme.Field) -> tuple[Any, int]:
     custom = f.message.custom_json or "" if f.message is not None else ""
     if custom.startswith("list-of-string"):
         return (MISSING, 2) if f.omitempty else (None, 0)
-    # encoding/json never takes a struct for empty; only omitzero drops it.
+    # encoding/json never takes a struct for empty; only omitzero drops it, which only times say: an empty object is always written.
     if f.omitzero:
         return MISSING, 1
     if custom.startswith("quantity"):

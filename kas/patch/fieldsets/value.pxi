@@ -97,6 +97,55 @@ cdef inline object value_of(Field f, object v):
     return v
 
 
+def is_written(Node n, object v):
+    """Whether a value of a built-in type certainly is as Go's encoder writes it: nothing said that it leaves out, nothing missing that
+    it writes. Of scalars the decoder made sure. False where that takes more than a look."""
+    return _is_written(n, v)
+
+
+cdef bint _is_written(Node n, object v) except -1:
+    cdef Py_ssize_t at = 0, i
+    cdef PyObject *k
+    cdef PyObject *p
+    cdef Field f
+    if n.deduced and n.elem is not n:
+        # A struct without fields, or a type that holds this or that ("a schema or a list"), whose structs the node does not know.
+        return PyDict_CheckExact(v) and PyDict_Size(v) == 0
+    if PyDict_CheckExact(v):
+        if not n.is_map or n.deduced:
+            return n.is_map  # JSON of any kind is written as it is
+        if PyDict_Size(n.fields) == 0:
+            if n.elem is None:
+                return False
+            while PyDict_Next(v, &at, &k, &p):
+                if <object>p is None or not (is_scalar(<object>p) or _is_written(n.elem, <object>p)):
+                    return False
+            return True
+        while PyDict_Next(v, &at, &k, &p):
+            f = field_of(n, <object>k)
+            if f is None:
+                return False
+            if is_scalar(<object>p):
+                if f.omit == 2 and not <object>p:
+                    return False
+            elif <object>p is None:
+                if f.omit or f.zero is not None:
+                    return False
+            elif (f.omit == 2 and not <object>p) or not _is_written(f.node, <object>p):
+                return False
+        for name, f in n.zeros:
+            if PyDict_GetItem(v, name) == NULL:
+                return False
+        return True
+    if PyList_CheckExact(v) and n.is_list:
+        for i in range(PyList_GET_SIZE(v)):
+            item = <object>PyList_GET_ITEM(v, i)
+            if item is None or not (is_scalar(item) or _is_written(n.item, item)):
+                return False
+        return True
+    return False
+
+
 cdef inline object get(object d, object key):
     cdef PyObject *p
     if d is None:
