@@ -2,13 +2,14 @@
 
 An authorizer may have to wait, expressions cannot. Where a question has no answer yet the evaluation ends with ``Pending``; whoever
 evaluates waits for that and begins again, now with the answer at hand. A question costs a good part of what an evaluation may cost, so
-there are few.
+there are few. Beside the loop nobody is asked either: authorizers are the loop's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from kas.admission import Attributes
 from kas.auth import attributes as authz
@@ -18,18 +19,39 @@ from kas.cel.problems import EvaluationError
 from kas.cel.values import Opaque
 from kas.meta import names
 from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
+from kas.meta.waiting import awaited
+
+T = TypeVar("T")
 
 
 class Pending(Exception):
     """The evaluation has to be begun again when ``wait`` is over."""
 
-    def __init__(self, question: Question, answer: Awaitable[authz.Outcome]) -> None:
+    def __init__(self, question: Question, ask: Callable[[], authz.Outcome | Awaitable[authz.Outcome]]) -> None:
         super().__init__("an authorizer has to wait")
-        self._question, self._answer = question, answer
+        self._question, self._ask = question, ask
 
     async def wait(self) -> None:
-        """Until the answer is there."""
-        self._question.known[self._question.key] = await self._answer
+        """Until the answer is there. In the loop."""
+        self._question.known[self._question.key] = await awaited(self._ask())
+
+
+class _Beside(threading.local):
+    """Whether this thread evaluates beside the loop."""
+
+    now = False
+
+
+_BESIDE = _Beside()
+
+
+def beside(work: Callable[[], T]) -> T:
+    """``work()`` in a thread beside the loop. Raises Pending wherever an authorizer has to be asked."""
+    _BESIDE.now = True
+    try:
+        return work()
+    finally:
+        _BESIDE.now = False
 
 
 class Question:
@@ -42,9 +64,11 @@ class Question:
         """Raises Pending."""
         found = self.known.get(self.key)
         if found is None:
+            if _BESIDE.now:
+                raise Pending(self, lambda: self.authorizer.authorize(attributes))
             answer = self.authorizer.authorize(attributes)
             if isinstance(answer, Awaitable):
-                raise Pending(self, answer)
+                raise Pending(self, lambda: answer)
             found = self.known[self.key] = answer
         return Decision(found)
 

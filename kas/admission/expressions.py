@@ -10,7 +10,7 @@ from typing import Any
 
 from kas import cel
 from kas.admission import Attributes
-from kas.admission.celauthorizer import AuthorizerValue, Pending
+from kas.admission.celauthorizer import AuthorizerValue, Pending, beside
 from kas.admission.description import operation_options, request_fields
 from kas.admission.matching import Invocation
 from kas.admission.versioned import Versioned
@@ -132,12 +132,10 @@ class Expression:
 class Evaluator:
     """Evaluates the expressions about one request on one budget."""
 
-    def __init__(self, variables: Obj, budget: int = BUDGET, asks: bool = False) -> None:
-        """``asks``: whether variables that are expressions themselves name the authorizer; these are evaluated within ``limit``."""
+    def __init__(self, variables: Obj, budget: int = BUDGET) -> None:
         self.variables, self.left = variables, budget
         self._last, self._stint = budget, Stint()
-        self.limit = TURN
-        self._asks = asks
+        self.limit = TURN  # of each variable that is an expression itself
 
     async def value(self, expression: Expression) -> Any:
         """Its value. Raises Failed, and OutOfBudgetError when nothing may be evaluated any more."""
@@ -146,7 +144,7 @@ class Evaluator:
             raise Failed(f"compilation error: {program}")
         while True:
             try:
-                value, cost = await self._run(program, expression.text)
+                value, cost = await self._run(program)
             except Pending as e:
                 await e.wait()
             except RecursionError:  # variables that stand on variables
@@ -164,16 +162,14 @@ class Evaluator:
             raise Failed(f"expression '{expression.text}' resulted in error: {value}")
         return value
 
-    async def _run(self, program: cel.Program, text: str) -> tuple[Any, int]:
-        """What is not done within a turn of the loop is begun again beside it; but what asks an authorizer, which is the loop's."""
+    async def _run(self, program: cel.Program) -> tuple[Any, int]:
+        """What is not done within a turn of the loop is begun again beside it, up to where it asks an authorizer, which is the loop's."""
         value, cost = program.run(self.variables, TURN)
         if not isinstance(value, cel.CostLimitError):
             return value, cost
         self.limit = cel.PER_CALL_LIMIT
         try:
-            if self._asks or "authorizer" in text:
-                return program.run(self.variables)
-            return await POOL.run(program.run, self.variables)
+            return await POOL.run(beside, lambda: program.run(self.variables))
         finally:
             self.limit = TURN
 

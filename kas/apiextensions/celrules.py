@@ -21,7 +21,6 @@ from kas.cel.syntax import Ident, Select
 from kas.cel.types import BOOL, STRING, optional_of
 from kas.cel.values import NONE, Optional
 from kas.meta import field
-from kas.meta.aside import TURN, TurnOverError
 from kas.meta.field import FieldError, go_quote
 from kas.types.scheme import Field, TypeDesc
 
@@ -228,7 +227,7 @@ class _Run:
 
     def holds(self, rule: _Rule, variables: dict[str, Any], kind: str, path: str) -> bool:
         assert rule.program is not None
-        found, cost = _evaluated(rule.program, variables)
+        found, cost = rule.program.run_in_turn(variables)
         if cost > self.left:
             self.stop(field.invalid(path, kind, _OUT_OF_BUDGET))
         self.left -= cost
@@ -259,7 +258,7 @@ class _Run:
 
         words = rule.words
         if rule.message is not None:
-            text, cost = _evaluated(rule.message, variables)
+            text, cost = rule.message.run_in_turn(variables)
             why = ""
             if cost > self.left:
                 why = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
@@ -276,18 +275,6 @@ class _Run:
     def stop(self, error: FieldError) -> None:
         self.errors.append(error)
         raise OutOfBudget
-
-
-def _evaluated(program: cel.Program, variables: dict[str, Any]) -> tuple[Any, int]:
-    """Value and cost. Raises TurnOverError where a turn of the loop is bounded and does not do."""
-    left = TURN.left
-    if left is None:
-        return program.run(variables)
-    found, cost = program.run(variables, min(left, cel.PER_CALL_LIMIT))
-    if isinstance(found, cel.CostLimitError):
-        raise TurnOverError
-    TURN.spend(cost)
-    return found, cost
 
 
 def _message(found: Any) -> str:

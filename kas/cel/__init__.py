@@ -23,6 +23,7 @@ from kas.cel.problems import CompileError, CostLimitError, EvaluationError, Prob
 from kas.cel.quick import quick
 from kas.cel.syntax import Node
 from kas.cel.types import Type
+from kas.meta.aside import TURN, TurnOverError
 
 __all__ = [
     "BASE", "PER_CALL_LIMIT", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "Sizes",
@@ -65,6 +66,17 @@ class Program:
             return self._step(frame), frame.cost
         except EvaluationError as e:
             return e, frame.cost
+
+    def run_in_turn(self, variables: dict[str, Any]) -> tuple[Any, int]:
+        """As ``run``. Raises TurnOverError where a turn of the loop is bounded and does not do."""
+        left = TURN.left
+        if left is None:
+            return self.run(variables)
+        value, cost = self.run(variables, min(left, PER_CALL_LIMIT))
+        if isinstance(value, CostLimitError):
+            raise TurnOverError
+        TURN.spend(cost)
+        return value, cost
 
     def evaluate(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
         """(value, cost). Raises EvaluationError."""

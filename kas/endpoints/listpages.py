@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kas.auth.user import SERVICE_ACCOUNT_PREFIX
 from kas.endpoints import respond
 from kas.endpoints.served import Served
 from kas.meta import errors
@@ -27,6 +28,7 @@ PAGE_BYTES, LEAST_BYTES = 1 << 20, 64 << 10
 PAGES_BYTES = 32 << 20
 # What large pieces of the watches of one user may hold, for how long, and what each counts for while nothing is known of it.
 USER_BYTES, PATIENCE_S, FIRST_BYTES = 64 << 20, 60.0, 64 << 10
+ALL_BYTES = 256 << 20  # what they hold of all users
 FEW = 4  # answers at once, which are given as they come
 FIRST_ITEMS = 128  # nothing is known of their size yet
 PAGE_ITEMS = 512  # up to here a scan keeps the GIL
@@ -69,18 +71,42 @@ class NotTakenError(Exception):
     """A client has not taken what it was sent."""
 
 
+def _namespace(user: str) -> str:
+    """Of a service account, "" for others."""
+    return user[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")[0] if user.startswith(SERVICE_ACCOUNT_PREFIX) else ""
+
+
+def _add(counts: dict[str, int], key: str, size: int) -> None:
+    now = counts.get(key, 0) + size
+    if now:
+        counts[key] = now
+    else:
+        counts.pop(key, None)
+
+
 class Room:
     """What pieces of lists and large ones of watches may hold until their clients have taken them: so much of each user, who waits beyond
-    it, one stream after another, before anything is read for it. Somebody who takes nothing makes room for his own others in the end."""
+    it, one stream after another, before anything is read for it. Somebody who takes nothing makes room for his own others in the end.
 
-    def __init__(self, most_bytes: int = USER_BYTES, patience_s: float = PATIENCE_S) -> None:
+    Of what all may hold nobody gets more than is left free, so that whoever comes last finds as much as each of those before him has:
+    half of it of one, a third each of two. The service accounts of a namespace count together, too, as who may make one makes hundreds."""
+
+    def __init__(self, most_bytes: int = USER_BYTES, patience_s: float = PATIENCE_S, all_bytes: int = ALL_BYTES) -> None:
         self._most, self._patience_s = most_bytes, patience_s
         self.held: dict[str, int] = {}
+        self._free = all_bytes
+        self._by_namespace: dict[str, int] = {}  # of service accounts
         self._waiting: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
+
+    def _has_room(self, user: str) -> bool:
+        if self.held.get(user, 0) >= min(self._most, self._free):
+            return False
+        namespace = _namespace(user)
+        return not namespace or self._by_namespace.get(namespace, 0) < self._free
 
     async def enter(self, user: str, size: int) -> None:
         """Holds ``size`` bytes once the user holds less than he may. Raises ApiError 429 where that takes too long."""
-        if self.held.get(user, 0) < self._most:
+        if self._has_room(user):
             self.add(user, size)
             return
         line = self._waiting.setdefault(user, OrderedDict())
@@ -103,24 +129,42 @@ class Room:
 
     def check(self, user: str) -> None:
         """Raises ApiError 429 where the user has no room, for who cannot wait."""
-        if self.held.get(user, 0) >= self._most:
+        if not self._has_room(user):
             raise errors.too_many_requests("Too many requests, please try again later.", 1)
 
     def add(self, user: str, size: int) -> None:
         """So much more, or less, is held; who waits goes on while there is room."""
-        held = self.held.get(user, 0) + size
-        line = self._waiting.get(user)
-        while line and held < self._most:
+        self._count(user, size)
+        if size < 0 and self._waiting:
+            self._go_on()
+
+    def _count(self, user: str, size: int) -> None:
+        self._free -= size
+        _add(self.held, user, size)
+        namespace = _namespace(user)
+        if namespace:
+            _add(self._by_namespace, namespace, size)
+
+    def _go_on(self) -> None:
+        """Lets those go on who have room now, one of each user in turns."""
+        going = True
+        while going and self._free > 0:
+            going = False
+            for user in list(self._waiting):
+                going |= self._let_in(user)
+
+    def _let_in(self, user: str) -> bool:
+        """Whether the first of this user's could go on."""
+        line = self._waiting[user]
+        found = self._has_room(user)
+        if found:
             first, _ = line.popitem(last=False)
+            if not line:
+                del self._waiting[user]
             if not first.done():
                 first.set_result(None)
-                held += FIRST_BYTES
-        if line is not None and not line:
-            del self._waiting[user]
-        if held:
-            self.held[user] = held
-        else:
-            self.held.pop(user, None)
+                self._count(user, FIRST_BYTES)
+        return found
 
     async def taken(self, write: Write, piece: bytes) -> None:
         """As ``kas.request.http.taken``. Raises NotTakenError where that takes too long."""

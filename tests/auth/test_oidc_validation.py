@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from kas.auth.authn import AuthenticationError
-from kas.auth.authn.oidc.configuration import AuthenticationConfigurationError, load
+from kas.auth.authn.oidc.authenticator import JWTAuthenticator, Metrics
+from kas.auth.authn.oidc.configuration import AuthenticationConfigurationError, Issuer, load
 from kas.auth.authn.oidc.mapping import user_of
 from kas.auth.authn.oidc.validation import MAX_AUTHENTICATORS, compiled_authenticator, validate
 from kas.config.features import DEFAULT
 from kas.config.options import Options, read
+from kas.meta.aside import POOL
+from kas.meta.waiting import awaited
+from kas.observe.metrics import Registry
 
 SUB = {"claim": "sub", "prefix": ""}
 
@@ -115,6 +120,30 @@ def user(claims, *args, **more):
     mapper, errs = compiled_authenticator(jwt(*args, **more), "", frozenset())
     assert errs == []
     return user_of(claims, mapper)
+
+
+def test_rules_that_take_long_are_judged_beside_the_loop():
+    """A token may list some thousand groups; the operator's expressions go through them as often as they say."""
+    rules = [{"expression": "dyn(claims.g).all(x, dyn(claims.g).all(y, x != y + 'z'))"}]
+    issuer = Issuer("https://x", "", "", ("a",), ("RS256",), compiled_authenticator(jwt(claimValidationRules=rules), "", frozenset())[0])
+
+    class Verified:
+        def __init__(self, groups):
+            self.groups = groups
+
+        def claims(self, token):
+            return {"sub": "jane", "g": [f"g{i}" for i in range(self.groups)]}
+
+    async def run():
+        authenticator, done = JWTAuthenticator(issuer, Metrics(Registry())), []
+        for groups in (2, 200):
+            authenticator.provider.verifier = Verified(groups)
+            before = POOL.done
+            assert (await awaited(authenticator.authenticate_token("a.b.c"))).name == "jane"
+            done.append(POOL.done - before)
+        return done
+
+    assert asyncio.run(run()) == [0, 1]
 
 
 def test_the_parts_of_a_user():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from typing import Any
 
@@ -154,6 +155,25 @@ def test_what_is_no_answer(tmp_path, backend, said, why, tries, on_error):
     # What was no answer is not remembered.
     backend.answers = lambda asked: answer(allowed=True)
     assert ask(question())[0][0] == ALLOW
+
+
+def test_conditions_that_take_long_are_judged_beside_the_loop(tmp_path, backend):
+    """Whoever asks chooses how long the lists are that an operator's expressions go through."""
+    heavy, where = compiled(["request.groups.all(x, request.groups.all(y, x + y != 'zz'))"], "")[0], []
+
+    class Watched:
+        def match(self, spec):
+            verdict = heavy.match(spec)
+            where.append(threading.current_thread())
+            return verdict
+
+    ask = Asking(tmp_path, backend, conditions=Watched())
+    here = threading.current_thread()
+    assert ask(question())[0][0] == ALLOW and where == [here]
+    assert ask(question(user=UserInfo("bob", tuple(f"g{i}" for i in range(150)))))[0][0] == ALLOW
+    assert len(where) == 2 and where[1] is not here
+    durations = ask.registry.metrics["apiserver_authorization_match_condition_evaluation_seconds"]
+    assert sum(durations.values[("Webhook", "hook")][:-1]) == 2
 
 
 def test_a_webhook_that_is_not_there_or_slow(tmp_path, backend):

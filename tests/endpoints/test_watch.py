@@ -17,7 +17,7 @@ import pytest
 
 from kas.endpoints import watch as watches
 from kas.endpoints.frames import wrap_protobuf
-from kas.endpoints.listpages import NotTakenError, Room
+from kas.endpoints.listpages import FIRST_BYTES, NotTakenError, Room
 from kas.meta.errors import ApiError
 from kas.request.http import Request, Response
 from kas.store import Op, build_record
@@ -488,5 +488,49 @@ def test_who_waits_for_room_in_vain():
         assert left.cancelled() and room.held == {"u": 7, "other": 5} and not room._waiting
         with pytest.raises(NotTakenError):
             await room.taken(lambda piece: never.wait(), b"x" * 100)
+
+    asyncio.run(work())
+
+
+def test_nobody_has_more_room_than_is_left_for_others():
+    size = FIRST_BYTES
+    room = Room(most_bytes=1 << 30, patience_s=0.01, all_bytes=12 * size)
+    accounts = [f"system:serviceaccount:tenant:a{i}" for i in range(20)]
+
+    def filled(*users):
+        """What these get, one piece of each in turns, as long as there is room for one of them."""
+        before, any_more = dict(room.held), True
+        while any_more:
+            any_more = False
+            for user in users:
+                with contextlib.suppress(ApiError):
+                    room.check(user)
+                    room.add(user, size)
+                    any_more = True
+        return sum(room.held[user] - before.get(user, 0) for user in users if user in room.held) // size
+
+    assert filled("greedy") == 6
+    assert filled(*accounts) == 3  # who may make one makes hundreds
+    assert filled("system:serviceaccount:other:a") == 2
+    assert filled("last") == 1 and filled("nobody") == 0
+    for user, held in list(room.held.items()):
+        room.add(user, -held)
+    assert filled(accounts[0]) == 6
+
+
+def test_who_waits_for_the_room_of_others_goes_on_when_they_give_it_back():
+    async def work():
+        room = Room(patience_s=60, all_bytes=4 * FIRST_BYTES)
+        await room.enter("first", 4 * FIRST_BYTES)
+        waiting = [asyncio.ensure_future(room.enter(user, FIRST_BYTES)) for user in ("second", "second", "third")]
+        await asyncio.sleep(0)
+        assert not any(one.done() for one in waiting)
+        room.add("first", -2 * FIRST_BYTES)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [one.done() for one in waiting] == [True, False, True]  # one of each before a second of anybody
+        room.add("first", -2 * FIRST_BYTES)
+        await asyncio.gather(*waiting)
+        assert room.held == {"second": 2 * FIRST_BYTES, "third": FIRST_BYTES} and not room._waiting
 
     asyncio.run(work())

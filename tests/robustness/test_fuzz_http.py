@@ -295,6 +295,18 @@ def test_headers(wire, name, value):
     wire("GET", COLLECTIONS[0], **{name: sent})
 
 
+@pytest.mark.parametrize("value", ["9" * 60_000, "-" + "9" * 60_000, "+" + "0" * 60_000, "0x" + "f" * 60_000, "1e" + "9" * 60_000])
+def test_numbers_of_sixty_kilobytes(wire, value):
+    """Python's own reading of integers ends at 4,300 digits, with an error."""
+    given = ("limit", "continue", "timeoutSeconds", "timeout", "sendInitialEvents", "tailLines", "sinceSeconds", "limitBytes",
+             "shardSelector", "gracePeriodSeconds", "labelSelector", "fieldSelector")  # fmt: skip
+    for name in given:
+        wire("GET", f"{COLLECTIONS[0]}?{name}={value}")
+        wire("DELETE", f"{COLLECTIONS[0]}/nobody?{name}={value}")
+        wire("GET", f"{COLLECTIONS[1]}/f/log?{name}={value}")
+    wire("GET", f"{COLLECTIONS[0]}?resourceVersion={value}")
+
+
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(12))
 
 

@@ -5,13 +5,14 @@ Upstream: ``plugin/pkg/admission/limitranger/admission.go``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
 from kas.auth.attributes import aggregate
 from kas.informers import Informers
+from kas.meta.aside import POOL
 from kas.meta.quantity import Quantity
 from kas.meta.quantity import cached as quantity
 
@@ -22,6 +23,7 @@ MAX_MILLI = ((1 << 63) - 1) // 1000
 ZERO = Quantity(0)
 # What limits of type Pod take from the pod as a whole; huge pages are still added up over the containers.
 WHOLE = frozenset(("cpu", "memory"))
+MANY = 500  # limits times containers, of which each takes some 10 to 20 µs
 
 
 class Plugin:
@@ -47,18 +49,40 @@ class Plugin:
             return []
         return list(ranges.values())
 
-    def admit(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> Awaitable[None] | None:
         """Set the requests and limits that the namespace's LimitRanges have as defaults."""
-        if a.resource == "pods":
-            for limits in self._limits(a):
-                _set_defaults(a.obj, limits)
+        if a.resource != "pods":
+            return None
+        return _done(_set_all_defaults, a, self._limits(a))
 
-    def validate(self, a: Attributes) -> None:
+    def validate(self, a: Attributes) -> Awaitable[None] | None:
         """Refuse what is out of bounds; all that one LimitRange finds is told together."""
-        for limits in self._limits(a):
-            found = list(_check_pod(a.obj["spec"], limits) if a.resource == "pods" else _check_claim(a.obj["spec"], limits))
-            if found:
-                raise a.forbid(aggregate(found))
+        return _done(_check_all, a, self._limits(a))
+
+
+def _done(work: Callable[[Attributes, list[list[Obj]]], None], a: Attributes, ranges: list[list[Obj]]) -> Awaitable[None] | None:
+    """Does it here, or beside the loop where each of many limits is held against each of many containers."""
+    if not ranges:
+        return None
+    spec = a.obj["spec"]
+    containers = len(spec.get("containers") or ()) + len(spec.get("initContainers") or ())
+    if sum(map(len, ranges)) * max(1, containers) >= MANY:
+        return POOL.run(work, a, ranges)
+    work(a, ranges)
+    return None
+
+
+def _set_all_defaults(a: Attributes, ranges: list[list[Obj]]) -> None:
+    for limits in ranges:
+        _set_defaults(a.obj, limits)
+
+
+def _check_all(a: Attributes, ranges: list[list[Obj]]) -> None:
+    spec = a.obj["spec"]
+    for limits in ranges:
+        found = list(_check_pod(spec, limits) if a.resource == "pods" else _check_claim(spec, limits))
+        if found:
+            raise a.forbid(aggregate(found))
 
 
 def _set_defaults(pod: Obj, limits: list[Obj]) -> None:

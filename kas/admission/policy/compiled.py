@@ -59,7 +59,6 @@ class Policy:
         self._compiled = 0  # of the variables
         self._compiling = threading.Lock()  # expressions are compiled on the loop, large ones beside it
         self.declared = dict(self.variables)
-        self.asks = any("authorizer" in variable.text for _, variable in self.variables)
         self._characters = sum(len(variable.text) for _, variable in self.variables)
         self.validations = [
             Validation(
@@ -173,6 +172,6 @@ class Variables(dict[str, Any]):
 
 def evaluator_of(policy: Policy, variables: Obj, budget: int) -> Evaluator:
     """Evaluates the expressions of a policy about one request."""
-    made = Evaluator(variables.copy(), budget, policy.asks)
+    made = Evaluator(variables.copy(), budget)
     made.variables["variables"] = Variables(policy, made)
     return made

@@ -18,6 +18,7 @@ from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.problems import CostLimitError
 from kas.cel.values import MOST_COMPARED, Duration, Message, Optional, Timestamp, nodes
 from kas.meta import errors
+from kas.meta.aside import POOL, is_large, step
 from kas.meta.field import go_quote
 from kas.meta.scalars import format_duration
 from kas.patch import jsonpatch
@@ -41,7 +42,9 @@ class Run:
         self._known: dict[Any, Outcome] = {}
         self.faults: list[ConfigurationFault] = []
 
-    def _variables(self, found: Found) -> Obj:
+    async def _variables(self, found: Found) -> Obj:
+        if is_large(self._objects.obj):
+            await POOL.run(self._objects.values)  # they are kept, and only read by expressions
         out = activation(self._a, found.told, self._objects, self._authorizer, self._namespace, self._known)
         out["params"] = found.param
         return out
@@ -51,7 +54,7 @@ class Run:
         if not found.policy.conditions:
             return True
         try:
-            variables = self._variables(found)
+            variables = await self._variables(found)
             variables["namespaceObject"] = None  # upstream does not show it to them
             return await found.policy.conditions.match(
                 Evaluator(variables, MATCH_CONDITIONS_BUDGET),
@@ -70,13 +73,9 @@ class Run:
                 continue
             began, error = monotonic(), INVALID_ERROR
             try:
-                wanted = await evaluator_of(found.policy, self._variables(found), BUDGET).value(mutation.expression)
-                if nodes(wanted) >= MOST_COMPARED:  # a list may hold the same one twice, and that another one, and so on
-                    raise MutationError(str(CostLimitError()))
-                if not mutation.json_patch:
-                    _check_names(wanted)
-                made = _made(mutation, to_json(wanted), self._objects)
-                changed |= self._objects.replace(made)
+                wanted = await evaluator_of(found.policy, await self._variables(found), BUDGET).value(mutation.expression)
+                aside = is_large(self._objects.obj) or is_large(wanted)
+                changed |= await step(aside, _changed, mutation, wanted, self._objects)
                 error = NO_ERROR
             except (Failed, MutationError) as e:
                 error = error_type(str(e))
@@ -111,6 +110,15 @@ def _misnamed(value: Any, name: str) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _misnamed(inner, name)
+
+
+def _changed(mutation: Mutation, wanted: Any, objects: Versioned) -> bool:
+    """Makes a mutation; whether it changed the object."""
+    if nodes(wanted) >= MOST_COMPARED:  # a list may hold the same one twice, and that another one, and so on
+        raise MutationError(str(CostLimitError()))
+    if not mutation.json_patch:
+        _check_names(wanted)
+    return objects.replace(_made(mutation, to_json(wanted), objects))
 
 
 def _made(mutation: Mutation, wanted: Any, objects: Versioned) -> Any:

@@ -13,6 +13,7 @@ from kas.admission.versioned import Versioned
 from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.admission.webhook.patching import patch
+from kas.meta.aside import LARGE, is_large, step
 from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
 from kas.observe.latencies import MUTATING_WEBHOOK
@@ -53,7 +54,8 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
     error: Exception | None = None
     try:
         found = await webhooks.ask(hook, a, told, objects)
-        changed = patch(hook, objects, found)
+        aside = bool(found.patch) and (len(found.patch) >= LARGE or is_large(objects.obj))
+        changed = await step(aside, patch, hook, objects, found)
         if found.patch and a.bodies_recorded:
             shown = {**about, "patch": orjson.Fragment(found.patch), "patchType": found.patch_type}
             a.annotate(f"patch.webhook.admission.k8s.io/{place}", orjson.dumps(shown).decode())

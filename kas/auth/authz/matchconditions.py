@@ -35,11 +35,12 @@ class MatchConditions:
         return bool(self._programs)
 
     def match(self, spec: dict[str, Any]) -> Verdict:
-        """Whether a review with this spec fulfils them. One that does not decides, whatever became of those before it."""
+        """Whether a review with this spec fulfils them. One that does not decides, whatever became of those before it. Raises TurnOverError
+        where a turn of the loop is bounded and does not do."""
         variables = {"request": _shown(spec)}
         errors = []
         for text, program in self._programs:
-            value, _ = program.run(variables)
+            value, _ = program.run_in_turn(variables)
             if isinstance(value, EvaluationError):
                 errors.append(f"cel evaluation error: expression '{text}' resulted in error: {value}")
             elif value is not True:

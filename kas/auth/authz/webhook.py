@@ -19,6 +19,8 @@ from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, Outcome
 from kas.auth.user import UserInfo
 from kas.client.hooks import HookError, read_review
 from kas.client.webhook import Webhook, WebhookError
+from kas.meta.aside import POOL, TURN, TurnOverError
+from kas.meta.waiting import awaited
 from kas.observe import caches
 from kas.observe.metrics import Registry
 from kas.types.scheme import builtin_kind
@@ -26,7 +28,7 @@ from kas.types.scheme import builtin_kind
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from kas.auth.authz.matchconditions import MatchConditions
+    from kas.auth.authz.matchconditions import MatchConditions, Verdict
 
 log = logging.getLogger("kas.auth")
 
@@ -88,10 +90,22 @@ class WebhookAuthorizer:
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
         """What the webhook answers, at once when it is remembered or the conditions exclude it."""
         spec = spec_of(a)
-        if self._conditions:
-            excluded = self._excluded(spec)
-            if excluded is not None:
-                return excluded
+        if not self._conditions:
+            return self._answered(a, spec)
+        began = time.perf_counter()
+        try:
+            verdict = TURN.within(self._conditions.match, spec)
+        except TurnOverError:  # expressions over lists that a client may make as long as a request
+            return self._matched_aside(a, spec, self._conditions, began)
+        excluded = self._excluded(verdict, began)
+        return self._answered(a, spec) if excluded is None else excluded
+
+    async def _matched_aside(self, a: Attributes, spec: dict[str, Any], conditions: MatchConditions, began: float) -> Outcome:
+        excluded = self._excluded(await POOL.run(conditions.match, spec), began)
+        return await awaited(self._answered(a, spec)) if excluded is None else excluded
+
+    def _answered(self, a: Attributes, spec: dict[str, Any]) -> Outcome | Awaitable[Outcome]:
+        """The answer that is remembered, or what the webhook says."""
         body = orjson.dumps(spec)
         key = hashlib.sha256(body).digest() if _length(a) < MAX_REMEMBERED else None
         if key is not None:
@@ -108,10 +122,8 @@ class WebhookAuthorizer:
         """Let go of the connections nobody uses."""
         self._webhook.close()
 
-    def _excluded(self, spec: dict[str, Any]) -> Outcome | None:
-        assert self._conditions is not None
-        began = time.perf_counter()
-        verdict = self._conditions.match(spec)
+    def _excluded(self, verdict: Verdict, began: float) -> Outcome | None:
+        """What a verdict, looked for since ``began``, decides by itself."""
         self._metrics.condition_durations.observe(self._labels, time.perf_counter() - began)
         if verdict.error:
             self._metrics.condition_errors.inc(self._labels)

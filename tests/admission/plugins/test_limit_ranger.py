@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kas.admission.plugins import limit_ranger
+from kas.meta.aside import POOL
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 
@@ -50,6 +51,20 @@ def test_limit_ranger_names_all_that_is_wrong_once(server):
     assert e.message.endswith(
         "[maximum cpu usage per Container is 1, but limit is 2, maximum memory usage per Container is 1Mi, but limit is 2Mi]"
     )
+
+
+def test_many_limits_are_held_against_a_pod_beside_the_loop(server):
+    most = {"type": "Container", "default": {"cpu": "1"}, "max": {"cpu": "2"}}
+    for i in range(limit_ranger.MANY // 2):
+        plugin = limits(server, most, name=f"l{i}")
+    before = POOL.done
+    assert "limits" in Request(plugin, obj=pod()).run()["spec"]["containers"][0]["resources"]
+    assert POOL.done == before  # one container is not enough
+    two = [{"name": "c"}, {"name": "d"}]
+    assert Request(plugin, obj=pod(containers=two)).run()["spec"]["containers"][1]["resources"]["limits"] == {"cpu": "1"}
+    assert POOL.done == before + 2
+    e = refused(Request(plugin, obj=pod(containers=[*two, {"name": "e", "resources": {"limits": {"cpu": "3"}}}])))
+    assert (e.code, e.message) == (403, 'pods "a" is forbidden: maximum cpu usage per Container is 2, but limit is 3')
 
 
 def test_limit_ranger_pod_counts_sidecars_and_init_peak(server):

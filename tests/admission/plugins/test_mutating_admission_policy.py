@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from kas.admission.plugins import mutating_admission_policy as module
+from kas.meta.aside import LARGE, POOL
 from kas.types.scheme import BUILTIN
 from tests.admission.admission_fakes import refused
 from tests.admission.policy_objects import Governed
@@ -189,3 +190,13 @@ def test_values_become_json(governed):
 
     values = {"t": Timestamp(0), "d": Duration(90 * 10**9), "u": Uint(3), "o": Optional(1), "n": [None, True, 1.5], 1: "x"}
     assert to_json(values) == {"t": "1970-01-01T00:00:00Z", "d": "1m30s", "u": 3, "o": 1, "n": [None, True, 1.5], "1": "x"}
+
+
+@pytest.mark.parametrize("mutation", [applies("Object{data: {'b': 'x'}}"), patches("[JSONPatch{op: 'add', path: '/data/b', value: 'x'}]")])
+def test_what_is_large_is_mutated_beside_the_loop(governed, mutation):
+    governed.policy(mutations=[mutation])
+    governed.bind()
+    before = POOL.done
+    assert governed.request().run()["data"] == {"k": "v", "b": "x"} and POOL.done == before
+    large = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": {"k": "v" * LARGE}}
+    assert governed.request(obj=large).run()["data"]["b"] == "x" and POOL.done > before

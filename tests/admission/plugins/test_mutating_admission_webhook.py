@@ -7,6 +7,7 @@ import json
 import pytest
 
 from kas.admission.plugins import mutating_admission_webhook as module
+from kas.meta.aside import LARGE, POOL
 from tests.admission.admission_fakes import refused
 from tests.admission.webhook.hook_server import reviewed, rule, webhook
 from tests.admission.webhook.running import Hooked
@@ -125,6 +126,14 @@ def test_patches_that_do_not_fit(hooked, hook, patch, kind, policy, says):
     hooked.add(webhook(hook.client(), failurePolicy=policy))
     e = refused(hooked.request())
     assert e.code == 500 and says in e.message
+
+
+def test_large_objects_are_patched_beside_the_loop(hooked, hook):
+    hook.answers = adds
+    hooked.add(webhook(hook.client("/a")))
+    large = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": {"k": "v" * LARGE}}
+    before = POOL.done
+    assert hooked.request(obj=large).run()["data"]["a"] == "1" and POOL.done > before
 
 
 def test_what_was_made_another_kind(hooked, hook):

@@ -14,6 +14,7 @@ from kas.admission.policy import compiled
 from kas.auth.attributes import ALLOW
 from kas.auth.user import UserInfo
 from kas.meta import waiting
+from kas.meta.aside import POOL
 from kas.types.scheme import BUILTIN
 from tests.admission.admission_fakes import refused
 from tests.admission.policy_objects import Governed
@@ -201,6 +202,28 @@ def test_an_authorizer_that_waits(governed, server):
     governed.bind()
     governed.request().run()
     assert asked == ["get", "list"]  # each question once, however often the expression began anew
+
+
+def test_what_takes_long_and_asks_is_evaluated_beside_the_loop(governed):
+    """Up to each question, which is asked in the loop."""
+    where = []
+
+    class Watched:
+        def authorize(self, q):
+            where.append((q.verb, threading.current_thread() is threading.main_thread()))
+            return ALLOW, "", ""
+
+    governed.plugin._authorizer = Watched()
+    heavy = "lists.range(60).all(x, lists.range(60).all(y, x + y >= 0))"
+    asks = "authorizer.group('').resource('pods').check('{}').allowed()"
+    first, then = asks.format("get"), asks.format("list")
+    governed.policy(variables=[{"name": "v", "expression": f"{heavy} && {first}"}], validations=[
+        {"expression": f"{heavy} && {first} && {then}"}, {"expression": f"variables.v && {then}"},
+    ])  # fmt: skip
+    governed.bind()
+    before = POOL.done
+    governed.request().run()
+    assert where == [("get", True), ("list", True)] and POOL.done - before >= 3
 
 
 def test_messages_and_annotations_have_no_authorizer(governed):

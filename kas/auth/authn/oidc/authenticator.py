@@ -15,6 +15,7 @@ from kas.auth.authn.oidc.provider import Provider
 from kas.auth.authn.oidc.tokens import claimed_issuer
 from kas.auth.user import UserInfo
 from kas.client.http import DIRECT, Egress
+from kas.meta.aside import POOL, TURN, TurnOverError
 from kas.meta.waiting import awaited, eager
 from kas.observe.metrics import Registry
 
@@ -71,7 +72,10 @@ class JWTAuthenticator:
             raise AuthenticationError(f"oidc: verify token: {e}") from None
         if self._distributed is not None:
             claims = await awaited(self._distributed.expand(claims))
-        return user_of(claims, self._mapper)
+        try:
+            return TURN.within(user_of, claims, self._mapper)
+        except TurnOverError:  # expressions over what a token may list by the thousand
+            return await awaited(POOL.run(user_of, claims, self._mapper))
 
     def _fetched(self, good: bool) -> None:
         self._metrics.fetched.set(("success" if good else "failure", self._label), time())

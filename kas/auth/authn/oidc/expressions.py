@@ -28,8 +28,11 @@ class Expression:
         self.text, self.program = text, program
 
     def evaluate(self, variables: dict[str, Any]) -> Any:
-        """Its value. Raises ``cel.EvaluationError``."""
-        return self.program.evaluate(variables)[0]
+        """Its value. Raises ``cel.EvaluationError``, and TurnOverError where a turn of the loop is bounded and does not do."""
+        value, _ = self.program.run_in_turn(variables)
+        if isinstance(value, cel.EvaluationError):
+            raise value
+        return value
 
     def uses(self, claim: str) -> bool:
         """Whether it looks at ``claims.<claim>``, by name."""
