@@ -12,7 +12,8 @@
 #   PathTable     who answers a path that is no resource's                                      fastpath/mux.pxi
 #   Tally         what was answered, counted                                                    fastpath/tally.pxi
 #   Way           through filters to the endpoint: the chain while nobody waits                 fastpath/way.pxi
-#   Timer, Recall, PlainGet   stretches of it: durations, remembered credentials, stored bytes  fastpath/way.pxi
+#   Timer, Recall, Getters, PlainGet   stretches of it: durations, remembered credentials, stored bytes   fastpath/way.pxi
+#   whole()       the answer, sent                                                              fastpath/way.pxi
 #
 # Ownership: every object here is an ordinary Python object; none keeps a pointer into another. Strings are never copied
 # where a reference does. Nothing does I/O, nothing waits, nothing is safe for threads: a worker has one loop.
@@ -178,3 +179,9 @@ cdef class Timer:
     cdef tuple _labels
 
     cpdef add(self, double seconds)
+
+
+cdef class Getters:
+    cdef set _acceptable
+    cdef int _types
+    cdef dict _known                    # (group, version, resource) -> (served, whether it is namespaced)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from kas._fastpath import request_of
+from kas._fastpath import request_of, whole
 from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.edge.front.introduction import Introductions
@@ -248,9 +248,7 @@ class _Parked:
 
 def _whole(req: Request, resp: Response, send) -> Sequence[Awaitable[None]]:
     """Sends an answer; returns what is still to be awaited, in order."""
-    headers = [*resp.headers, (b"content-length", str(len(resp.body)).encode())]
-    head = send({"type": "http.response.start", "status": resp.status, "headers": headers})
-    body = send({"type": "http.response.body", "body": resp.body if req.method != "HEAD" else b""})
+    head, body = whole(req, resp, send)
     return () if type(head) is type(body) and type(body).__name__ == TAKEN else (head, body)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Any
 
+from kas._fastpath import Getters
 from kas.endpoints import read
 from kas.endpoints.delete import Deleter
 from kas.endpoints.patching import Patcher
@@ -64,7 +65,7 @@ class Rest:
     def __init__(self, writer: Writer, deleter: Deleter, watches: Watches) -> None:
         self.writer, self.patcher, self.deleter, self.watches = writer, Patcher(writer), deleter, watches
         self.resources: dict[tuple[str, str], dict[str, Any]] = {}
-        self._getters: dict[tuple[str, str, str], Served] = {}
+        self._getters = Getters(_acceptable, len(READ_TYPES))
         self._equivalents: dict[tuple[str, str], list[Any]] = {}  # of what is served, and so few
         self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
         # Groups whose kinds are not loaded, and whom to tell of the first request for one (kas.warmup).
@@ -99,16 +100,12 @@ class Rest:
 
     def handle(self, req: Request) -> Result:
         """Find what serves the request, by resource and verb, and call it: 404 for what does not exist, 405 for what it cannot do."""
-        info = req.info
-        if info.verb == "get" and info.subresource == "" and info.name != "":
-            # The commonest request, straight to its handler once the long way has found it.
-            served = self._getters.get((info.api_group, info.api_version, info.resource))
-            if served is not None and served.record.namespaced == (info.namespace != "") and req.method == "GET":
-                check_accept(req, READ_TYPES)
-                req.known = True
-                if served.deprecation:
-                    req.warn(served.deprecation)
-                return read.get(req, served, info.namespace, info.name)
+        info, served = req.info, self._getters.find(req)
+        if served is not None:  # the commonest request, straight to its handler once the long way has found it
+            req.known = True
+            if served.deprecation:
+                req.warn(served.deprecation)
+            return read.get(req, served, info.namespace, info.name)
         found = self.resources.get((info.api_group, info.api_version))
         served = found.get(info.resource) if found is not None else None
         if served is None:
@@ -139,7 +136,7 @@ class Rest:
             raise method_not_allowed()
         if verb == "get":
             if record.namespaced or info.resource != "namespaces":
-                self._getters[info.api_group, info.api_version, info.resource] = served
+                self._getters.keep(served, record.namespaced)
             return read.get(req, served, namespace, name)
         if verb == "list":
             return read.list_(req, served, namespace, name)

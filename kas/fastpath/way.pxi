@@ -176,3 +176,55 @@ cdef class PlainGet:
         if len(body) > self._most:
             return None
         return Response(200, [_JSON], body)
+
+
+cdef class Getters:
+    """``find(request)``: what serves a GET of one object, None where the long way has to be gone. ``acceptable`` has pairs of Accept and how
+    many media types there are to choose from, for those that the router lets pass; of one object there are ``READ_TYPES``."""
+
+    def __init__(self, set acceptable not None, int types):
+        self._acceptable, self._types, self._known = acceptable, types, {}
+
+    def keep(self, served, bint namespaced):
+        """``served`` answers GETs of its objects."""
+        self._known[served.group, served.version, served.resource] = served, namespaced
+
+    def clear(self):
+        self._known.clear()
+
+    def find(self, Request req not None):
+        cdef RequestInfo info = req.info
+        cdef tuple found
+        if info.verb != "get" or info.name == "" or info.subresource != "" or req.method != "GET":
+            return None
+        kept = self._known.get((info.api_group, info.api_version, info.resource))
+        if kept is None:
+            return None
+        found = <tuple>kept
+        if <bint>found[1] != (info.namespace != ""):
+            return None
+        accept = req.names().get(b"accept")
+        if accept and (accept, self._types) not in self._acceptable:
+            return None
+        return found[0]
+
+
+cdef tuple _NO_CACHES = (b"cache-control", b"no-cache, private")
+
+
+def forbid_caches(Request req, Response resp not None):
+    """Keeps an answer out of caches, unless its handler said otherwise."""
+    cdef tuple header
+    for header in resp.headers:
+        if header[0] == b"cache-control":
+            return
+    resp.headers.append(_NO_CACHES)
+
+
+def whole(Request req not None, Response resp not None, send):
+    """Sends an answer that is no stream by ASGI's ``send``; returns the two awaitables of it."""
+    cdef list headers = resp.headers.copy()
+    body = resp.body
+    headers.append((b"content-length", b"%d" % len(body)))
+    head = send({"type": "http.response.start", "status": resp.status, "headers": headers})
+    return head, send({"type": "http.response.body", "body": body if req.method != "HEAD" else b""})
