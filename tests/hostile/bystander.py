@@ -112,7 +112,7 @@ def processor_seconds(pids: Iterable[int]) -> float:
 
 
 class Times(NamedTuple):
-    """What requests took, without the time in which the processors ran others, and what the echo took beside each."""
+    """What requests took, the disturbed ones without the time in which the processors ran others, and what the echo took beside each."""
 
     gets: list[float]
     echoes: list[float]
@@ -186,7 +186,8 @@ class Bystander:
         return ssl.create_default_context(cafile=self._server.ca)
 
     def _serve_for(self, seconds: float) -> Times:
-        """What each request took, until ``seconds`` have passed or, for 0, until it is told to stop."""
+        """What each request took, until ``seconds`` have passed or, for 0, until it is told to stop. What others had of the processors is
+        taken off then: the quiet ones are what the disturbed ones are held against, and stay as they were."""
         connection, took = self._connect(), Times([], [])
         queued, began = Queued(self._server.worker_pids()), time.monotonic()
         while not took.gets or (not self._stop.is_set() if not seconds else time.monotonic() - began < seconds):
@@ -198,7 +199,7 @@ class Bystander:
                 connection.close()
                 connection = self._connect()
             spent = time.monotonic() - start
-            took.gets.append(max(0.0, spent - queued.since(waited)))
+            took.gets.append(spent if seconds else max(0.0, spent - queued.since(waited)))
             took.echoes.append(self._echo.ask())
             if not seconds:
                 self._began.set()
