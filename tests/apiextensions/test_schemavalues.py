@@ -125,3 +125,16 @@ def test_alternatives_times_items_end():
 def test_required_fields_of_many_items_end():
     schema = {"type": "array", "items": {"required": [f"r{i}" for i in range(3000)]}}
     assert len(SchemaValidator(schema).errors_within(Run("spec", 100_000), [{}] * 3000)) == 1
+
+
+def test_alternatives_look_at_the_members_that_they_name(monkeypatch):
+    """Each of many alternatives names one of as many members: that is no reason to look at all of them for each."""
+    asked: list[str] = []
+    below = SchemaValidator.below
+    monkeypatch.setattr(SchemaValidator, "below", lambda self, key: asked.append(key) or below(self, key))
+    names = [f"k{i}" for i in range(50)]
+    schema = {"type": "object", "anyOf": [{"properties": {name: {"minLength": 2}}} for name in names]}
+    assert SchemaValidator(schema).errors(dict.fromkeys(names, "xx")) == []
+    assert len(asked) == len(names)
+    short = SchemaValidator(schema).errors(dict.fromkeys(names, "x"))
+    assert [e.detail for e in short][1:] == ["k0 in body should be at least 2 chars long"]
