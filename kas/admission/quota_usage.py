@@ -148,13 +148,21 @@ class ResourceClaims(Evaluator):
     def __init__(self, objects: Objects, informers: Informers) -> None:
         self.counted = ["count/resourceclaims.resource.k8s.io"]
         self._objects = objects
-        self._classes = informers.lister("resource.k8s.io", "deviceclasses", _extended_name)
+        indexes = {"extended": lambda name: [name] if name else []}
+        self._classes = informers.lister("resource.k8s.io", "deviceclasses", _extended_name, indexes)
+
+    def _extended(self, limit: str) -> bool:
+        """Whether a limit is about the extended resource that stands for a class."""
+        if not limit.startswith("requests."):
+            return False
+        resource = limit.removeprefix("requests.")
+        if resource.startswith(IMPLICIT) and resource.removeprefix(IMPLICIT) in self._classes.all():
+            return True
+        return bool(self._classes.by_index("extended", resource))
 
     def matching(self, hard: Iterable[str]) -> list[str]:
         """Those of the ``hard`` limits that claims count against: themselves, devices by class, extended resources."""
-        classes = self._classes.all()
-        extended = {f"requests.{name}" for name in classes.values() if name} | {f"requests.{IMPLICIT}{name}" for name in classes}
-        return [name for name in hard if name in self.counted or name.endswith(DEVICE_SUFFIX) or name in extended]
+        return [name for name in hard if name in self.counted or name.endswith(DEVICE_SUFFIX) or self._extended(name)]
 
     def usage(self, obj: Obj) -> Amounts:
         """The claim, and the most devices of each class that it may get, less what its pod pays for as extended resources."""

@@ -13,6 +13,8 @@ from kas.store import Event, Record
 GROUP = "flowcontrol.apiserver.k8s.io"
 MANAGER = "api-priority-and-fairness-config-consumer-v1"
 
+ALL = ""  # in place of a name: every schema is looked at anew
+
 
 class FlowControlStatus:
     """Says in the status of a FlowSchema whether its priority level is there."""
@@ -36,10 +38,13 @@ class FlowControlStatus:
     def _level_events(self, events: Sequence[Event]) -> None:
         # Only their coming and going matters.
         if any(e.record is None or e.previous is None for e in events):
-            for rec in self.client.pages(self.schemas.root):
-                self._look(rec)
+            self.queue.add(ALL)
 
     async def _sync(self, name: str) -> None:
+        if name == ALL:
+            async for rec in self.client.paced(self.schemas.root):
+                self._look(rec)
+            return
         schema = self.client.get(GROUP, "flowschemas", "", name)
         if schema is None:
             return

@@ -23,6 +23,7 @@ from kas.controllers.queue import WorkQueue
 from kas.meta.equality import semantic_equal
 from kas.meta.quantity import Quantity
 from kas.meta.stored import object_of
+from kas.meta.waiting import Stint
 from kas.registry.registries import Registries
 from kas.store import Event
 from kas.types.scheme import builtin_type
@@ -106,7 +107,7 @@ class ResourceQuotas:
             self.namespaces.pop(namespace, None)
             self.unconfirmed.pop(namespace, None)
             return None
-        began, changed = self.clock(), False
+        began, changed, stint = self.clock(), False, Stint()
         before, unconfirmed = self.unconfirmed.get(namespace, {}), dict[str, _Unconfirmed]()
         for quota in quotas:
             uid, revision = quota["metadata"]["uid"], quota["metadata"]["resourceVersion"]
@@ -118,6 +119,8 @@ class ResourceQuotas:
             if not confirmed and _keep(quota, counted):
                 unconfirmed[uid] = last
             changed |= await self._write(namespace, quota, hard, counted)
+            if stint.over:  # a count of nothing but numbers, and a status that stays, wait for nobody
+                await stint.pause()
         self.namespaces[namespace] = pause = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (self.clock() - began)))
         if unconfirmed:
             self.unconfirmed[namespace] = unconfirmed

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from kas.auth.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 from kas.request.http import Request
 
 Obj = dict[str, Any]
+# What rules speak of: a kind of subject, and what it is called. Whoever is nobody in particular is ANYBODY.
+Subject = tuple[str, ...]
+ANYBODY: Subject = ("*",)
 
 
 class Schema:
@@ -29,11 +33,77 @@ class Schema:
         """Whether one of its rules speaks of the user and of the request."""
         return any(rule.matches(req) for rule in self._rules)
 
+    def subjects(self) -> set[Subject]:
+        """Whom its rules speak of: a request is none of its unless ``subjects_of`` its user has one of them."""
+        return {subject for rule in self._rules for subject in rule.subjects()}
+
     def distinguisher(self, req: Request) -> str:
         """What tells flows of this schema apart."""
         if self.by == "ByUser":
             return req.user.name
         return req.info.namespace if self.by == "ByNamespace" else ""
+
+
+def subjects_of(user: UserInfo) -> Iterator[Subject]:
+    """What a schema may call a user."""
+    yield ANYBODY
+    yield "user", user.name
+    for group in user.groups:
+        yield "group", group
+    if user.name.startswith(SERVICE_ACCOUNT_PREFIX):
+        namespace, sep, name = user.name[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")
+        if sep:
+            yield from (("account", namespace, name), ("account", namespace, "*"))
+
+
+class Schemas:
+    """Schemas in the order in which they are tried. One more, or one less, costs what its own subjects are, and a request looks only at those
+    that speak of its user: there may be thousands of others."""
+
+    def __init__(self, schemas: Iterable[Schema] = ()) -> None:
+        self._all = sorted(schemas, key=_order)
+        self._by_subject: dict[Subject, list[Schema]] = {}
+        for schema in self._all:
+            for subject in schema.subjects():
+                self._by_subject.setdefault(subject, []).append(schema)
+
+    def __iter__(self) -> Iterator[Schema]:
+        return iter(self._all)
+
+    def add(self, schema: Schema) -> None:
+        """One that is not there."""
+        insort(self._all, schema, key=_order)
+        for subject in schema.subjects():
+            insort(self._by_subject.setdefault(subject, []), schema, key=_order)
+
+    def remove(self, schema: Schema) -> None:
+        """One that is there."""
+        del self._all[bisect_left(self._all, schema.order, key=_order)]
+        for subject in schema.subjects():
+            found = self._by_subject[subject]
+            del found[bisect_left(found, schema.order, key=_order)]
+            if not found:
+                del self._by_subject[subject]
+
+    def first(self, req: Request) -> Schema | None:
+        """The first that matches, None when none does."""
+        best: Schema | None = None
+        tried: set[Schema] = set()
+        for subject in subjects_of(req.user):
+            for schema in self._by_subject.get(subject, ()):
+                if best is not None and schema.order >= best.order:
+                    break
+                if schema in tried:
+                    continue
+                tried.add(schema)
+                if schema.matches(req):
+                    best = schema
+                    break
+        return best
+
+
+def _order(schema: Schema) -> tuple[int, str]:
+    return schema.order
 
 
 class _Rule:
@@ -56,6 +126,12 @@ class _Rule:
             for r in rule.get("resourceRules") or ()
         ]  # fmt: skip
         self._urls = [(set(r.get("verbs") or ()), *_paths(r.get("nonResourceURLs") or ())) for r in rule.get("nonResourceRules") or ()]
+
+    def subjects(self) -> Iterator[Subject]:
+        """Whom it speaks of, as ``subjects_of`` has it."""
+        yield from (ANYBODY if user == "*" else ("user", user) for user in self._users)
+        yield from (ANYBODY if group == "*" else ("group", group) for group in self._groups)
+        yield from (("account", *account) for account in self._accounts)
 
     def matches(self, req: Request) -> bool:
         return self._speaks_of(req.user) and (self._resource(req) if req.info.is_resource_request else self._url(req))

@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import hashlib
 import time
-from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from kas.endpoints.respond import too_many_requests
 from kas.flowcontrol import limits
 from kas.flowcontrol._engine import Board, Flow, Gate, Level, Queue, Stats, Ticket
-from kas.flowcontrol.classification import Schema, deal, flow_hash
+from kas.flowcontrol.classification import Schema, Schemas, deal, flow_hash
 from kas.flowcontrol.dropped import Dropped
 from kas.flowcontrol.limits import Demand, Nominal
 from kas.flowcontrol.metrics import FlowMetrics
@@ -61,7 +60,7 @@ class FlowControl:
         self.stats: dict[tuple[str, str], Stats] = {}
         self.dropped: dict[str, Dropped] = {}
         self._read: dict[str, tuple[Obj, Schema]] = {}  # by name, with what each was made of
-        self._schemas: list[Schema] = []  # in the order in which they are tried
+        self._schemas = Schemas()
         self._uids: dict[str, str] = {}
         self._objects: dict[str, dict[str, Obj]] = {SCHEMAS: {}, LEVELS: {}}
         self._stale = True
@@ -83,18 +82,21 @@ class FlowControl:
 
     def changed(self, resource: str, objects: Mapping[str, Obj | None], all_there_are: bool) -> None:
         """What was stored (None: deleted) by name; ``all_there_are`` when nothing else is."""
-        known = {} if all_there_are else dict(self._objects[resource])
+        known = self._objects[resource]
+        meant = {name for name, obj in objects.items() if _says(known.get(name)) != _says(obj)}
+        if all_there_are:
+            known.clear()
         for name, obj in objects.items():
             if obj is None:
                 known.pop(name, None)
             else:
                 known[name] = obj
-        self._objects[resource] = known
-        if resource == LEVELS or all_there_are:
-            self._stale = True
-        else:
+        if resource == SCHEMAS and not all_there_are:
             self._changed.update(objects)
-        self._forget()
+        elif meant or all_there_are:
+            self._stale = True
+        if meant or all_there_are:  # the status of a schema that was made makes no other flows
+            self._forget()
 
     def _forget(self) -> None:
         self.gate.epoch = object()
@@ -125,7 +127,7 @@ class FlowControl:
         flows = _mandatory(FLOW_SCHEMAS) | self._objects[SCHEMAS]
         known = self._read
         self._read = {name: known[name] if name in known and known[name][0] is obj else (obj, Schema(obj)) for name, obj in flows.items()}
-        self._schemas = sorted((s for _, s in self._read.values() if s.level in self.levels), key=lambda s: s.order)
+        self._schemas = Schemas(s for _, s in self._read.values() if s.level in self.levels)
         pairs = [(s.name, s.level) for s in self._schemas]
         self.stats = {key: self.stats.get(key) or Stats(*key) for key in pairs}
         for kept in (self.demands, self.targets, self.dropped):
@@ -140,7 +142,7 @@ class FlowControl:
         key, stats = ("", ""), None
         if old is not None and old[1].level in self.levels:
             key = name, old[1].level
-            del self._schemas[bisect_left(self._schemas, old[1].order, key=_order)]
+            self._schemas.remove(old[1])
             stats = self.stats.pop(key)
         obj = self._objects[SCHEMAS].get(name) or _mandatory(FLOW_SCHEMAS).get(name)
         if obj is None:
@@ -148,7 +150,7 @@ class FlowControl:
         schema = Schema(obj)
         self._read[name] = obj, schema
         if schema.level in self.levels:
-            insort(self._schemas, schema, key=_order)
+            self._schemas.add(schema)
             new = name, schema.level
             self.stats[new] = stats if stats is not None and new == key else Stats(*new)
 
@@ -227,7 +229,7 @@ class FlowControl:
         return found
 
     def _flow_of(self, req: Request) -> Flow:
-        schema = next((s for s in self._schemas if s.matches(req)), None)
+        schema = self._schemas.first(req)
         if schema is None:  # nobody is in neither of the two groups, but a certificate may say so
             schema = next(s for s in self._schemas if s.name == CATCH_ALL)
         level = self.levels[schema.level]
@@ -320,8 +322,9 @@ class _Part:
         self._control.changed(self._resource, found, False)
 
 
-def _order(schema: Schema) -> tuple[int, str]:
-    return schema.order
+def _says(obj: Obj | None) -> tuple[Any, Any] | None:
+    """What counts of an object: whose it is, and what it wants."""
+    return None if obj is None else (obj["metadata"].get("uid"), obj.get("spec"))
 
 
 def _loop() -> asyncio.AbstractEventLoop | None:

@@ -28,7 +28,7 @@ import orjson
 
 from kas._codecs import RawJSON
 from kas.meta import errors, field
-from kas.meta.aside import LARGE, POOL, TURN, TurnOverError, step
+from kas.meta.aside import LARGE, POOL, TURN, TurnOverError, is_large, step
 from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import Unanswered, keep_timestamps, restore_after_admission
@@ -50,6 +50,7 @@ MAX_GENERATE_NAME_ATTEMPTS = 8
 MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a race
 MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
 STORE_PREFIX = "/registry"
+MANY_OWNERS = 1000  # references, of which each takes some microseconds to compare
 
 Change = Callable[[Obj], Obj]
 
@@ -64,11 +65,19 @@ async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None
             await pending
         obj = admission.obj
         again = admission.reinvoke()
-    warning = restore_after_admission(entries, obj["metadata"])
+    meta = obj["metadata"]
+    # Objects that admission made anew have entries that nobody has looked at.
+    large = (after := meta.get("managedFields")) is not entries and is_large(after) or len(meta.get("ownerReferences") or ()) >= MANY_OWNERS
+    await step(large, _leave_usable, admission, entries, meta)
+    return obj
+
+
+def _leave_usable(admission: Admission, entries: list[Obj] | None, meta: Obj) -> None:
+    """Managed fields and owners as they were or may be, with warnings."""
+    warning = restore_after_admission(entries, meta)
     if warning is not None:
         admission.warn(warning)
-    dedup_owner_references(obj["metadata"], admission.warn, " after mutating admission happens")
-    return obj
+    dedup_owner_references(meta, admission.warn, " after mutating admission happens")
 
 
 async def _in_turn(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

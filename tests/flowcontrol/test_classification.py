@@ -8,7 +8,7 @@ import pytest
 
 from kas._fastpath import parse
 from kas.auth.user import UserInfo
-from kas.flowcontrol.classification import Schema, deal, flow_hash
+from kas.flowcontrol.classification import Schema, Schemas, deal, flow_hash
 from kas.flowcontrol.controller import FlowControl
 from kas.flowcontrol.work import Work
 from kas.observe.metrics import Registry
@@ -130,3 +130,49 @@ def test_one_schema_that_changes_leaves_what_reading_all_of_them_would(tmp_path)
         made.changed("flowschemas", stored, True)
         made.configure()
         assert ([(s.name, s.level, s.order) for s in made._schemas], set(made.stats)) == found
+
+
+def test_the_first_of_many_is_found_by_whom_they_speak_of():
+    rng = random.Random(3)
+    subjects = [user("u"), user("v"), user("*"), group("g"), group("h"), group("*"), account("a", "b"), account("a", "*"), account("a", "b:c")]
+    names = [("u", ()), ("v", ("g",)), ("w", ("h", "g", "u")), ("w", ()), ("system:serviceaccount:a:b", ("g",)),
+             ("system:serviceaccount:a:b:c", ()), ("system:serviceaccount:a", ())]  # fmt: skip
+    for _ in range(200):
+        there = {}
+        made = Schemas()
+        for _ in range(rng.randrange(30)):
+            name = f"s{rng.randrange(12)}"
+            if name in there:
+                made.remove(there.pop(name))
+            else:
+                verbs = [{**ANY, "verbs": [rng.choice(["get", "list", "*"])]}]
+                one = schema(name, rng.randrange(3), subjects=rng.sample(subjects, rng.randrange(4)), resourceRules=verbs)
+                made.add(there.setdefault(name, Schema(one)))
+        ordered = sorted(there.values(), key=lambda s: s.order)
+        assert list(made) == ordered == list(Schemas(there.values()))
+        for who, groups in names:
+            req = request(who, groups, rng.choice([PODS, PODS + "/x"]))
+            assert made.first(req) is next((s for s in ordered if s.matches(req)), None)
+
+
+def test_schemas_that_speak_of_others_are_not_looked_at(monkeypatch):
+    made = Schemas([*(Schema(schema(f"s{i}", 1, subjects=[user("nobody"), group("none")], **ALL)) for i in range(5000)),
+                    Schema(schema("mine", 2, subjects=[group("g"), group("h")], **ALL))])  # fmt: skip
+    asked = []
+    real = Schema.matches
+    monkeypatch.setattr(Schema, "matches", lambda self, req: asked.append(self) or real(self, req))
+    assert made.first(request("u", ("a", "g", "h"))).name == "mine" and len(asked) == 1
+    assert made.first(request("u")) is None and len(asked) == 1
+
+
+def test_what_changes_no_flow_forgets_none(tmp_path):
+    """The server writes the status of each schema and level that is made, and thousands may be."""
+    made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
+    made.changed("flowschemas", {"s": schema("s", 1, subjects=[user("u")], **ALL)}, False)
+    made.configure()
+    epoch = made.gate.epoch
+    made.changed("flowschemas", {"s": {**schema("s", 1, subjects=[user("u")], **ALL), "status": {"conditions": []}}}, False)
+    assert made.gate.epoch is epoch
+    made.configure()
+    made.changed("flowschemas", {"s": schema("s", 2, subjects=[user("u")], **ALL)}, False)
+    assert made.gate.epoch is not epoch
