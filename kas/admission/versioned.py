@@ -10,6 +10,7 @@ import orjson
 from kas.admission import Attributes
 from kas.admission.matching import GVK, Equivalents, Invocation, kind_of
 from kas.meta import errors, gojson
+from kas.meta.aside import POOL, is_large
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import DecodeError, Kind, decode, encode_json, find_builtin_kind, unknown_conversion
 
@@ -58,7 +59,11 @@ class Versioned:
         served = next((s for s in self._equivalents(a.group, a.resource) if (s.group, s.version) == (a.group, a.version)), None)
         if served is None:
             raise UnknownKindError(f"unable to convert to {shown(kind)}: unknown kind")
-        found: list[Obj] | Awaitable[list[Obj]] = served.converter.convert([obj], kind)
+        convert = served.converter.convert
+        if served.converter.total and is_large(obj):
+            (converted,) = await POOL.run(convert, [obj], kind)
+            return converted
+        found: list[Obj] | Awaitable[list[Obj]] = convert([obj], kind)
         return (found if isinstance(found, list) else await found)[0]
 
     def kind_record(self) -> Kind:
@@ -81,6 +86,12 @@ class Versioned:
             )
             self._json = one, other
         return self._json
+
+    async def ready(self, values: bool) -> None:
+        """Makes what is ``encoded``, and for ``values`` those, beside the loop where the objects are large: they are at hand then."""
+        made = self._json is not None and (not values or (self._values is not None and self._values[0] is self._json))
+        if not made and (is_large(self.obj) or is_large(self.old)):
+            await POOL.run(self.values if values else self.encoded)
 
     def plain(self) -> tuple[Obj | None, Obj | None]:
         """The objects as their JSON says, as new dicts."""

@@ -82,6 +82,7 @@ class Plugin:
         if objects is None:
             objects = versions[told.kind] = Versioned(a, self._policies.equivalents)
             await objects.show(told)
+        await objects.ready(values=True)
         return activation(a, told, objects, self._authorizer, self._policies.namespace(a))
 
 

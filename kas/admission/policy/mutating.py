@@ -18,7 +18,7 @@ from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.problems import CostLimitError
 from kas.cel.values import MOST_COMPARED, Duration, Message, Optional, Timestamp, nodes
 from kas.meta import errors
-from kas.meta.aside import POOL, is_large, step
+from kas.meta.aside import is_large, step
 from kas.meta.field import go_quote
 from kas.meta.scalars import format_duration
 from kas.patch import jsonpatch
@@ -43,8 +43,7 @@ class Run:
         self.faults: list[ConfigurationFault] = []
 
     async def _variables(self, found: Found) -> Obj:
-        if is_large(self._objects.obj):
-            await POOL.run(self._objects.values)  # they are kept, and only read by expressions
+        await self._objects.ready(values=True)
         out = activation(self._a, found.told, self._objects, self._authorizer, self._namespace, self._known)
         out["params"] = found.param
         return out

@@ -25,6 +25,7 @@ from kas.client.kubeconfig import Users
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import errors
+from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.meta.random import new_uid
@@ -82,7 +83,9 @@ class Webhooks:
             return found
         from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 
-        variables = activation(a, found, await shown(found), self._authorizer)
+        seen = await shown(found)
+        await seen.ready(values=True)
+        variables = activation(a, found, seen, self._authorizer)
         try:
             matches = await hook.conditions.match(
                 Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.conditions.failed(hook.name, a.operation)
@@ -105,12 +108,13 @@ class Webhooks:
         if not hook.version:
             raise CallError(hook, "could not create admission objects: webhook does not accept known AdmissionReview versions", 400)
         uid = new_uid()
+        await objects.ready(values=False)
         try:
             sent = review.request(a, told, hook.version, uid, *objects.encoded())
             client = self.clients.of(hook.client_config, hook.client_key)
             # The request's own end is somebody else's to watch: a late webhook has not failed then, nobody waits for it.
             answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
-            found = review.response(answer, hook.version, uid, self.mutating)
+            found = await step(len(answer) >= LARGE, review.response, answer, hook.version, uid, self.mutating)
         except HookError as e:
             what = "could not get REST client" if e.client else "failed to call webhook"
             raise CallError(hook, f"{what}: {e}", e.code) from None
