@@ -52,6 +52,12 @@ class Signer:
             self._loaded = private, found.algorithms[0], found.id
         return self._loaded
 
+    def load(self) -> None:
+        """Reads the key and loads what signs with it, in any thread: tens of milliseconds, which the first ``sign`` takes otherwise."""
+        import jwt.api_jws  # noqa: F401 (for ``sign``)
+
+        self._key()
+
     def public_key(self) -> Any:
         """The public half of the key tokens are signed with."""
         return self._key()[0].public_key()

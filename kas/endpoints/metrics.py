@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kas.endpoints.rest import method_not_allowed
-from kas.observe.metrics import DUMPED, Registry, dump_path
+from kas.observe.metrics import DUMPED, Read, Registry, Shown, dump_path, dumped, exposed
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
 
@@ -43,13 +43,17 @@ class MetricsEndpoint:
         mux.exact("/metrics/slis", lambda req: self._answer(req, "slis", self.slis))
 
     async def dump(self) -> None:
-        """Writes this worker's numbers where the others find them; beside the loop, since on a busy disk that may take a second."""
+        """Writes this worker's numbers where the others find them; beside the loop, since they may be many, and a busy disk may take a
+        second."""
         async with self._writing:
             for name, registry in self._registries():
-                data = registry.dump()
-                if data != self._written.get(name):  # health is seldom asked for
-                    await asyncio.to_thread(_write, self._path(name), data)
-                    self._written[name] = data
+                await asyncio.to_thread(self._write, name, registry.read())
+
+    def _write(self, name: str, read: Read) -> None:
+        data = dumped(read)
+        if data != self._written.get(name):  # health is seldom asked for
+            _write(self._path(name), data)
+            self._written[name] = data
 
     async def _answer(self, req: Request, name: str, registry: Registry) -> Response:
         if req.method != "GET":
@@ -60,9 +64,12 @@ class MetricsEndpoint:
         except OSError as e:  # a full disk, of which the numbers tell
             told = False
             log.warning("the numbers for other workers were not written: %s", e)
+        text = await asyncio.to_thread(self._text, name, registry.read(collected=told, own=True), registry.shown)
+        return Response(200, [(b"content-type", CONTENT_TYPE)], text)
+
+    def _text(self, name: str, read: Read, shown: Shown) -> bytes:
         own = self._path(name)
-        others = [p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own]
-        return Response(200, [(b"content-type", CONTENT_TYPE)], registry.expose(others, collected=told))
+        return exposed(read, (p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own), shown)
 
 
 def _write(path: Path, data: bytes) -> None:

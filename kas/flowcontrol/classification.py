@@ -57,8 +57,8 @@ def subjects_of(user: UserInfo) -> Iterator[Subject]:
 
 
 class Schemas:
-    """Schemas in the order in which they are tried. One more, or one less, costs what its own subjects are, and a request looks only at those
-    that speak of its user: there may be thousands of others."""
+    """Schemas in the order in which they are tried. One more, or one less, costs what its own subjects are, and a request looks only at
+    those that speak of its user: there may be thousands of others."""
 
     def __init__(self, schemas: Iterable[Schema] = ()) -> None:
         self._all = sorted(schemas, key=_order)

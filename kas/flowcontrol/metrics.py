@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kas.flowcontrol._engine import DURATION_BUCKETS, LENGTH_BUCKETS, SEAT_BUCKETS
+from kas.flowcontrol._engine import DURATION_BUCKETS, LENGTH_BUCKETS, SEAT_BUCKETS, Stats
 from kas.observe.metrics import Registry
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class FlowMetrics:
 
     def __init__(self, registry: Registry, control: FlowControl) -> None:
         self._registry, self._control = registry, control
+        self._told: dict[tuple[str, str], tuple[Stats, int, int, int, dict[str, int]]] = {}  # by the labels, what each had counted
         counter, gauge, histogram = registry.counter, registry.gauge, registry.histogram
         self._dropped = counter(
             "apiserver_dropped_requests_total",
@@ -115,11 +116,20 @@ class FlowMetrics:
             self._collect_levels()
 
     def _collect_flows(self) -> None:
-        gauges = self._registry.gauge_value
-        families = (self._dispatched, self._rejected, self._ran, self._waited, self._work, self._lengths)
-        for values in (*(f.values for f in families), *(self._registry.metrics[PREFIX + name].values for name in FLOW_GAUGES)):
-            values.clear()  # a schema that is gone is told of no more
-        for labels, s in self._control.stats.items():
+        """Of schemas that requests belonged to, those that counted something since. There may be thousands of others."""
+        gauges, there, told = self._registry.gauge_value, self._control.stats, self._told
+        for labels in told.keys() - there.keys():
+            self._forget(labels)  # a schema that is gone is told of no more
+        for labels, s in there.items():
+            if not (s.dispatched or s.rejected or s.executing or s.waiting):
+                continue
+            counted = s, s.dispatched, s.executing, s.waiting, dict(s.rejected)
+            before = told.get(labels)
+            if before == counted and not s.executing and not s.waiting:
+                continue
+            if before is not None and before[0] is not s:
+                self._forget(labels)  # made anew
+            told[labels] = counted
             gauges(PREFIX + "current_executing_requests", labels, s.executing)
             gauges(PREFIX + "current_executing_seats", labels, s.seats)
             gauges(PREFIX + "current_inqueue_requests", labels, s.waiting)
@@ -135,6 +145,19 @@ class FlowMetrics:
                 self._waited.values[(text, *labels)] = s.wait(executed)
             self._work.values[labels] = s.work()
             self._lengths.values[labels] = s.queue_lengths()
+
+    def _forget(self, labels: tuple[str, str]) -> None:
+        _, *_, rejected = self._told.pop(labels)
+        for name in FLOW_GAUGES:
+            self._registry.metrics[PREFIX + name].values.pop(labels, None)
+        for family in (self._dispatched, self._work, self._lengths):
+            family.values.pop(labels, None)
+        for kind in ("regular", "watch"):
+            self._ran.values.pop((*labels, kind), None)
+        for text in ("true", "false"):
+            self._waited.values.pop((text, *labels), None)
+        for reason in rejected:
+            self._rejected.values.pop((*labels, reason), None)
 
     def _collect_levels(self) -> None:
         control, gauges = self._control, self._registry.gauge_value

@@ -13,7 +13,7 @@ import bisect
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ Of = tuple[str, str]  # group and resource
 # Upstream's buckets for how long deciding about a request takes.
 ATTEMPT_SECONDS = tuple(0.001 * 2**i for i in range(15))
 DUMPED = ("metrics", "slis")  # the registries of a worker
-Dumped = dict[str, list[tuple[Labels, Any]]]  # by name
+PIECE = 500  # children that are read or written in one call: others have the interpreter's lock between calls
+Read = list[tuple["Metric", dict[Labels, Any], dict[Labels, Any]]]  # a metric, its values and those of the worker before this one
 
 
 class Counter:
@@ -120,16 +121,21 @@ class Registry:
 
     def resume(self, dumped: bytes) -> None:
         """Counters and histograms go on from what another worker, which is no more, gave as its ``dump``."""
-        self._before = {name: {tuple(k): v for k, v in rows} for name, rows in json.loads(dumped)[0].items()}
+        self._before = {}
+        for kind, name, rows in _pieces(dumped):
+            if kind == COUNTED:
+                self._before.setdefault(name, {}).update(rows)
 
-    def _counted(self, m: Metric) -> dict[Labels, Any]:
-        """The values of a metric with those of the worker before this one; a gauge is about now."""
-        before = self._before.get(m.name) if m.kind != "gauge" else None
-        if before is None:
-            return dict(m.values)
-        out = dict(before)
-        for key, value in m.values.items():
-            _merge(out, key, value, False)
+    def read(self, collected: bool = False, own: bool = False) -> Read:
+        """The values of now, as nobody changes them any more, for ``dumped`` and ``exposed``: these take long where there are many, and may
+        be called in any thread. With ``collected`` nothing is brought up to date; with ``own`` what is not shared is."""
+        self._drop_gone()
+        for collect in (*(() if collected else self.collectors), *(self.own_collectors if own else ())):
+            collect()
+        out: Read = []
+        for m in self.metrics.values():
+            values = {k: v[:] for k, v in m.values.items()} if isinstance(m, Histogram) else dict(m.values)
+            out.append((m, values, self._before.get(m.name, {}) if m.kind != "gauge" else {}))
         return out
 
     def add(self, metric: Any) -> Any:
@@ -169,9 +175,12 @@ class Registry:
             if "resource" in m.labels:
                 at = m.labels.index("resource")
                 of = m.labels.index("group") if "group" in m.labels else None
-                for values in (m.values, self._before.get(m.name, {})):
-                    for key in [k for k in values if (_named(k[at]) if of is None else (k[of], k[at])) in gone]:
-                        del values[key]
+                for key in [k for k in m.values if (_named(k[at]) if of is None else (k[of], k[at])) in gone]:
+                    del m.values[key]
+                before = self._before.get(m.name, {})  # somebody may be reading it
+                kept = {k: v for k, v in before.items() if (_named(k[at]) if of is None else (k[of], k[at])) not in gone}
+                if len(kept) < len(before):
+                    self._before[m.name] = kept
 
     def gauge_value(self, name: str, values: Labels, to: float) -> None:
         """Sets a gauge declared with ``gauge``."""
@@ -179,38 +188,64 @@ class Registry:
 
     def dump(self) -> bytes:
         """This worker's numbers, for another worker to merge."""
-        self._drop_gone()
-        for collect in self.collectors:
-            collect()
-        counted: Dumped = {}
-        now: Dumped = {}
-        for n, m in self.metrics.items():
-            if m.shared and (values := self._counted(m)):
-                (now if m.kind == "gauge" else counted)[n] = [(k, v) for k, v in values.items()]
-        return json.dumps((counted, now)).encode()
+        return dumped(self.read())
 
     def expose(self, others: Iterable[bytes] = (), collected: bool = False) -> bytes:
         """Prometheus' text format of this worker's numbers plus ``others`` (what their ``dump`` gave). ``collected``: as ``dump`` has just
         told them, so that nothing is shown that would be lost with this worker."""
-        self._drop_gone()
-        for collect in (*(() if collected else self.collectors), *self.own_collectors):
-            collect()
-        merged = {n: self._counted(m) for n, m in self.metrics.items()}
-        for raw in others:
-            counted, now = json.loads(raw)
-            for n, rows in (counted | now).items():
-                into = merged.get(n)
-                if into is None:
-                    continue
-                same = getattr(self.metrics[n], "same", False)
-                for k, v in rows:
-                    _merge(into, tuple(k), v, same)
-        lines: list[str] = []
-        for n in sorted(merged.keys() - self.shown.disabled):
-            if merged[n]:
-                m, allowed = self.metrics[n], self.shown.allowed.get(n)
-                _expose(m, _constrained(m, merged[n], allowed) if allowed else merged[n], lines)
-        return ("\n".join(lines) + "\n").encode()
+        return exposed(self.read(collected, own=True), others, self.shown)
+
+
+COUNTED, NOW = "counted", "now"
+
+
+def dumped(read: Read) -> bytes:
+    """What a worker tells the others: a line of JSON for some children of a metric each."""
+    lines: list[str] = []
+    for m, values, before in read:
+        if not m.shared:
+            continue
+        rows = list(_counted(values, before).items())
+        kind = NOW if m.kind == "gauge" else COUNTED
+        lines.extend(json.dumps((kind, m.name, rows[i : i + PIECE])) for i in range(0, len(rows), PIECE))
+    return "\n".join(lines).encode()
+
+
+def exposed(read: Read, others: Iterable[bytes], shown: Shown) -> bytes:
+    """Prometheus' text format of what was read, and of what others have ``dumped``."""
+    metrics = {m.name: m for m, _, _ in read}
+    merged = {m.name: _counted(values, before) for m, values, before in read}
+    for raw in others:
+        for _, name, rows in _pieces(raw):
+            into = merged.get(name)
+            if into is None:
+                continue
+            same = getattr(metrics[name], "same", False)
+            for k, v in rows:
+                _merge(into, k, v, same)
+    lines: list[str] = []
+    for name in sorted(merged.keys() - shown.disabled):
+        if merged[name]:
+            m, allowed = metrics[name], shown.allowed.get(name)
+            _expose(m, _constrained(m, merged[name], allowed) if allowed else merged[name], lines)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _pieces(raw: bytes) -> Iterator[tuple[str, str, list[tuple[Labels, Any]]]]:
+    """What was ``dumped``: whether it was counted or is about now, of which metric, and some of its children."""
+    for line in raw.splitlines():
+        kind, name, rows = json.loads(line)
+        yield kind, name, [(tuple(k), v) for k, v in rows]
+
+
+def _counted(values: dict[Labels, Any], before: dict[Labels, Any]) -> dict[Labels, Any]:
+    """What this worker counted and the one before it."""
+    if not before:
+        return values
+    out = dict(before)
+    for key, value in values.items():
+        _merge(out, key, value, False)
+    return out
 
 
 def dump_path(run_dir: Path, name: str, index: int) -> Path:
@@ -223,9 +258,9 @@ def bury(run_dir: Path, index: int) -> None:
     for name in DUMPED:
         path = dump_path(run_dir, name, index)
         with contextlib.suppress(FileNotFoundError):  # it had told nothing yet
-            counted, _ = json.loads(path.read_bytes())
+            lines = path.read_bytes().splitlines()
             new = path.with_suffix(".new")
-            new.write_bytes(json.dumps((counted, {})).encode())
+            new.write_bytes(b"\n".join(line for line in lines if json.loads(line)[0] == COUNTED))
             os.replace(new, path)
 
 

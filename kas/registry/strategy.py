@@ -78,7 +78,7 @@ class Strategy:
     ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, under a rule for names that is as
     strict as that for path segments, and ``validate_update`` also ``object_meta_update``: where they find nothing, the pipeline's own
     look at metadata would find nothing either.
-    ``costly`` kinds are validated beside the event loop however small they are: they hold patterns and expressions.
+    ``costly`` kinds are validated beside the event loop however small they are: they hold patterns, expressions or certificates.
     """
 
     validates_metadata = False

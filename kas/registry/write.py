@@ -66,8 +66,9 @@ async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None
         obj = admission.obj
         again = admission.reinvoke()
     meta = obj["metadata"]
+    after = meta.get("managedFields")
     # Objects that admission made anew have entries that nobody has looked at.
-    large = (after := meta.get("managedFields")) is not entries and is_large(after) or len(meta.get("ownerReferences") or ()) >= MANY_OWNERS
+    large = (after is not entries and is_large(after)) or len(meta.get("ownerReferences") or ()) >= MANY_OWNERS
     await step(large, _leave_usable, admission, entries, meta)
     return obj
 

@@ -84,3 +84,20 @@ def test_a_quota_that_is_charged_all_the_time_is_counted_all_the_same(quota: Quo
         assert quota.count() == QUIET_S
     quota.charge(5)
     assert quota.count() == AGAIN_S and quota.used == "0"
+
+
+def test_others_have_their_turn_between_quotas(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count of nothing but numbers waits for nobody, however many there are."""
+    paused = []
+
+    class Over:
+        over = True
+
+        async def pause(self) -> None:
+            paused.append(1)
+
+    monkeypatch.setattr("kas.controllers.resourcequota.Stint", Over)
+    for i in range(5):
+        quota.ask("POST", f"{NS}/resourcequotas", {"metadata": {"name": f"m{i}"}, "spec": {"hard": {"count/configmaps": "5"}}})
+    quota.count()
+    assert len(paused) == 6

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from kas.admission import versioned
+from kas.auth.tokens import Signer
+from kas.endpoints import metrics
 from kas.extensions import Extensions
 from kas.meta.aside import LARGE as LARGE_BYTES
 from kas.meta.aside import POOL, is_large
+from kas.registry import write
 from kas.registry.rest import ObjectList, VirtualResource
 from tests.growth.serving import InProcess, Sent
 
@@ -169,3 +174,66 @@ def test_certificate_requests_of_many_names(server: InProcess) -> None:
     usual = handed(server, certificate_request(3000, "example.com/a"), 201)
     assert handed(server, certificate_request(3000, "kubernetes.io/kube-apiserver-client"), 201) == usual + 1
     assert server.ask(certificate_request(3000, "kubernetes.io/kube-apiserver-client", "system:masters"))[0] == 403
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+MATCH = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]}
+LABELLED = "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"
+MUTATION = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": LABELLED}}
+
+
+@pytest.fixture
+def on_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """``on_loop(module, *names)``: the list of those of its functions that were called in the loop's thread since."""
+    loops, found = threading.get_ident(), list[str]()
+
+    def watch(module: Any, *names: str) -> list[str]:
+        for name in names:
+            real = getattr(module, name)
+
+            def seen(*args: Any, _name: str = name, _real: Any = real, **kwargs: Any) -> Any:
+                if threading.get_ident() == loops:
+                    found.append(_name)
+                return _real(*args, **kwargs)
+
+            monkeypatch.setattr(module, name, seen)
+        return found
+
+    return watch
+
+
+@pytest.mark.parametrize("kind, spec", [
+    ("mutating", {"failurePolicy": "Fail", "reinvocationPolicy": "Never", "mutations": [MUTATION]}),
+    ("validating", {"validations": [{"expression": "object.metadata.name != 'x'"}]}),
+])  # fmt: skip
+def test_what_policies_see_and_leave_of_large_objects(server: InProcess, on_loop: Callable[..., list[str]], kind: str, spec: Any) -> None:
+    """The first such write of a process, too."""
+    policy, binding = f"{ADMISSION}/{kind}admissionpolicies", f"{ADMISSION}/{kind}admissionpolicybindings"
+    actions = {"validationActions": ["Deny"]} if kind == "validating" else {}
+    assert server.ask(Sent("POST", policy, {"metadata": {"name": "p"}, "spec": {"matchConstraints": MATCH, **spec}}))[0] == 201
+    assert server.ask(Sent("POST", binding, {"metadata": {"name": "p"}, "spec": {"policyName": "p", **actions}}))[0] == 201
+    seen = [on_loop(versioned, "encode_json"), on_loop(write, "restore_after_admission", "dedup_owner_references")][0]
+    refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "n", "uid": f"u{i}"} for i in range(1500)]
+    large = {"metadata": {"name": "large", "ownerReferences": refs}, "data": {f"k{i}": "v" * 10 for i in range(9000)}}
+    status, body = server.ask(Sent("POST", f"{SMALL}?dryRun=All", large))
+    assert status == 201 and body["metadata"].get("labels") == ({"a": "b"} if kind == "mutating" else None)
+    assert seen == []
+    assert server.ask(Sent("POST", f"{SMALL}?dryRun=All", {"metadata": {"name": "small"}}))[0] == 201
+    assert set(seen) == {"encode_json", "restore_after_admission", "dedup_owner_references"}
+    for path in (binding, policy):
+        assert server.ask(Sent("DELETE", f"{path}/p"))[0] == 200
+
+
+def test_what_loads_cryptography_at_its_first_use(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    assert server.ask(Sent("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "first"}}))[0] in (201, 409)
+    seen = on_loop(Signer, "_key")
+    token = Sent("POST", f"{NS}/serviceaccounts/first/token", {"spec": {}})
+    assert handed(server, token, 201) == 1 and seen == ["_key"]  # what signs has its key at hand
+    assert not handed(server, token, 201)
+    request = {"metadata": {"name": "r"}, "spec": {"request": "", "signerName": "a.b/c", "usages": ["client auth"]}}
+    assert handed(server, Sent("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", request), 422)
+
+
+def test_metrics_of_many_children(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    seen = on_loop(metrics, "dumped", "exposed")
+    assert server.ask(Sent("GET", "/metrics"))[0] == 200 and seen == []

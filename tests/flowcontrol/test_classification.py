@@ -134,7 +134,8 @@ def test_one_schema_that_changes_leaves_what_reading_all_of_them_would(tmp_path)
 
 def test_the_first_of_many_is_found_by_whom_they_speak_of():
     rng = random.Random(3)
-    subjects = [user("u"), user("v"), user("*"), group("g"), group("h"), group("*"), account("a", "b"), account("a", "*"), account("a", "b:c")]
+    accounts = [account("a", "b"), account("a", "*"), account("a", "b:c")]
+    subjects = [user("u"), user("v"), user("*"), group("g"), group("h"), group("*"), *accounts]
     names = [("u", ()), ("v", ("g",)), ("w", ("h", "g", "u")), ("w", ()), ("system:serviceaccount:a:b", ("g",)),
              ("system:serviceaccount:a:b:c", ()), ("system:serviceaccount:a", ())]  # fmt: skip
     for _ in range(200):

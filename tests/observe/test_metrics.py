@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kas.endpoints.metrics import MetricsEndpoint
-from kas.observe.metrics import Counter, Registry, bury
+from kas.observe.metrics import PIECE, Counter, Registry, bury, exposed
 
 
 class Worker:
@@ -159,3 +159,34 @@ def test_numbers_are_written_as_go_writes_them(value: float, written: str) -> No
     metrics = Registry()
     metrics.gauge("one", "").set((), value)
     assert f"\none {written}\n" in metrics.expose().decode()
+
+
+def test_many_children_are_told_in_pieces_and_add_up() -> None:
+    """One call into the JSON library for all of them would keep the interpreter's lock."""
+    def worker(by: int) -> Registry:
+        metrics = Registry()
+        counter, histogram = metrics.counter("c", "C.", ("a",)), metrics.histogram("h", "H.", ("a",), (1.0,))
+        for i in range(PIECE + 1):
+            counter.inc((str(i),), by)
+            histogram.observe((str(i),), by)
+        return metrics
+
+    one, other = worker(1), worker(2)
+    dumped = other.dump()
+    assert dumped.count(b"\n") == 3  # two pieces each
+    text = one.expose([dumped])
+    assert text.count(b"\nc{") == PIECE + 1 == text.count(b'} 3\n', text.index(b"\nc{"), text.index(b"# HELP h"))
+    assert f'h_count{{a="{PIECE}"}} 2'.encode() in text
+    one.resume(dumped)
+    assert f'c{{a="{PIECE}"}} 3'.encode() in one.expose()
+
+
+def test_what_was_read_does_not_change() -> None:
+    metrics = Registry()
+    counter, histogram = metrics.counter("c", "C.", ()), metrics.histogram("h", "H.", (), (1.0,))
+    counter.inc()
+    histogram.observe((), 0.5)
+    read = metrics.read()
+    counter.inc()
+    histogram.observe((), 0.5)
+    assert b"\nc 1\n" in exposed(read, (), metrics.shown) and b"h_count 1" in exposed(read, (), metrics.shown)

@@ -8,10 +8,12 @@ from typing import Any
 
 import orjson
 
+from kas.auth.tokens import Signer
 from kas.endpoints import respond
 from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
 from kas.kinds.authentication import tokenrequest as token_request
+from kas.meta.aside import POOL
 from kas.meta.waiting import awaited
 from kas.request.http import Request, Response
 from kas.types.scheme import builtin_kind
@@ -32,12 +34,18 @@ class Token:
         posted = await named.read(self.writer, req, served, TOKEN_REQUEST, namespace, name, "token", keep_system=True)
         await posted.validate()
         if self._issuer is None:
-            self._issuer = self._make()
+            self._issuer = await POOL.run(self._first)
         answer, warnings = await awaited(token_request.create(posted.ctx, name, posted.obj, self._issuer, self._get))
         for text in warnings:
             req.warn(text)
         req.annotate(ISSUED, f"JTI={jti_of(answer['status']['token'])}")
         return respond.virtual(req, TOKEN_REQUEST, answer, 201)
+
+    def _first(self) -> token_request.Issuer:
+        issuer = self._make()
+        if isinstance(issuer.signer, Signer):
+            issuer.signer.load()
+        return issuer
 
 
 def jti_of(token: str) -> str:

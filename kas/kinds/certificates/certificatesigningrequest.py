@@ -54,6 +54,8 @@ def any_name(name: str, prefix: bool) -> list[str]:
 class CertificateSigningRequestStrategy(Strategy):
     """Spec, approval and certificate are written by three parties, each through a path of its own."""
 
+    costly = True  # parses certificates, and loads what parses them
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """The requester is who sends it, whatever the body says; nothing arrives approved."""
         super().prepare_for_create(ctx, obj)
