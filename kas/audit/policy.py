@@ -6,6 +6,8 @@ level None.
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kas.auth.attributes import Attributes, aggregate
@@ -20,6 +22,8 @@ Obj = dict[str, Any]
 LEVELS = ("None", "Metadata", "Request", "RequestResponse")
 STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
 API_VERSION = "audit.k8s.io/v1"
+MANY = 64  # rules, from which on they are looked up
+Key = tuple[str, ...]
 
 
 class PolicyError(ValueError):
@@ -76,6 +80,25 @@ class _Rule:
         return not self.resources or any(r.matches(a) for r in self.resources)
 
 
+    def keys(self) -> Iterator[Key]:
+        """Under what it is found: a request it matches has one of them among its own (``_keys_of``)."""
+        if self.users:
+            yield from (("user", user) for user in self.users)
+        elif self.groups:
+            yield from (("userGroup", group) for group in self.groups)
+        elif self.resources:
+            for r in self.resources:
+                yield from r.keys()
+        elif self.namespaces:
+            yield from (("namespace", namespace) for namespace in self.namespaces)
+        elif self.verbs:
+            yield from (("verb", verb) for verb in self.verbs)
+        elif self.prefixes:
+            yield ()
+        else:
+            yield from (("path", path) for path in self.paths)
+
+
 class _Resources:
     __slots__ = ("group", "names", "resources")
 
@@ -83,6 +106,13 @@ class _Resources:
         self.group = obj.get("group") or ""
         self.resources = _set(obj, "resources")
         self.names = _set(obj, "resourceNames")
+
+    def keys(self) -> Iterator[Key]:
+        """See ``_Rule.keys``."""
+        if not self.resources or any(name.startswith("*") for name in self.resources):
+            yield "group", self.group
+        else:
+            yield from (("resource", self.group, name.partition("/")[0]) for name in self.resources)
 
     def matches(self, a: Attributes) -> bool:
         if self.group != a.api_group:
@@ -102,20 +132,39 @@ def _set(obj: Obj, key: str) -> frozenset[str]:
     return frozenset(obj.get(key) or ())
 
 
-class AuditPolicy:
-    """A checked policy, ready to be asked. ``always`` is what it says of every request, None when that depends."""
+def _keys_of(a: Attributes) -> Iterator[Key]:
+    yield from ((), ("user", a.user.name), ("verb", a.verb))
+    yield from (("userGroup", group) for group in a.user.groups)
+    if a.resource_request:
+        yield from (("group", a.api_group), ("resource", a.api_group, a.resource), ("namespace", a.namespace))
+    else:
+        yield "path", a.path
 
-    def __init__(self, policy: Obj) -> None:
+
+class AuditPolicy:
+    """A checked policy, ready to be asked. ``always`` is what it says of every request, None when that depends. Of ``many`` rules and more
+    a request looks only at those that may be about it."""
+
+    def __init__(self, policy: Obj, many: int = MANY) -> None:
         self._rules = [_Rule(r, policy) for r in policy.get("rules") or ()]
         self._default = Verdict("None", tuple(policy.get("omitStages") or ()), bool(policy.get("omitManagedFields")))
         self.always = self._rules[0].verdict if self._rules and self._rules[0].unconditional else None
+        self._by_key: dict[Key, list[int]] = {}  # the places of rules, ascending; empty where they are few
+        if len(self._rules) >= many:
+            for i, rule in enumerate(self._rules):
+                for key in {()} if rule.unconditional else set(rule.keys()):
+                    self._by_key.setdefault(key, []).append(i)
 
     def verdict(self, a: Attributes) -> Verdict:
         """What the first rule that matches says; the default of the policy when none does."""
-        for rule in self._rules:
+        for rule in self._candidates(a) if self._by_key else self._rules:
             if rule.matches(a):
                 return rule.verdict
         return self._default
+
+    def _candidates(self, a: Attributes) -> Iterator[_Rule]:
+        found = [self._by_key[key] for key in set(_keys_of(a)) if key in self._by_key]
+        return (self._rules[i] for i in heapq.merge(*found))
 
 
 def load(policy: Obj) -> AuditPolicy:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kas.audit.policy import PolicyError, load_file
+from kas.audit import policy
+from kas.audit.policy import AuditPolicy, PolicyError, load_file
+from kas.auth.user import UserInfo
+from tests.vectors.kinds.rbac import attributes
 
 HEAD = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 
@@ -71,3 +74,18 @@ def test_what_is_wrong_is_said_with_the_file(write, text, why):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(PolicyError, match="no such file or directory"):
         load_file(str(tmp_path / "none"))
+
+
+def test_of_thousands_of_rules_those_about_others_are_not_looked_at(monkeypatch):
+    others = [
+        {"users": ["nobody"]}, {"userGroups": ["none"]}, {"resources": [{"group": "", "resources": ["secrets", "nodes/status"]}]},
+        {"namespaces": ["there"]}, {"verbs": ["patch"]}, {"nonResourceURLs": ["/healthz"]},
+    ]  # fmt: skip
+    mine = {"level": "Request", "resources": [{"group": "", "resources": ["pods"]}]}
+    made = AuditPolicy({"rules": [*({"level": "None", **rule} for _ in range(1000) for rule in others), mine, {"level": "Metadata"}]})
+    asked = []
+    real = policy._Rule.matches
+    monkeypatch.setattr(policy._Rule, "matches", lambda self, a: asked.append(self) or real(self, a))
+    about = {"verb": "get", "namespace": "here", "apiGroup": "", "apiVersion": "v1", "resource": "pods", "name": "p", "resourceRequest": True}
+    assert made.verdict(attributes(about, UserInfo("u", ("g",)))).level == "Request" and len(asked) == 1
+    assert made.verdict(attributes({**about, "resource": "services"}, UserInfo("u", ("g",)))).level == "Metadata" and len(asked) == 2

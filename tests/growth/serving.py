@@ -1,12 +1,11 @@
 """A whole server in this process, without its listener: a request goes through every filter, admission, validation and the store, and its
-cost is the CPU time of this process. Everything but HTTP is as in a worker."""
+cost is what this process computes meanwhile (``counting.py``). Everything but HTTP is as in a worker."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from kas.request.http import Request, Response
 from kas.server import Server
 from kas.store import open_store
 from kas.store.shared import Shared
+from tests.growth.counting import Spent
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
@@ -43,7 +43,7 @@ class Sent:
 
 
 class InProcess:
-    """``ask`` answers (status, body); ``cost`` the CPU seconds of a request that was made before it was measured."""
+    """``ask`` answers (status, body); ``cost`` what a request that was made before costs."""
 
     def __init__(self, directory: Path, extensions: Extensions = NONE, **flags: Any) -> None:
         options = complete(Options({"data-dir": str(directory), "advertise-address": "127.0.0.1", "token-auth-file": "", **flags}))
@@ -110,14 +110,14 @@ class InProcess:
             return status, body
 
     def cost(self, sent: Sent) -> tuple[float, int]:
-        """CPU seconds and status."""
+        """What it spent, in seconds, and its status."""
         req = self.request(sent)
         gc.collect()
         gc.freeze()  # what is there now is not looked through again at every size
         gc.disable()
         try:
-            began = time.process_time()
-            status, _ = self.loop.run_until_complete(self._answer(req))
-            return time.process_time() - began, status
+            with Spent() as spent:
+                status, _ = self.loop.run_until_complete(self._answer(req))
+            return spent.seconds, status
         finally:
             gc.enable()

@@ -1,7 +1,7 @@
 """What a request costs grows with its size and not with the square of it, for every family of inputs up to the size limit.
 
-Costs are CPU time of this process, which other processes hardly touch: what C code does cannot be counted in calls or lines, and
-counters of the processor are not there on the virtual machines that tests run on. Disturbances only add, so a family that seems to grow
+Costs are instructions of this process where the machine counts them, else its CPU time, which other processes hardly touch
+(``counting.py``): what C code does cannot be counted in calls or lines. Disturbances only add, so a family that seems to grow
 too fast is looked at further on and measured again, the least of several counting, before it fails. What is larger than the processor's
 caches costs more for each item, too: by how much is measured at the same moments with documents of the same sizes that are decoded and
 copied, which is linear, and is taken off. Something that grows with n² stays above the bound at any size. What is not
@@ -15,7 +15,6 @@ import gc
 import json
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -27,6 +26,7 @@ from kas.observe import caches
 from kas.registry import pipeline
 from kas.types.scheme import Resource, decode
 from tests.growth import generated, tables
+from tests.growth.counting import Spent
 from tests.growth.named import FAMILIES
 from tests.growth.serving import InProcess, Sent
 
@@ -154,9 +154,9 @@ def _linear(size: int) -> float:
     gc.collect()
     gc.disable()
     try:
-        began = time.process_time()
-        copy.deepcopy(json.loads(text))
-        return time.process_time() - began
+        with Spent() as spent:
+            copy.deepcopy(json.loads(text))
+        return spent.seconds
     finally:
         gc.enable()
 

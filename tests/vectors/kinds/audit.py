@@ -11,11 +11,12 @@ def check(vector: dict, group: list[dict]) -> None:
     assert errors == (want.get("validationErrors") or [])
     if errors:
         return
-    compiled = AuditPolicy(policy)
+    compiled, looked_up = AuditPolicy(policy), AuditPolicy(policy, many=1)
     for c in want["checks"]:
         a = c["attributes"]
         user = UserInfo(c["user"]["name"], c["user"].get("groups") or ())
         v = compiled.verdict(attributes(a, user))
+        assert looked_up.verdict(attributes(a, user)) == v, c
         wanted = (c["level"], sorted(c["omitStages"] or []), c["omitManagedFields"])
         assert (v.level, sorted(v.omit_stages), v.omit_managed_fields) == wanted, c
         assert compiled.always in (None, v)
