@@ -326,12 +326,13 @@ def map_keys(schema: Schema, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     if items.get("nullable"):
         errs.append(field.forbidden(f"{path}.items.nullable", f"cannot be nullable when {LIST_TYPE} is {list_type}"))
+    required = frozenset(x for x in items.get("required") or () if isinstance(x, str))
     for key in schema.get(KEYS) or () if list_type == "map" else ():
         prop = (items.get("properties") or {}).get(key)
         if prop is None:
             continue
         at = field.key(f"{path}.items.properties", key)
-        if key not in (items.get("required") or ()) and "default" not in prop:
+        if key not in required and "default" not in prop:
             text = f"this property is in {KEYS}, so it must have a default or be a required property"
             errs.append(field.required(f"{at}.default", text))
         if prop.get("nullable"):

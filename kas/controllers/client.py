@@ -13,6 +13,7 @@ import orjson
 
 from kas.informers import reflector as informers
 from kas.informers.reflector import Handlers, Reflectors
+from kas.meta.aside import is_large
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
 from kas.meta.waiting import Stint
@@ -167,7 +168,7 @@ class Client:
             return obj
 
         try:
-            await reg.update(ctx, name, mutate, subresource=subresource)
+            await reg.update(ctx, name, mutate, subresource=subresource, aside=is_large(wanted))
         except ApiError as e:
             if e.code != NOT_FOUND:
                 raise

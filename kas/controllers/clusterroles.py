@@ -7,8 +7,11 @@ from typing import Any
 
 from kas.controllers.client import Client
 from kas.controllers.queue import WorkQueue, follow
+from kas.meta.aside import POOL
 from kas.registry.bootstrap_rbac import aggregate
 from kas.registry.registries import Registries
+
+Obj = dict[str, Any]
 
 GROUP = "rbac.authorization.k8s.io"
 
@@ -32,5 +35,8 @@ class ClusterRoleAggregation:
 
     async def _sync(self, _: str) -> None:
         """One pass; the rules it writes come back as events, until roles that aggregate aggregated ones are complete too."""
-        for name, rules in aggregate(self.client.list(GROUP, "clusterroles")):
+        for name, rules in await POOL.run(self._wanted):
             await self.client.apply(self.registry, "", name, {"rules": rules})
+
+    def _wanted(self) -> list[tuple[str, list[Obj]]]:
+        return aggregate(self.client.list(GROUP, "clusterroles"))

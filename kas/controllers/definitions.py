@@ -147,7 +147,8 @@ class DefinitionConditions:
         ):  # fmt: skip
             wanted, has = names.requested.get(key), names.accepted.get(key)
             if key == "shortNames":
-                asked = [x for x in wanted or () if x not in (has or ())]
+                known = set(has or ())
+                asked = [x for x in wanted or () if x not in known]
             else:
                 asked = [wanted] if wanted and wanted != has else []
             taken = list(dict.fromkeys(x for x in asked if x in used))

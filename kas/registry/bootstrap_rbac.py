@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from kas.auth.authz.rules import covers
 from kas.meta.labelselectors import converted
 
@@ -63,20 +65,21 @@ def aggregate(cluster_roles: Sequence[Obj]) -> list[tuple[str, list[Obj]]]:
     by_name = sorted(cluster_roles, key=lambda r: r["metadata"]["name"])
     out = []
     for role in by_name:
-        rule = role.get("aggregationRule")
-        if not rule:
+        aggregation = role.get("aggregationRule")
+        if not aggregation:
             continue
-        selectors = [converted(selector) for selector in rule.get("clusterRoleSelectors") or ()]
+        selectors = [converted(selector) for selector in aggregation.get("clusterRoleSelectors") or ()]
         if None in selectors:
             # A selector that means nothing gathers nothing, and takes nothing away.
             continue
         name = role["metadata"]["name"]
-        gathered: list[Obj] = []
+        gathered: dict[bytes, Obj] = {}  # each once, by what it says
         for selector in filter(None, selectors):
             for other in by_name:
                 if other["metadata"]["name"] == name or not selector.matches(other["metadata"].get("labels")):
                     continue
-                gathered.extend(r for r in other.get("rules") or () if r not in gathered)
-        if gathered != (role.get("rules") or []):
-            out.append((name, gathered))
+                for rule in other.get("rules") or ():
+                    gathered.setdefault(orjson.dumps(rule, option=orjson.OPT_SORT_KEYS), rule)
+        if (found := list(gathered.values())) != (role.get("rules") or []):
+            out.append((name, found))
     return out

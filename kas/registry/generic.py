@@ -128,12 +128,16 @@ class Registry:
         write = Create(self, ctx)
         return await write.run(obj), write.warnings
 
-    async def update(self, ctx: Context, name: str, change: Change, subresource: str = "") -> tuple[Shown, list[str], bool]:
+    async def update(
+        self, ctx: Context, name: str, change: Change, subresource: str = "", aside: bool = False
+    ) -> tuple[Shown, list[str], bool]:
         """Stores what ``change`` makes of the current object, called again after a lost race; without admission.
 
-        ``change`` gets a dict of its own and may raise. Returns (record, warnings, False); raises 404.
+        ``change`` gets a dict of its own and may raise; with ``aside`` it is called beside the loop, because it takes long. Returns
+        (record, warnings, False); raises 404.
         """
         write = UpdateWith(self, ctx, name, change, subresource)
+        write.large = write.pure = aside
         return await write.run(), write.warnings, False
 
     async def delete(self, ctx: Context, name: str, options: Obj) -> tuple[Shown, bool]:

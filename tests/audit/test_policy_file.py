@@ -86,6 +86,6 @@ def test_of_thousands_of_rules_those_about_others_are_not_looked_at(monkeypatch)
     asked = []
     real = policy._Rule.matches
     monkeypatch.setattr(policy._Rule, "matches", lambda self, a: asked.append(self) or real(self, a))
-    about = {"verb": "get", "namespace": "here", "apiGroup": "", "apiVersion": "v1", "resource": "pods", "name": "p", "resourceRequest": True}
+    about = {"verb": "get", "namespace": "here", "resource": "pods", "name": "p", "resourceRequest": True}
     assert made.verdict(attributes(about, UserInfo("u", ("g",)))).level == "Request" and len(asked) == 1
     assert made.verdict(attributes({**about, "resource": "services"}, UserInfo("u", ("g",)))).level == "Metadata" and len(asked) == 2

@@ -17,6 +17,7 @@ from tests.tlsstub import Answer, Asked, TLSStub, serving
 
 DISCOVERY, JWKS = "/.well-known/openid-configuration", "/keys"
 LIMIT_S = 60.0
+VAST = {"huge": 10 << 20, "vast": 100 << 20}
 
 
 def rsa_key() -> rsa.RSAPrivateKey:
@@ -36,8 +37,8 @@ def jwk(key: Any, kid: str = "") -> dict[str, Any]:
 
 class Issuer:
     """``keys`` by their ids are what it signs with and shows. ``fault``: "" for none; "slow" keeps the keys until ``release`` is set,
-    "huge", "garbage" and "error" are answers for them, "redirect" sends elsewhere for them, "loop" sends on and on, "stranger" is another
-    issuer's document."""
+    "huge", "vast", "garbage" and "error" are answers for them, "redirect" sends elsewhere for them, "loop" sends on and on, "stranger" is
+    another issuer's document."""
 
     def __init__(self, directory: Path, by: pki.Issued, name: str = "issuer") -> None:
         self.keys: dict[str, Any] = {"k1": rsa_key(), "e1": ec_key()}
@@ -73,8 +74,8 @@ class Issuer:
             return Answer(404, b"{}")
         if self.fault == "slow":
             self.release.wait(LIMIT_S)
-        if self.fault == "huge":
-            return Answer(200, b'{"keys": [' + b" " * (10 << 20) + b"]}")
+        if self.fault in VAST:
+            return Answer(200, b'{"keys": [' + b" " * VAST[self.fault] + b"]}")
         if self.fault == "garbage":
             return Answer(200, b"<html>")
         if self.fault == "error":

@@ -152,3 +152,22 @@ def test_a_machine_may_have_a_name_that_no_label_may(name, told):
     """Linux knows names of 64 bytes, and does not look at what is in them. The Lease is written without the label then."""
     labels = bootstrap.identity_lease(NOW, NOW, name).obj["metadata"]["labels"]
     assert labels == {"apiserver.kubernetes.io/identity": "kube-apiserver"} | ({"kubernetes.io/hostname": name} if told else {})
+
+
+def test_rules_are_gathered_by_what_they_say():
+    """Each once, and no rule is compared with all that are there already."""
+    compared = []
+
+    class Rule(dict):
+        def __eq__(self, other):
+            compared.append(1)
+            return dict.__eq__(self, other)
+
+    def role(name, rules, **more):
+        return {"metadata": {"name": name, "labels": {"a": "b"}}, "rules": rules, **more}
+
+    rules = [Rule(verbs=["get"], resources=[f"r{i}"]) for i in range(500)]
+    same = [{"resources": ["r1"], "verbs": ["get"]}, {"resources": ["s"], "verbs": ["get"]}]
+    whole = role("whole", list(rules), aggregationRule={"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}] * 2})
+    assert aggregate([role("one", rules), role("two", same), whole]) == [("whole", [*rules, same[1]])]
+    assert len(compared) <= 4 * len(rules)

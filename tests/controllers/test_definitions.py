@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 from kas.controllers.definitions import DefinitionConditions
 from kas.store import Op
@@ -74,3 +75,25 @@ def test_a_webhook_without_a_usable_ca_bundle_keeps_a_definition_from_being_serv
         assert t.custom.find("example.com", "v1", "widgets") is not None
 
     run(tmp_path, body)
+
+
+def test_no_short_name_is_compared_with_all_others(tmp_path):
+    compared = []
+
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(1)
+            return str.__eq__(self, other)
+
+    async def body(t: Table) -> None:
+        def named(n: int) -> dict:
+            return {"plural": "a", "kind": "A", "shortNames": [Name(f"s{i}") for i in range(n)]}
+
+        names = SimpleNamespace(group="example.com", requested=named(500), accepted=named(499))
+        found, problem = DefinitionConditions(t.registries)._accept("a.example.com", names)
+        assert found["shortNames"] == names.requested["shortNames"] and problem is None
+
+    run(tmp_path, body)
+    assert len(compared) <= 4 * 500

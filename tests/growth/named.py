@@ -581,3 +581,24 @@ def _(n: int) -> Made:
     """Two lists that are walked together, not one within the other."""
     stored = [Sent("DELETE", f"{MAPS}/labelled"), create(MAPS, config_map("labelled", metadata={"labels": keys(n)}))]
     return stored, Sent("GET", f"{MAPS}?labelSelector=" + ",".join(f"k{i}!%3Dx" for i in range(n)))
+
+
+@family("stateful sets: claims of wrong names beside volumes")
+def _(n: int) -> Made:
+    claims, volumes = [{"metadata": {"name": f"A{i}"}} for i in range(n)], [{"name": f"v{i}", "emptyDir": {}} for i in range(n)]
+    meta = {"labels": {"a": "b"}}
+    template = {"metadata": meta, "spec": {"containers": [{"name": "c", "image": "x"}], "volumes": volumes}}
+    spec = {"serviceName": "a", "selector": {"matchLabels": {"a": "b"}}, "volumeClaimTemplates": claims, "template": template}
+    return create(f"/apis/apps/v1/namespaces/default/statefulsets?{DRY}", {"metadata": {"name": "a"}, "spec": spec})
+
+
+@family("definitions: keys of a map that are not among those required")
+def _(n: int) -> Made:
+    items = {"type": "object", "properties": {f"k{i}": {"type": "string"} for i in range(n)}, "required": [f"r{i}" for i in range(n)]}
+    listed = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [f"k{i}" for i in range(n)], "items": items}
+    spec = {
+        "group": "keys.example.com", "scope": "Namespaced", "names": {"plural": "keys", "kind": "Key"},
+        "versions": [{"name": "v1", "served": True, "storage": True,
+                      "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": listed}}}}],
+    }  # fmt: skip
+    return create(CRDS, {"metadata": {"name": "keys.keys.example.com"}, "spec": spec})

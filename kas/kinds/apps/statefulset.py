@@ -95,7 +95,7 @@ def _with_claims(spec: dict[str, Any]) -> dict[str, Any]:
     template = spec.get("template") or {}
     pod = template.get("spec") or {}
     made = [(c.get("metadata") or {}).get("name") or "" for c in claims]
-    fresh = [name for name in dict.fromkeys(made) if name and not names.is_dns1123_label(name)]
+    fresh = dict.fromkeys(name for name in dict.fromkeys(made) if name and not names.is_dns1123_label(name))
     extra = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in fresh]
     volumes = extra + [v for v in pod.get("volumes") or () if v.get("name") not in fresh]
     return {**spec, "template": {**template, "spec": {**pod, "volumes": volumes}}}

@@ -144,11 +144,11 @@ class Committer:
     def _commit(self, units: list[Unit]) -> None:
         self.batches += 1
         self.largest_batch = max(self.largest_batch, len(units))
-        deletes = [u for u in units if all(op.draft is None for op in u.ops)]
+        deletes = [u for u in units if _deletes(u)]
         batch = self._apply_in_room(units, len(deletes) == len(units))
         if isinstance(batch.error, Full) and deletes and len(deletes) < len(units) and all(u.at <= 0 for u in units):
             # Deletes make room: they do not share the fate of the writes they queued with. (Given revisions keep their order.)
-            self._deliver(Batch([u for u in units if u not in deletes], error=batch.error))
+            self._deliver(Batch([u for u in units if not _deletes(u)], error=batch.error))
             batch = self._apply_in_room(deletes, True)
         self.operations += len(batch.events)
         self._deliver(batch)
@@ -189,6 +189,11 @@ class Committer:
         self._note(reached)
         self._shared.publish(reached)
         return Batch(units, [op.event for u in units for op in u.ops if op.event is not None], after, reached)
+
+
+def _deletes(unit: Unit) -> bool:
+    """Whether a unit only makes room."""
+    return all(op.draft is None for op in unit.ops)
 
 
 def _as_told(e: Exception) -> StoreError:

@@ -1,0 +1,170 @@
+"""What a server asks itself, and what it is shown before it knows anybody: a KMS plug-in, an issuer of tokens and chains of certificates,
+slow, huge or wrong, beside a bystander. One server has them all, and an audit policy of 10,000 rules."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kas.testing.server import KasServer
+from tests import pki, tlsstub
+from tests.auth.issuer import Issuer
+from tests.hostile.bystander import Bystander
+from tests.hostile.conftest import Caller, resident
+from tests.security.kms import Plugin
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+KMS_TIMEOUT = "2s"
+RULES = 10_000
+MOST_MB = 96
+CHAIN = 100
+
+
+class Asked:
+    """The server and those it asks; ``by`` is the authority of clients."""
+
+    def __init__(self, directory: Path) -> None:
+        self.by = pki.authority("clients")
+        ca, _ = self.by.write(directory, "clients")
+        issuers = tlsstub.authority(directory)
+        self.issuer, self.plugin = Issuer(directory, issuers), Plugin(directory / "kms.sock").start()
+        kms = {"kms": {"apiVersion": "v2", "name": "k", "endpoint": f"unix://{self.plugin.socket}", "timeout": KMS_TIMEOUT}}
+        encryption = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
+                      "resources": [{"resources": ["secrets"], "providers": [kms, {"identity": {}}]}]}  # fmt: skip
+        said = {"url": self.issuer.url, "audiences": ["client"], "certificateAuthority": (directory / "stub-ca.crt").read_text()}
+        authentication = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
+                          "jwt": [{"issuer": said, "claimMappings": {"username": {"claim": "sub", "prefix": ""}}}]}  # fmt: skip
+        others = {"level": "Request", "users": ["nobody"], "resources": [{"group": "", "resources": ["pods"]}]}
+        audit = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [*[others] * RULES, {"level": "Metadata"}]}
+        for name, what in (("encryption", encryption), ("authentication", authentication), ("audit", audit)):
+            (directory / f"{name}.json").write_text(json.dumps(what))
+        flags = [
+            f"--encryption-provider-config={directory}/encryption.json", f"--authentication-config={directory}/authentication.json",
+            f"--audit-policy-file={directory}/audit.json", f"--audit-log-path={directory}/audit.log", f"--client-ca-file={ca}",
+        ]  # fmt: skip
+        try:
+            self.server = KasServer(directory, "--unsafe-no-fsync", *flags).start()
+        except BaseException:
+            self.close()
+            raise
+        self.admin = Caller(self.server, self.server.token)
+
+    def close(self) -> None:
+        """Ends the stubs."""
+        self.issuer.close()
+        self.plugin.stop()
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    made = Asked(tmp_path_factory.mktemp("asked"))
+    try:
+        yield made
+    finally:
+        made.server.stop()
+        made.close()
+    made.server.check()
+
+
+@pytest.fixture
+def beside(asked: Asked) -> Iterator[Bystander]:
+    """A client of this server, which must be served as before and which memory is looked at for."""
+    one, before = Bystander(asked.server), sum(resident(asked.server).values())
+    try:
+        yield one
+        one.check()
+        assert sum(resident(asked.server).values()) - before < MOST_MB << 20
+    finally:
+        one.close()
+
+
+def secrets(asked: Asked, name: str, many: int = 20) -> set[int]:
+    """Statuses of as many secrets that are written and read at once."""
+    def one(i: int) -> set[int]:
+        caller = Caller(asked.server, asked.server.token)
+        made = caller("POST", SECRETS, {"metadata": {"name": f"{name}-{i}"}, "stringData": {"a": "b"}})[0]
+        return {made, caller("GET", f"{SECRETS}/{name}-{i}")[0], caller("GET", SECRETS)[0]}
+
+    with ThreadPoolExecutor(8) as pool:
+        return set().union(*pool.map(one, range(many)))
+
+
+def test_a_key_plugin_that_does_not_answer(asked: Asked, beside: Bystander) -> None:
+    with beside:
+        asked.plugin.hold()
+        try:
+            assert secrets(asked, "slow") <= {200, 201, 404, 500}
+            asked.admin("GET", "/readyz")
+        finally:
+            asked.plugin.release()
+    assert secrets(asked, "again", 2) <= {200, 201}
+
+
+@pytest.mark.parametrize("called, name, value", [
+    ("huge", "annotation", b"x" * 300_000), ("large", "annotation", b"x" * 33_000), ("long", "key_id", "k" * 2000),
+    ("sick", "healthz", "x" * 200_000), ("wrong", "encrypts_with", "b"),
+])  # fmt: skip
+def test_a_key_plugin_whose_answers_are_none(asked: Asked, beside: Bystander, called: str, name: str, value: object) -> None:
+    before = getattr(asked.plugin, name)
+    with beside:
+        setattr(asked.plugin, name, value)
+        try:
+            assert secrets(asked, called) <= {200, 201, 404, 500}
+            asked.admin("GET", "/readyz")
+        finally:
+            setattr(asked.plugin, name, before)
+
+
+def tokens(asked: Asked, many: int = 40) -> set[int]:
+    """Statuses of requests with tokens of keys that the issuer has not shown, all different."""
+    def one(i: int) -> int:
+        return Caller(asked.server, asked.issuer.token("e1", sub=f"u{i}"))("GET", "/api", timeout=60)[0]
+
+    def unknown(i: int) -> int:
+        token = asked.issuer.token(f"unknown{i}", key=asked.issuer.keys["e1"], sub=f"u{i}")
+        return Caller(asked.server, token)("GET", "/api", timeout=60)[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        return set(pool.map(unknown, range(many))) | set(pool.map(one, range(many)))
+
+
+@pytest.mark.parametrize("fault", ["slow", "huge", "vast", "garbage", "error", "loop", "down"])
+def test_an_issuer_whose_keys_do_not_come(asked: Asked, beside: Bystander, fault: str) -> None:
+    tokens(asked, 1)
+    with beside:
+        asked.issuer.fault = fault
+        try:
+            assert tokens(asked) <= {200, 401}
+        finally:
+            asked.issuer.fault = ""
+            asked.issuer.release.set()
+
+
+def test_chains_of_100_certificates(asked: Asked, beside: Bystander, tmp_path: Path) -> None:
+    """Of which each is issued by the next: before anybody knows whose they are."""
+    chain = [asked.by]
+    for i in range(CHAIN):
+        chain.append(pki.authority(f"a{i}", chain[-1]))
+    leaf = pki.issue([("CN", "jane")], chain[-1], chain=chain[:0:-1])
+    certificate, key = leaf.write(tmp_path, "leaf")
+    context = ssl.create_default_context(cafile=asked.server.ca)
+    context.load_cert_chain(certificate, key)
+
+    def show(_: int) -> bytes:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            plain = stack.enter_context(socket.create_connection(("127.0.0.1", asked.server.port), 60))
+            s = stack.enter_context(context.wrap_socket(plain, server_hostname="localhost"))
+            s.sendall(b"GET /api HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return s.recv(65536)
+        return b""
+
+    with beside, ThreadPoolExecutor(8) as pool:
+        answers = set(pool.map(show, range(80)))
+    assert all(not answer or answer.startswith((b"HTTP/1.1 401", b"HTTP/1.1 403", b"HTTP/1.1 200")) for answer in answers)
