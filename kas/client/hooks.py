@@ -26,6 +26,7 @@ from kas.client.renewed import Renewed
 from kas.client.services import OWN, Resolve
 from kas.client.webhook import refusal
 from kas.meta import gojson
+from kas.meta.aside import POOL
 from kas.meta.deadlines import Deadlines
 from kas.meta.field import go_quote
 from kas.observe import caches, tracing
@@ -187,14 +188,28 @@ class HookClients:
         """The client of a configuration; ``key`` is what ``client_key`` says of it, where that is known. Raises HookError for one nobody
         can be asked with."""
         key = key or client_key(config)
+        return self._found(key) or self._keep(key, self._made(config))
+
+    async def ready(self, config: Mapping[str, Any], key: bytes = b"") -> HookClient:
+        """``of``, where a client that is not there yet is made beside the loop: to read the system's authorities takes some 30 ms."""
+        key = key or client_key(config)
+        found = self._found(key)
+        if found is not None:
+            return found
+        made = await POOL.run(self._made, config)
+        return self._found(key) or self._keep(key, made)  # somebody else may have been quicker
+
+    def _found(self, key: bytes) -> HookClient | None:
         found = self._clients.get(key)
-        if found is None:
-            found = self._clients[key] = self._made(config)
-            if len(self._clients) > MAX_CLIENTS:
-                self._clients.popitem(last=False)[1].close()
-        else:
+        if found is not None:
             self._clients.move_to_end(key)
         return found
+
+    def _keep(self, key: bytes, made: HookClient) -> HookClient:
+        self._clients[key] = made
+        if len(self._clients) > MAX_CLIENTS:
+            self._clients.popitem(last=False)[1].close()
+        return made
 
     def close(self) -> None:
         """Let go of all connections nobody uses."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 
 import pytest
 
@@ -165,6 +166,23 @@ def test_clients_are_shared_and_bounded():
     row = next(row for row in caches.rows() if row.name == "webhook_clients")
     assert MAX_CLIENTS * CONTEXT_BYTES <= row.size <= row.budget
     assert clients.of({"url": "https://a/"}) is not first
+
+
+def test_one_that_is_new_is_made_beside_the_loop(monkeypatch):
+    """Reading what the system trusts takes long, and there may be hundreds of webhooks."""
+    clients, made = HookClients(Users({}), None, Shares(1)), []
+    real = clients._made
+    monkeypatch.setattr(clients, "_made", lambda config: made.append(threading.get_ident()) or real(config))
+
+    async def run():
+        config = {"url": "https://a/"}
+        first, second = await asyncio.gather(clients.ready(config), clients.ready(config))
+        assert first is second is clients.of(config) is await clients.ready(config)
+        with pytest.raises(HookError):
+            await clients.ready({})
+
+    asyncio.run(run())
+    assert len(made) == 3 and threading.get_ident() not in made
 
 
 def test_a_service():

@@ -111,7 +111,7 @@ class Webhooks:
         await objects.ready(values=False)
         try:
             sent = review.request(a, told, hook.version, uid, *objects.encoded())
-            client = self.clients.of(hook.client_config, hook.client_key)
+            client = await self.clients.ready(hook.client_config, hook.client_key)
             # The request's own end is somebody else's to watch: a late webhook has not failed then, nobody waits for it.
             answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
             found = await step(len(answer) >= LARGE, review.response, answer, hook.version, uid, self.mutating)

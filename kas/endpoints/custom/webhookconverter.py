@@ -119,7 +119,7 @@ class WebhookConverter:
         request = {"uid": uid, "desiredAPIVersion": api_version, "objects": [orjson.Fragment(text) for text in sent]}
         review = orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[self._version], "request": request})
         try:
-            answer = await self._clients.of(self._config).post(review, TIMEOUT_S)
+            answer = await (await self._clients.ready(self._config)).post(review, TIMEOUT_S)
             large = len(answer) >= LARGE
             found = await step(large, _converted, answer, self._version, uid)
         except (HookError, _BadAnswerError) as e:
