@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.kas-installed
 SOURCES := $(shell find kas -name '*.py[x]' -o -name '*.px[di]') setup.py pyproject.toml
 
-.PHONY: help build run test robustness bench load soak fuzz lint tables docs proto wheel clean
+.PHONY: help build run test hostile robustness bench load soak fuzz lint tables docs proto wheel clean
 build: $(STAMP)
 
 $(STAMP): $(SOURCES)
@@ -23,6 +23,11 @@ run: build
 BACKEND ?= lmdb
 test: build
 	KAS_BACKEND=$(BACKEND) $(BIN)/python -m pytest $(ARGS)
+
+# Attacks alone; FLAGS are more of the server's: "--workers 2", or "--client-ca-file=CA.crt" for the TLS front.
+FLAGS ?=
+hostile: build
+	KAS_BACKEND=$(BACKEND) KAS_HOSTILE_FLAGS="$(FLAGS)" $(BIN)/python -m pytest tests/hostile $(ARGS)
 
 # Faults for minutes, others with each KAS_ROBUSTNESS_SEED. On etcd HOSTS=1: each part in a network namespace of its own; for root.
 HOSTS ?=
@@ -61,7 +66,7 @@ wheel: build
 	$(BIN)/python -m build
 
 help:
-	@echo 'build run test robustness bench load soak fuzz lint tables docs proto wheel clean, with ARGS="…" for most;'
+	@echo 'build run test hostile robustness bench load soak fuzz lint tables docs proto wheel clean, with ARGS="…" for most;'
 	@echo 'CONTRIBUTING.md says what they are for.'
 
 clean:
