@@ -5,12 +5,15 @@ do they count), and once accepting has failed it never accepts again, nor closes
 
 - a connection that says nothing stays in the kernel (``TCP_DEFER_ACCEPT``);
 - when few descriptors are left, the kernel drops what opens new connections (a filter on the listening socket): clients try again;
-- when connections wait for ``STUCK_S`` though there is room for them, or none is left at all, the worker ends and is replaced.
+- when connections wait for ``STUCK_S`` though there is room for them, or none is left at all, and not one was accepted in the second half
+  of that, the worker ends and is replaced. (That some wait at every look says nothing: so they do where they come faster than a busy
+  machine takes them.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import fcntl
 import logging
@@ -76,6 +79,7 @@ class Gate:
         self._sockets, self._most, self._give_up = sockets, most, give_up
         self.shut = False
         self._stuck_since: float | None = None
+        self._there: set[int] | None = None  # sockets that were open when it had been half as long
         self._near, self._glances = True, 0
 
     def glance(self) -> None:
@@ -99,16 +103,27 @@ class Gate:
         if (lowest == sys.maxsize or lowest < self._most * 3 // 4) and any(_waiting(s) for s in self._sockets):
             self._stuck()
         else:
-            self._stuck_since = None
+            self._stuck_since = self._there = None
 
     def _stuck(self) -> None:
         now = monotonic()
         if self._stuck_since is None:
             self._stuck_since = now
+        elif self._there is None:
+            if now - self._stuck_since > STUCK_S / 2:
+                self._there = set(_open_sockets())
         elif now - self._stuck_since > STUCK_S:
+            if self._accepted(self._there):
+                self._stuck_since = self._there = None
+                return
             log.error("connections have waited for %d s and are not accepted: this worker ends", STUCK_S)
             self._stuck_since = sys.maxsize
             self._give_up()
+
+    def _accepted(self, before: set[int]) -> bool:
+        """Whether a connection to one of the listeners is open that was not ``before``."""
+        ports = {s.getsockname()[1] for s in self._sockets}
+        return any(_local_port(fd) in ports for number, fd in _open_sockets().items() if number not in before)
 
     def _turn(self) -> None:
         self.shut = not self.shut
@@ -119,6 +134,30 @@ class Gate:
                 s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(drop)))
             else:
                 s.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+
+
+def _open_sockets() -> dict[int, int]:
+    """The sockets of this process by the numbers that the system gives each of them once, with a descriptor; none where no descriptor is
+    left to look with. A microsecond or two each."""
+    found = dict[int, int]()
+    try:
+        fds = os.listdir("/dev/fd")
+    except OSError:
+        return found
+    for fd in map(int, fds):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            at = os.fstat(fd)
+            if stat.S_ISSOCK(at.st_mode):
+                found[at.st_ino] = fd
+    return found
+
+
+def _local_port(fd: int) -> int:
+    """0 for a socket that has none, or is gone."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as s:
+        if s.family in (socket.AF_INET, socket.AF_INET6):
+            return int(s.getsockname()[1])
+    return 0
 
 
 def _waiting(s: socket.socket) -> int:

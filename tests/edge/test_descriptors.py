@@ -83,6 +83,46 @@ def test_who_does_not_accept_is_given_up_once(listening: socket.socket, monkeypa
         assert ends == [1]
 
 
+def test_who_accepts_though_some_always_wait_is_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do where they come faster than a busy machine takes them."""
+    now, ends = [0.0], []
+    monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
+    gate = Gate([listening], MANY, lambda: ends.append(1))
+    with dial(listening), dial(listening), dial(listening):
+        for at in (0.0, 2.0):
+            now[0] = at
+            gate.look()
+        with listening.accept()[0]:
+            now[0] = 4.0
+            gate.look()
+            assert not ends
+            with socket.create_server(("127.0.0.1", 0)) as other, dial(other), other.accept()[0]:
+                for at in (6.0, 8.0):
+                    now[0] = at
+                    gate.look()
+                # What others accept, and what was there already, is none of the listener's.
+                with dial(other), other.accept()[0]:
+                    now[0] = 10.0
+                    gate.look()
+    assert ends == [1]
+
+
+def test_where_no_descriptor_is_left_to_look_with(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, ends = [0.0], []
+    monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
+    gate = Gate([listening], MANY, lambda: ends.append(1))
+
+    def none(*_: object) -> list[str]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(descriptors.os, "listdir", none)
+    with dial(listening):
+        for at in (0.0, 2.0, 4.0):
+            now[0] = at
+            gate.look()
+    assert ends == [1]
+
+
 def test_who_accepts_in_the_end_is_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])

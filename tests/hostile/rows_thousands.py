@@ -22,7 +22,7 @@ def watching(a: Attacker, path: str, watches: int) -> Iterator[None]:
     """So many watches, whose connections are read by nobody."""
     with contextlib.ExitStack() as stack:
         for _ in range(watches // STREAMS):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, RuntimeError):  # a wire that was refused yields nothing
                 s = stack.enter_context(a.wire("h2"))
                 s.sendall(b"".join(authorized(1 + 2 * i, f"{path}?watch=true", a.token) for i in range(STREAMS)))
         yield
@@ -108,12 +108,13 @@ def _(a: Attacker) -> None:
         a.many((("GET", f"{a.maps}?limit={j + 1}") for j in range(4)), 4)
 
 
-@row("users: 200, each of whom takes no list of 4 MB", 201)
+# While they are there 130 to 210 MiB; what of that the allocators keep was 95 to 160 in eight rounds, and did not grow.
+@row("users: 200, each of whom takes no list of 4 MB", 201, mb=192)
 def _(a: Attacker) -> None:
     a.many((("POST", a.maps, {"metadata": {"name": f"l{i}"}, "data": {"a": "x" * MIB}}) for i in range(4)), 4)
     with contextlib.ExitStack() as stack:
         for i in range(200):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, RuntimeError):  # a wire that was refused yields nothing
                 s = stack.enter_context(a.wire())
                 s.sendall(a.head("GET", a.maps, f"Impersonate-User: u{i}", "Impersonate-Group: system:masters"))
         time.sleep(LEFT_S)
