@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING
 
 from kas.audit.backend import Backend, Truncate, Union
 from kas.audit.batch import Batch
 from kas.audit.event import Event
-from kas.audit.logfile import DAY_S, DEFAULT_MAX_SIZE, MEGABYTE, LogFile, json_line, legacy_line
-from kas.audit.policy import AuditPolicy, load_file
+from kas.audit.logfile import DAY_S, DEFAULT_MAX_SIZE, MEGABYTE, Beside, LogFile, json_line, legacy_line
+from kas.audit.policy import LEVELS, AuditPolicy, load_file
 from kas.audit.webhook import WebhookBackend
 from kas.auth.attributes import attributes_of
 from kas.auth.user import UserInfo
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kas.config.options import Options
 
 NOBODY = UserInfo("")
+_LABELS = {level: (level,) for level in LEVELS}
 
 class Auditor:
     """Begins the events of requests, and hands their entries to ``backends``."""
@@ -53,8 +54,8 @@ class Auditor:
             if a.user is None:
                 a.user = NOBODY
             verdict = self._policy.verdict(a)
-        self._levels.inc((verdict.level,))
-        return Event(req, verdict, time.time()) if verdict.level != "None" else None
+        self._levels.inc(_LABELS[verdict.level])
+        return Event(req, verdict, time()) if verdict.level != "None" else None
 
     def record(self, event: Event, stage: str) -> Awaitable[None] | None:
         """Stores the entry of a stage, unless the policy omits it. Raises AuditError, or its awaitable does, where a strict backend
@@ -94,7 +95,8 @@ def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = 
             (options.audit_log_maxsize or DEFAULT_MAX_SIZE) * MEGABYTE,
             options.audit_log_maxage * DAY_S, options.audit_log_maxbackup, options.audit_log_compress,
         )  # fmt: skip
-        _add(union, log, log_flags(options), joins=True)
+        f = log_flags(options)
+        _add(union, Beside(log) if f.mode == BATCH else log, f, joins=True)
     if options.audit_webhook_config_file:
         backend = load_kubeconfig(options.audit_webhook_config_file)
         # Upstream tries again after any failure: hardly one of them is a reason to lose events.

@@ -46,15 +46,15 @@ class Truncate:
         batches: list[list[Entry]] = [[]]
         size, lost = 0, 0
         for given in entries:
-            entry = given if len(given.text) <= self._max_event else given.truncated()
-            if len(entry.text) > self._max_event:
+            entry = given if given.size <= self._max_event else given.truncated()
+            if entry.size > self._max_event:
                 lost += 1
                 continue
-            if size + len(entry.text) > self._max_batch and batches[-1]:
+            if size + entry.size > self._max_batch and batches[-1]:
                 batches.append([])
                 size = 0
             batches[-1].append(entry)
-            size += len(entry.text)
+            size += entry.size
         failed = AuditError(f"{lost} events are too large even without their bodies", lost) if lost else None
         waiting: list[tuple[Awaitable[None], int]] = []
         for batch in filter(None, batches):

@@ -6,6 +6,7 @@ rotated away, and compressed.
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import fcntl
 import gzip
@@ -15,7 +16,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kas.audit.backend import AuditError, log
@@ -72,7 +74,7 @@ class LogFile:
 
     def process(self, entries: Sequence[Entry]) -> None:
         """Writes a line for each. Raises AuditError with the system's reason."""
-        lines = b"".join(map(self._line, entries))
+        lines = self._line(entries[0]) if len(entries) == 1 else b"".join(map(self._line, entries))
         try:
             if self._path == STANDARD_OUTPUT:
                 sys.stdout.buffer.write(lines)
@@ -154,10 +156,32 @@ class LogFile:
 
     async def close(self) -> None:
         """Lines are written when ``process`` returns: nothing waits."""
+        self.end()
+
+    def end(self) -> None:
+        """Lets go of the file."""
         for fd in (self._fd, self._lock):
             if fd >= 0:
                 os.close(fd)
         self._fd = self._lock = -1
+
+
+class Beside:
+    """A log file that is written beside the loop, by one thread and so in order: for batches, as nobody waits for those."""
+
+    def __init__(self, log: LogFile) -> None:
+        self.name, self._log = log.name, log
+        self._thread = ThreadPoolExecutor(1, "audit-log")
+
+    def process(self, entries: Sequence[Entry]) -> Awaitable[None]:
+        """Writes a line for each. The awaitable raises AuditError with the system's reason."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, self._log.process, entries)
+
+    async def close(self) -> None:
+        """Lets go of the file behind what is being written; a disk that does not answer is not waited for by who was cancelled."""
+        closed = asyncio.get_running_loop().run_in_executor(self._thread, self._log.end)
+        self._thread.shutdown(wait=False)
+        await closed
 
 
 def _write_all(fd: int, data: bytes) -> None:

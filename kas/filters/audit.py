@@ -68,6 +68,13 @@ class _Recorder:
 
     def after(self, req: Request, resp: Response) -> None:
         event = req.audit
+        if isinstance(event, Event) and event.plain(resp):
+            event.code = resp.status
+            event.ended()
+            stored = self._record(event, COMPLETE)
+            if stored is not None:
+                _after(stored, resp)
+            return
         if not isinstance(event, Event):
             if req.user is None and req.info is not None and (resp.status == 401 or (resp.status == 400 and _unreadable_timeout(req))):
                 self._unauthenticated(req, resp)

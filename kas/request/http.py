@@ -73,6 +73,9 @@ class AuditEvent(Protocol):
     handed_on: bool
     took: dict[str, float]
 
+    def authorized(self, decision: str, reason: str, seconds: float) -> None:
+        """What the authorizers said, and how long that took."""
+
     def decoded(self, type_: Any, kind: str, api_version: str, obj: dict[str, Any]) -> None:
         """The body was decoded to this object of a descriptor's type, and defaulted."""
 
