@@ -2,6 +2,7 @@
 #
 #   Entry    the event at one stage, ready for a backend
 #   Record   a request that is recorded: what every request has to say; kas.audit.event.Event adds what only some have
+#   Recording   the audit filter, for requests of which there is nothing more to say
 #
 # Ownership: a Record holds its request, and so for as long as that lives; an Entry holds bytes alone. The text is put together in one
 # buffer of the unit, in which nothing that runs Python may happen between the first byte and the last: a worker has one loop, and whoever
@@ -33,4 +34,5 @@ cdef class Record:
     cdef double _received
     cdef tuple _omitted
 
+    cdef bint _is_plain(self, Response resp) except -1
     cpdef Entry entry(self, str stage)

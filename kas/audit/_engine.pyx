@@ -28,7 +28,7 @@ cdef enum:
     KEPT_BYTES = 65536  # a longer event's buffer is given back
 
 cdef double SLOW_S = 0.5
-cdef str RECEIVED = "RequestReceived"
+cdef str RECEIVED = "RequestReceived", COMPLETE = "ResponseComplete"
 cdef str METADATA = "Metadata"
 cdef str AUTHENTICATION = latencies.AUTHENTICATION, AUTHORIZATION = latencies.AUTHORIZATION
 cdef str TRUNCATED = "audit.k8s.io/truncated"
@@ -363,7 +363,14 @@ cdef class Record:
             (<dict>req.annotations)[DECISION] = decision
             (<dict>req.annotations)[REASON] = reason
 
+    def ended(self):
+        """The answer is over."""
+
     def plain(self, Response resp not None) -> bool:
+        """See ``_is_plain``."""
+        return self._is_plain(resp)
+
+    cdef bint _is_plain(self, Response resp) except -1:
         """Whether the answer has nothing to tell but its code: one that is whole, of which no body is wanted and which is no Status. False where
         that takes a closer look."""
         cdef bytes body
@@ -470,6 +477,48 @@ cdef class Record:
             free(_out.data)
             _out.data, _out.room = NULL, 0
         return made
+
+
+cdef class Recording:
+    """The way of most requests through the audit log: one policy for all or one that is asked by the caller, and an answer that is plain.
+    ``events`` counts entries; ``process`` takes them; what it raises as ``refused`` has been counted and logged; ``begin`` makes the event
+    of a request, ``received`` stores the entry of that stage, ``otherwise`` and ``later`` do what is left: an answer that is not plain, and
+    an entry that is to be waited for."""
+
+    cdef object _begin, _received, _otherwise, _later, _process, _refused, _current
+    cdef dict _events
+
+    def __init__(self, begin, received, otherwise, later, process, type refused, dict events not None):
+        self._begin, self._received, self._otherwise, self._later = begin, received, otherwise, later
+        self._process, self._refused, self._events = process, refused, events
+        self._current = latencies.CURRENT
+
+    def before(self, Request req not None):
+        cdef Record event = self._begin(req)
+        if event is None:
+            self._current.set(None)  # the context may still be that of another request
+            return None
+        req.audit = event
+        self._current.set(event.took)
+        return None if RECEIVED in event._omitted else self._received(req, event)
+
+    def after(self, Request req not None, Response resp not None):
+        cdef Record event
+        if not isinstance(req.audit, Record) or not (<Record>req.audit)._is_plain(resp):
+            return self._otherwise(req, resp)
+        event = <Record>req.audit
+        event.code = resp.status
+        if _time(CLOCK_MONOTONIC) - req.started > SLOW_S:
+            event.ended()
+        if COMPLETE in event._omitted:
+            return
+        self._events[()] = self._events.get((), 0) + 1
+        try:
+            pending = self._process((event.entry(COMPLETE),))
+        except self._refused:
+            return
+        if pending is not None:
+            self._later(pending, resp)
 
 
 cdef int _sources(list sources) except -1:

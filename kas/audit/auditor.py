@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
-from kas.audit.backend import Backend, Truncate, Union
+from kas.audit._engine import Recording
+from kas.audit.backend import AuditError, Backend, Truncate, Union
 from kas.audit.batch import Batch
 from kas.audit.event import Event
 from kas.audit.logfile import DAY_S, DEFAULT_MAX_SIZE, MEGABYTE, Beside, LogFile, json_line, legacy_line
@@ -25,7 +26,7 @@ from kas.client.kubeconfig import load as load_kubeconfig
 from kas.client.webhook import Webhook
 from kas.config.auditing import BATCH, BLOCKING_STRICT, LEGACY, BackendFlags, log_flags, webhook_flags
 from kas.observe.metrics import Registry
-from kas.request.http import Request
+from kas.request.http import Request, Response
 
 if TYPE_CHECKING:
     from kas.config.options import Options
@@ -64,6 +65,13 @@ class Auditor:
             return None
         self._events.inc()
         return self._backends.process((event.entry(stage),))
+
+    def recording(
+        self, received: Callable[[Request, Event], Response | Awaitable[Response | None] | None],
+        otherwise: Callable[[Request, Response], None], later: Callable[[Awaitable[None], Response], None],
+    ) -> Recording:  # fmt: skip
+        """The filter's way for most requests; the arguments do what it leaves to them."""
+        return Recording(self.begin, received, otherwise, later, self._backends.process, AuditError, self._events.values)
 
     def rejected(self) -> None:
         """Count a request that is refused because it could not be recorded."""

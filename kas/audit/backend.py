@@ -101,6 +101,8 @@ class Union:
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
         """Store the entries everywhere. Raises AuditError, or its awaitable does."""
+        if len(self.backends) == 1 and not self.backends[0][1]:
+            return self._only(self.backends[0][0], entries)
         failed: AuditError | None = None
         waiting: list[tuple[Backend, bool, Awaitable[None]]] = []
         for backend, strict in self.backends:
@@ -117,6 +119,15 @@ class Union:
         if failed is not None:
             raise failed
         return None
+
+    def _only(self, backend: Backend, entries: Sequence[Entry]) -> Awaitable[None] | None:
+        """As ``process`` with this one, which is not strict."""
+        try:
+            pending = backend.process(entries)
+        except AuditError as e:
+            self.failed(backend, e, len(entries))
+            return None
+        return None if pending is None else self._wait([(backend, False, pending)], None, len(entries))
 
     async def _wait(self, waiting: list[tuple[Backend, bool, Awaitable[None]]], failed: AuditError | None, given: int) -> None:
         for backend, strict, pending in waiting:

@@ -15,7 +15,6 @@ from kas.audit._engine import Entry, Record, source_ips
 from kas.meta import gojson
 from kas.meta.duration import format_ns
 from kas.observe import latencies
-from kas.request.http import Request
 from kas.types.scheme import TypeDesc, encode_json
 
 __all__ = [

@@ -19,13 +19,16 @@ from kas.types.scheme import BUILTIN
 CONFIG_MAP = BUILTIN.known("", "v1", "ConfigMap")
 EVERY = "".join(chr(c) for c in (*range(0x300), 0x7FF, 0x800, 0x2027, 0x2028, 0x2029, 0x202A, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF))
 USERS = [
-    None, UserInfo(""), UserInfo("jane", ("dev", "system:authenticated"), "u-1"), UserInfo(EVERY, (EVERY, ""), EVERY, {EVERY: [EVERY, "x"]}),
+    None, UserInfo(""), UserInfo("jane", ("dev", "system:authenticated"), "u-1"),
+    UserInfo(EVERY, (EVERY, ""), EVERY, {EVERY: [EVERY, "x"]}),
     UserInfo("é<b>&\u2028", ["日本"], "", {"b": ["2"], "a": ["1", ""]}),
 ]  # fmt: skip
 LINES = [
     ("GET", "/api/v1/namespaces/ns/pods/p", ""), ("GET", "/api/v1/namespaces/ns/pods/p/log", "container=c&follow=true"),
-    ("GET", "/healthz", ""), ("GET", "/apis/apps/v1/deployments", "limit=5&labelSelector=a%3Db"), ("GET", "/api/v1/nodes/n/proxy/x<>&y", ""),
-    ("POST", "/apis/x.example/v1/things", "token=S3CRET&dryRun=All"), ("GET", "/apis/apps/v1", ""), ("DELETE", f"/api/v1/namespaces/{EVERY[1:]}", ""),
+    ("GET", "/healthz", ""), ("GET", "/apis/apps/v1/deployments", "limit=5&labelSelector=a%3Db"),
+    ("GET", "/api/v1/nodes/n/proxy/x<>&y", ""),
+    ("POST", "/apis/x.example/v1/things", "token=S3CRET&dryRun=All"), ("GET", "/apis/apps/v1", ""),
+    ("DELETE", f"/api/v1/namespaces/{EVERY[1:]}", ""),
 ]  # fmt: skip
 HEADERS = [
     [], [(b"user-agent", b"")], [(b"user-agent", b"kubectl/v1 (\xe9<\"\\\x01\x7f)")], [(b"user-agent", b"\xff" * 1024)],
@@ -105,9 +108,9 @@ def test_every_kind_of_request_is_written_as_of_dictionaries(level):
     for line, headers, user in itertools.product(LINES, HEADERS, USERS):
         e, req = made(line, headers, user, "10.0.0.9", level)
         compared(e, req, RECEIVED, {}, None)
-        for other, annotations, answer in itertools.product((user, UserInfo("bob", ["<g>"])), ANNOTATIONS, ANSWERS):
+        for other, noted, answer in itertools.product((user, UserInfo("bob", ["<g>"])), ANNOTATIONS, ANSWERS):
             e, req = made(line, headers, user, "", level)
-            req.user, req.annotations = other, annotations
+            req.user, req.annotations = other, noted
             if answer is not None:
                 e.answered(*answer)
             compared(e, req, COMPLETE, {}, answer)
