@@ -15,7 +15,7 @@ from kas._fastpath cimport Request, Response
 cdef class Entry:
     cdef readonly bytes line            # of the log: the event as an object of its own, with the line's end
     cdef Py_ssize_t _from, _to          # where in it the bodies are, alike where there are none
-    cdef dict _fields                   # of one that was made of fields and had bodies: what it has beside them
+    cdef bytes _bare                    # of one that was made of fields and had bodies: what it has beside them
 
 
 cdef class Record:

@@ -310,7 +310,7 @@ cdef class Entry:
         self.line = HEAD + escaped(orjson.dumps(fields))[1:] + b"\n"
         self._from = self._to = 0
         if "requestObject" in fields or "responseObject" in fields:
-            self._fields = {k: v for k, v in fields.items() if k not in ("requestObject", "responseObject")}
+            self._bare = orjson.dumps({k: v for k, v in fields.items() if k not in ("requestObject", "responseObject")})
 
     @property
     def text(self) -> bytes:
@@ -325,8 +325,8 @@ cdef class Entry:
     @property
     def fields(self) -> dict:
         """What it says, without the bodies."""
-        if self._fields is not None:
-            return dict(self._fields)
+        if self._bare is not None:
+            return orjson.loads(self._bare)
         if not self._to:
             return orjson.loads(self.text)
         return orjson.loads(b"{" + self.line[PyBytes_GET_SIZE(HEAD) : self._from] + self.line[self._to :])
@@ -507,6 +507,7 @@ cdef class Recording:
         if not isinstance(req.audit, Record) or not (<Record>req.audit)._is_plain(resp):
             return self._otherwise(req, resp)
         event = <Record>req.audit
+        req.audit = None  # it is told: each would keep the other alive
         event.code = resp.status
         if _time(CLOCK_MONOTONIC) - req.started > SLOW_S:
             event.ended()
