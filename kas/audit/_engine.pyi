@@ -40,7 +40,8 @@ class Record:
 
 class Recording:
     def __init__(
-        self, begin: Callable[[Request], Record | None], received: Callable[[Request, Any], Response | Awaitable[Response | None] | None],
+        self, begin: Callable[[Request], Record | None], always: tuple[str, tuple[str, ...], bool] | None, event: type[Record],
+        levels: dict[tuple[str, ...], float], received: Callable[[Request, Any], Response | Awaitable[Response | None] | None],
         otherwise: Callable[[Request, Response], None], later: Callable[[Awaitable[None], Response], None],
         process: Callable[[tuple[Entry]], Awaitable[None] | None], refused: type[Exception], events: dict[tuple[str, ...], float],
     ) -> None: ...

@@ -480,21 +480,30 @@ cdef class Record:
 
 
 cdef class Recording:
-    """The way of most requests through the audit log: one policy for all or one that is asked by the caller, and an answer that is plain.
-    ``events`` counts entries; ``process`` takes them; what it raises as ``refused`` has been counted and logged; ``begin`` makes the event
-    of a request, ``received`` stores the entry of that stage, ``otherwise`` and ``later`` do what is left: an answer that is not plain, and
-    an entry that is to be waited for."""
+    """The way of most requests through the audit log: an answer that is plain, and a backend for which nobody waits. ``begin`` makes the
+    event of a request; where the policy ``always`` says the same it is an ``event`` of that, counted in ``levels``. ``received`` stores
+    the entry of that stage, ``otherwise`` does what there is to do of other answers, ``later`` what there is to do for an entry that is to
+    be waited for. ``events`` counts entries; ``process`` takes them; what it raises as ``refused`` has been counted and logged."""
 
-    cdef object _begin, _received, _otherwise, _later, _process, _refused, _current
-    cdef dict _events
+    cdef object _begin, _received, _otherwise, _later, _process, _refused, _current, _event, _always
+    cdef dict _events, _levels
+    cdef tuple _level
 
-    def __init__(self, begin, received, otherwise, later, process, type refused, dict events not None):
+    def __init__(self, begin, always, type event, dict levels not None, received, otherwise, later, process, type refused,
+                 dict events not None):
         self._begin, self._received, self._otherwise, self._later = begin, received, otherwise, later
+        self._always = always if always is not None and always[0] != "None" else None
+        self._event, self._levels, self._level = event, levels, (always[0],) if always is not None else ()
         self._process, self._refused, self._events = process, refused, events
         self._current = latencies.CURRENT
 
     def before(self, Request req not None):
-        cdef Record event = self._begin(req)
+        cdef Record event
+        if self._always is not None:
+            self._levels[self._level] = self._levels.get(self._level, 0) + 1
+            event = self._event(req, self._always, _time(CLOCK_REALTIME))
+        else:
+            event = self._begin(req)
         if event is None:
             self._current.set(None)  # the context may still be that of another request
             return None

@@ -71,7 +71,10 @@ class Auditor:
         otherwise: Callable[[Request, Response], None], later: Callable[[Awaitable[None], Response], None],
     ) -> Recording:  # fmt: skip
         """The filter's way for most requests; the arguments do what it leaves to them."""
-        return Recording(self.begin, received, otherwise, later, self._backends.process, AuditError, self._events.values)
+        return Recording(
+            self.begin, self._policy.always, Event, self._levels.values, received, otherwise, later, self._backends.process, AuditError,
+            self._events.values,
+        )  # fmt: skip
 
     def rejected(self) -> None:
         """Count a request that is refused because it could not be recorded."""
