@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING
 
-from kas.audit.backend import Backend, Truncate, Union
+from kas.audit._engine import Recording
+from kas.audit.backend import AuditError, Backend, Truncate, Union
 from kas.audit.batch import Batch
 from kas.audit.event import Event
-from kas.audit.logfile import DAY_S, DEFAULT_MAX_SIZE, MEGABYTE, LogFile, json_line, legacy_line
-from kas.audit.policy import AuditPolicy, load_file
+from kas.audit.logfile import DAY_S, DEFAULT_MAX_SIZE, MEGABYTE, Beside, LogFile, json_line, legacy_line
+from kas.audit.policy import LEVELS, AuditPolicy, load_file
 from kas.audit.webhook import WebhookBackend
 from kas.auth.attributes import attributes_of
 from kas.auth.user import UserInfo
@@ -25,12 +26,13 @@ from kas.client.kubeconfig import load as load_kubeconfig
 from kas.client.webhook import Webhook
 from kas.config.auditing import BATCH, BLOCKING_STRICT, LEGACY, BackendFlags, log_flags, webhook_flags
 from kas.observe.metrics import Registry
-from kas.request.http import Request
+from kas.request.http import Request, Response
 
 if TYPE_CHECKING:
     from kas.config.options import Options
 
 NOBODY = UserInfo("")
+_LABELS = {level: (level,) for level in LEVELS}
 
 class Auditor:
     """Begins the events of requests, and hands their entries to ``backends``."""
@@ -53,8 +55,8 @@ class Auditor:
             if a.user is None:
                 a.user = NOBODY
             verdict = self._policy.verdict(a)
-        self._levels.inc((verdict.level,))
-        return Event(req, verdict, time.time()) if verdict.level != "None" else None
+        self._levels.inc(_LABELS[verdict.level])
+        return Event(req, verdict, time()) if verdict.level != "None" else None
 
     def record(self, event: Event, stage: str) -> Awaitable[None] | None:
         """Stores the entry of a stage, unless the policy omits it. Raises AuditError, or its awaitable does, where a strict backend
@@ -63,6 +65,16 @@ class Auditor:
             return None
         self._events.inc()
         return self._backends.process((event.entry(stage),))
+
+    def recording(
+        self, received: Callable[[Request, Event], Response | Awaitable[Response | None] | None],
+        otherwise: Callable[[Request, Response], None], later: Callable[[Awaitable[None], Response], None],
+    ) -> Recording:  # fmt: skip
+        """The filter's way for most requests; the arguments do what it leaves to them."""
+        return Recording(
+            self.begin, self._policy.always, Event, self._levels.values, received, otherwise, later, self._backends.process, AuditError,
+            self._events.values,
+        )  # fmt: skip
 
     def rejected(self) -> None:
         """Count a request that is refused because it could not be recorded."""
@@ -94,7 +106,8 @@ def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = 
             (options.audit_log_maxsize or DEFAULT_MAX_SIZE) * MEGABYTE,
             options.audit_log_maxage * DAY_S, options.audit_log_maxbackup, options.audit_log_compress,
         )  # fmt: skip
-        _add(union, log, log_flags(options), joins=True)
+        f = log_flags(options)
+        _add(union, Beside(log) if f.mode == BATCH else log, f, joins=True)
     if options.audit_webhook_config_file:
         backend = load_kubeconfig(options.audit_webhook_config_file)
         # Upstream tries again after any failure: hardly one of them is a reason to lose events.

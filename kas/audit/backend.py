@@ -46,15 +46,15 @@ class Truncate:
         batches: list[list[Entry]] = [[]]
         size, lost = 0, 0
         for given in entries:
-            entry = given if len(given.text) <= self._max_event else given.truncated()
-            if len(entry.text) > self._max_event:
+            entry = given if given.size <= self._max_event else given.truncated()
+            if entry.size > self._max_event:
                 lost += 1
                 continue
-            if size + len(entry.text) > self._max_batch and batches[-1]:
+            if size + entry.size > self._max_batch and batches[-1]:
                 batches.append([])
                 size = 0
             batches[-1].append(entry)
-            size += len(entry.text)
+            size += entry.size
         failed = AuditError(f"{lost} events are too large even without their bodies", lost) if lost else None
         waiting: list[tuple[Awaitable[None], int]] = []
         for batch in filter(None, batches):
@@ -101,6 +101,8 @@ class Union:
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
         """Store the entries everywhere. Raises AuditError, or its awaitable does."""
+        if len(self.backends) == 1 and not self.backends[0][1]:
+            return self._only(self.backends[0][0], entries)
         failed: AuditError | None = None
         waiting: list[tuple[Backend, bool, Awaitable[None]]] = []
         for backend, strict in self.backends:
@@ -117,6 +119,15 @@ class Union:
         if failed is not None:
             raise failed
         return None
+
+    def _only(self, backend: Backend, entries: Sequence[Entry]) -> Awaitable[None] | None:
+        """As ``process`` with this one, which is not strict."""
+        try:
+            pending = backend.process(entries)
+        except AuditError as e:
+            self.failed(backend, e, len(entries))
+            return None
+        return None if pending is None else self._wait([(backend, False, pending)], None, len(entries))
 
     async def _wait(self, waiting: list[tuple[Backend, bool, Awaitable[None]]], failed: AuditError | None, given: int) -> None:
         for backend, strict, pending in waiting:

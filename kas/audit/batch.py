@@ -37,9 +37,12 @@ class Batch:
         """Queue the entries. Raises AuditError when some did not fit."""
         if self._loop_task is None:
             self._loop_task = asyncio.get_running_loop().create_task(self._run())
-        waiting = self._waiting
-        lost = min(len(entries), max(0, len(waiting) + len(entries) - self._limit))
-        waiting.extend(entries[: len(entries) - lost] if lost else entries)
+        waiting, lost = self._waiting, 0
+        if len(waiting) + len(entries) <= self._limit:
+            waiting.extend(entries)
+        else:
+            lost = min(len(entries), len(waiting) + len(entries) - self._limit)
+            waiting.extend(entries[: len(entries) - lost])
         if len(waiting) >= self._size:
             self._full.set()
         if lost:

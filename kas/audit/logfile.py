@@ -6,6 +6,7 @@ rotated away, and compressed.
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import fcntl
 import gzip
@@ -15,8 +16,10 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 
 from kas.audit.backend import AuditError, log
 from kas.audit.event import Entry
@@ -26,6 +29,7 @@ MEGABYTE = 1 << 20
 DEFAULT_MAX_SIZE = 100  # megabytes, for who says 0, as lumberjack has it
 DAY_S = 24 * 3600
 STANDARD_OUTPUT = "-"
+LOOK_S = 0.5  # how soon who writes alone sees that the file was taken away; others look with each write, as one of them may rotate it
 
 
 def legacy_line(entry: Entry) -> bytes:
@@ -68,11 +72,12 @@ class LogFile:
         self._max_size, self._max_age_s, self._max_backups, self._compress = max_size, max_age_s, max_backups, compress
         self._fd = self._lock = -1
         self._file = (0, 0)  # device and inode of what is open
+        self._size, self._looked = 0, -LOOK_S  # of what is open, and when it was seen to be what ``path`` names
         self._cleaner: threading.Thread | None = None
 
     def process(self, entries: Sequence[Entry]) -> None:
         """Writes a line for each. Raises AuditError with the system's reason."""
-        lines = b"".join(map(self._line, entries))
+        lines = self._line(entries[0]) if len(entries) == 1 else b"".join(map(self._line, entries))
         try:
             if self._path == STANDARD_OUTPUT:
                 sys.stdout.buffer.write(lines)
@@ -95,13 +100,18 @@ class LogFile:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _append(self, lines: bytes, alone: bool) -> None:
-        size = self._open()
+        if alone and monotonic() < self._looked + LOOK_S:
+            size = self._size  # nobody else writes here, and who is alone rotates by itself
+        else:
+            size, self._looked = self._open(), monotonic()
         if self._max_size and size and size + len(lines) > self._max_size:
             if not alone:
                 fcntl.flock(self._lock, fcntl.LOCK_EX)  # not atomic: another worker may have rotated meanwhile
-            if self._open() + len(lines) > self._max_size:
-                self._rotate()
+            size = self._open()
+            if size + len(lines) > self._max_size:
+                size = self._rotate()
         _write_all(self._fd, lines)
+        self._size = size + len(lines)
 
     def _open(self) -> int:
         """The size of the file that ``path`` names now, opened if it is not the one we had."""
@@ -119,16 +129,18 @@ class LogFile:
         self._file = (opened.st_dev, opened.st_ino)
         return opened.st_size
 
-    def _rotate(self) -> None:
+    def _rotate(self) -> int:
+        """Begins a new file; its size."""
         stem, extension = os.path.splitext(self._path)
         at = time.time()
         while os.path.exists(backup := f"{stem}-{_stamp(at)}{extension}") or os.path.exists(backup + ".gz"):
             at += 0.001  # a small size is reached twice in a millisecond
         os.rename(self._path, backup)
-        self._open()
+        size = self._open()
         if self._cleaner is None or not self._cleaner.is_alive():
             self._cleaner = threading.Thread(target=self._clean, name="audit-log", daemon=True)
             self._cleaner.start()
+        return size
 
     def _clean(self) -> None:
         """Removes backups beyond their number and age, and compresses the others; beside the loop."""
@@ -154,10 +166,33 @@ class LogFile:
 
     async def close(self) -> None:
         """Lines are written when ``process`` returns: nothing waits."""
+        self.end()
+
+    def end(self) -> None:
+        """Lets go of the file."""
         for fd in (self._fd, self._lock):
             if fd >= 0:
                 os.close(fd)
         self._fd = self._lock = -1
+        self._looked = -LOOK_S
+
+
+class Beside:
+    """A log file that is written beside the loop, by one thread and so in order: for batches, as nobody waits for those."""
+
+    def __init__(self, log: LogFile) -> None:
+        self.name, self._log = log.name, log
+        self._thread = ThreadPoolExecutor(1, "audit-log")
+
+    def process(self, entries: Sequence[Entry]) -> Awaitable[None]:
+        """Writes a line for each. The awaitable raises AuditError with the system's reason."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, self._log.process, entries)
+
+    async def close(self) -> None:
+        """Lets go of the file behind what is being written; a disk that does not answer is not waited for by who was cancelled."""
+        closed = asyncio.get_running_loop().run_in_executor(self._thread, self._log.end)
+        self._thread.shutdown(wait=False)
+        await closed
 
 
 def _write_all(fd: int, data: bytes) -> None:

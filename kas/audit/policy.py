@@ -15,6 +15,7 @@ from kas.meta import field
 from kas.meta.field import FieldError
 from kas.meta.goerrors import unreadable
 from kas.meta.names import is_dns1123_subdomain
+from kas.observe.caches import Cache
 from kas.types.configfile import BOOL, STRING, ConfigurationError, Named, Struct, decode, kind_of, parse
 
 Obj = dict[str, Any]
@@ -154,9 +155,28 @@ class AuditPolicy:
             for i, rule in enumerate(self._rules):
                 for key in {()} if rule.unconditional else set(rule.keys()):
                     self._by_key.setdefault(key, []).append(i)
+        self._users = any(rule.users or rule.groups for rule in self._rules)
+        self._namespaces = any(rule.namespaces for rule in self._rules)
+        self._names = any(r.names for rule in self._rules for r in rule.resources)
+        self._said: Cache[tuple[object, ...], Verdict] = Cache(
+            "audit_policy", "what the audit policy says of requests of a resource", 4 << 20, 4 << 10
+        )
 
     def verdict(self, a: Attributes) -> Verdict:
-        """What the first rule that matches says; the default of the policy when none does."""
+        """What the first rule that matches says; the default of the policy when none does. What was said of a resource is remembered, by
+        all of a question that any of the rules looks at."""
+        if not a.resource_request:
+            return self._decide(a)
+        user, namespace, name = self._users and a.user.key, self._namespaces and a.namespace, self._names and a.name
+        key = (user, a.verb, a.api_group, a.resource, a.subresource, namespace, name)
+        said = self._said.entries.get(key)
+        if said is None:
+            said = self._decide(a)
+            length = sum(len(part) for part in key if isinstance(part, str))
+            self._said.put(key, said, length + (a.user.length if self._users else 0))
+        return said
+
+    def _decide(self, a: Attributes) -> Verdict:
         for rule in self._candidates(a) if self._by_key else self._rules:
             if rule.matches(a):
                 return rule.verdict

@@ -37,10 +37,11 @@ class UserInfo:
 
     ``key`` is what authorization depends on; authorizers use it as a cache key. ``compiled`` is a slot in which an
     authorizer, ``flows`` one in which flow control may keep what it worked out for this identity; it must check that it still holds.
+    ``recorded`` is where the audit log keeps how it writes the identity.
     ``notes`` are about the credential and no part of the identity.
     """
 
-    __slots__ = ("_dict", "compiled", "extra", "flows", "groups", "key", "name", "notes", "uid")
+    __slots__ = ("_dict", "compiled", "extra", "flows", "groups", "key", "name", "notes", "recorded", "uid")
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class UserInfo:
         self.compiled: Any = None
         self.flows: Any = None
         self.notes: Notes | None = None
+        self.recorded: bytes | None = None
         self._dict: dict[str, Any] | None = None
 
     @property

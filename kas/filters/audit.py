@@ -32,7 +32,8 @@ REFUSAL = "Internal Server Error: audit event could not be stored\n"
 def audit(auditor: Auditor) -> Filter:
     """Record requests as the policy of ``auditor`` says."""
     recorder = _Recorder(auditor)
-    return Filter("audit", recorder.before, recorder.after)
+    quick = auditor.recording(recorder.received, recorder.after, recorder.later)
+    return Filter("audit", quick.before, quick.after)
 
 
 class _Recorder:
@@ -40,13 +41,8 @@ class _Recorder:
         self.auditor = auditor
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def before(self, req: Request) -> Response | Awaitable[Response | None] | None:
-        event = self.auditor.begin(req)
-        if event is None:
-            latencies.CURRENT.set(None)  # the context may still be that of another request
-            return None
-        req.audit = event
-        latencies.CURRENT.set(event.took)
+    def received(self, req: Request, event: Event) -> Response | Awaitable[Response | None] | None:
+        """The entry of a request that has come; a refusal where it has to be stored and could not be."""
         try:
             pending = self.auditor.record(event, RECEIVED)
         except AuditError:
@@ -67,6 +63,7 @@ class _Recorder:
         return text(500, REFUSAL)
 
     def after(self, req: Request, resp: Response) -> None:
+        """The entries of an answer of which there is more to say than its code, or of who has none yet."""
         event = req.audit
         if not isinstance(event, Event):
             if req.user is None and req.info is not None and (resp.status == 401 or (resp.status == 400 and _unreadable_timeout(req))):
@@ -105,8 +102,13 @@ class _Recorder:
             pending = self.auditor.record(event, stage)
         except AuditError:
             return None
-        if pending is None:
-            return None
+        return None if pending is None else self._task(pending)
+
+    def later(self, pending: Awaitable[None], resp: Response) -> None:
+        """Lets an answer wait until its entry is stored."""
+        _after(self._task(pending), resp)
+
+    def _task(self, pending: Awaitable[None]) -> asyncio.Task[None]:
         # A client that leaves does not take its record with it.
         task = asyncio.ensure_future(_stored(pending))
         self._under_way.add(task)

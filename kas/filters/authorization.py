@@ -29,7 +29,7 @@ def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
         if req.read_only_port or MASTERS in req.user.groups:
             took = monotonic() - began
             if req.audit is not None:
-                annotate(req, "allow", "", took)
+                req.audit.authorized("allow", "", took)
             allowed(took)
             return None
         a = attributes_of(req)
@@ -47,7 +47,7 @@ def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
         timers[kind](took := monotonic() - began)
         if decision == ALLOW:
             if req.audit is not None:
-                annotate(req, "allow", reason, took)
+                req.audit.authorized("allow", reason, took)
             return None
         if error:
             if req.audit is not None:
@@ -55,14 +55,8 @@ def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
                 req.audit.took[AUTHORIZATION] = took
             return plain_internal_error(req, error)
         if req.audit is not None:
-            annotate(req, "forbid", reason, took)
+            req.audit.authorized("forbid", reason, took)
         # Answered, not raised: a refusal costs no more than what it refuses.
         return status(req, forbidden(a, reason))
-
-    def annotate(req: Request, decision: str, reason: str, took: float) -> None:
-        assert req.audit is not None
-        req.audit.took[AUTHORIZATION] = took
-        req.annotate("authorization.k8s.io/decision", decision)
-        req.annotate("authorization.k8s.io/reason", reason)
 
     return Filter("authorization", before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from kas._fastpath import Request, Response
 
@@ -31,7 +31,7 @@ def begin_of(write: Write) -> Begin | None:
 
 # How many pieces the HTTP server below takes before it waits for the client (granian 2.8.7; measured on HTTP/1 and 2), and one.
 _AHEAD = 6
-Result = Response | Awaitable[Response]
+Result: TypeAlias = Response | Awaitable[Response]
 Handler = Callable[[Request], Result]
 
 
@@ -72,6 +72,9 @@ class AuditEvent(Protocol):
     panicked: str
     handed_on: bool
     took: dict[str, float]
+
+    def authorized(self, decision: str, reason: str, seconds: float) -> None:
+        """What the authorizers said, and how long that took."""
 
     def decoded(self, type_: Any, kind: str, api_version: str, obj: dict[str, Any]) -> None:
         """The body was decoded to this object of a descriptor's type, and defaulted."""

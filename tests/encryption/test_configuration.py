@@ -209,3 +209,36 @@ def test_a_changed_file_is_read_by_all_workers_before_anybody_writes_with_it(tmp
     assert seal(second).startswith(b"k8s:enc:aesgcm:v1:new:") and not second.unreadable
     for worker in workers:
         worker.close()
+
+
+EVENTS = "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the config file"
+GONE = "'extensions' group has been removed and cannot be used for encryption"
+UNSERVED = "resources which do not have REST API/s cannot be encrypted"
+TWICE = "the same resource cannot be specified multiple times"
+
+
+@pytest.mark.parametrize(
+    ("names", "at", "why"),
+    [
+        (["events.events.k8s.io"], "[0]", EVENTS), (["secret", "events.events.k8s.io"], "[1]", EVENTS),
+        (["*.events.k8s.io"], "[0]", EVENTS),
+        (["*.extensions"], "[0]", GONE), (["foo.extensions"], "[0]", GONE),
+        (["*"], "[0]", "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources"),
+        (["apiServerIPInfo"], "[0]", "resource name should not contain capital letters"),
+        (["apiserveripinfo"], "[0]", UNSERVED), (["serviceipallocations"], "[0]", UNSERVED),
+        (["servicenodeportallocations"], "[0]", UNSERVED),
+        (["*.", "foos.*"], "[1]", "encrypting the same resource across groups is not supported"),
+        (["secrets", "secrets"], "", TWICE), (["secrets"] * 4, "", TWICE), (["secrets", "secrets."], "", TWICE),
+        (["*.apps", "*.", "*.*"], "", MASKED), (["deployments.apps", "*.apps"], "", MASKED), (["secrets", "*."], "", MASKED),
+        (["pods", "*."], "", MASKED), (["secrets", "*.*"], "", MASKED), (["*.", "*.*"], "", MASKED),
+        (["*.apps", "*."], None, ""), (["deployments.apps", "*."], None, ""),
+    ],
+)  # fmt: skip
+def test_which_resources_may_stand_in_one_list(names, at, why):
+    """The rows of ``TestStructure``: one error each, at the name or at the list that is wrong."""
+    found = [str(e) for e in validate([{"resources": names, "providers": [BOX]}], False)]
+    if at is None:
+        assert found == []
+        return
+    value = json.dumps(names[int(at[1])] if at else names, separators=(",", ":"))
+    assert found == [f"resources[0].resources{at}: Invalid value: {value}: {why}"]

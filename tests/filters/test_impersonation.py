@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION
+from kas.auth.user import UserInfo
 from kas.filters.impersonation import impersonation
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry
@@ -119,3 +120,76 @@ def test_a_refused_attempt_is_of_no_mode():
         become(Allows(), registry, impersonate_user="system:node:n1")
     assert counts(registry, "attempts_total") == {("", "denied"): 1}
     assert counts(registry, "authorization_attempts_total") == {("arbitrary-node", "denied"): 1, ("legacy", "denied"): 1}
+
+
+def _grants(a) -> bool:
+    """What groups in the table allow: (which resource, subresource, name and group of) impersonation."""
+    if a.user.name == "admin":
+        return True
+    told = {
+        "users": a.resource == "users", "accounts": a.resource == "serviceaccounts", "groups": a.resource == "groups",
+        "scopes": (a.resource, a.subresource) == ("userextras", "scopes"), "any": True,
+        "scope-a": (a.api_group, a.resource, a.subresource, a.name) == ("authentication.k8s.io", "userextras", "scopes", "a"),
+        "project": (a.resource, a.subresource) == ("userextras", "project"),
+        "uid": (a.api_group, a.resource, a.name) == ("authentication.k8s.io", "uids", "u"),
+    }  # fmt: skip
+    return a.verb == "impersonate" and any(told[group] for group in a.user.groups)
+
+
+AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+
+
+@pytest.mark.parametrize(
+    ("groups", "headers", "becomes"),
+    [
+        ("", ["user: bob"], 403),
+        ("users", ["user: bob"], ("bob", (AUTHENTICATED,), "", {})),
+        ("accounts", ["user: bob"], 403),
+        ("", ["group: g"], 400),
+        ("", ["extra-scopes: a"], 400),
+        ("", ["uid: u"], 400),
+        ("users", ["user: bob", "group: g"], 403),
+        ("users groups", ["user: bob", "group: g"], ("bob", ("g", AUTHENTICATED), "", {})),
+        ("users groups", ["user: bob", "group: g", f"group: {AUTHENTICATED}"], ("bob", ("g", AUTHENTICATED), "", {})),
+        ("users", ["user: bob", "extra-scopes: a"], 403),
+        ("users project", ["user: bob", "extra-scopes: a"], 403),
+        ("users scope-a", ["user: bob", "extra-scopes: a"], ("bob", (AUTHENTICATED,), "", {"scopes": ["a"]})),
+        ("users scope-a", ["user: bob", "extra-scopes: a", "extra-scopes: b"], 403),
+        ("users scopes", ["user: bob", "extra-scopes: a", "extra-scopes: b"], ("bob", (AUTHENTICATED,), "", {"scopes": ["a", "b"]})),
+        ("any", ["user: bob", "extra-example.com%2fescaped%e1%9b%84scopes: a"],
+         ("bob", (AUTHENTICATED,), "", {"example.com/escaped\u16c4scopes": ["a"]})),
+        ("any", ["user: bob", "extra-almost%zzpercent%xxencoded: a"], ("bob", (AUTHENTICATED,), "", {"almost%zzpercent%xxencoded": ["a"]})),
+        ("accounts", ["user: system:serviceaccount:foo:default"],
+         ("system:serviceaccount:foo:default", ("system:serviceaccounts", "system:serviceaccounts:foo", AUTHENTICATED), "", {})),
+        ("users", ["user: system:serviceaccount:foo:default"], 403),
+        ("admin", ["user: system:anonymous"], ("system:anonymous", (UNAUTHENTICATED,), "", {})),
+        ("admin", ["user: system:anonymous", f"group: {UNAUTHENTICATED}"], ("system:anonymous", (UNAUTHENTICATED,), "", {})),
+        ("admin", ["user: unknown", f"group: {UNAUTHENTICATED}"], ("unknown", (UNAUTHENTICATED,), "", {})),
+        ("admin", ["user: unknown", f"group: {AUTHENTICATED}"], ("unknown", (AUTHENTICATED,), "", {})),
+        ("users uid", ["user: bob", "uid: u"], ("bob", (AUTHENTICATED,), "u", {})),
+        ("users uid", ["user: bob", "uid: other"], 403),
+        ("users groups uid scopes", ["user: bob", "uid: u", f"group: {AUTHENTICATED}", "extra-scopes: a", "extra-scopes: b"],
+         ("bob", (AUTHENTICATED,), "u", {"scopes": ["a", "b"]})),
+    ],
+)  # fmt: skip
+def test_who_may_become_whom(groups, headers, becomes):
+    """``TestImpersonationFilter``: each of user, groups, uid and extras is asked for by itself, and all of them have to be allowed."""
+
+    class Asked:
+        def authorize(self, a):
+            return (ALLOW if _grants(a) else NO_OPINION, "", "")
+
+    req = request()
+    req.user = UserInfo("admin") if groups == "admin" else UserInfo("dev", groups.split())
+    pairs = [header.split(": ", 1) for header in headers]
+    req.headers = [(b"impersonate-" + name.encode(), value.encode()) for name, value in pairs] + [(b"accept", b"*/*")]
+    before = req.user
+    filtered = impersonation(Asked(), Registry())
+    if isinstance(becomes, int):
+        with pytest.raises(ApiError) as e:
+            filtered.before(req)
+        assert e.value.code == becomes and req.user is before
+        return
+    assert filtered.before(req) is None
+    assert (req.user.name, req.user.groups, req.user.uid, req.user.extra) == becomes
+    assert req.headers == [(b"accept", b"*/*")]

@@ -1,0 +1,543 @@
+"""The text of audit events. The design stands in ``_engine.pxd``.
+
+Why C: of a request at level Metadata the record was two thirds of what a GET costs, half of it objects of Python that live until a batch is
+written and are counted by the garbage collector meanwhile (``bench/test_audit.py``, ``bench/identities.py``).
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_1BYTE_KIND, PyUnicode_DATA, PyUnicode_KIND, PyUnicode_READ
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+
+from kas._fastpath cimport Request, RequestInfo, Response
+
+import ipaddress
+
+import orjson
+
+from kas.meta.scalars import format_micro_time
+from kas.observe import latencies
+from kas.observe.caches import remembered
+from kas.request.masking import shown_target
+
+cdef enum:
+    MAX_USER_AGENT = 1024
+    KEPT_BYTES = 65536  # a longer event's buffer is given back
+
+cdef double SLOW_S = 0.5
+cdef str RECEIVED = "RequestReceived", COMPLETE = "ResponseComplete"
+cdef str METADATA = "Metadata"
+cdef str AUTHENTICATION = latencies.AUTHENTICATION, AUTHORIZATION = latencies.AUTHORIZATION
+cdef str TRUNCATED = "audit.k8s.io/truncated"
+cdef str CONSTRAINT = "authentication.kubernetes.io/impersonation-constraint"
+cdef str DECISION = "authorization.k8s.io/decision", REASON = "authorization.k8s.io/reason"
+cdef bytes HEAD = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
+cdef bytes NOBODY = b"{}"
+
+cdef struct Out:
+    char *data
+    size_t size
+    size_t room
+
+cdef Out _out
+_out.data, _out.size, _out.room = NULL, 0, 0
+
+# Bytes that stand for themselves in what Go writes: it escapes what HTML would read, too.
+cdef uint8_t _plain[256]
+cdef int _i
+for _i in range(256):
+    _plain[_i] = 32 <= _i < 128 and chr(_i) not in '"\\<>&'
+
+cdef char *_HEX = "0123456789abcdef"
+
+
+cdef inline int _reserve(size_t more) except -1:
+    """Room for so many bytes beyond what is there."""
+    cdef size_t room
+    cdef char *data
+    if _out.size + more > _out.room:
+        room = (_out.size + more) * 2
+        data = <char *>realloc(_out.data, room)
+        if data == NULL:
+            raise MemoryError()
+        _out.data, _out.room = data, room
+    return 0
+
+
+cdef inline int _raw(bytes text) except -1:
+    cdef size_t n = PyBytes_GET_SIZE(text)
+    _reserve(n)
+    memcpy(_out.data + _out.size, PyBytes_AS_STRING(text), n)
+    _out.size += n
+    return 0
+
+
+cdef inline char *_escape(char *p, uint8_t c) noexcept:
+    """An ASCII character that does not stand for itself."""
+    p[0] = c"\\"
+    if c == c'"' or c == c"\\":
+        p[1] = c
+    elif c == c"\n":
+        p[1] = c"n"
+    elif c == c"\t":
+        p[1] = c"t"
+    elif c == c"\r":
+        p[1] = c"r"
+    elif c == 8:
+        p[1] = c"b"
+    elif c == 12:
+        p[1] = c"f"
+    else:
+        p[1], p[2], p[3], p[4], p[5] = c"u", c"0", c"0", _HEX[c >> 4], _HEX[c & 15]
+        return p + 6
+    return p + 2
+
+
+cdef inline char *_encode(char *p, uint32_t c) noexcept:
+    """A character beyond ASCII: UTF-8, but for ends of lines in JavaScript. What is none becomes U+FFFD, as with Go."""
+    if c == 0x2028 or c == 0x2029:
+        memcpy(p, b"\\u2028", 6)
+        if c == 0x2029:
+            p[5] = c"9"
+        return p + 6
+    if 0xD800 <= c <= 0xDFFF:
+        c = 0xFFFD
+    if c < 0x800:
+        p[0], p[1] = <char>(0xC0 | c >> 6), <char>(0x80 | c & 0x3F)
+        return p + 2
+    if c < 0x10000:
+        p[0], p[1], p[2] = <char>(0xE0 | c >> 12), <char>(0x80 | c >> 6 & 0x3F), <char>(0x80 | c & 0x3F)
+        return p + 3
+    p[0], p[1] = <char>(0xF0 | c >> 18), <char>(0x80 | c >> 12 & 0x3F)
+    p[2], p[3] = <char>(0x80 | c >> 6 & 0x3F), <char>(0x80 | c & 0x3F)
+    return p + 4
+
+
+cdef inline char *_latin1(char *p, const uint8_t *text, Py_ssize_t n) noexcept:
+    cdef Py_ssize_t i
+    for i in range(n):
+        if _plain[text[i]]:
+            p[0] = <char>text[i]
+            p += 1
+        elif text[i] < 128:
+            p = _escape(p, text[i])
+        else:
+            p = _encode(p, text[i])
+    return p
+
+
+cdef int _text(str text) except -1:
+    """A string in quotes."""
+    cdef Py_ssize_t i, n = len(text)
+    cdef int kind = PyUnicode_KIND(text)
+    cdef void *data = PyUnicode_DATA(text)
+    cdef uint32_t c
+    _reserve(<size_t>n * 6 + 2)
+    cdef char *p = _out.data + _out.size
+    p[0] = c'"'
+    p += 1
+    if kind == PyUnicode_1BYTE_KIND:
+        p = _latin1(p, <const uint8_t *>data, n)
+    else:
+        for i in range(n):
+            c = PyUnicode_READ(kind, data, i)
+            if c >= 128:
+                p = _encode(p, c)
+            elif _plain[c]:
+                p[0] = <char>c
+                p += 1
+            else:
+                p = _escape(p, <uint8_t>c)
+    p[0] = c'"'
+    _out.size = p + 1 - _out.data
+    return 0
+
+
+cdef inline int _field(bytes key, str value) except -1:
+    """``key`` with its quotes, colon and what comes before."""
+    _raw(key)
+    return _text(value)
+
+
+cdef int _agent(bytes value) except -1:
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(value)
+    cdef bint long_ = n > MAX_USER_AGENT
+    if long_:
+        n = MAX_USER_AGENT
+    _raw(b',"userAgent":"')
+    _reserve(<size_t>n * 6)
+    _out.size = _latin1(_out.data + _out.size, <const uint8_t *>PyBytes_AS_STRING(value), n) - _out.data
+    _raw(b'...TRUNCATED"' if long_ else b'"')
+    return 0
+
+
+cdef inline double _time(int clock) noexcept:
+    """As ``time.time()`` and ``time.monotonic()``."""
+    cdef timespec t
+    clock_gettime(clock, &t)
+    return t.tv_sec + t.tv_nsec * 1e-9
+
+
+# The last whole second of which a time was written, and what its times begin with; one for each of an event's two.
+cdef long long _second[2]
+cdef bytes _received_begin = b"", _staged_begin = b""
+_second[0] = _second[1] = -1
+
+
+cdef bytes _begin(long long micros, int which):
+    """What a time begins with, up to and with the point."""
+    global _received_begin, _staged_begin
+    cdef long long whole = micros // 1000000
+    if _second[which] != whole:
+        begin = format_micro_time(whole, 0)[:20].encode()
+        if which:
+            _staged_begin = begin
+        else:
+            _received_begin = begin
+        _second[which] = whole
+    return _staged_begin if which else _received_begin
+
+
+cdef int _micros(bytes begin, long long micros) except -1:
+    """The rest of a time, and the quote that ends it."""
+    cdef int part = micros % 1000000
+    cdef int i
+    _raw(begin)
+    _reserve(8)
+    cdef char *p = _out.data + _out.size
+    for i in range(5, -1, -1):
+        p[i] = c"0" + part % 10
+        part = part // 10
+    p[6], p[7] = c"Z", c'"'
+    _out.size += 8
+    return 0
+
+
+cdef int _reference(RequestInfo info) except -1:
+    """The object's, as far as the request line tells it."""
+    cdef size_t began
+    _raw(b',"objectRef":{')
+    began = _out.size
+    if info.resource != "":
+        _field(b'"resource":', info.resource)
+    if info.namespace != "":
+        _field(b'"namespace":' if _out.size == began else b',"namespace":', info.namespace)
+    if info.name != "":
+        _field(b'"name":' if _out.size == began else b',"name":', info.name)
+    if info.api_group != "":
+        _field(b'"apiGroup":' if _out.size == began else b',"apiGroup":', info.api_group)
+    if info.api_version != "":
+        _field(b'"apiVersion":' if _out.size == began else b',"apiVersion":', info.api_version)
+    if info.subresource != "":
+        _field(b'"subresource":' if _out.size == began else b',"subresource":', info.subresource)
+    _raw(b"}")
+    return 0
+
+
+cdef int _mapping(bytes key, dict texts) except -1:
+    cdef bint first = True
+    _raw(key)
+    for name, value in texts.items():
+        if not first:
+            _raw(b",")
+        first = False
+        _text(<str?>name)
+        _raw(b":")
+        _text(<str?>value)
+    _raw(b"}")
+    return 0
+
+
+cdef dict _in_order(dict annotations):
+    """Sorted by key: those of authorization, which most requests have and no others, are so already."""
+    cdef list keys = list(annotations)
+    if len(keys) == 1 or len(keys) == 2 and keys[0] < keys[1]:
+        return annotations
+    return {key: annotations[key] for key in sorted(keys)}
+
+
+cdef bytes _user(object user):
+    """A user as JSON; kept with it, as long as its credential is remembered."""
+    if user is None:
+        return NOBODY
+    text = user.recorded
+    if text is None:
+        text = user.recorded = escaped(orjson.dumps(user.to_dict()))
+    return text
+
+
+def escaped(bytes text not None) -> bytes:
+    """JSON as Go's encoder writes it, of JSON as others do: it escapes what HTML would read; in JSON these stand inside of strings only."""
+    for char, escape in _ESCAPES if text.isascii() else _ALL_ESCAPES:
+        if char in text:
+            text = text.replace(char, escape)
+    return text
+
+
+cdef tuple _ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
+# Several bytes are looked for at a fifth of the speed.
+cdef tuple _ALL_ESCAPES = (*_ESCAPES, ("\u2028".encode(), b"\\u2028"), ("\u2029".encode(), b"\\u2029"))
+
+
+@remembered("audit_addresses", "addresses of clients as the audit log shows them", 1024, 64)
+def _address(text: str) -> str:
+    """The address as Go writes it, "" for what is none: a proxy may say "unknown"."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
+
+
+def source_ips(Request req not None) -> list:
+    """Where a request came from, as the headers of proxies and the connection say: each address once (``utilnet.SourceIPs``)."""
+    cdef dict headers = req.names()
+    if headers.get(b"x-forwarded-for") is None and headers.get(b"x-real-ip") is None:
+        own = _address(req.client)
+        return [own] if own else []
+    forwarded, real = req.header(b"x-forwarded-for"), req.header(b"x-real-ip")
+    told = (*forwarded.split(","), real, req.client) if forwarded or real else (req.client,)
+    return [address for address in dict.fromkeys([_address(text.strip()) for text in told]) if address]
+
+
+@cython.freelist(64)
+cdef class Entry:
+    """What a backend writes: the event at one stage, of fields in the order of Go's struct, without kind and apiVersion."""
+
+    def __init__(self, dict fields not None):
+        self.line = HEAD + escaped(orjson.dumps(fields))[1:] + b"\n"
+        self._from = self._to = 0
+        if "requestObject" in fields or "responseObject" in fields:
+            self._bare = orjson.dumps({k: v for k, v in fields.items() if k not in ("requestObject", "responseObject")})
+
+    @property
+    def text(self) -> bytes:
+        """The event as an item of an EventList."""
+        return b"{" + self.line[PyBytes_GET_SIZE(HEAD) : PyBytes_GET_SIZE(self.line) - 1]
+
+    @property
+    def size(self) -> int:
+        """The length of ``text``."""
+        return PyBytes_GET_SIZE(self.line) - PyBytes_GET_SIZE(HEAD)
+
+    @property
+    def fields(self) -> dict:
+        """What it says, without the bodies."""
+        if self._bare is not None:
+            return orjson.loads(self._bare)
+        if not self._to:
+            return orjson.loads(self.text)
+        return orjson.loads(b"{" + self.line[PyBytes_GET_SIZE(HEAD) : self._from] + self.line[self._to :])
+
+    def truncated(self) -> Entry:
+        """The same without the bodies, and an annotation that says so."""
+        fields = self.fields
+        annotations = dict(sorted({**fields.pop("annotations", {}), TRUNCATED: "true"}.items()))
+        return Entry({**fields, "annotations": annotations})
+
+
+cdef class Record:
+    """What requests of all kinds have to say in the audit log. ``verdict`` is the policy's (``kas.audit.policy.Verdict``); the request was
+    ``received`` at that time of the day."""
+
+    def __init__(self, Request req not None, verdict, double received):
+        self.req, self._received = req, received
+        self.level, self._omitted, self.omit_managed_fields = verdict
+        self.user = req.user  # impersonation changes that of the request; the record shows who really asked
+        self.panicked = ""
+        self.took = {AUTHENTICATION: req.authenticating}
+
+    def records(self, str stage not None) -> bool:
+        """Whether the policy wants this stage."""
+        return stage not in self._omitted
+
+    def authorized(self, str decision not None, str reason not None, double seconds):
+        """What the authorizers said, and how long that took."""
+        cdef Request req = self.req
+        self.took[AUTHORIZATION] = seconds
+        if req.annotations is None:
+            req.annotations = {DECISION: decision, REASON: reason}
+        else:
+            (<dict>req.annotations)[DECISION] = decision
+            (<dict>req.annotations)[REASON] = reason
+
+    def ended(self):
+        """The answer is over."""
+
+    def plain(self, Response resp not None) -> bool:
+        """See ``_is_plain``."""
+        return self._is_plain(resp)
+
+    cdef bint _is_plain(self, Response resp) except -1:
+        """Whether the answer has nothing to tell but its code: one that is whole, of which no body is wanted and which is no Status. False where
+        that takes a closer look."""
+        cdef bytes body
+        cdef tuple header
+        cdef bint json = False
+        if resp.stream is not None or type(resp) is not Response or self.level != METADATA or self.panicked != "" or self.req.long_running:
+            return False
+        if self.handed_on:
+            return True
+        for header in resp.headers:
+            if header[0] == b"content-type":
+                json = header[1] == b"application/json"
+        body = resp.body
+        if not json or PyBytes_GET_SIZE(body) == 0:
+            return False
+        if body[0] != c"{" or PyBytes_GET_SIZE(body) > 1 and body[1] != c'"':
+            return False
+        return not (PyBytes_GET_SIZE(body) >= 16 and memcmp(PyBytes_AS_STRING(body), b'{"kind":"Status"', 16) == 0)
+
+    def slow(self) -> float:
+        """The seconds the request has taken if that is long, else 0."""
+        cdef double total = _time(CLOCK_MONOTONIC) - self.req.started
+        return total if total > SLOW_S else 0.0
+
+    cpdef Entry entry(self, str stage):
+        """What is known at this stage, with the time of now."""
+        cdef Request req = self.req
+        cdef RequestInfo info = req.info
+        cdef dict annotations = None
+        cdef str constraint = None
+        cdef Entry made
+        # Whatever runs Python comes first.
+        cdef bytes user = _user(self.user)
+        cdef bytes other = _user(req.user) if self.user is not None and req.user is not self.user else None
+        cdef str uri = shown_target(req.raw_path, req.query) if req.query != "" else req.raw_path
+        cdef list sources = source_ips(req)
+        cdef object agent = req.names().get(b"user-agent")
+        cdef bytes status = None, asked = None, answered = None
+        if req.annotations:
+            annotations = _in_order(req.annotations)
+            if CONSTRAINT in annotations:
+                annotations = annotations.copy()
+                constraint = annotations.pop(CONSTRAINT)
+        if self.response_status is not None and stage != RECEIVED:
+            status = escaped(orjson.dumps({**self.response_status, "code": self.code}))
+        if self.request_object is not None:
+            asked = escaped(self.request_object)
+        if self.response_object is not None:
+            answered = escaped(self.response_object)
+        cdef long long now = <long long>(_time(CLOCK_REALTIME) * 1e6), received = <long long>(self._received * 1e6)
+        cdef bytes received_begin = _begin(received, 0), now_begin = _begin(now, 1)
+
+        _out.size = 0
+        _raw(HEAD)
+        _field(b'"level":', self.level)
+        _field(b',"auditID":', req.audit_id)
+        _field(b',"stage":', stage)
+        _field(b',"requestURI":', uri)
+        _field(b',"verb":', info.verb)
+        _raw(b',"user":')
+        _raw(user)
+        if other is not None:
+            _raw(b',"impersonatedUser":')
+            _raw(other)
+        if constraint is not None:
+            _field(b',"authenticationMetadata":{"impersonationConstraint":', constraint)
+            _raw(b"}")
+        if sources:
+            _sources(sources)
+        if agent:
+            _agent(<bytes?>agent)
+        if self.ref is not None:
+            _mapping(b',"objectRef":{', self.ref)
+        elif info.is_resource_request:
+            _reference(info)
+        if status is not None:
+            _raw(b',"responseStatus":')
+            _raw(status)
+        elif self.code and stage != RECEIVED:
+            _raw(b',"responseStatus":{"metadata":{},"code":')
+            _raw(b"%d" % self.code)
+            _raw(b"}")
+        cdef Py_ssize_t began = _out.size
+        if asked is not None:
+            _raw(b',"requestObject":')
+            _raw(asked)
+        if answered is not None:
+            _raw(b',"responseObject":')
+            _raw(answered)
+        cdef Py_ssize_t ended = _out.size
+        _raw(b',"requestReceivedTimestamp":"')
+        _micros(received_begin, received)
+        _raw(b',"stageTimestamp":"')
+        _micros(now_begin, now)
+        if annotations:
+            _mapping(b',"annotations":{', annotations)
+        _raw(b"}\n")
+
+        made = Entry.__new__(Entry)
+        made.line = PyBytes_FromStringAndSize(_out.data, _out.size)
+        if ended > began:
+            made._from, made._to = began, ended
+        if _out.room > KEPT_BYTES:
+            free(_out.data)
+            _out.data, _out.room = NULL, 0
+        return made
+
+
+cdef class Recording:
+    """The way of most requests through the audit log: an answer that is plain, and a backend for which nobody waits. ``begin`` makes the
+    event of a request; where the policy ``always`` says the same it is an ``event`` of that, counted in ``levels``. ``received`` stores
+    the entry of that stage, ``otherwise`` does what there is to do of other answers, ``later`` what there is to do for an entry that is to
+    be waited for. ``events`` counts entries; ``process`` takes them; what it raises as ``refused`` has been counted and logged."""
+
+    cdef object _begin, _received, _otherwise, _later, _process, _refused, _current, _event, _always
+    cdef dict _events, _levels
+    cdef tuple _level
+
+    def __init__(self, begin, always, type event, dict levels not None, received, otherwise, later, process, type refused,
+                 dict events not None):
+        self._begin, self._received, self._otherwise, self._later = begin, received, otherwise, later
+        self._always = always if always is not None and always[0] != "None" else None
+        self._event, self._levels, self._level = event, levels, (always[0],) if always is not None else ()
+        self._process, self._refused, self._events = process, refused, events
+        self._current = latencies.CURRENT
+
+    def before(self, Request req not None):
+        cdef Record event
+        if self._always is not None:
+            self._levels[self._level] = self._levels.get(self._level, 0) + 1
+            event = self._event(req, self._always, _time(CLOCK_REALTIME))
+        else:
+            event = self._begin(req)
+        if event is None:
+            self._current.set(None)  # the context may still be that of another request
+            return None
+        req.audit = event
+        self._current.set(event.took)
+        return None if RECEIVED in event._omitted else self._received(req, event)
+
+    def after(self, Request req not None, Response resp not None):
+        cdef Record event
+        if not isinstance(req.audit, Record) or not (<Record>req.audit)._is_plain(resp):
+            return self._otherwise(req, resp)
+        event = <Record>req.audit
+        req.audit = None  # it is told: each would keep the other alive
+        event.code = resp.status
+        if _time(CLOCK_MONOTONIC) - req.started > SLOW_S:
+            event.ended()
+        if COMPLETE in event._omitted:
+            return
+        self._events[()] = self._events.get((), 0) + 1
+        try:
+            pending = self._process((event.entry(COMPLETE),))
+        except self._refused:
+            return
+        if pending is not None:
+            self._later(pending, resp)
+
+
+cdef int _sources(list sources) except -1:
+    cdef bint first = True
+    _raw(b',"sourceIPs":[')
+    for address in sources:
+        if not first:
+            _raw(b",")
+        first = False
+        _text(<str?>address)
+    _raw(b"]")
+    return 0
