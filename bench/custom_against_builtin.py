@@ -1,8 +1,8 @@
 """What a custom resource costs beside a built-in one of the same size: CPU of the server for each GET, LIST, watch and create, in turns.
 
 ``python bench/custom_against_builtin.py [--requests 2000] [--rounds 5]`` prints JSON: microseconds of CPU a request (of a watch: for the
-100 objects it begins with), medians over the rounds, and the ratios: of definitions to ConfigMaps, and of a schema of 200 fields, alone
-and with three rules, to none.
+100 objects it begins with), the least and the median over the rounds, and the ratios: of definitions to ConfigMaps, and of a schema of 200
+fields, alone and with three rules, to none.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Bench:
         pids = [server.process.pid]
         for p in pids:
             pids += [int(x) for t in Path(f"/proc/{p}/task").iterdir() for x in (t / "children").read_text().split()]
-        self._stats = [Path(f"/proc/{p}/stat") for p in pids]
+        self._tasks = [t / "schedstat" for p in pids for t in Path(f"/proc/{p}/task").iterdir()]
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """The body of the answer, which must be good."""
@@ -73,7 +73,7 @@ class Bench:
 
     def cpu(self) -> float:
         """Seconds of all processes of the server."""
-        return sum(sum(map(int, p.read_text().rpartition(")")[2].split()[11:13])) for p in self._stats) / 100
+        return sum(int(task.read_text().split()[0]) for task in self._tasks) / 1e9
 
     def each(self, n: int, run: Callable[[int], object]) -> float:
         """Microseconds of CPU for each of ``n`` calls."""
@@ -109,8 +109,6 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    if args.requests < 1000:
-        parser.error("--requests: 1000 at least, since the kernel tells CPU time in steps of 10 ms")
     rows = ("get", "list of 100", "watch of 100", "create")
     found: dict[str, dict[str, list[float]]] = {what: {kind: [] for kind in KINDS} for what in rows}
     with tempfile.TemporaryDirectory() as directory, KasServer(Path(directory), *FLAGS) as server:
@@ -131,13 +129,15 @@ def main() -> None:
                 found["create"][kind].append(
                     bench.each(args.requests // 5, lambda i, p=path, k=kind, t=turn: bench.ask("POST", p, body(k, f"t{t}n{i}")))
                 )
-    out = {}
+    out: dict[str, dict[str, dict[str, float]]] = {}
     for what, kinds in found.items():
-        medians = {kind: statistics.median(values) for kind, values in kinds.items()}
-        out[what] = {kind: round(value, 1) for kind, value in medians.items()}
-        bare = medians["custom without schema"]
-        out[what] |= {f"{kind} / without schema": round(medians[kind] / bare, 2) for kind in ("custom", "custom with rules")}
-        out[what] |= {f"{kind} / builtin": round(value / medians["builtin"], 2) for kind, value in medians.items() if kind != "builtin"}
+        for name, of in (("least", min), ("median", statistics.median)):
+            us = {kind: of(values) for kind, values in kinds.items()}
+            row: dict[str, float] = {kind: round(value, 1) for kind, value in us.items()}
+            bare = us["custom without schema"]
+            row |= {f"{kind} / without schema": round(us[kind] / bare, 2) for kind in ("custom", "custom with rules")}
+            row |= {f"{kind} / builtin": round(value / us["builtin"], 2) for kind, value in us.items() if kind != "builtin"}
+            out.setdefault(what, {})[name] = row
     print(json.dumps(out, indent=1))
 
 

@@ -5,6 +5,7 @@ The texts of refusals are apiserver's ``transformDecodeError`` and the JSON, YAM
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kas.endpoints.bodyerrors import BodyError, check_texts, from_yaml, no_object, unrecognized
@@ -16,6 +17,7 @@ from kas.types.defaults import apply_defaults
 from kas.types.repeated import read_repeated
 from kas.types.scheme import (
     DecodeError,
+    TypeDesc,
     decode,
     decode_plain,
     decode_protobuf,
@@ -34,13 +36,14 @@ OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/regis
 
 
 def decode_body(
-    req: Request, kind, *, field_validation: str = "", allow_empty: bool = False, any_version: bool = False
-) -> dict[str, Any] | None:
+    req: Request, kind, *, field_validation: str = "", allow_empty: bool = False, any_version: bool = False,
+    type_of: Callable[[str], TypeDesc] | None = None,
+) -> dict[str, Any] | None:  # fmt: skip
     """The body as an object of ``kind`` (a scheme Kind), constant and computed defaults applied.
 
     ``field_validation`` is fieldValidation: Strict refuses unknown and duplicate fields, Warn (and "") warns, Ignore is silent. With
-    ``any_version`` the body may say it is of any group and version. None for an empty body where that is allowed. Raises 400
-    (``BodyError``) and 415.
+    ``any_version`` the body may say it is of any group and version. ``type_of`` gives the types of a custom resource's other versions.
+    None for an empty body where that is allowed. Raises 400 (``BodyError``) and 415.
     """
     body = req.body
     if allow_empty and not body:
@@ -49,7 +52,7 @@ def decode_body(
     if kind.type.custom:
         from kas.endpoints.custom.bodies import decode_custom
 
-        return decode_custom(body, form, kind, field_validation, req.warn)
+        return decode_custom(body, form, kind, field_validation, req.warn, type_of or (lambda _: kind.type))
     if form == PROTOBUF:
         return _decode_protobuf(req, body, kind, any_version)
     if form == YAML:

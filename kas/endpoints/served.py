@@ -12,7 +12,7 @@ from kas.patch.fieldmanager import Answers, Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
 from kas.types import deprecated
-from kas.types.scheme import Resource, builtin_kind, encode_protobuf, transcode_json_to_protobuf
+from kas.types.scheme import Resource, TypeDesc, builtin_kind, encode_protobuf, transcode_json_to_protobuf
 
 if TYPE_CHECKING:  # wanted by custom resources only
     from kas.apiextensions.columns import Printer
@@ -56,6 +56,10 @@ class Served(Version):
         self.list_type = record.list_type
         self.list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
         self._item_prefix = len(f'{{"kind":"{record.kind}","apiVersion":"{self.api_version}",')
+
+    def type_of(self, api_version: str) -> TypeDesc:
+        """What objects are read as that say they are of this version of the group."""
+        return self.type
 
     def large(self, body: bytes) -> bool:
         """Whether a write that brought ``body`` is worked on beside the loop."""

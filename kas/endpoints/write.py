@@ -69,7 +69,7 @@ class Writer:
     @staticmethod
     def _posted(req: Request, served: Served, ctx: Context, o: WriteOptions) -> Obj:
         """The body as a new object of the sender's."""
-        obj = decode_body(req, served.kind_record, field_validation=o.field_validation)
+        obj = decode_body(req, served.kind_record, field_validation=o.field_validation, type_of=served.type_of)
         assert obj is not None
         meta = _metadata(obj)
         pipeline.wipe_system_fields(meta)  # which nobody manages
@@ -82,7 +82,8 @@ class Writer:
         """Serve PUT: 200 with the object as it was stored, or 201 where that creates one."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
-        large, decode = served.large(req.body), partial(decode_body, req, served.kind_record, field_validation=o.field_validation)
+        large = served.large(req.body)
+        decode = partial(decode_body, req, served.kind_record, field_validation=o.field_validation, type_of=served.type_of)
         given = await POOL.run(decode) if large else decode()
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
@@ -119,7 +120,7 @@ class Replace(Update):
         # The strategies change what they are given, so a lost race starts from the body again.
         obj, self._given = self._given, None
         if obj is None:
-            obj = decode_body(self.req, self.served.kind_record, field_validation="Ignore")
+            obj = decode_body(self.req, self.served.kind_record, field_validation="Ignore", type_of=self.served.type_of)
             assert obj is not None
         dedup_owner_references(_metadata(obj), self.req.warn)
         return obj

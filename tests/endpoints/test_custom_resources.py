@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from typing import Any
 
 import pytest
 import requests
@@ -299,6 +300,54 @@ def test_bodies_that_are_something_else(client, widgets):
         status, body = client("POST", path, sent)
         assert status == 400 and "couldn't get version/kind; json parse error: " in body["message"]
     assert client("GET", path)[1]["items"] == []
+
+
+def test_what_is_of_another_version_or_kind_is_looked_at_by_its_own_schema(client, define, namespace):
+    one = version("v1", {"a": {"type": "string"}})
+    two = version("v2", {"b": {"type": "string"}}, storage=False)
+    made = define(definition(f"{namespace}.example.com", one, two)).install()
+    path = made.path()
+
+    def posted(query: str = "", **more: Any) -> tuple[int, str, str]:
+        body = {**made.obj("x"), "spec": {"a": "1", "b": "2", "c": "3"}, **more}
+        answer = client.raw("POST", path + query, json.dumps(body))
+        return answer.status_code, answer.json()["message"], answer.headers.get("Warning", "").replace('\\"', '"')
+
+    in_two, in_three = f"{made.group}/v2", f"{made.group}/v3"
+    says = f"the API version in the data ({{}}) does not match the expected API version ({made.group}/v1)"
+    warned = '299 - "unknown field "spec.a"", 299 - "unknown field "spec.c""'
+    assert posted(apiVersion=in_two) == (400, says.format(in_two), warned)
+    assert posted("?fieldValidation=Ignore", apiVersion=in_two) == (400, says.format(in_two), "")
+    status, message, _ = posted("?fieldValidation=Strict", apiVersion=in_two)
+    assert status == 400 and message.endswith('strict decoding error: unknown field "spec.a", unknown field "spec.c"')
+    assert posted(apiVersion=in_three) == (400, says.format(in_three), '299 - "unknown field "spec""')
+    # The schema says nothing of other kinds, metadata's fields are known of all.
+    status, message, warning = posted(kind="Other", metadata={"name": "x", "zzz": 1})
+    assert status == 422 and message.endswith('kind: Invalid value: "Other": must be Widget')
+    assert warning == '299 - "unknown field "metadata.zzz""'
+    good = {**made.obj("y"), "spec": {"a": "1"}}
+    assert client("POST", path, good)[0] == 201
+    answer = client.raw("PATCH", f"{path}/y", json.dumps({"kind": "Other", "spec": {"c": "3"}}), MERGE)
+    assert answer.status_code == 422 and "Warning" not in answer.headers
+
+
+def test_objects_in_tables_are_written_as_upstream_writes_them(client, widgets):
+    uid = client("POST", f"/api/v1/namespaces/{widgets.namespace}/configmaps", {"metadata": {"name": "o"}})[1]["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid, "controller": False, "blockOwnerDeletion": True}
+    meta = {"name": "a", "labels": {"l": "1"}, "annotations": {"a": "1"}, "finalizers": ["example.com/x"], "ownerReferences": [owner]}
+    assert client("POST", widgets.path(), {**widgets.obj("a"), "metadata": meta})[0] == 201
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    row = client.raw("GET", widgets.path(), Accept=table).json()["rows"][0]["object"]
+    assert list(row) == ["kind", "apiVersion", "metadata"]
+    assert list(row["metadata"]) == [
+        "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "labels", "annotations", "ownerReferences",
+        "finalizers", "managedFields",
+    ]  # fmt: skip
+    assert list(row["metadata"]["ownerReferences"][0]) == ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]
+    assert list(row["metadata"]["managedFields"][0]) == ["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1"]
+    whole = client.raw("GET", f"{widgets.path()}?includeObject=Object", Accept=table).json()["rows"][0]["object"]
+    assert list(whole) == ["apiVersion", "kind", "metadata", "spec"]
+    assert client("PATCH", f"{widgets.path()}/a", {"metadata": {"finalizers": None}}, MERGE)[0] == 200
 
 
 def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, widgets):

@@ -12,20 +12,25 @@ from typing import Any
 import orjson
 
 from kas.apiextensions import customtypes
-from kas.apiextensions.embeddedmeta import MetadataError
+from kas.apiextensions.embeddedmeta import MetadataError, coerce_own
 from kas.endpoints.bodyerrors import check_texts, from_yaml, no_object, unrecognized
 from kas.meta import errors, field, gojson
 from kas.meta.field import go_quote
 from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
-from kas.types.scheme import DecodeError, apply_schema_defaults, write_json
+from kas.types.scheme import DecodeError, TypeDesc, apply_schema_defaults, write_json
 from kas.types.strict import duplicates, warning_texts
 
 Obj = dict[str, Any]
 Warn = Callable[[str], None]
+TypeOf = Callable[[str], TypeDesc]  # by apiVersion
 
 
-def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn: Warn) -> Obj:
-    """The body as an object of ``kind``, pruned and defaulted. ``field_validation`` is fieldValidation. Raises 400 and 415."""
+def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn: Warn, type_of: TypeOf) -> Obj:
+    """The body as an object of ``kind``, pruned and defaulted. ``field_validation`` is fieldValidation, ``type_of`` gives the type of what
+    says it is of another version. Raises 400 and 415.
+
+    What says it is of another kind comes back as it is but for its metadata: validation refuses it.
+    """
     if form == PROTOBUF:
         raise unsupported(SUPPORTED)
     repeated: list[str] = []
@@ -42,9 +47,10 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         value = {}  # as in Go, where it leaves everything as it is
     if not isinstance(value, dict):
         raise no_object(kind, value, body)
-    check_type(value, kind, body, field_validation)
+    given_version = check_type(value, kind, body, field_validation)
+    same = given_version == kind.api_version
     try:
-        unknown = customtypes.decode(kind.type, value)
+        unknown = _decoded(kind.type if same else type_of(given_version), value, kind)
     except (MetadataError, DecodeError) as e:
         raise _cannot(kind, _words(e)) from None
     findings = [*repeated, *_unknown(unknown)]
@@ -53,9 +59,20 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
             raise _cannot(kind, f"strict decoding error: {', '.join(findings)}")
         for text in chain.from_iterable(map(warning_texts, findings)):
             warn(text)
-    customtypes.bound_defaults(kind.type, value, len(body) if form == YAML else body.count(b"{"))
-    customtypes.default(kind.type, value)
+    if not same:
+        why = f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})"
+        raise errors.bad_request(why)
+    if value["kind"] == kind.kind:
+        customtypes.bound_defaults(kind.type, value, len(body) if form == YAML else body.count(b"{"))
+        customtypes.default(kind.type, value)
     return value
+
+
+def _decoded(type_: TypeDesc, value: Obj, kind: Any) -> list[str]:
+    """The paths of unknown fields, which are gone. A schema is about objects of its own kind and group."""
+    if value.get("kind") == kind.kind and value["apiVersion"].rpartition("/")[0] == kind.group:
+        return customtypes.decode(type_, value)
+    return coerce_own(value)
 
 
 def _unknown(paths: Sequence[str]) -> list[str]:
@@ -71,11 +88,11 @@ def _cannot(kind: Any, why: str) -> errors.ApiError:
     return errors.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
 
 
-def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> None:
-    """An object must say what it is, and in which version: that of the request. Raises 400. Validation refuses other kinds."""
+def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> str:
+    """An object must say what it is, and in which version of the group: that. Raises 400. Validation refuses other kinds."""
     given_kind, given_version = value.get("kind"), value.get("apiVersion")
     if given_version == kind.api_version and given_kind and isinstance(given_kind, str):
-        return
+        return kind.api_version
     check_texts(value, kind, body)
     given_version = given_version or ""
     if not given_kind:
@@ -85,7 +102,7 @@ def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> Non
     if group != kind.group:  # upstream has it converted before it looks at the version
         why = f'{group}/{version}, Kind={given_kind} is unstructured and is not suitable for converting to "{kind.api_version}"'
         raise errors.bad_request(f'{given_kind} in version "{version}" cannot be handled as a {kind.kind}: {why}')
-    raise errors.bad_request(f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})")
+    return given_version
 
 
 def decode_custom_patched(served: Any, patched: Any, field_validation: str, repeated: Sequence[str], warn: Warn) -> Obj:
@@ -103,9 +120,9 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     if not value.get("apiVersion"):
         raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
     # What says it is of another version is looked at as one; validation refuses it.
-    type_ = served.type if value["apiVersion"] == served.api_version else served.state.type_of(value["apiVersion"])
+    type_ = served.type if value["apiVersion"] == served.api_version else served.type_of(value["apiVersion"])
     try:
-        unknown = customtypes.decode(type_, value)
+        unknown = _decoded(type_, value, served)
     except (MetadataError, DecodeError) as e:
         raise invalid(_words(e)) from None
     findings = [*repeated, *_unknown(unknown)]
@@ -114,8 +131,9 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
             raise invalid("strict decoding error: " + ", ".join(findings))
         for found in findings:
             warn(found)
-    customtypes.bound_defaults(served.type, value, objects)
-    customtypes.default(served.type, value)
+    if value.get("kind") == served.kind:
+        customtypes.bound_defaults(served.type, value, objects)
+        customtypes.default(served.type, value)
     return value
 
 

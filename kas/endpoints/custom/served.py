@@ -92,6 +92,10 @@ class CustomServed(Served):
         self.loaded = False  # whether the schemas that requests need have been read
         state.versions[defined.name] = self
 
+    def type_of(self, api_version: str) -> TypeDesc:
+        """That of the version; one that knows no fields when the definition has none."""
+        return self.state.type_of(api_version)
+
     def load(self) -> None:
         """Reads the schemas that requests need. Raises 404 when the definition is gone. May be called beside the loop."""
         for resource in (self.record, self.registry.resource):

@@ -19,6 +19,7 @@ from kas.meta.errors import bad_request
 from kas.meta.field import go_quote
 from kas.registry.printing.rows import CONDITIONS, ROWS, Row
 from kas.types import rooms
+from kas.types.scheme import TypeDesc, builtin_type
 
 if TYPE_CHECKING:  # wanted by custom resources only
     from kas.apiextensions.columns import Printer
@@ -115,13 +116,18 @@ def table(
                 found = conditions(obj)
                 if found:
                     made["conditions"] = found
+    custom = custom_columns is not None
     for made, obj in zip(rows or (), objects, strict=True):
         if include_object == "None":
             made["object"] = None
         elif include_object == "Object":
-            made["object"] = {"kind": kind, "apiVersion": f"{group}/{api_version}" if group else api_version} | obj
+            # A custom object says first what sorts first.
+            made["object"] = obj if custom else {"kind": kind, "apiVersion": f"{group}/{api_version}" if group else api_version} | obj
         else:
-            made["object"] = {"kind": "PartialObjectMetadata", "apiVersion": meta_version, "metadata": obj.get("metadata") or {}}
+            meta = obj.get("metadata") or {}
+            if custom:
+                meta = _in_order(_object_meta(), meta)
+            made["object"] = {"kind": "PartialObjectMetadata", "apiVersion": meta_version, "metadata": meta}
     if list_metadata is None:
         found = (objects[0].get("metadata") or {}).get("resourceVersion") if objects else None
         list_metadata = {"resourceVersion": found} if found else {}
@@ -129,6 +135,22 @@ def table(
         "kind": "Table", "apiVersion": meta_version, "metadata": list_metadata,
         "columnDefinitions": columns if headers else None, "rows": rows,
     }  # fmt: skip
+
+
+@functools.cache
+def _object_meta() -> TypeDesc:
+    return builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+
+
+def _in_order(of: TypeDesc, value: dict[str, Any]) -> dict[str, Any]:
+    """A value with its fields in the order of its type, as Go writes a struct; a custom object has them sorted."""
+    out = {}
+    for f in of.fields:
+        found = value.get(f.name)
+        if found is None:
+            continue
+        out[f.name] = [_in_order(f.message, item) for item in found] if f.card == "list" and f.message is not None else found
+    return out
 
 
 def _printed_form(gvk: tuple[str, str, str], objects: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
