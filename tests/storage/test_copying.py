@@ -342,7 +342,13 @@ def test_progress_is_shown_on_a_terminal_and_cleared(monkeypatch: pytest.MonkeyP
 def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
     for args, why in (
         (["copy", "--from", "nonsense", "--to", f"lmdb:{tmp_path}"], "--from: 'nonsense' is neither lmdb:DIR nor etcd:URL,URL"),
-        (["check"], "--from: '' is neither"), (["check", "--from"], "flag needs an argument: --from"),
+        (["check"], "--from: name a place, lmdb:DIR or etcd:URL,URL"), (["check", "--from"], "flag needs an argument: --from"),
+        (["copy", "--from", "lmdb:/x"], "--to: name a place, lmdb:DIR or etcd:URL,URL"),
+        (["copy", "--from", "lmdb:/x", "--to=here"], "--to: 'here' is neither lmdb:DIR nor etcd:URL,URL"),
+        (["check", "--from=etcd:http://a:1,http://a:65536"], "--from: http://a:65536 names no port between 1 and 65535"),
+        (["check", "--from=etcd:http://a:0"], "--from: http://a:0 names no port between 1 and 65535"),
+        (["check", "--from=etcd:ftp://a"], "--from: ftp://a is not the URL of a server"),
+        (["check", "--from=etcd:http://a:1", "--from-overrides=/events#http://b:x"], "--from-overrides: http://b:x names no port"),
         (["check", "--from", "lmdb:/x", "more"], "unexpected argument more"),
         (["check", "--from=lmdb:/x", "--nonsense"], "unknown flag: --nonsense"),
     ):  # fmt: skip
