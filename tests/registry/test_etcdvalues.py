@@ -69,8 +69,8 @@ def test_a_sample_is_stored_in_upstreams_form_and_read_again(values: StoredValue
 )
 def test_a_sample_of_a_custom_resource_is_json_to_the_byte(values: StoredValues, sample: dict) -> None:
     given, path = sample["in"], sample["out"]["etcdPath"]
-    stored_as = {**given, **sample["out"].get("storedAs", {})}
     obj = orjson.loads(orjson.dumps(given["object"]))
+    stored_as = {**given, "kind": obj["kind"], **sample["out"].get("storedAs", {})}
     obj.update(apiVersion=f"{stored_as['group']}/{stored_as['version']}", kind=stored_as["kind"])
     obj["metadata"].update(uid="u-1", creationTimestamp="2024-01-02T03:04:05Z")
     value = orjson.dumps(obj, option=orjson.OPT_SORT_KEYS) + b"\n"  # as Go writes a map
