@@ -22,6 +22,7 @@ from kas.store.etcd.layout import Keys
 from kas.store.transform import Transformers
 
 EXIT_USAGE, EXIT_FAILED = 2, 1
+EXIT_INTERRUPTED = 128 + 2  # as shells tell of SIGINT
 SHOWN_S = 0.2
 
 
@@ -48,9 +49,12 @@ class Arguments:
 
 
 def exit_code(run: Callable[[list[str]], int], args: Sequence[str]) -> int:
-    """What a command gives back; one that raises is told on standard error: 2 for a wrong command line, 1 for everything else."""
+    """What a command gives back; one that raises is told on standard error: 2 for a wrong command line, 130 for an
+    interrupt, 1 for everything else."""
     try:
         return run(list(args))
+    except KeyboardInterrupt:
+        code, text = EXIT_INTERRUPTED, "interrupted; a copy goes on where it was when it is asked for again"
     except Usage as e:
         code, text = EXIT_USAGE, str(e)
     except Full as e:

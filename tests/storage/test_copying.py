@@ -397,3 +397,25 @@ def test_a_cluster_that_does_not_answer_is_named_soon():
     place = EtcdConfig(("http://127.0.0.1:1",))
     with pytest.raises(Refused, match=r"^etcd:http://127\.0\.0\.1:1 does not answer: "):
         EtcdPlace(place, Keys("/registry"), reach_s=0.2)
+
+
+def test_an_interrupt_is_told_and_the_rest_is_copied_then(
+    etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, source, pages = EtcdPlace._write, make_lmdb(tmp_path / "a", 1200), 0
+
+    def interrupted(self, ops, note):
+        nonlocal pages
+        pages += 1
+        if pages == 5:
+            raise KeyboardInterrupt
+        honest(self, ops, note)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EtcdPlace, "_write", interrupted)
+        assert copy(source, f"etcd:{etcd.url}", prefix) == 130
+    assert capsys.readouterr().err == "kas: interrupted; a copy goes on where it was when it is asked for again\n"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert copy(source, f"etcd:{etcd.url}", prefix) == 0
+    told = capsys.readouterr()
+    assert "copying the rest" in told.err and "continued" in told.out
