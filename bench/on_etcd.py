@@ -4,12 +4,14 @@
 
 For each row and side: requests a second, CPU a request of kas (all processes) and of etcd, p50 and p99. ``ratio`` is the CPU of kas on etcd
 by that on LMDB; where both run the same code it is the noise of the machine. Behind a create stands what etcd itself takes for one: the
-same transaction by a client without kas, as many at once, in slices between the others; its ``ratio`` is that of p99. ``event`` is what a
-watcher more costs: what 100 of them cost more than one, whose write each change is, too.
+same transaction by a client without kas, as many at once, in slices between the others; its ``ratio`` is that of p99. That is etcd at its
+full speed, and another load than kas'; so ``create-rate`` sends a fixed number a second through kas and, at the same moments, as many
+without it, and says how long each took from when it was due; its ``ratio`` is that of p99, too. ``event`` is what a watcher more costs:
+what 100 of them cost more than one, whose write each change is, too.
 
-Then: a call through the client for etcd beside one through grpcio (a transaction that creates 1.5 kB; CPU of the caller, and how long it
-took without kas); when a watcher of another kas server sees a change, counted from etcd's answer to who made it; and what three servers
-that are watched cost beside one. ``--only`` knows these three as calls, seen and spread.
+Then (``rate``) that; a call through the client for etcd beside one through grpcio (a transaction that creates 1.5 kB; CPU of the caller,
+and how long it took without kas); when a watcher of another kas server sees a change, counted from etcd's answer to who made it; and what
+three servers that are watched cost beside one. ``--only`` knows these four as rate, calls, seen and spread.
 The load, CPU 0 for kas and ``scaled`` are those of ``end_to_end.py``.
 """
 
@@ -178,6 +180,61 @@ class Calls:
                 )
 
 
+class Creates:
+    """ConfigMaps through kas, over connections that are kept; one takes the next when its answer has come."""
+
+    def __init__(self, server: KasServer, connections: int) -> None:
+        self._server, self._idle, self._n, self._made = server, asyncio.LifoQueue[Any](), connections, 0
+
+    async def open(self) -> None:
+        context = ssl.create_default_context(cafile=self._server.ca)
+        for _ in range(self._n):
+            self._idle.put_nowait(await asyncio.open_connection("127.0.0.1", self._server.port, ssl=context))
+
+    async def __call__(self) -> None:
+        reader, writer = connection = await self._idle.get()
+        self._made += 1
+        body = json.dumps(configmap(f"rate-{time.monotonic_ns()}-{self._made}")).encode()
+        head = f"POST {CONFIGMAPS} HTTP/1.1\r\nHost: kas\r\nAuthorization: Bearer {self._server.token}\r\n"
+        writer.write(head.encode() + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 201"), answer
+        length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        await reader.readexactly(int(length.partition(b":")[2]))
+        self._idle.put_nowait(connection)
+
+    def close(self) -> None:
+        while not self._idle.empty():
+            self._idle.get_nowait()[1].close()
+
+
+async def rate(etcd: Etcd, server: KasServer, a_second: int, seconds: float) -> None:
+    """As many creates through kas as transactions without it, in turn, each when it is due, however long others take."""
+    calls, creates = Calls(etcd), Creates(server, 64)
+    call, close = await calls.own()
+    await creates.open()
+    took: dict[str, list[float]] = {"kas": [], "bare": []}
+
+    async def one(side: str, due: float, warm: bool) -> None:
+        await (creates() if side == "kas" else call(calls.request()))
+        if not warm:
+            took[side].append(1e3 * (time.monotonic() - due))
+
+    began, tasks = time.monotonic() + 0.1, []
+    for i in range(int(a_second * (seconds + 1))):
+        due = began + i / a_second
+        for side, at in (("kas", due), ("bare", due + 0.5 / a_second)):
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
+            tasks.append(asyncio.create_task(one(side, at, i < a_second)))
+    await asyncio.gather(*tasks)
+    await close()
+    creates.close()
+    found = {side: [sorted(times)[int(len(times) * at)] for at in (0.5, 0.99)] for side, times in took.items()}
+    for side, (p50, p99) in found.items():
+        ratio = f"{p99 / found['bare'][1]:6.2f}" if side == "kas" else ""
+        print(f"create-rate {a_second}/s {side:5} p50 {p50:.2f} ms, p99 {p99:.2f} ms {ratio}", flush=True)
+
+
 def seen(etcd: Etcd, other: KasServer, changes: int) -> None:
     """A ConfigMap is written straight into etcd; a watcher of ``other`` reads."""
     context = ssl.create_default_context(cafile=other.ca)
@@ -279,6 +336,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each row")
     parser.add_argument("--rounds", type=int, default=4, help="slices of each row, in turn")
     parser.add_argument("--only", default="", help="what to run, comma separated")
+    parser.add_argument("--rates", type=int, nargs="+", default=[100, 400], help="creates a second of create-rate")
     parser.add_argument("--pods", type=int, default=1000)
     args = parser.parse_args()
     print(" ".join(f"{k}={v}" for k, v in machine().items()))
@@ -291,7 +349,9 @@ def main() -> int:
                 pin(plain)
                 pin(server)
                 rows(Client(here), [(Target.kas(plain), 0), (Target.kas(server), etcd._process.pid)], Calls(etcd), args)
-            wanted = set(args.only.split(",")) if args.only else {"seen", "spread", "calls"}
+                if "rate" in (wanted := set(args.only.split(",")) if args.only else {"rate", "seen", "spread", "calls"}):
+                    for a_second in args.rates:
+                        uvloop.run(rate(etcd, server, a_second, args.seconds))
             if "seen" in wanted:
                 with KasServer(here / "etcd", *flags), KasServer(here / "other", *flags) as other:
                     time.sleep(3)

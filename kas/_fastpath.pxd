@@ -166,6 +166,8 @@ cdef class Way:
     cdef public tuple _after
     cdef public tuple _release
     cdef public object _endpoint
+    cdef public object _put_down        # the class of those who wait at a filter and may be parked, of OnItsWay
+    cdef public double _soon_s          # a deadline that near holds for who is parked, too
 
     cpdef _go_on(self, Request req, Py_ssize_t at)
     cpdef _answered(self, Request req, Response resp)
@@ -185,3 +187,45 @@ cdef class Getters:
     cdef set _acceptable
     cdef int _types
     cdef dict _known                    # (group, version, resource) -> (served, whether it is namespaced)
+
+
+cdef class FreshRead:
+    cdef readonly Request req
+    cdef readonly object part
+    cdef readonly object beside
+
+    cpdef park(self, parked)
+
+
+cdef class ConsistentRead:
+    cdef object _part_of
+    cdef object _beside
+    cdef object _wait
+    cdef object _rest
+
+
+cdef class OnItsWay:
+    cdef readonly Way way
+    cdef readonly Request req
+    cdef readonly FreshRead wait
+    cdef readonly Py_ssize_t at
+
+    cpdef park(self, parked)
+    cpdef go_on(self)
+
+
+cdef class PutDown:
+    cdef readonly object app            # kas.edge.asgi.App
+    cdef readonly Request req
+    cdef readonly object waiting
+    cdef readonly object receive
+    cdef readonly object send
+    cdef readonly object watcher
+    cdef readonly object spawn
+
+    cpdef go_on(self)
+
+
+cdef class Lot:
+    cdef object _first
+    cdef list _parked

@@ -1,11 +1,13 @@
 """What mypy sees of the compiled unit; ``_fastpath.pxd`` is the page to read."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence, Set
 from typing import Any, Protocol
 
 from kas.auth.user import UserInfo
 from kas.meta.selectors import FieldTerm, Requirement
 from kas.request.http import AuditEvent, Connection, Handler, Headers, Incoming, Result, Stream
+from kas.request.parking import Parked, Wait
 from kas.request.requestinfo import Query
 
 Outcome = tuple[int, str, str]
@@ -200,11 +202,14 @@ class Way:
         after: tuple[Callable[[Request, Response], None], ...],
         release: tuple[Callable[[Request], None], ...],
         endpoint: Handler,
+        put_down: type[OnItsWay],
+        soon_s: float,
     ) -> None: ...
     def __call__(self, req: Request) -> Result: ...
     def _go_on(self, req: Request, at: int) -> Result: ...
     def _answered(self, req: Request, resp: Response) -> Response: ...
     def _released(self, req: Request) -> None: ...
+    def _later(self, req: Request, waiting: Awaitable[Response | None], at: int) -> Coroutine[Any, Any, Response]: ...
 
 class Durations(Protocol):
     buckets: tuple[float, ...]
@@ -241,3 +246,48 @@ def forbid_caches(req: Request, resp: Response) -> None: ...
 def whole(
     req: Request, resp: Response, send: Callable[[dict[str, Any]], Awaitable[None]]
 ) -> tuple[Awaitable[None], Awaitable[None]]: ...
+
+class FreshRead:
+    req: Request
+    part: Any
+    beside: Any
+    def __init__(self, req: Request, part: Any, beside: Any) -> None: ...
+    def park(self, parked: Parked) -> None: ...
+
+class ConsistentRead:
+    def __init__(
+        self,
+        part_of: Callable[[RequestInfo], Any],
+        beside: Any,
+        wait: Callable[[Request, Any, Any], Any],
+        rest: Callable[[Request], Awaitable[Response | None] | None],
+    ) -> None: ...
+    def __call__(self, req: Request) -> Awaitable[Response | None] | None: ...
+
+class OnItsWay:
+    way: Way
+    req: Request
+    wait: Wait
+    at: int
+    def __init__(self, way: Way, req: Request, wait: Wait, at: int) -> None: ...
+    def park(self, parked: Parked) -> None: ...
+    def go_on(self) -> Result: ...
+
+class PutDown:
+    app: Any
+    req: Request
+    waiting: Any
+    receive: Any
+    send: Any
+    watcher: Any
+    spawn: Any
+    def __init__(self, app: Any, req: Request, waiting: Any, receive: Any, send: Any, watcher: Any, spawn: Any) -> None: ...
+    def go_on(self) -> None: ...
+
+class Lot:
+    def __init__(self, first: Callable[[], object]) -> None: ...
+    def park(self, parked: Parked) -> None: ...
+    def take(self) -> list[Parked]: ...
+    def __len__(self) -> int: ...
+
+def go_on_for(ready: deque[Parked], stint_s: float) -> bool: ...

@@ -1,9 +1,10 @@
-"""``--etcd-servers-overrides``: resources that are kept in another cluster of etcd than the rest."""
+"""``--etcd-servers-overrides``: resources that are kept in another cluster of etcd than the rest; and what is no server of one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 FORMAT = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
 
@@ -13,6 +14,21 @@ class Override(NamedTuple):
 
     servers: tuple[str, ...]
     resources: tuple[tuple[str, str], ...]
+
+
+def server_mistake(server: str) -> str:
+    """Why a text does not name a server of etcd; "" when it does. Without a scheme it is http's, without a port 2379."""
+    try:
+        url = urlsplit(server if "://" in server else f"http://{server}")
+        if url.scheme not in ("http", "https") or not url.hostname:
+            return f"{server} is not the URL of a server"
+    except ValueError:
+        return f"{server} is not the URL of a server"
+    try:
+        port = url.port
+    except ValueError:
+        port = 0
+    return f"{server} names no port between 1 and 65535" if port == 0 else ""
 
 
 def mistakes(values: Sequence[str]) -> Iterator[str]:

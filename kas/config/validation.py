@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from kas import KUBERNETES_VERSION
 from kas.config import auditing, authentication, ciphers, features, overrides
@@ -250,9 +249,8 @@ def _storage(o: Options) -> Iterator[str]:
         others = [s for other in overrides.overrides(o.etcd_servers_overrides, o.etcd_servers) for s in other.servers]
         named = [("etcd-servers", s) for s in o.etcd_servers] + [("etcd-servers-overrides", s) for s in others]
         for flag, server in named:
-            url = urlsplit(server if "://" in server else f"http://{server}")
-            if url.scheme not in ("http", "https") or not url.hostname:
-                yield f"--{flag}: {server} is not the URL of a server"
+            if why := overrides.server_mistake(server):
+                yield f"--{flag}: {why}"
         if not _installed("google", "google.protobuf"):
             yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install 'kas[etcd]'"
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from kas._fastpath import request_of, whole
+from kas._fastpath import PutDown, request_of, whole
 from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.edge.front.introduction import Introductions
@@ -22,7 +22,6 @@ from kas.endpoints import respond
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.rota import works_for
 from kas.request.http import Handler, Request, Response, Result, Stream
-from kas.request.parking import Waiting
 from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
 
 log = logging.getLogger("kas.edge")
@@ -212,38 +211,36 @@ def _introduce(req: Request, introductions: Introductions) -> None:
         req.client, req.peer = who.client, who
 
 
-class _Parked:
+class _Parked(PutDown):
     """A read that was put down (``kas.request.parking.Parked``), and is answered out of no task when it goes on at once."""
 
-    __slots__ = ("_app", "_receive", "_req", "_send", "_spawn", "_waiting", "_watcher")
+    __slots__ = ()
 
-    def __init__(self, app: App, req: Request, waiting: Waiting, receive, send, watcher: Any, spawn: Spawn) -> None:
-        self._app, self._req, self._waiting, self._receive, self._send = app, req, waiting, receive, send
-        self._watcher, self._spawn = watcher, spawn
-
-    def go_on(self) -> None:
-        """See ``Parked``."""
-        req = self._req
+    def answered(self, resp: Result) -> None:
+        """See ``PutDown``."""
         try:
-            resp = self._waiting.go_on()
             if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES:
                 self._later(resp)
                 return
-            left = _whole(req, resp, self._send)
+            left = _whole(self.req, resp, self.send)
             if left:
-                self._spawn(_all(left), self._watcher)
+                self.spawn(_all(left), self.watcher)
                 return
         except BaseException as e:  # the request's root: granian logs the error and ends the connection
-            self._watcher.err(e)
+            self.watcher.err(e)
         else:
-            self._watcher.done()
+            self.watcher.done()
+
+    def failed(self, error: BaseException) -> None:
+        """See ``PutDown``."""
+        self.watcher.err(error)
 
     def wait(self, passed: Awaitable[None]) -> None:
         """See ``Parked``."""
-        self._later(self._waiting.after(passed))
+        self._later(self.waiting.after(passed))
 
     def _later(self, result: Result) -> None:
-        self._spawn(self._app._later(self._req, result, Inlet(self._receive), self._send), self._watcher)
+        self.spawn(self.app._later(self.req, result, Inlet(self.receive), self.send), self.watcher)
 
 
 def _whole(req: Request, resp: Response, send) -> Sequence[Awaitable[None]]:

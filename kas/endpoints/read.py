@@ -30,13 +30,14 @@ EXPIRED_LIST = (
     "returned and now may show up in the list."
 )
 EXPIRED_VERSION = "The resourceVersion for the provided list is too old."
+ANY_VERSION = "resourceVersion=0"  # as clients' caches write it, and nothing besides
 FRESH_WAIT_S = 3.0  # the cacher's blockTimeout
 FRESH_POLL_S = 0.02
 
 
 def get(req: Request, served: Served, namespace: str, name: str) -> Response | Awaitable[Response]:
     """One object. ``resourceVersion`` asks for nothing older than it: waited for a moment, then refused (504)."""
-    if not req.query:
+    if not req.query or req.query == ANY_VERSION:
         if served.native and (answer := served.plain.answer(req, served.registry, namespace, name)) is not None:
             return answer
     elif "resourceVersion" in req.query:

@@ -21,10 +21,13 @@ cdef inline double _now_s() noexcept:
 
 cdef class Way:
     """What ``kas.filters.handler.Chain`` is while nobody waits. Who inherits it says what becomes of an exception (``_failed``), of an
-    endpoint that waits (``_later``) and of a filter that waits (``_waits``)."""
+    endpoint or a filter that waits (``_later``)."""
 
-    def __init__(self, tuple before not None, tuple after not None, tuple release not None, endpoint):
+    def __init__(self, tuple before not None, tuple after not None, tuple release not None, endpoint, put_down, double soon_s):
+        """``put_down(way, request, wait, at)`` makes who waits at a filter and may be parked (``OnItsWay``), unless its deadline is nearer
+        than ``soon_s``."""
         self._before, self._after, self._release, self._endpoint = before, after, release, endpoint
+        self._put_down, self._soon_s = put_down, soon_s
 
     def __call__(self, Request req not None):
         """The answer, or an awaitable of it."""
@@ -49,7 +52,9 @@ cdef class Way:
             result = self._failed(req, e)
         if isinstance(result, Response):
             return self._answered(req, <Response>result)
-        return self._waits(req, result, at)
+        if isinstance(result, FreshRead) and req.deadline - req.started > self._soon_s:
+            return self._put_down(self, req, result, at)
+        return self._later(req, result, at)
 
     cpdef _answered(self, Request req, Response resp):
         """Shows an answer to every filter, and gives back what they took, or has that done when its stream has ended."""

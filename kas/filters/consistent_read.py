@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Protocol
 
+from kas._fastpath import ConsistentRead, FreshRead
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
 from kas.request.parking import Parked
@@ -44,29 +45,22 @@ class Beside(Protocol):
         """Whether the replica does not reach back to what a list asks for."""
 
 
-class _Fresh:
+class _Fresh(FreshRead):
     """A read that waits (``kas.request.parking.Wait``)."""
 
-    __slots__ = ("_beside", "_part", "_req")
-
-    def __init__(self, req: Request, part: Part, beside: Beside | None) -> None:
-        self._req, self._part, self._beside = req, part, beside
-
-    def park(self, parked: Parked) -> None:
-        """See ``Wait``."""
-        self._part.park(parked)
+    __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, Response | None]:
-        return self.after(self._part.fresh()).__await__()
+        return self.after(self.part.fresh()).__await__()
 
     async def after(self, passed: Awaitable[None]) -> Response | None:
         """See ``Wait``."""
-        req, beside = self._req, self._beside
+        req, beside = self.req, self.beside
         try:
             await passed
         except Behind:
             known = beside is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
-            found = await beside(req) if known and beside is not None else None
+            found: Response | None = await beside(req) if known and beside is not None else None
             if found is None:
                 raise
             return found
@@ -89,10 +83,8 @@ def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
         except (Compacted, Unavailable):  # etcd has forgotten it, too, or it is too much: the replica has the words for that
             return None
 
-    def before(req: Request) -> Awaitable[Response | None] | None:
+    def rest(req: Request) -> Awaitable[Response | None] | None:
         info = req.info
-        if not info.is_resource_request:
-            return None
         given = req.params.get("resourceVersion") if info.verb in READS else ""
         if given == "0" and (info.verb != "list" or "continue" not in req.params):
             return None
@@ -107,4 +99,4 @@ def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
             return None
         return _Fresh(req, part, beside)
 
-    return Filter("consistent_read", before)
+    return Filter("consistent_read", ConsistentRead(part_of, beside, _Fresh, rest))

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple
 
-from kas._fastpath import Way
+from kas._fastpath import OnItsWay, Way
 from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError
-from kas.request.http import Handler, Request, Response, Result
-from kas.request.parking import Parked, Wait
+from kas.request.http import Handler, Request, Response
 from kas.request.websocket import Upgrade
 
 Before = Callable[[Request], Response | Awaitable[Response | None] | None]
@@ -25,10 +24,10 @@ class Filter(NamedTuple):
     """Up to four functions over the request.
 
     ``before`` may refuse (return a Response or raise ApiError) and runs outermost first; when it has to wait it returns an awaitable of
-    the same, and only then the request becomes a task; or a ``Wait``, which the edge may park. ``after`` sees every answer, also one of a
-    filter outside of it, and runs innermost first. ``release`` gives back what ``before`` took, once the answer has been given to the last
-    byte or the client is gone; what ``before`` marked on the request tells whether there is anything to give back. ``recover`` answers a
-    bug of anything further in.
+    the same, and only then the request becomes a task; or a ``FreshRead``, which the edge may park. ``after`` sees every answer, also one
+    of a filter outside of it, and runs innermost first. ``release`` gives back what ``before`` took, once the answer has been given to the
+    last byte or the client is gone; what ``before`` marked on the request tells whether there is anything to give back. ``recover`` answers
+    a bug of anything further in.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Chain(Way):
     ) -> None:
         super().__init__(
             tuple(f.before for f in filters if f.before), tuple(f.after for f in reversed(filters) if f.after),
-            tuple(f.release for f in reversed(filters) if f.release), endpoint,
+            tuple(f.release for f in reversed(filters) if f.release), endpoint, _Waiting, SOON_S,
         )  # fmt: skip
         self.names = [f.name for f in filters]
         self._recover = next((f.recover for f in filters if f.recover), None)
@@ -68,12 +67,6 @@ class Chain(Way):
     def also(self, after: After) -> None:
         """From now on ``after`` sees every answer, behind all others."""
         self._after = (*self._after, after)
-
-    def _waits(self, req: Request, waiting: Any, at: int) -> Result:
-        """``waiting`` is what the filter before the one at ``at`` waits for."""
-        if hasattr(waiting, "park") and req.deadline - req.started > SOON_S:
-            return _Waiting(self, req, waiting, at)
-        return self._later(req, waiting, at)
 
     def _failed(self, req: Request, e: Exception) -> Response:
         return self._refuse(req, e) if isinstance(e, ApiError) else self._unmeant(req, e)
@@ -143,22 +136,14 @@ class Chain(Way):
         return await answer
 
 
-class _Waiting:
+class _Waiting(OnItsWay):
     """A ``kas.request.parking.Waiting``: the filters from ``at`` on are behind the one that waits."""
 
-    __slots__ = ("_at", "_chain", "_req", "_wait", "park")
-
-    def __init__(self, chain: Chain, req: Request, wait: Wait, at: int) -> None:
-        self._chain, self._req, self._wait, self._at = chain, req, wait, at
-        self.park: Callable[[Parked], None] = wait.park
+    __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, Response]:
-        return self._chain._later(self._req, self._wait, self._at).__await__()
-
-    def go_on(self) -> Result:
-        """See ``Waiting``."""
-        return self._chain._go_on(self._req, self._at)
+        return self.way._later(self.req, self.wait, self.at).__await__()
 
     def after(self, passed: Awaitable[None]) -> Awaitable[Response]:
         """See ``Waiting``."""
-        return self._chain._later(self._req, self._wait.after(passed), self._at)
+        return self.way._later(self.req, self.wait.after(passed), self.at)

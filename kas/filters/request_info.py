@@ -9,14 +9,17 @@ from kas.request.requestinfo import Query, RequestInfoError, parse
 
 LONG_RUNNING_VERBS = frozenset(("watch", "proxy"))
 LONG_RUNNING_SUBRESOURCES = frozenset(("attach", "exec", "proxy", "log", "portforward"))
+# Queries of which one view is enough for all requests: none, what clients' caches begin with, and how kubectl lists.
+USUAL = ("", "resourceVersion=0", "limit=500&resourceVersion=0", "limit=500")
 
 
 def request_info() -> Filter:
     """Say of the request what it is about, and whether it is long-running; 500 in plain text for what cannot be told."""
-    nothing = Query("")
+    usual = {text: Query(text) for text in USUAL}
 
     def before(req: Request) -> Response | None:
-        req.params = Query(req.query) if req.query else nothing
+        known = usual.get(req.query)
+        req.params = known if known is not None else Query(req.query)
         try:
             info = parse(req.method, req.path, req.params)
         except RequestInfoError as e:

@@ -73,6 +73,8 @@ def _copy(args: list[str]) -> int:
     from kas.storage import command
 
     a = command.arguments(args, ("from", "to", "from-overrides", "to-overrides"))
+    for flag in ("from", "to"):  # before either is asked
+        command.split(a.own.get(flag, ""), flag)
     command.begin()
     with command.progress() as shown, closing(command.source_of(a)) as source:
         done = command.copy_all(source, a, shown)

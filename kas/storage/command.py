@@ -22,6 +22,7 @@ from kas.store.etcd.layout import Keys
 from kas.store.transform import Transformers
 
 EXIT_USAGE, EXIT_FAILED = 2, 1
+EXIT_INTERRUPTED = 128 + 2  # as shells tell of SIGINT
 SHOWN_S = 0.2
 
 
@@ -48,9 +49,12 @@ class Arguments:
 
 
 def exit_code(run: Callable[[list[str]], int], args: Sequence[str]) -> int:
-    """What a command gives back; one that raises is told on standard error: 2 for a wrong command line, 1 for everything else."""
+    """What a command gives back; one that raises is told on standard error: 2 for a wrong command line, 130 for an
+    interrupt, 1 for everything else."""
     try:
         return run(list(args))
+    except KeyboardInterrupt:
+        code, text = EXIT_INTERRUPTED, "interrupted; a copy goes on where it was when it is asked for again"
     except Usage as e:
         code, text = EXIT_USAGE, str(e)
     except Full as e:
@@ -109,9 +113,15 @@ def encryption_of(o: Completed):
 
 def split(place: str, flag: str) -> tuple[str, str]:
     """("lmdb", directory) or ("etcd", URLs). Raises ``Usage``."""
+    if not place:
+        raise Usage(f"--{flag}: name a place, lmdb:DIR or etcd:URL,URL")
     kind, sep, where = place.partition(":")
     if kind not in ("lmdb", "etcd") or not sep or not where:
         raise Usage(f"--{flag}: {place!r} is neither lmdb:DIR nor etcd:URL,URL")
+    if kind == "etcd":
+        for url in filter(None, where.split(",")):
+            if why := overrides.server_mistake(url):
+                raise Usage(f"--{flag}: {why}")
     return kind, where
 
 
@@ -134,6 +144,8 @@ def others_of(a: Arguments, flag: str) -> list[tuple[str, Prefixes]]:
         return []
     kind, where = split(a.own.get(flag, ""), flag)
     wrong = [f"--{flag}-overrides: {why.partition(' ')[2]}" for why in overrides.mistakes(given)]
+    named = [url for value in given for url in value.partition("#")[2].split(";") if url]
+    wrong += [f"--{flag}-overrides: {why}" for why in map(overrides.server_mistake, named) if why]
     if kind != "etcd":
         wrong.append(f"--{flag}-overrides: only etcd has other clusters")
     if wrong:

@@ -107,12 +107,13 @@ class Copy:
         self._note = replace(note, revision=newest)
 
     def _all(self) -> None:
-        done, total = 0, self._source.count()
+        begun = self._note.at  # of an earlier run: how many objects are before it nobody knows
+        done, phase, total = 0, "copying the rest" if begun else "copying", 0 if begun else self._source.count()
         for page in self._source.scan(self._note.revision, start=self._note.at):
             self._note = self._note.moved(page[-1].key)
             self._put(page, self._note)
             done += len(page)
-            self._progress("copying", done, total)
+            self._progress(phase, done, total)
 
     def _put(self, page: list[Entry], note: Note) -> None:
         for entry in page:

@@ -165,6 +165,8 @@ def test_nothing_given_nothing_said():
           "options.json.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled"]),
         (["--storage-media-type=application/yaml", "--storage-backend=etcd3", "--etcd-servers=http://a:1"],
          ['--storage-media-type "application/yaml" is invalid, allowed values: application/json, application/vnd.kubernetes.protobuf']),
+        (["--storage-backend=etcd3", "--etcd-servers=http://a:65536,b:2379,http://[::1"],
+         ["--etcd-servers: http://a:65536 names no port between 1 and 65535", "--etcd-servers: http://[::1 is not the URL of a server"]),
         (["--watch-cache-sizes=pods#5,nodes"], ["invalid value of watch cache size: nodes"]),
         (["--watch-cache-sizes=pods#x"], ["invalid size of watch cache size: pods#x"]),
         (["--storage-media-type=application/vnd.kubernetes.protobuf"], []),

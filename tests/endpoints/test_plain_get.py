@@ -7,8 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from kas._fastpath import PlainGet
+from kas.endpoints.read import get
+from kas.meta.errors import ApiError
 from kas.observe.metrics import Histogram, Timer
 from kas.request.http import Request
+from kas.request.requestinfo import Query
 
 FORMS = {
     (b"application/json", b"me", False, True): (None, None, False, True),
@@ -72,3 +75,21 @@ def test_what_may_be_compressed_is_left_to_the_long_way():
     plain = PlainGet("/registry/things/", True, FORMS, 10)
     assert plain.answer(request(), registry(b=b"x" * 10), "a", "b") is not None
     assert plain.answer(request(), registry(b=b"x" * 11), "a", "b") is None
+
+
+@pytest.mark.parametrize(("query", "short"), [("", True), ("resourceVersion=0", True), ("resourceVersion=0&pretty=1", False)])
+def test_which_gets_are_answered_so(query, short):
+    """Those that take any version are, too: what clients' caches ask for."""
+    r, asked = registry(), []
+    r.store.revision, r.find = 7, lambda namespace, name: asked.append(name)
+    r.not_found = lambda name: ApiError(404, "NotFound", "no", {})
+    r.store.records["/registry/things/a/b"] = SimpleNamespace(json_line=b"{}\n")
+    served = SimpleNamespace(native=True, plain=PlainGet("/registry/things/", True, FORMS, 10), registry=r)
+    req = Request("GET", "/", query, [(b"accept", b"application/json"), (b"user-agent", b"me")])
+    req.params = Query(query)
+    if short:
+        assert get(req, served, "a", "b").body == b"{}\n" and not asked
+    else:
+        with pytest.raises(ApiError):
+            get(req, served, "a", "b")
+        assert asked == ["b"]

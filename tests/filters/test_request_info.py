@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kas.filters.request_info import request_info
+from kas.request.http import Request
 from tests.filters.requests import request
 
 
@@ -17,3 +19,14 @@ from tests.filters.requests import request
 )  # fmt: skip
 def test_long_running(path, query, long_running):
     assert request(path=path, query=query).long_running is long_running
+
+
+def test_the_view_of_a_usual_query_is_shared_and_that_of_others_is_not():
+    before = request_info().before
+    for query, shared in (("resourceVersion=0", True), ("limit=500&resourceVersion=0", True), ("limit=1", False)):
+        views = []
+        for _ in range(2):
+            req = Request("GET", "/api/v1/pods", query, [])
+            assert before(req) is None
+            views.append(req.params)
+        assert (views[0] is views[1]) == shared and views[0].raw == query.encode()

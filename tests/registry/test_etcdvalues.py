@@ -64,6 +64,21 @@ def test_a_sample_is_stored_in_upstreams_form_and_read_again(values: StoredValue
     assert values.encode(path, again) == value
 
 
+@pytest.mark.parametrize(
+    "sample", [v for v in SAMPLES if v not in BUILT_IN], ids=lambda v: "{group}/{version}/{resource}".format(**v["in"])
+)
+def test_a_sample_of_a_custom_resource_is_json_to_the_byte(values: StoredValues, sample: dict) -> None:
+    given, path = sample["in"], sample["out"]["etcdPath"]
+    obj = orjson.loads(orjson.dumps(given["object"]))
+    stored_as = {**given, "kind": obj["kind"], **sample["out"].get("storedAs", {})}
+    obj.update(apiVersion=f"{stored_as['group']}/{stored_as['version']}", kind=stored_as["kind"])
+    obj["metadata"].update(uid="u-1", creationTimestamp="2024-01-02T03:04:05Z")
+    value = orjson.dumps(obj, option=orjson.OPT_SORT_KEYS) + b"\n"  # as Go writes a map
+    draft = values.decode(path, value)
+    assert values.registry(path) is None and path.startswith(f"/registry/{given['group']}/{given['resource']}/")
+    assert values.encode(path, draft) == value
+
+
 @pytest.mark.parametrize("sample", BUILT_IN, ids=lambda v: "{group}/{version}/{resource}".format(**v["in"]))
 def test_json_where_it_is_asked_for(values: StoredValues, as_json: StoredValues, sample: dict) -> None:
     path = sample["out"]["etcdPath"]

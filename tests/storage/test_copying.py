@@ -342,7 +342,13 @@ def test_progress_is_shown_on_a_terminal_and_cleared(monkeypatch: pytest.MonkeyP
 def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
     for args, why in (
         (["copy", "--from", "nonsense", "--to", f"lmdb:{tmp_path}"], "--from: 'nonsense' is neither lmdb:DIR nor etcd:URL,URL"),
-        (["check"], "--from: '' is neither"), (["check", "--from"], "flag needs an argument: --from"),
+        (["check"], "--from: name a place, lmdb:DIR or etcd:URL,URL"), (["check", "--from"], "flag needs an argument: --from"),
+        (["copy", "--from", "lmdb:/x"], "--to: name a place, lmdb:DIR or etcd:URL,URL"),
+        (["copy", "--from", "lmdb:/x", "--to=here"], "--to: 'here' is neither lmdb:DIR nor etcd:URL,URL"),
+        (["check", "--from=etcd:http://a:1,http://a:65536"], "--from: http://a:65536 names no port between 1 and 65535"),
+        (["check", "--from=etcd:http://a:0"], "--from: http://a:0 names no port between 1 and 65535"),
+        (["check", "--from=etcd:ftp://a"], "--from: ftp://a is not the URL of a server"),
+        (["check", "--from=etcd:http://a:1", "--from-overrides=/events#http://b:x"], "--from-overrides: http://b:x names no port"),
         (["check", "--from", "lmdb:/x", "more"], "unexpected argument more"),
         (["check", "--from=lmdb:/x", "--nonsense"], "unknown flag: --nonsense"),
     ):  # fmt: skip
@@ -391,3 +397,25 @@ def test_a_cluster_that_does_not_answer_is_named_soon():
     place = EtcdConfig(("http://127.0.0.1:1",))
     with pytest.raises(Refused, match=r"^etcd:http://127\.0\.0\.1:1 does not answer: "):
         EtcdPlace(place, Keys("/registry"), reach_s=0.2)
+
+
+def test_an_interrupt_is_told_and_the_rest_is_copied_then(
+    etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, source, pages = EtcdPlace._write, make_lmdb(tmp_path / "a", 1200), 0
+
+    def interrupted(self, ops, note):
+        nonlocal pages
+        pages += 1
+        if pages == 5:
+            raise KeyboardInterrupt
+        honest(self, ops, note)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EtcdPlace, "_write", interrupted)
+        assert copy(source, f"etcd:{etcd.url}", prefix) == 130
+    assert capsys.readouterr().err == "kas: interrupted; a copy goes on where it was when it is asked for again\n"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert copy(source, f"etcd:{etcd.url}", prefix) == 0
+    told = capsys.readouterr()
+    assert "copying the rest" in told.err and "continued" in told.out

@@ -12,9 +12,9 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from time import perf_counter
 from typing import Any, Protocol
 
+from kas._fastpath import Lot, go_on_for
 from kas.store.errors import Behind, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import PUT, RANGE, AsyncClient, Begun
@@ -68,22 +68,19 @@ class Parking:
         self._ready.extend(parked)
 
     def _stint(self) -> None:
-        ready, until = self._ready, perf_counter() + STINT_S
-        while ready:
-            ready.popleft().go_on()
-            if ready and perf_counter() > until:
-                self._loop.call_soon(self._stint)
-                return
+        if go_on_for(self._ready, STINT_S):
+            self._loop.call_soon(self._stint)
 
 
 class Round:
     """Those who share a question. ``told``: it has been answered. ``had`` is the revision here before it was asked, ``until`` when who
-    joined last at that time has waited for too long."""
+    joined last at that time has waited for too long. ``lot`` has those who were parked, till it asks."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, parking: Parking) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, parking: Parking, lot: Lot) -> None:
         self._loop, self._readers, self._until = loop, list[asyncio.Future[None]](), list[float]()
         self._timer: asyncio.TimerHandle | None = None  # for who has waited longest
-        self._parking, self._parked = parking, list[Parked]()
+        self._parking, self._lot, self._parked = parking, lot, list[Parked]()
+        self._asks = False
         self._unpark: asyncio.TimerHandle | None = None
         self.told, self.had, self.until = False, 0, 0.0
 
@@ -96,16 +93,23 @@ class Round:
             self._timer = self._loop.call_at(until, self._expire)
         return reader
 
-    def park(self, parked: Parked) -> None:
-        """Another one, who joins after ``PARKED_S`` if that is not over then."""
+    def begin_parking(self) -> None:
+        """The first one was parked: who is, joins after ``PARKED_S`` if that is not over then."""
         if self._unpark is None:
             self._unpark = self._loop.call_later(PARKED_S, self._unpark_all)
-        self._parked.append(parked)
+
+    def ask(self) -> None:
+        """Its question leaves: who is parked from now on is of the next one."""
+        self._parked, self._asks = self._lot.take(), True
+
+    def _taken(self) -> list[Parked]:
+        parked = self._parked if self._asks else self._lot.take()
+        self._parked = []
+        return parked
 
     def _unpark_all(self) -> None:
         self._unpark = None
-        parked, self._parked = self._parked, []
-        for one in parked:
+        for one in self._taken():
             one.wait(self.join())
 
     def _expire(self) -> None:
@@ -129,12 +133,11 @@ class Round:
 
     def done(self) -> bool:
         """See ``Waiter``."""
-        return not self._parked and all(reader.done() for reader in self._readers)
+        return not (self._parked if self._asks else self._lot) and all(reader.done() for reader in self._readers)
 
     def reached(self) -> None:
         """See ``Waiter``."""
-        if self._parked:
-            parked, self._parked = self._parked, []
+        if parked := self._taken():
             self._parking.go_on(parked)
         for reader in self._end():
             if not reader.done():
@@ -171,8 +174,9 @@ class Freshness:
         ``ask_progress()`` has etcd tell the replica how far it is, which may be believed where it is ``ordered()``."""
         self._loop, self._client, self._fence_key = loop, client, keys.fence
         self._here, self._wait, self._ask_progress, self._ordered = here, wait, ask_progress, ordered
-        self._parking = Parking(loop)
-        self._next = Round(loop, self._parking)  # has not asked yet
+        self._parking, self._lot = Parking(loop), Lot(self._first)
+        self._next = Round(loop, self._parking, self._lot)  # has not asked yet
+        self.park: Callable[[Parked], None] = self._lot.park  # as ``join``, without a task while etcd answers soon
         self._asking: Round | None = None
         self._due = False  # the next one asks at the end of the loop's turn, for all who come in it
         self._closed = False
@@ -184,10 +188,9 @@ class Freshness:
         self._will_ask()
         return self._next.join()
 
-    def park(self, parked: Parked) -> None:
-        """As ``join``, without a task while etcd answers soon."""
+    def _first(self) -> None:
+        self._next.begin_parking()
         self._will_ask()
-        self._next.park(parked)
 
     def _will_ask(self) -> None:
         if not self._due and self._asking is None:
@@ -207,7 +210,8 @@ class Freshness:
         self._due = False
         if self._closed or self._next.done():
             return
-        asking, self._next = self._next, Round(self._loop, self._parking)
+        asking, self._next = self._next, Round(self._loop, self._parking, self._lot)
+        asking.ask()
         self._asking, asking.had, asking.until = asking, self._here(), self._loop.time() + FRESH_S
         share = FRESH_S / self._client.servers  # so that there is time for the others
         if not self._client.begin(RANGE, self._request, share, partial(self._answered, asking)):

@@ -133,6 +133,7 @@ class EtcdStore(LMDBStore):
         self._nudging: asyncio.Task[None] | None = None
         self._last: list[asyncio.Task[None]] = []  # what is left to do when the store is closed
         self._freshness: Freshness | None = None  # once somebody waits for it
+        self.park: Callable[[Parked], None] = self._park_first  # as ``fresh``, for who needs no task while etcd answers soon
         self._probed_at, self._probe_failed = 0.0, ""
         self._full, self._size = "", -1
         self.lease_used_up: Callable[[int], object] = lambda keys: None  # told how many keys a lease has got when the next is made
@@ -377,14 +378,11 @@ class EtcdStore(LMDBStore):
         at the moment. Raises ``Unavailable`` when that takes more than ``FRESH_S``, ``Behind`` when etcd has answered meanwhile."""
         if self._freshness is None:
             self._freshness = self._rounds()
+            self.park = self._freshness.park
         await self._freshness.join()
 
-    def park(self, parked: Parked) -> None:
-        """As ``fresh``, for who needs no task while etcd answers soon."""
-        if self._freshness is None:  # whose making may fail
-            parked.wait(self.fresh())
-        else:
-            self._freshness.park(parked)
+    def _park_first(self, parked: Parked) -> None:
+        parked.wait(self.fresh())  # the making of what is asked may fail
 
     def _rounds(self) -> Freshness:
         return Freshness(
