@@ -19,6 +19,7 @@ from kas.meta.regex import RegexError, compiled
 
 LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
 # Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
+MAX_INDEX = 2**63 - 1
 PER_CALL_LIMIT = 1_000_000
 FREE = 100  # elements of a sum of lists; characters of a text for which upstream counts one unit whatever its length
 
@@ -149,10 +150,13 @@ def _number(key: Any) -> Any:
 def _index(key: Any) -> int:
     if isinstance(key, float) and key.is_integer():
         return int(key)
-    if isinstance(key, int) and not isinstance(key, bool):
+    if isinstance(key, int) and not isinstance(key, bool) and key <= MAX_INDEX:
         return int(key)
+    from kas.cel.library.standard import double_text
     from kas.cel.values import type_of_value
 
+    if type_of_value(key).kind in ("double", "uint"):
+        raise EvaluationError(f"unsupported index value {double_text(key) if isinstance(key, float) else int(key)} in list")
     raise EvaluationError(f"unsupported index type '{type_of_value(key)}' in list")
 
 
@@ -484,7 +488,7 @@ def _membership(step: Step, values: list[Any]) -> Step:
 
 
 def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
-    run, cost, ahead = function.run, function.cost, function.ahead
+    run, cost, ahead = function.settled.get(overload, function.run), function.cost, function.ahead
     patient = len(steps) <= 2
 
     def call(frame: Frame) -> Any:

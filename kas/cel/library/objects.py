@@ -20,7 +20,8 @@ from kas.cel.values import NONE, Opaque, Optional, Uint, size
 from kas.meta import names, quantity, strfmt
 from kas.meta.field import go_quote
 from kas.meta.gourl import parse_request_uri
-from kas.meta.ip import IP, parse_ip
+from kas.meta.ip import IP
+from kas.meta.netip import parse_addr, parse_prefix
 from kas.meta.scalars import parse_uint64
 
 LIB = Library()
@@ -293,45 +294,13 @@ class CIDRValue(Opaque):
         return f"{IPValue(self.ip)}/{self.prefix}"
 
 
-def _netip(text: str) -> IP:
-    """``netip.ParseAddr`` for the forms it takes; raises with its words."""
-    failed = f"ParseAddr({go_quote(text)}): "
-    if "." not in text and ":" not in text:
-        raise EvaluationError(failed + "unable to parse IP")
-    if "%" in text:
-        if ":" not in text.partition("%")[0]:
-            raise EvaluationError(failed + "unexpected character")
-        return _netip(text.partition("%")[0])
-    if ":" not in text:
-        _dotted(text, failed)
-    ip = parse_ip(text)
-    if ip is None:
-        raise EvaluationError(failed + "unexpected character, want colon" if ":" in text else failed + "unable to parse IP")
-    return ip
-
-
-def _dotted(text: str, failed: str) -> None:
-    fields = text.split(".")
-    for f in fields:
-        if not f:
-            raise EvaluationError(failed + "IPv4 field must have at least one digit")
-        if not f.isascii() or not f.isdigit():
-            raise EvaluationError(failed + f"unexpected character (at {go_quote(text[text.index(f) :])})")
-        if len(f) > 1 and f[0] == "0":
-            raise EvaluationError(failed + "IPv4 field has octet with leading zero")
-        if len(f) > 3 or int(f) > 255:
-            raise EvaluationError(failed + "IPv4 field has value >255")
-    if len(fields) != 4:
-        raise EvaluationError(failed + ("IPv4 address too short" if len(fields) < 4 else "IPv4 address too long"))
-
-
 def _address(text: Any) -> IP:
     _of(str, text)
     try:
-        ip = _netip(text)
-    except EvaluationError as e:
+        ip, zone = parse_addr(text)
+    except ValueError as e:
         raise EvaluationError(f"IP Address {go_quote(text)} parse error during conversion from string: {e}") from None
-    if "%" in text:
+    if zone:
         raise EvaluationError(f"IP address {go_quote(text)} with zone value is not allowed")
     if ip.is_mapped:
         raise EvaluationError(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
@@ -386,23 +355,13 @@ _TWICE = "network address parse error during conversion from string: "
 def to_cidr(text: Any) -> CIDRValue:
     """``cidr(text)``. Raises EvaluationError in ``netip.ParsePrefix``'s words."""
     _of(str, text)
-    failed = f"{_TWICE}{_TWICE}netip.ParsePrefix({go_quote(text)}): "
-    address, slash, bits = text.rpartition("/")
-    if not slash:
-        raise EvaluationError(failed + "no '/'")
     try:
-        ip = _netip(address)
-    except EvaluationError as e:
-        raise EvaluationError(failed + str(e)) from None
-    if "%" in address:
-        raise EvaluationError(failed + "IPv6 zones cannot be present in a prefix")
-    if not bits.isascii() or not bits.isdigit() or (len(bits) > 1 and bits[0] == "0"):
-        raise EvaluationError(failed + f"bad bits after slash: {go_quote(bits)}")
-    if len(bits) > 3 or int(bits) > ip.bits:
-        raise EvaluationError(failed + "prefix length out of range")
+        ip, bits = parse_prefix(text)
+    except ValueError as e:
+        raise EvaluationError(f"{_TWICE}{_TWICE}{e}") from None
     if ip.is_mapped:
         raise EvaluationError(f"{_TWICE}IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
-    return CIDRValue(ip, int(bits))
+    return CIDRValue(ip, bits)
 
 
 LIB("isCIDR", plain("is_cidr", [STRING], BOOL), cost=of_first())(_valid(to_cidr))
