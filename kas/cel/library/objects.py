@@ -128,13 +128,17 @@ for _name in ("add", "sub"):
 
 @functools.total_ordering
 class SemverValue(Opaque):
-    """A value of type kubernetes.Semver; ``pre`` are the identifiers of a pre-release."""
+    """A value of type kubernetes.Semver; ``pre`` are the identifiers of a pre-release, ``build`` is what orders nothing."""
 
-    __slots__ = ("numbers", "pre")
+    __slots__ = ("build", "numbers", "pre")
     cel_type = SEMVER
 
-    def __init__(self, numbers: tuple[int, int, int], pre: tuple[str, ...]) -> None:
-        self.numbers, self.pre = numbers, pre
+    def __init__(self, numbers: tuple[int, int, int], pre: tuple[str, ...], build: str = "") -> None:
+        self.numbers, self.pre, self.build = numbers, pre, build
+
+    def __str__(self) -> str:
+        pre = f"-{'.'.join(self.pre)}" if self.pre else ""
+        return ".".join(map(str, self.numbers)) + pre + (f"+{self.build}" if self.build else "")
 
     def key(self) -> Any:
         """What equality and order go by (semver.org, section 11)."""
@@ -208,7 +212,7 @@ def to_semver(text: Any, normalize: Any = False) -> SemverValue:
             raise EvaluationError("Build meta data is empty")
         if not _PART.match(b):
             raise EvaluationError(f"Invalid character(s) found in build meta data {go_quote(b)}")
-    return SemverValue((major, minor, number), pieces)
+    return SemverValue((major, minor, number), pieces, build)
 
 
 LIB("isSemver", plain("is_semver_string", [STRING], BOOL), plain("is_semver_string_bool", [STRING, BOOL], BOOL), cost=of_first())(
@@ -424,6 +428,9 @@ class URLValue(Opaque):
 
     def key(self) -> str:
         """What equality goes by: the text."""
+        return self.text
+
+    def __str__(self) -> str:
         return self.text
 
 
