@@ -287,7 +287,7 @@ def test_errors_as_upstream_tells_them(text, why):
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-     ("semver('v01.2.3-rc.1+b.2', true)", "1.2.3-rc.1+b.2"), ("url('https://a/b?c=d')", "https://a/b?c=d"), ("quantity('1000m')", "1")],
+    [("semver('v01.2.3-rc.1+b.2', true)", "1.2.3-rc.1+b.2"), ("url('https://a/b?c=d')", "https://a/b?c=d"), ("quantity('1000m')", "1")],
 )  # fmt: skip
 def test_values_of_kubernetes_types_print_as_what_they_are(text, shown):
     assert str(cel.compile(text, ANY).run({})[0]) == shown
