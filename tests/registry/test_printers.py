@@ -114,6 +114,16 @@ def test_a_finished_pod_carries_a_row_condition():
     assert [r.get("conditions", [{}])[0].get("reason") for r in rows] == ["Succeeded", None]
 
 
+def test_any_of_equal_conditions_says_that_a_pod_is_gated_or_ready():
+    gated = [{"type": "PodScheduled", "status": "True"}, {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
+    assert cells(pod(phase="Pending", conditions=gated))[2] == "SchedulingGated"
+    ended = {"name": "a", "state": {"terminated": {"reason": "Completed"}}}
+    going = {"name": "b", "ready": True, "state": {"running": {}}}
+    ready = [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "False"}, {"type": "Ready", "status": "True"}]
+    assert cells(pod(phase="Running", conditions=ready, containerStatuses=[ended, going]))[2] == "Running"
+    assert cells(pod(phase="Running", conditions=ready[:2], containerStatuses=[ended, going]))[2] == "NotReady"
+
+
 def test_the_row_object_follows_include_object():
     obj = pod(phase="Running")
     made = {how: printers.table(POD, [obj], now=NOW, include_object=how)["rows"][0]["object"] for how in ("", "Metadata", "None", "Object")}
