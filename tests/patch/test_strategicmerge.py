@@ -114,7 +114,10 @@ def test_long_lists_take_linear_time():
     assert len(got["spec"]["containers"]) == 30_000
 
 
-@pytest.mark.parametrize(("value", "text"), [(1.0, "1"), (1.5, "1.5"), (100000.0, "100000"), (1234567.5, "1.2345675e+06"), (1e21, "1e+21"), (1e-7, "1e-07")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0, "1"), (1.5, "1.5"), (100000.0, "100000"), (1234567.5, "1.2345675e+06"), (1e21, "1e+21"), (1e-7, "1e-07")],
+)  # fmt: skip
 def test_floats_print_as_in_go(value, text):
     assert go_text(value) == text
 

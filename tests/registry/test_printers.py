@@ -219,7 +219,8 @@ DATES = ["2025-12-31", "", "null", "0001-01-01T00:00:00Z", "2026-01-01T01:00:00+
 WIDGET = {
     "metadata": {"name": "w", "creationTimestamp": "2025-12-31T23:00:00Z", "annotations": {"a.io/b": "c"}},
     "spec": {
-        "size": 3, "ratio": 0.5, "on": True, "tags": ["x", "<y>"], "nothing": None, "big": 1e30, "million": 1234567.5, "odd": {"b": 1e-7, "a": 1.0},
+        "size": 3, "ratio": 0.5, "on": True, "tags": ["x", "<y>"], "nothing": None, "big": 1e30, "million": 1234567.5,
+        "odd": {"b": 1e-7, "a": 1.0},
         "dates": DATES,
     },
     "status": {"conditions": [{"type": "Ready", "status": "True", "n": 1}, {"type": "Other", "status": "False", "n": 2}]},
