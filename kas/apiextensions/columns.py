@@ -6,12 +6,12 @@ Source of the behaviour: apiextensions-apiserver ``pkg/registry/customresource/t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 from kas.apiextensions.jsonpath import Path, PathError, Walk
 from kas.meta.age import UNKNOWN, human_duration
+from kas.meta.field import go_float
 from kas.meta.scalars import ZERO_TIME, parse_time
 from kas.observe.caches import remembered
 from kas.types.scheme import DecodeError, write_json
@@ -151,14 +151,5 @@ def _text(value: Any) -> str:
     if isinstance(value, dict | list):
         return write_json(value).decode()
     if isinstance(value, float):
-        return _float(value)
+        return go_float(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _float(value: float) -> str:
-    """Go's ``%v``: the shortest digits, in exponent form below 1e-4 and from 1e21."""
-    if value and not 1e-4 <= abs(value) < 1e21:
-        digits, exponent = f"{Decimal(repr(value)):e}".split("e")
-        return f"{digits}e{exponent[0]}{int(exponent[1:]):02}"
-    text = f"{Decimal(repr(value)):f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -34,14 +34,17 @@ Ahead = Callable[[list[Any], int], int]
 class Function:
     """``run(*arguments)`` looks at the values themselves, as what is dyn to the checker may be anything. It raises EvaluationError.
     ``ahead(arguments, room)`` is what it takes at least, in units of cost, where that may be more than there is time or memory for; it is
-    looked for no further than ``room``. Asked before it runs, as costs are counted afterwards."""
+    looked for no further than ``room``. Asked before it runs, as costs are counted afterwards. ``settled``: what runs instead where the
+    checker has settled on the overload of that id."""
 
-    __slots__ = ("ahead", "cost", "name", "overloads", "run")
+    __slots__ = ("ahead", "cost", "name", "overloads", "run", "settled")
 
     def __init__(
-        self, name: str, overloads: Iterable[Overload], run: Callable[..., Any], cost: Cost | None = None, ahead: Ahead | None = None
-    ) -> None:
+        self, name: str, overloads: Iterable[Overload], run: Callable[..., Any], cost: Cost | None = None, ahead: Ahead | None = None,
+        settled: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.overloads, self.run, self.cost, self.ahead = name, tuple(overloads), run, cost, ahead
+        self.settled = settled or {}
 
 
 class _AnyField(Mapping[str, Type]):

@@ -6,6 +6,7 @@ maps 30 and messages 40, constants nothing, calls what their function says.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,10 +16,12 @@ from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.values import NONE, Message, Optional, TypeValue, equal
+from kas.meta.field import go_float
 from kas.meta.regex import RegexError, compiled
 
 LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
 # Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
+MAX_INDEX = 2**63 - 1
 PER_CALL_LIMIT = 1_000_000
 FREE = 100  # elements of a sum of lists; characters of a text for which upstream counts one unit whatever its length
 
@@ -147,13 +150,24 @@ def _number(key: Any) -> Any:
 
 
 def _index(key: Any) -> int:
-    if isinstance(key, float) and key.is_integer():
+    if isinstance(key, float) and key.is_integer() and abs(key) < MAX_INDEX:
         return int(key)
-    if isinstance(key, int) and not isinstance(key, bool):
+    if isinstance(key, int) and not isinstance(key, bool) and key <= MAX_INDEX:
         return int(key)
     from kas.cel.values import type_of_value
 
+    if type_of_value(key).kind in ("double", "uint"):
+        raise EvaluationError(f"unsupported index value {_shown(key)} in list")
     raise EvaluationError(f"unsupported index type '{type_of_value(key)}' in list")
+
+
+def _shown(number: float) -> str:
+    """Go's ``%v`` of a number."""
+    if not isinstance(number, float):
+        return str(int(number))
+    if math.isfinite(number):
+        return go_float(number)
+    return "NaN" if math.isnan(number) else f"{'+' if number > 0 else '-'}Inf"
 
 
 def qualify(value: Any, key: Any) -> Any:
@@ -484,7 +498,7 @@ def _membership(step: Step, values: list[Any]) -> Step:
 
 
 def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
-    run, cost, ahead = function.run, function.cost, function.ahead
+    run, cost, ahead = function.settled.get(overload, function.run), function.cost, function.ahead
     patient = len(steps) <= 2
 
     def call(frame: Frame) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kas.meta.field import go_quote
+from kas.meta.field import go_float, go_quote
 from kas.patch.mergepatch import without_nulls
 
 if TYPE_CHECKING:
@@ -506,15 +506,3 @@ def _string(value: Any) -> str:
     if isinstance(value, list):
         return f"[{' '.join(map(_string, value))}]"
     return "%!s(<nil>)" if value is None else f"%!s({_go_type(value)}={go_text(value)})"
-
-
-def go_float(value: float) -> str:
-    """%v of a float64: the shortest digits, an exponent below -4 and from 21 on."""
-    text = repr(value)
-    mantissa, mark, exponent = text.partition("e")
-    if mark and -4 <= int(exponent) < 21:
-        text = f"{value:.0f}" if int(exponent) > 0 else f"{value:f}"
-    elif mark:
-        sign = "-" if exponent[0] == "-" else "+"
-        return f"{mantissa}e{sign}{exponent.lstrip('+-').zfill(2)}"
-    return text.removesuffix(".0")

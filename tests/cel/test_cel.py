@@ -53,6 +53,11 @@ def value(text: str):
         ("'abc'.findAll('.*') == ['abc'] && 'abc'.findAll('b*') == ['', 'b', '']", True),
         ("[1].existsOne(i, v, v == 1) && [1].exists_one(v, v == 1)", True),
         ("type(ip('::1')) == net.IP && type(cidr('10.0.0.0/8')) == net.CIDR && net.IP != net.CIDR", True),
+        # Functions of lists go by what a list begins with where its type is not known; what cannot be compared ends no loop.
+        ("[dyn(1), dyn('a')].max() == 1 && [dyn(1), dyn('a')].isSorted() && [1.0, double('NaN'), 0.5].max() == 1.0", True),
+        ("[dyn(1.5), dyn(2.0)].sum() == 3.5 && type([1.5].filter(x, x > 2.0).sum()) == double", True),
+        ("[duration('1h')].filter(x, false).sum() == duration('0s') && type([].sum()) == int", True),
+        ("double('0x1.8p1') == 3.0 && double('0x_1_0p0') == 16.0 && double('1e-400') == 0.0 && double('Infinity') > 1.0", True),
         # Lists and maps are nobody's key.
         ("dyn([1]) in object.labels || object[?dyn({})].hasValue()", False),
     ],
@@ -253,3 +258,39 @@ def test_device_selectors():
     loops = "device.attributes['a'].all(k, " * 4 + "k == 'x'" + ")" * 4
     assert [e.detail for e in device_selector(loops, at)] == ["too complex, exceeds cost limit"]
     assert "undefined field 'nope'" in device_selector("device.nope", at)[0].detail
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("object.texts.sum()", "no such overload"),
+        ("[dyn([1])].isSorted()", "no such overload"),
+        ("[dyn(1), dyn(null)].isSorted()", "no such overload"),
+        ("[dyn(null)].min()", "no such overload"),
+        ("object.numbers[1.5]", "unsupported index value 1.5 in list"),
+        ("object.numbers[18446744073709551615u]", "unsupported index value 18446744073709551615 in list"),
+        ("object.numbers[1e21]", "unsupported index value 1e+21 in list"),
+        ("object.numbers[double('NaN')]", "unsupported index value NaN in list"),
+        ("object.numbers[-double('Infinity')]", "unsupported index value -Inf in list"),
+        ("object.numbers['a']", "unsupported index type 'string' in list"),
+        ("double(object.name == 'web' ? '1e400' : '0')", "type conversion error from 'string' to 'double'"),
+        ("double(object.name == 'web' ? '0x1' : '0')", "type conversion error from 'string' to 'double'"),
+        ("double(object.name == 'web' ? '0xp1' : '0')", "type conversion error from 'string' to 'double'"),
+        (
+            "ip('1.2.3.4/32')",
+            'IP Address "1.2.3.4/32" parse error during conversion from string: ParseAddr("1.2.3.4/32"): unexpected character (at "/32")',
+        ),
+    ],
+)
+def test_errors_as_upstream_tells_them(text, why):
+    found, _ = cel.compile(text, ANY).run({"object": OBJECT})
+    assert isinstance(found, cel.EvaluationError)
+    assert str(found) == why
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("semver('v01.2.3-rc.1+b.2', true)", "1.2.3-rc.1+b.2"), ("url('https://a/b?c=d')", "https://a/b?c=d"), ("quantity('1000m')", "1")],
+)  # fmt: skip
+def test_values_of_kubernetes_types_print_as_what_they_are(text, shown):
+    assert str(cel.compile(text, ANY).run({})[0]) == shown

@@ -114,6 +114,16 @@ def test_a_finished_pod_carries_a_row_condition():
     assert [r.get("conditions", [{}])[0].get("reason") for r in rows] == ["Succeeded", None]
 
 
+def test_any_of_equal_conditions_says_that_a_pod_is_gated_or_ready():
+    gated = [{"type": "PodScheduled", "status": "True"}, {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
+    assert cells(pod(phase="Pending", conditions=gated))[2] == "SchedulingGated"
+    ended = {"name": "a", "state": {"terminated": {"reason": "Completed"}}}
+    going = {"name": "b", "ready": True, "state": {"running": {}}}
+    ready = [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "False"}, {"type": "Ready", "status": "True"}]
+    assert cells(pod(phase="Running", conditions=ready, containerStatuses=[ended, going]))[2] == "Running"
+    assert cells(pod(phase="Running", conditions=ready[:2], containerStatuses=[ended, going]))[2] == "NotReady"
+
+
 def test_the_row_object_follows_include_object():
     obj = pod(phase="Running")
     made = {how: printers.table(POD, [obj], now=NOW, include_object=how)["rows"][0]["object"] for how in ("", "Metadata", "None", "Object")}
@@ -209,7 +219,8 @@ DATES = ["2025-12-31", "", "null", "0001-01-01T00:00:00Z", "2026-01-01T01:00:00+
 WIDGET = {
     "metadata": {"name": "w", "creationTimestamp": "2025-12-31T23:00:00Z", "annotations": {"a.io/b": "c"}},
     "spec": {
-        "size": 3, "ratio": 0.5, "on": True, "tags": ["x", "<y>"], "nothing": None, "big": 1e30, "odd": {"b": 1e-7, "a": 1.0},
+        "size": 3, "ratio": 0.5, "on": True, "tags": ["x", "<y>"], "nothing": None, "big": 1e30, "million": 1234567.5,
+        "odd": {"b": 1e-7, "a": 1.0},
         "dates": DATES,
     },
     "status": {"conditions": [{"type": "Ready", "status": "True", "n": 1}, {"type": "Other", "status": "False", "n": 2}]},
@@ -235,6 +246,8 @@ def printed(obj: dict, *columns: dict) -> dict:
         ("string", ".spec.size", "3"),
         ("string", ".spec.ratio", "0.5"),
         ("string", ".spec.big", "1e+30"),
+        ("string", ".spec.million", "1.2345675e+06"),
+        ("number", ".spec.million", 1234567.5),
         ("string", ".spec.tags", '["x","\\u003cy\\u003e"]'),
         ("string", ".spec.tags[0]", "x"),
         ("string", ".spec.tags[-1]", "<y>"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kas.cel.environment import Ahead, Cost, Function, Overload
@@ -31,10 +31,11 @@ class Library:
         self.functions: Functions = {}
 
     def __call__(
-        self, name: str, *overloads: Overload, cost: Cost | None = None, ahead: Ahead | None = None
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        self, name: str, *overloads: Overload, cost: Cost | None = None, ahead: Ahead | None = None,
+        settled: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
         def declared(run: Callable[..., Any]) -> Callable[..., Any]:
-            self.functions[name] = Function(name, overloads, run, cost, ahead)
+            self.functions[name] = Function(name, overloads, run, cost, ahead, settled)
             return run
 
         return declared

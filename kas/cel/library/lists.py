@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 from kas.cel.environment import Ahead
@@ -33,29 +35,67 @@ def _listed(v: Any) -> list[Any]:
     return v
 
 
+def _comparable(v: Any) -> list[Any]:
+    """What has an overload for lists of what it begins with, and holds nothing without an order."""
+    items = _listed(v)
+    if any(type_of_value(x).kind not in ORDERED for x in items):
+        raise EvaluationError(NO_OVERLOAD)
+    return items
+
+
+def _order(a: Any, b: Any) -> int | None:
+    """None for two that cannot be compared: upstream's loops go on then."""
+    try:
+        return order(a, b)
+    except EvaluationError:
+        return None
+
+
 @LIB("isSorted", *(on(f"list_{n}_is_sorted_bool", [list_of(t)], BOOL) for n, t in ORDERED.items()), cost=by_traversal)
-def _is_sorted(items: Any) -> bool:
-    return all(order(a, b) <= 0 for a, b in zip(_listed(items), items[1:], strict=False))
+def _is_sorted(v: Any) -> bool:
+    items = _listed(v)
+    if items and type_of_value(items[0]).kind not in ORDERED:
+        raise EvaluationError(NO_OVERLOAD)
+    for a, b in itertools.pairwise(items):
+        if type_of_value(b).kind not in ORDERED:
+            raise EvaluationError(NO_OVERLOAD)
+        if _order(a, b) == 1:
+            return False
+    return True
 
 
-_ZERO = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
+_ZERO: dict[str, Any] = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 
 
-@LIB("sum", *(on(f"list_{n}_sum_{n}", [list_of(ORDERED[n])], ORDERED[n]) for n in _ZERO), cost=by_traversal)
-def _sum(items: Any) -> Any:
-    if not _listed(items):
-        return 0
-    return functools.reduce(_ADD, items)
+def _sum_of(kind: str) -> Callable[[Any], Any]:
+    """Adds up a list of ``kind``; with "" of whatever the list begins with, and an empty one is of integers."""
+
+    def run(v: Any) -> Any:
+        items = _listed(v)
+        found = kind or (type_of_value(items[0]).kind if items else "int")
+        if found not in _ZERO:
+            raise EvaluationError(NO_OVERLOAD)
+        return functools.reduce(_ADD, items, _ZERO[found])
+
+    return run
+
+
+_SUMS = {f"list_{n}_sum_{n}": _sum_of(n) for n in _ZERO}
+LIB(
+    "sum", *(on(f"list_{n}_sum_{n}", [list_of(ORDERED[n])], ORDERED[n]) for n in _ZERO), cost=by_traversal,
+    settled=_SUMS,
+)(_sum_of(""))  # fmt: skip
 
 
 def _extreme(name: str, wanted: int) -> None:
     @LIB(name, *(on(f"list_{n}_{name}_{n}", [list_of(t)], t) for n, t in ORDERED.items()), cost=by_traversal)
-    def run(items: Any) -> Any:
-        if not _listed(items):
+    def run(v: Any) -> Any:
+        items = _comparable(v)
+        if not items:
             raise EvaluationError(f"{name} called on empty list")
         best = items[0]
         for x in items[1:]:
-            if order(x, best) == wanted:
+            if _order(x, best) == wanted:
                 best = x
         return best
 

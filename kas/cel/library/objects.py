@@ -20,7 +20,8 @@ from kas.cel.values import NONE, Opaque, Optional, Uint, size
 from kas.meta import names, quantity, strfmt
 from kas.meta.field import go_quote
 from kas.meta.gourl import parse_request_uri
-from kas.meta.ip import IP, parse_ip
+from kas.meta.ip import IP
+from kas.meta.netip import parse_addr, parse_prefix
 from kas.meta.scalars import parse_uint64
 
 LIB = Library()
@@ -127,13 +128,17 @@ for _name in ("add", "sub"):
 
 @functools.total_ordering
 class SemverValue(Opaque):
-    """A value of type kubernetes.Semver; ``pre`` are the identifiers of a pre-release."""
+    """A value of type kubernetes.Semver; ``pre`` are the identifiers of a pre-release, ``build`` is what orders nothing."""
 
-    __slots__ = ("numbers", "pre")
+    __slots__ = ("build", "numbers", "pre")
     cel_type = SEMVER
 
-    def __init__(self, numbers: tuple[int, int, int], pre: tuple[str, ...]) -> None:
-        self.numbers, self.pre = numbers, pre
+    def __init__(self, numbers: tuple[int, int, int], pre: tuple[str, ...], build: str = "") -> None:
+        self.numbers, self.pre, self.build = numbers, pre, build
+
+    def __str__(self) -> str:
+        pre = f"-{'.'.join(self.pre)}" if self.pre else ""
+        return ".".join(map(str, self.numbers)) + pre + (f"+{self.build}" if self.build else "")
 
     def key(self) -> Any:
         """What equality and order go by (semver.org, section 11)."""
@@ -207,7 +212,7 @@ def to_semver(text: Any, normalize: Any = False) -> SemverValue:
             raise EvaluationError("Build meta data is empty")
         if not _PART.match(b):
             raise EvaluationError(f"Invalid character(s) found in build meta data {go_quote(b)}")
-    return SemverValue((major, minor, number), pieces)
+    return SemverValue((major, minor, number), pieces, build)
 
 
 LIB("isSemver", plain("is_semver_string", [STRING], BOOL), plain("is_semver_string_bool", [STRING, BOOL], BOOL), cost=of_first())(
@@ -293,45 +298,13 @@ class CIDRValue(Opaque):
         return f"{IPValue(self.ip)}/{self.prefix}"
 
 
-def _netip(text: str) -> IP:
-    """``netip.ParseAddr`` for the forms it takes; raises with its words."""
-    failed = f"ParseAddr({go_quote(text)}): "
-    if "." not in text and ":" not in text:
-        raise EvaluationError(failed + "unable to parse IP")
-    if "%" in text:
-        if ":" not in text.partition("%")[0]:
-            raise EvaluationError(failed + "unexpected character")
-        return _netip(text.partition("%")[0])
-    if ":" not in text:
-        _dotted(text, failed)
-    ip = parse_ip(text)
-    if ip is None:
-        raise EvaluationError(failed + "unexpected character, want colon" if ":" in text else failed + "unable to parse IP")
-    return ip
-
-
-def _dotted(text: str, failed: str) -> None:
-    fields = text.split(".")
-    for f in fields:
-        if not f:
-            raise EvaluationError(failed + "IPv4 field must have at least one digit")
-        if not f.isascii() or not f.isdigit():
-            raise EvaluationError(failed + f"unexpected character (at {go_quote(text[text.index(f) :])})")
-        if len(f) > 1 and f[0] == "0":
-            raise EvaluationError(failed + "IPv4 field has octet with leading zero")
-        if len(f) > 3 or int(f) > 255:
-            raise EvaluationError(failed + "IPv4 field has value >255")
-    if len(fields) != 4:
-        raise EvaluationError(failed + ("IPv4 address too short" if len(fields) < 4 else "IPv4 address too long"))
-
-
 def _address(text: Any) -> IP:
     _of(str, text)
     try:
-        ip = _netip(text)
-    except EvaluationError as e:
+        ip, zone = parse_addr(text)
+    except ValueError as e:
         raise EvaluationError(f"IP Address {go_quote(text)} parse error during conversion from string: {e}") from None
-    if "%" in text:
+    if zone:
         raise EvaluationError(f"IP address {go_quote(text)} with zone value is not allowed")
     if ip.is_mapped:
         raise EvaluationError(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
@@ -386,23 +359,13 @@ _TWICE = "network address parse error during conversion from string: "
 def to_cidr(text: Any) -> CIDRValue:
     """``cidr(text)``. Raises EvaluationError in ``netip.ParsePrefix``'s words."""
     _of(str, text)
-    failed = f"{_TWICE}{_TWICE}netip.ParsePrefix({go_quote(text)}): "
-    address, slash, bits = text.rpartition("/")
-    if not slash:
-        raise EvaluationError(failed + "no '/'")
     try:
-        ip = _netip(address)
-    except EvaluationError as e:
-        raise EvaluationError(failed + str(e)) from None
-    if "%" in address:
-        raise EvaluationError(failed + "IPv6 zones cannot be present in a prefix")
-    if not bits.isascii() or not bits.isdigit() or (len(bits) > 1 and bits[0] == "0"):
-        raise EvaluationError(failed + f"bad bits after slash: {go_quote(bits)}")
-    if len(bits) > 3 or int(bits) > ip.bits:
-        raise EvaluationError(failed + "prefix length out of range")
+        ip, bits = parse_prefix(text)
+    except ValueError as e:
+        raise EvaluationError(f"{_TWICE}{_TWICE}{e}") from None
     if ip.is_mapped:
         raise EvaluationError(f"{_TWICE}IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
-    return CIDRValue(ip, int(bits))
+    return CIDRValue(ip, bits)
 
 
 LIB("isCIDR", plain("is_cidr", [STRING], BOOL), cost=of_first())(_valid(to_cidr))
@@ -465,6 +428,9 @@ class URLValue(Opaque):
 
     def key(self) -> str:
         """What equality goes by: the text."""
+        return self.text
+
+    def __str__(self) -> str:
         return self.text
 
 

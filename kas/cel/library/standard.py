@@ -328,6 +328,7 @@ def _conversion_error(value: Any, target: Type) -> EvaluationError:
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z|[+-]?(?i:inf|infinity)\Z|(?i:nan)\Z")
+_HEX_NUMBER = re.compile(r"[+-]?0[xX](?:_?[0-9a-fA-F])*\.?(?:[0-9a-fA-F](?:_?[0-9a-fA-F])*)?[pP][+-]?[0-9](?:_?[0-9])*\Z")
 
 
 @LIB("int", *(plain(f"{n}_to_int64", [t], INT) for n, t in
@@ -377,9 +378,21 @@ def _to_double(v: Any) -> float:
         return v
     if kind in ("int", "uint"):
         return float(v)
-    if kind == "string" and _NUMBER.match(v):
-        return float(v)
-    raise _conversion_error(v, DOUBLE)
+    found = _parse_float(v) if kind == "string" else None
+    if found is None:
+        raise _conversion_error(v, DOUBLE)
+    return found
+
+
+def _parse_float(text: str) -> float | None:
+    """Go's ``strconv.ParseFloat``: None for what it refuses, a number beyond the largest among it."""
+    try:
+        if _NUMBER.match(text):
+            found = float(text)
+            return None if math.isinf(found) and "n" not in text.lower() else found
+        return float.fromhex(text.replace("_", "")) if _HEX_NUMBER.match(text) else None
+    except (OverflowError, ValueError):  # too large; no digit at all
+        return None
 
 
 _TRUE, _FALSE = frozenset(("1", "t", "T", "true", "TRUE", "True")), frozenset(("0", "f", "F", "false", "FALSE", "False"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kas.meta.age import age, human_duration, parse_time
@@ -36,10 +37,10 @@ def _readiness_gates(gates: list[dict[str, Any]], conditions: dict[str, dict[str
 class _Tally:
     """What the statuses of a pod's containers come to: the reason shown, how many are ready, restarts and when the last one was."""
 
-    __slots__ = ("conditions", "last", "ready", "reason", "restarts")
+    __slots__ = ("conditions", "last", "listed", "ready", "reason", "restarts")
 
-    def __init__(self, reason: str, conditions: dict[str, dict[str, Any]]) -> None:
-        self.reason, self.conditions = reason, conditions
+    def __init__(self, reason: str, listed: Sequence[dict[str, Any]], conditions: dict[str, dict[str, Any]]) -> None:
+        self.reason, self.listed, self.conditions = reason, listed, conditions
         self.ready = self.restarts = 0
         self.last = 0.0  # seconds since the epoch; 0 for never
 
@@ -97,7 +98,7 @@ class _Tally:
                 has_running = True
                 self.ready += 1
         if self.reason == "Completed":  # one container may have ended while others go on
-            if has_running and self.is_true("Ready"):
+            if has_running and any(c.get("type") == "Ready" and c.get("status") == "True" for c in self.listed):
                 self.reason = "Running"
             elif error:
                 self.reason = error
@@ -112,11 +113,13 @@ class _Tally:
 def pod(obj: dict[str, Any], now: float) -> list[Any]:
     """The row of a pod; ``now`` in seconds since the epoch."""
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    conditions = {c.get("type"): c for c in reversed(status.get("conditions") or ())}  # of equal types the first counts
+    listed = status.get("conditions") or ()
+    conditions = {c.get("type"): c for c in reversed(listed)}  # of equal types the first counts
     phase = status.get("phase", "")
-    tally = _Tally(status.get("reason") or phase, conditions)
-    if conditions.get("PodScheduled", _NO_CONDITION).get("reason") == "SchedulingGated":
-        tally.reason = "SchedulingGated"
+    tally = _Tally(status.get("reason") or phase, listed, conditions)
+    for c in listed:
+        if c.get("reason") == "SchedulingGated" and c.get("type") == "PodScheduled":
+            tally.reason = "SchedulingGated"
     if not tally.init_containers(spec, status.get("initContainerStatuses") or []):
         tally.containers(status.get("containerStatuses") or [])
     if meta.get("deletionTimestamp"):
