@@ -36,8 +36,11 @@ extensions = [
 ]
 
 at_once = min(2, os.cpu_count() or 1)
+modules = cythonize(extensions, compiler_directives=directives, nthreads=at_once)
+# The longest first, so that the last to be compiled is a short one.
+modules.sort(key=lambda unit: os.path.getsize(unit.sources[0]), reverse=True)
 
 setup(
-    ext_modules=cythonize(extensions, compiler_directives=directives, nthreads=at_once),
+    ext_modules=modules,
     options={"build_ext": {"parallel": at_once}},
 )

@@ -23,6 +23,7 @@ from yaml._yaml import CEmitter, CParser
 from kas._codecs import go_float, go_quote
 
 MAX_DEPTH = 1000
+_TOO_DEEP = "exceeded maximum nesting depth"  # what libyaml says from 0.2.6 on, at the same depth; before, it knew no limit
 # yaml.v2 compares the nodes made from aliases with those written; this is its bound for small documents, applied to all.
 MAX_ALIASED_NODES = 100_000
 
@@ -95,6 +96,8 @@ def _message(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.reader.ReaderError):
         return f"yaml: {error.reason}"
     problem = getattr(error, "problem", None) or "unknown problem parsing YAML content"
+    if problem == _TOO_DEEP:
+        return "yaml: exceeded max depth"
     mark, context = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     line = 0
     if mark is not None and mark.line:

@@ -84,6 +84,7 @@ def test_an_alias_bomb_is_refused():
         (b"[a]: b", 'yaml: invalid map key: []interface {}{"a"}'),
         (b"\x00", "yaml: control characters are not allowed"),
         (b"[" * 3000, "yaml: exceeded max depth"),
+        (b"\n".join(b" " * i + b"a:" for i in range(1200)), "yaml: exceeded max depth"),
     ],
 )
 def test_refusals(data, text):
