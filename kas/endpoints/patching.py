@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from kas._codecs import go_numbers
 from kas.admission import UPDATE
 from kas.endpoints import managedfields, respond
 from kas.endpoints.admission import RequestAdmission
@@ -31,7 +32,7 @@ from kas.request.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch_
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import DecodeError, EncodeError, decode, encode_json, write_json
 from kas.types.strict import duplicates, strict_errors
-from kas.types.unstructured import conversion_error, go_numbers
+from kas.types.unstructured import conversion_error
 
 STATUS = "status"
 

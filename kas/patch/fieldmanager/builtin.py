@@ -10,12 +10,13 @@ from typing import Any
 
 import orjson
 
+from kas._codecs import go_numbers
 from kas.meta.errors import ApiError
 from kas.patch._fieldsets import MISSING, Field, Node, is_written
 from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, scalar
 from kas.types import scheme
 from kas.types.conversion import convert
-from kas.types.unstructured import conversion_error, go_numbers
+from kas.types.unstructured import conversion_error
 
 _SCALAR_TYPES = {
     "string": "string", "bytes": "string", "bool": "boolean", "int32": "numeric", "int64": "numeric", "uint32": "numeric",
