@@ -35,7 +35,11 @@ def test_other_fields_lose_a_fraction_that_is_zero():
 
 def test_the_document_stays_and_what_has_no_such_number_is_shared():
     ports = [{"containerPort": 80}, {"containerPort": 81.0}]
-    doc = {"spec": {"template": {"spec": {"containers": [{"ports": ports}, {"name": "b"}]}}}, "metadata": {"labels": {"a": "b"}}, "more": 1.0}
+    doc = {
+        "spec": {"template": {"spec": {"containers": [{"ports": ports}, {"name": "b"}]}}},
+        "metadata": {"labels": {"a": "b"}},
+        "more": 1.0,
+    }
     found = go_numbers(DEPLOYMENT, doc)
     containers = found["spec"]["template"]["spec"]["containers"]
     assert repr(containers[0]["ports"]) == "[{'containerPort': 80}, {'containerPort': 81}]" and repr(ports[1]["containerPort"]) == "81.0"
