@@ -13,7 +13,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
@@ -55,9 +55,29 @@ cdef extern from *:
             out[i] = s[i];
         return i;
     }
+
+    /* How many bytes there are up to the first that is no printable ASCII, or a quote or backslash. Eight at a time, as above. */
+    static inline Py_ssize_t kas_printable(const char *s, Py_ssize_t n)
+    {
+        const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+        Py_ssize_t i = 0;
+        for (; n - i >= 8; i += 8) {
+            uint64_t x, quote, slash, last;
+            memcpy(&x, s + i, 8);
+            quote = x ^ ones * 0x22;
+            slash = x ^ ones * 0x5C;
+            last = x ^ ones * 0x7F;
+            if ((x | (x - ones * 0x20) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((last - ones) & ~last)) & high)
+                break;
+        }
+        for (; i < n && s[i] >= 0x20 && s[i] < 0x7F && s[i] != 0x22 && s[i] != 0x5C; i++)
+            ;
+        return i;
+    }
     """
     const char* kas_ascii(PyObject* s, Py_ssize_t* n) noexcept
     Py_ssize_t kas_copy_plain(char* out, const char* s, Py_ssize_t n, const uint8_t* escape) noexcept
+    Py_ssize_t kas_printable(const char* s, Py_ssize_t n) noexcept
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object o, Py_ssize_t* size) except NULL
@@ -66,6 +86,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object o)
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
     void* PyUnicode_DATA(object o)
+    long long PyLong_AsLongLongAndOverflow(object o, int* overflow) except? -1
 
 include "fastpath/codecs/buffer.pxi"
 include "fastpath/codecs/desc.pxi"
@@ -77,6 +98,7 @@ include "fastpath/codecs/schema.pxi"
 include "fastpath/codecs/plain.pxi"
 include "fastpath/codecs/encode.pxi"
 include "fastpath/codecs/unstructured.pxi"
+include "fastpath/codecs/numbers.pxi"
 include "fastpath/codecs/wire.pxi"
 include "fastpath/codecs/protobuf.pxi"
 include "fastpath/codecs/pbdecode.pxi"

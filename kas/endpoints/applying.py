@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from kas._codecs import reads_alike
+from kas._codecs import go_numbers, reads_alike
 from kas.endpoints import managedfields
 from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.codec import bound_parts
@@ -22,7 +22,7 @@ from kas.request.http import Request
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import DecodeError, decode
 from kas.types.strict import duplicates, warning_texts
-from kas.types.unstructured import conversion_error, go_numbers
+from kas.types.unstructured import conversion_error
 
 
 class Applied:

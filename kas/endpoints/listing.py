@@ -20,6 +20,7 @@ from kas.endpoints.listpages import (
     PAGE_ITEMS,
     REST_BYTES,
     WRITES_BEFORE_REST,
+    Ahead,
     Listing,
     collecting,
     counts,
@@ -240,7 +241,8 @@ def _streamed(q: Listing, page: _Page) -> Response | Awaitable[Response]:
         result, body = page(q, q.start, min(items, q.limit), revision, False, placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
             return _finished(q, body)
-    return stream(q, _pages(q, page, result, body))
+    ahead = Ahead()
+    return stream(q, _pages(q, page, result, body, ahead), ahead=ahead)
 
 
 def _last_page(q: Listing, revision: int) -> Any:
@@ -259,7 +261,7 @@ def _nothing(result: Any) -> None:
     """What a scan is asked for that only has to tell sizes."""
 
 
-async def _pages(q: Listing, page: _Page, result: Any, body: _Body) -> AsyncIterator[bytes]:
+async def _pages(q: Listing, page: _Page, result: Any, body: _Body, ahead: Ahead) -> AsyncIterator[bytes]:
     """The pieces of the body, each read when the one before has been taken."""
     store, revision, sent = q.served.registry.pages, result.revision, result.count
 
@@ -269,8 +271,9 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body) -> AsyncIter
     while True:
         if not isinstance(body, bytes):
             body = await POOL.run(body)
+        ahead.more = result.more and sent != q.limit
         yield body
-        if not result.more or sent == q.limit:
+        if not ahead.more:
             return
         left = q.limit - sent if q.limit else 0
         args = (q, result.next_key)

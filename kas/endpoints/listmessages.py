@@ -12,6 +12,7 @@ from kas.endpoints.listpages import (
     FIRST_ITEMS,
     REST_BYTES,
     WRITES_BEFORE_REST,
+    Ahead,
     Listing,
     collecting,
     counts,
@@ -66,24 +67,27 @@ async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
         return await _collected_messages(q, first, body)
     size = len(body) + rest.size
     before, after = _list_ends(q, rest, size)
+    ahead = Ahead()
 
     async def pieces() -> AsyncIterator[bytes]:
         yield before
-        yield body
         result, sent, seen = first, len(body), first.count
-        while result.more and seen != q.limit:
+        ahead.more = result.more and seen != q.limit
+        yield body
+        while ahead.more:
             result, page = await _next_messages(q, result, sent // seen, seen)
             sent += len(page)
             seen += result.count
             if sent > size:
                 break
+            ahead.more = result.more and seen != q.limit
             yield page
         if sent != size:
             # A state from the history, transcoded, is not what had been stored: by another kas, with other codecs.
             raise errors.internal(f"list {q.req.path}: {sent} bytes instead of {size}")
         yield after
 
-    return stream(q, pieces(), PROTOBUF)
+    return stream(q, pieces(), PROTOBUF, ahead)
 
 
 def _sizes(q: Listing, start: str, limit: int, revision: int) -> Any:

@@ -240,8 +240,18 @@ def shown(q: Listing, records: Sequence[Shown]) -> Sequence[Shown]:
     return found
 
 
-def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Response:
-    """A body in pieces, compressed on the way when the client takes it, off the loop. Ends at the request's deadline."""
+class Ahead:
+    """What the pieces of an answer tell of themselves: whether the one that was given last certainly is not the last of all."""
+
+    __slots__ = ("more",)
+
+    def __init__(self) -> None:
+        self.more = False
+
+
+def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ahead | None = None) -> Response:
+    """A body in pieces, compressed on the way when the client takes it, off the loop. Ends at the request's deadline. With ``ahead`` what
+    is followed by more is given on as it is, where otherwise each piece is cut and so copied."""
     headers: Headers = [(b"content-type", respond.CONTENT_TYPES[kind])]
     packed = respond.compresses(q.req)
     if packed:
@@ -285,8 +295,8 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Respon
             hold(len(piece))
             if end:
                 await write(end)
-            # Whether this is the last of it is not known yet: the answer is under way until its end is taken.
-            at, rest = 0, len(piece) - LEAST_BYTES
+            # Where this may be the last of it: the answer is under way until its end is taken.
+            at, rest = 0, len(piece) - (0 if ahead is not None and ahead.more else LEAST_BYTES)
             while at < rest:
                 upto = min(rest, at + underway.write_bytes)
                 await write(piece[at:upto])

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from kas._codecs import go_numbers
 from kas.admission import UPDATE
 from kas.endpoints import managedfields, respond
 from kas.endpoints.admission import RequestAdmission
@@ -21,7 +22,7 @@ from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
 from kas.meta import errors, field, gojson
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
 from kas.patch import jsonpatch, mergepatch, strategicmerge
 from kas.patch.strict import json_patch_errors
@@ -31,7 +32,7 @@ from kas.request.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch_
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import DecodeError, EncodeError, decode, encode_json, write_json
 from kas.types.strict import duplicates, strict_errors
-from kas.types.unstructured import conversion_error, go_numbers
+from kas.types.unstructured import conversion_error
 
 STATUS = "status"
 
@@ -69,7 +70,8 @@ class Patcher:
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
         write: Update
         if kind == APPLY_PATCH:
-            write = await step(served.large(req.body), ApplyUpdate, req, served, ctx, name, admission, o)
+            what = req, served, ctx, name, admission, o
+            write = await POOL.run(ApplyUpdate, *what) if served.large(req.body) else ApplyUpdate(*what)
         else:
             write = PatchUpdate(req, served, ctx, name, admission, kind, o)
         rec = await write.run()

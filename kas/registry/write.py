@@ -139,13 +139,19 @@ class Write:
         self.changed = found is not obj
         return found
 
-    async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
-        """Validating admission of the object as it would be stored; ``live`` is in the request's version."""
-        if self.admission is not None:
-            shown = obj if self.native or self.own else await self.to_request(obj)
-            pending = self.admission.validate(operation, shown, live)
-            if pending is not None:
-                await pending
+    def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> Awaitable[None] | None:
+        """Validating admission of the object as it would be stored; ``live`` is in the request's version. What is left of it when one
+        waits."""
+        if self.admission is None:
+            return None
+        if self.native or self.own:
+            return self.admission.validate(operation, obj, live)
+        return self._admit_shown(self.admission, operation, obj, live)
+
+    async def _admit_shown(self, admission: Admission, operation: str, obj: Obj, live: Obj | None) -> None:
+        pending = admission.validate(operation, await self.to_request(obj), live)
+        if pending is not None:
+            await pending
 
     async def _told(self, e: errors.ApiError, operation: str, obj: Obj, live: Obj | None) -> errors.ApiError:
         """The strategy's refusal of ``obj``, which it has prepared, behind what upstream's storage finds before."""
@@ -186,7 +192,9 @@ class Write:
         except errors.ApiError as e:
             self.tell(ctx.warnings)
             raise await self._told(e, CREATE, obj, None) from None
-        await self.admit_valid(CREATE, obj, None)
+        pending = self.admit_valid(CREATE, obj, None)
+        if pending is not None:
+            await pending
         if self.own and (self.changed or not self.native):
             obj = await self.to_storage(obj, None)
         meta = obj["metadata"]
@@ -314,11 +322,17 @@ class Update(Write):
         self.created = True
         return rec
 
-    async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
+    def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> Awaitable[None] | None:
         """Ask first whether who updates may also create, where the update comes to that; 403 when not."""
         if operation == CREATE and self.admission is not None:
-            await self.admission.authorize_create(self.name)
-        await super().admit_valid(operation, obj, live)
+            return self._admit_created(self.admission, obj, live)
+        return super().admit_valid(operation, obj, live)
+
+    async def _admit_created(self, admission: Admission, obj: Obj, live: Obj | None) -> None:
+        await admission.authorize_create(self.name)
+        pending = super().admit_valid(CREATE, obj, live)
+        if pending is not None:
+            await pending
 
     async def _update(self, rec: Record) -> Shown:
         # prepare
@@ -327,7 +341,14 @@ class Update(Write):
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
         # mutate
-        wanted = await self._answered(live)
+        if self.large:
+            wanted = await self._answered(live)
+        else:
+            try:
+                wanted = self._wanted(live)
+            except Unanswered as e:
+                await e.wait()
+                wanted = await self._answered(live)
         # admit
         if self.admission is not None:
             wanted = await self.admit(self.admission, UPDATE, wanted, live)
@@ -348,7 +369,9 @@ class Update(Write):
             raise await self._told(e, UPDATE, obj, live) from None
         obj = keep_timestamps(before, obj)
         # admit
-        await self.admit_valid(UPDATE, obj, live)
+        pending = self.admit_valid(UPDATE, obj, live)
+        if pending is not None:
+            await pending
         if self.own and (self.changed or not self.native):
             obj = await self.to_storage(obj, old)
         return await self._commit(rec, obj, old)

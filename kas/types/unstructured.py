@@ -7,13 +7,11 @@ its text is another (apimachinery's ``runtime/converter.go``).
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from kas.types.scheme import Field, TypeDesc
 
 _MISMATCH = re.compile(r"json: cannot unmarshal (\w+)(?: (\S+))? into Go (?:struct field [^.]+\.(\S+)|value) of type (.+)")
 _SOURCES = {"string": "string", "bool": "bool", "array": "slice", "object": "map", "number": "int64"}
-_BITS = {"int32": 32, "int64": 64}
 _SCALARS = {"string": "string", "bool": "bool", "int32": "int32", "int64": "int64", "double": "float64"}
 
 
@@ -37,45 +35,6 @@ def conversion_error(type: TypeDesc, text: str) -> str:
     if (source == "int64" and target == "string") or (source == "float64" and target in ("int32", "int64")):
         return f"cannot convert {source} to {go_type}"
     return f"unrecognized type: {target}"
-
-
-def go_numbers(type: TypeDesc, value: dict[str, Any]) -> dict[str, Any]:
-    """``value``, an object of ``type``, with its numbers as FromUnstructured puts them into integers: whole floats are taken, and what is
-    too large loses its upper bits. Shares what has none."""
-    out = value
-    for name, given in value.items():
-        field = type.by_name.get(name)
-        if field is None:
-            continue
-        taken = _taken(field, given)
-        if taken is not given:
-            out = {**out, name: taken}
-    return out
-
-
-def _taken(field: Field, value: Any) -> Any:
-    if field.card == "list" and isinstance(value, list):
-        return [_element(field, v) for v in value]
-    if field.card == "map" and isinstance(value, dict):
-        return {k: _element(field, v) for k, v in value.items()}
-    return _element(field, value)
-
-
-def _element(field: Field, value: Any) -> Any:
-    message = field.message
-    if message is not None and not message.custom_json:
-        return go_numbers(message, value) if isinstance(value, dict) else value
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return value
-    if message is not None or field.type not in _BITS:
-        # Types that read JSON are given the number's text, which has no fraction then.
-        return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e21 else value
-    if not -(2**63) <= value < 2**63:
-        value = -(2**63)  # the conversion of a float that does not fit, on amd64
-    elif value != int(value):
-        return value
-    half = 1 << (_BITS[field.type] - 1)
-    return (int(value) + half) % (2 * half) - half
 
 
 def _field(type: TypeDesc, path: str | None) -> Field | None:

@@ -272,13 +272,15 @@ def reads_alike(bytes data not None):
         if c == 34:
             start = i
             i += 1
-            while i < n and s[i] != 34:
-                if s[i] < 0x20 or s[i] > 0x7E:
+            while True:
+                i += kas_printable(s + i, n - i)
+                if i >= n or s[i] == 34:
+                    break
+                if s[i] != 92:
                     return False
-                if s[i] == 92:
-                    i += 1
-                    if i >= n or memchr(b'"\\bfnrt', s[i], 7) == NULL:
-                        return False
+                i += 1
+                if i >= n or memchr(b'"\\bfnrt', s[i], 7) == NULL:
+                    return False
                 i += 1
             i += 1
             while i < n and s[i] == 32:

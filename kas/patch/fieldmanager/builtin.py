@@ -10,12 +10,13 @@ from typing import Any
 
 import orjson
 
+from kas._codecs import go_numbers
 from kas.meta.errors import ApiError
 from kas.patch._fieldsets import MISSING, Field, Node, is_written
 from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, scalar
 from kas.types import scheme
 from kas.types.conversion import convert
-from kas.types.unstructured import conversion_error, go_numbers
+from kas.types.unstructured import conversion_error
 
 _SCALAR_TYPES = {
     "string": "string", "bytes": "string", "bool": "boolean", "int32": "numeric", "int64": "numeric", "uint32": "numeric",
@@ -37,10 +38,12 @@ def builtin(group: str, version: str, kind: str) -> Schema:
             return None
         return builtin(group, other, kind), convert(obj, group, version, other, kind)
 
-    def written(obj: dict[str, Any]) -> tuple[Schema, dict[str, Any]]:
-        return _as_written(group, version, kind), _go_writes(found, obj)
+    root = type_node(found.type)
 
-    return Schema(type_node(found.type), found.api_version, kind, other_version, structured=True, written=written)
+    def written(obj: dict[str, Any]) -> tuple[Schema, dict[str, Any]]:
+        return _as_written(group, version, kind), _go_writes(found, root, obj)
+
+    return Schema(root, found.api_version, kind, other_version, structured=True, written=written)
 
 
 @cache
@@ -66,12 +69,14 @@ def _as_written(group: str, version: str, kind: str) -> Schema:
     return Schema(type_node(found.type, structured=False), found.api_version, kind, other_version)
 
 
-def _go_writes(kind: scheme.Kind, obj: dict[str, Any]) -> dict[str, Any]:
+def _go_writes(kind: scheme.Kind, root: Node, obj: dict[str, Any]) -> dict[str, Any]:
     """An object with all that Go writes of its unset fields, and without what Go leaves out; its managed fields stay behind."""
     meta = obj.get("metadata")
     if meta and "managedFields" in meta:
-        obj = {**obj, "metadata": {k: v for k, v in meta.items() if k != "managedFields"}}
-    if is_written(type_node(kind.type), obj):
+        meta = meta.copy()
+        del meta["managedFields"]
+        obj = {**obj, "metadata": meta}
+    if is_written(root, obj):
         return obj  # as what is stored mostly is
     out: dict[str, Any] = orjson.loads(scheme.encode_json(kind.type, obj))
     return out

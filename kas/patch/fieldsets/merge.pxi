@@ -3,8 +3,10 @@
 def merge(Node n, dict live, dict applied):
     """The live object with everything the applied one says, as TypedValue.Merge. Shares subtrees of both. Raises Mismatch."""
     cdef list errors = []
-    out = _merge_maps(n, live, applied, "", errors)
-    if errors:
+    out = _merge_maps(n, live, applied, None, errors)
+    if errors:  # which say where
+        errors = []
+        _merge_maps(n, live, applied, "", errors)
         raise Mismatch(errors)
     return out
 
@@ -41,7 +43,7 @@ cdef object _merge_maps(Node n, object lhs, object rhs, str path, list errors):
             continue
         f = field_of(n, name)
         t = f.node if f is not None else n.elem
-        out[name] = value if t is None else _merge(t, got, value, path + "." + <str>name, errors)
+        out[name] = value if t is None else _merge(t, got, value, path_below(path, name), errors)
     return out
 
 
@@ -116,7 +118,7 @@ cdef object _merge_lists(Node n, object lhs, object rhs, str path, list errors):
 cdef object _merge_item(Node n, object lhs, object rhs, str path, object key, list errors):
     if is_scalar(rhs):
         return rhs
-    return _merge(n.item, lhs, rhs, path + element_text(key), errors)
+    return _merge(n.item, lhs, rhs, item_path(path, key), errors)
 
 
 def remove_items(Node n, dict value, dict gone):

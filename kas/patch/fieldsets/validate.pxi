@@ -3,8 +3,24 @@
 def validate(Node n, object value, bint allow_duplicates=False):
     """Why the value does not fit its type: a list of (path text, message), empty when it does."""
     cdef list errors = []
-    _validate(n, value, "", allow_duplicates, errors)
+    _validate(n, value, None, allow_duplicates, errors)
+    if errors:  # which say where: that is looked for when there are some
+        errors = []
+        _validate(n, value, "", allow_duplicates, errors)
     return errors
+
+
+cdef inline str path_below(str path, object name):
+    """The path of a member; None where nobody wants paths."""
+    return None if path is None else path + "." + <str>name
+
+
+cdef inline str item_path(str path, str element):
+    return None if path is None else path + element_text(element)
+
+
+cdef inline str index_path(str path, Py_ssize_t i):
+    return None if path is None else f"{path}[{i}]"
 
 
 def _go_v(v, top=True):
@@ -68,11 +84,11 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
             for name, value in (<dict>v).items():
                 f = field_of(n, name)
                 if f is not None:
-                    _validate(f.node, value, path + "." + <str>name, duplicates, errors)
+                    _validate(f.node, value, path_below(path, name), duplicates, errors)
                 elif n.elem is not None:
-                    _validate(n.elem, value, path + "." + <str>name, duplicates, errors)
+                    _validate(n.elem, value, path_below(path, name), duplicates, errors)
                 else:
-                    errors.append((path + "." + <str>name, "field not declared in schema"))
+                    errors.append((path_below(path, name), "field not declared in schema"))
                     break
         elif v is not None:
             errors.append((path, f"expected map, got &{{{_go_v(v)}}}"))
@@ -97,9 +113,9 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
                 item = <object>PyList_GET_ITEM(v, i)
                 if n.list_atomic:
                     if not is_scalar(item) or not n.item.scalar:
-                        _validate(n.item, item, f"{path}[{i}]", duplicates, errors)
+                        _validate(n.item, item, index_path(path, i), duplicates, errors)
                     elif n.item.scalar != UNTYPED:
-                        _validate(n.item, item, f"{path}[{i}]", duplicates, errors)
+                        _validate(n.item, item, index_path(path, i), duplicates, errors)
                     continue
                 try:
                     key = item_key(n, item)
@@ -110,9 +126,9 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
                     errors.append((path, f"duplicate entries for key {element_text(key)}"))
                 seen.add(key)
                 if PyDict_CheckExact(item) or not is_scalar(item):
-                    _validate(n.item, item, path + element_text(key), duplicates, errors)
+                    _validate(n.item, item, item_path(path, key), duplicates, errors)
                 elif n.item.scalar != STRING or not PyUnicode_CheckExact(item):
-                    _validate(n.item, item, path + element_text(key), duplicates, errors)
+                    _validate(n.item, item, item_path(path, key), duplicates, errors)
         elif v is not None:
             errors.append((path, f"expected list, got &{{{_go_v(v)}}}"))
     else:

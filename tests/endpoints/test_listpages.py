@@ -1,0 +1,49 @@
+"""How the pieces of a list leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kas.endpoints import respond
+from kas.endpoints.listpages import LEAST_BYTES, PAGE_BYTES, Ahead, Listing, room, stream
+from kas.request.http import Request, Response
+
+
+def asked(sent: list[bytes], ahead: Ahead) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        for i, piece in enumerate(sent):
+            ahead.more = i + 1 < len(sent)
+            yield piece
+
+    req = Request("GET", "/api/v1/pods", "", [])
+    listing = Listing(req, None, respond.media(req), "/registry/pods/", None, "", 0, 0)
+    return stream(listing, pieces(), ahead=ahead)
+
+
+def written(answer: Response) -> list[bytes]:
+    out: list[bytes] = []
+
+    async def write(piece: bytes) -> None:
+        out.append(piece)
+
+    assert answer.stream is not None
+    asyncio.run(answer.stream(write))
+    return out
+
+
+def test_a_page_that_another_follows_leaves_as_it_was_made() -> None:
+    sent = [bytes([65 + i]) * PAGE_BYTES for i in range(3)]
+    got = written(asked(sent, Ahead()))
+    assert b"".join(got) == b"".join(sent)
+    assert got[0] is sent[0] and got[1] is sent[1]
+
+
+@pytest.mark.parametrize("size", [1, LEAST_BYTES - 1, LEAST_BYTES, PAGE_BYTES])
+def test_the_end_leaves_by_itself_so_that_it_is_known_to_be_taken(size: int) -> None:
+    got = written(asked([b"x" * PAGE_BYTES, b"y" * size], Ahead()))
+    assert b"".join(got) == b"x" * PAGE_BYTES + b"y" * size
+    assert all(len(piece) == 1 for piece in got[-min(size, 6) :])  # of which the HTTP server takes no more before it waits
+    assert not room.held
