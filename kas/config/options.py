@@ -14,6 +14,8 @@ from kas.config.flags import BY_NAME, FLAGS
 from kas.config.overrides import Override, overrides
 
 OF_ETCD = ("lease-reuse-duration-seconds", "storage-media-type")  # beside --etcd-*
+OF_AUDIT = ("audit-log-path", "audit-webhook-config-file")
+EMPTY_IS_DEFAULT = ("service-cluster-ip-range", "storage-backend", "tls-min-version")  # and addresses
 
 
 class OptionError(Exception):
@@ -200,10 +202,11 @@ class Options:
         self.given = tuple(values)
         for flag in FLAGS:
             value = values.get(flag.name, flag.default)
+            if value == "" and (flag.type == "ip" or flag.name in EMPTY_IS_DEFAULT):
+                value = flag.default
             if value is flag.default and flag.type in ("strings", "stringArray", "namedCertKey"):
                 value = list(value)
             setattr(self, flag.attribute, value)
-        self.service_cluster_ip_range = self.service_cluster_ip_range or BY_NAME["service-cluster-ip-range"].default
 
     def shown(self) -> dict[str, str]:
         """Every flag's value as text, by name, for ``/flagz``."""
@@ -218,6 +221,8 @@ class Options:
                 out.append(f"--{name} has no effect: {flag.effect.why}")
             elif (name.startswith("etcd-") or name in OF_ETCD) and self.storage_backend != "etcd3":
                 out.append(f"--{name} has no effect: objects are kept in a file in --data-dir, as --storage-backend says")
+            elif name in OF_AUDIT and getattr(self, flag.attribute) and not self.audit_policy_file:
+                out.append(f"--{name} has no effect: without --audit-policy-file no request is recorded")
         idle = features.without_effect(self.feature_gates)
         if idle:
             out.append(f"--feature-gates: nothing here depends on {', '.join(idle)}")
