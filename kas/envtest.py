@@ -71,7 +71,7 @@ def main(args: Sequence[str], serve: Callable[[Sequence[str]], int]) -> int:
     try:
         write_programs(directory)
     except OSError as e:
-        print(f"kas: {e}", file=sys.stderr)
+        print(f"kas: {e.filename}: {e.strerror}", file=sys.stderr)
         return 1
     print(f"export KUBEBUILDER_ASSETS={shlex.quote(str(directory))}")
     return 0

@@ -73,13 +73,13 @@ def unusable(o: Options) -> list[str]:
             load_file(o.audit_policy_file)
         except PolicyError as e:
             out.append(f"loading audit policy file: {e}")
-        else:
-            out += _audit_backends(o)
-    return out
+            return out
+    return out + _audit_backends(o)
 
 
 def _audit_backends(o: Options) -> list[str]:
-    """Where events are to go; of no concern without a policy."""
+    """Where events are to go. The file of the log has to be there without a policy as well, as upstream has it; the webhook is looked at
+    with one only."""
     from kas.audit.logfile import unusable
     from kas.client.kubeconfig import load
 
@@ -87,7 +87,7 @@ def _audit_backends(o: Options) -> list[str]:
     why = unusable(o.audit_log_path) if o.audit_log_path else ""
     if why:
         out.append(f"ensureLogFile: {why}")
-    if o.audit_webhook_config_file:
+    if o.audit_webhook_config_file and o.audit_policy_file:
         try:
             load(o.audit_webhook_config_file)
         except ValueError as e:

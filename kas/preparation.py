@@ -40,6 +40,15 @@ def prepare(o: Completed) -> None:
     write_whole(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes(), shown).encode())
 
 
+def unwritable(o: Completed, error: OSError) -> str:
+    """Why ``prepare`` could not make a file, in one line; of one of ``--cert-dir`` in upstream's words."""
+    path, why = str(error.filename), error.strerror or str(error)
+    if path != str(o.data_dir) and not path.startswith(f"{o.data_dir}/"):
+        verb = "mkdir" if path not in map(str, o.serving_pair) else "open"
+        return f"error creating self-signed certificates: {verb} {path}: {why.lower()}"
+    return f"--data-dir: {path}: {why}"
+
+
 def prepare_later(o: Completed) -> None:
     """What nobody waits for: an RSA key takes a while. A worker that needs it earlier makes it."""
     path = o.data_dir / "pki" / "sa.key"

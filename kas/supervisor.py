@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kas.config.options import Completed
-from kas.meta.files import write_whole
+from kas.meta.files import remove_tree, write_whole
 from kas.meta.pipes import readable
 from kas.meta.standard import flush_standard_streams, say
 from kas.observe.process import adopt, age_s, await_adoption, end_with, raise_descriptor_limit
@@ -74,11 +74,11 @@ def run(options: Completed, extensions: Extensions | None = None, ready: Callabl
     """Runs the server until it is told to stop. Returns the exit code. ``extensions`` are those of an embedding program, and ``ready`` is
     called in the place of the ready line, with the options that count."""
     for text in options.raw.warnings():
-        _say(options, f"warning: {text}", level="warning")
+        _say(options, text, begin="kas: warning: ")
     try:
         return _Supervisor(options, extensions, ready).run()
     except StartError as e:
-        say(f"kas: {e}")
+        _say(options, str(e), "error")
         return EXIT_FAILED
 
 
@@ -116,17 +116,10 @@ def claim_data_dir(path: Path) -> bool:
     return True
 
 
-def _remove(path: Path) -> None:
-    """The directory and what is in it, where it is there."""
-    if path.exists():
-        import shutil  # with a quarter of a MiB of compression, which nobody here uses
-
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _say(o: Completed, text: str, **more: Any) -> None:
-    """A line on standard error, in the form of the logs."""
-    say(json.dumps({"msg": text, **more}) if o.raw.logging_format == "json" else f"kas: {text}")
+def _say(o: Completed, text: str, level: str = "warning", begin: str = "kas: ") -> None:
+    """Says something on standard error, in the form of the logs; as text it has that beginning."""
+    line = {"ts": round(time.time() * 1000, 3), "level": level, "logger": "kas.supervisor", "pid": os.getpid(), "msg": text}
+    say(json.dumps(line) if o.raw.logging_format == "json" else begin + text)
 
 
 class _Supervisor:
@@ -182,7 +175,7 @@ class _Supervisor:
     def _run_dir(self) -> Iterator[Path]:
         """What the workers share while they live; below the data directory, so that nothing of a server that was killed stays elsewhere."""
         path = self.options.data_dir / "run"
-        _remove(path)
+        remove_tree(path)
         try:
             path.mkdir(mode=0o700)
         except OSError as e:
@@ -190,7 +183,7 @@ class _Supervisor:
         try:
             yield path
         finally:
-            _remove(path)
+            remove_tree(path)
 
     # --- preparation
 
@@ -266,9 +259,12 @@ class _Supervisor:
 
     def _prepare(self, report: int) -> None:
         self._close_go_writer()
-        from kas.preparation import prepare, prepare_later  # in this child only
+        from kas.preparation import prepare, prepare_later, unwritable  # in this child only
 
-        prepare(self.options)
+        try:
+            prepare(self.options)
+        except OSError as e:
+            raise StartError(unwritable(self.options, e)) from None
         os.write(report, b"ok")
         os.close(report)
         prepare_later(self.options)
@@ -376,7 +372,7 @@ class _Supervisor:
         except BaseException as e:
             import traceback
 
-            say(traceback.format_exc())
+            _say(self.options, traceback.format_exc(), "error", "")
             text = f"workers could not be loaded: {type(e).__name__}: {e}"
         os.write(said, text.encode())
         os._exit(0)
@@ -411,7 +407,7 @@ class _Supervisor:
         except BaseException as e:
             import traceback
 
-            say(traceback.format_exc())
+            _say(self.options, traceback.format_exc(), "error", "")
             os.write(w, f"{type(e).__name__}: {e}".encode())
         finally:
             flush_standard_streams()
@@ -503,7 +499,7 @@ class _Supervisor:
                     elif s == signal.SIGHUP:
                         self._reload()
             if grace is not None and time.monotonic() >= grace:
-                say("kas: workers did not end in time and were killed")
+                _say(self.options, "workers did not end in time and were killed")
                 return EXIT_FAILED
             self._reap()
             if self.waiting_for_replica and any(w.index == REPLICATOR and w.ready for w in self.workers.values()):
@@ -541,11 +537,11 @@ class _Supervisor:
             else:
                 w.silent_s += passed
                 if w.silent_s >= limit and w.killed_at is None:
-                    say(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s and is killed")
+                    _say(self.options, f"worker {w.index} has not answered for {w.silent_s:.0f} s and is killed")
                     w.killed_at = now
                     self._signal(w, signal.SIGKILL)
                 elif w.silent_s >= limit / 3 and not w.deaf and self._others_answer():
-                    say(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others")
+                    _say(self.options, f"worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others")
                     self._deafen(w)
 
     def _others_answer(self) -> bool:
@@ -596,7 +592,7 @@ class _Supervisor:
             code = os.waitstatus_to_exitcode(status)
             reason = w.report.decode(errors="replace").strip() or (f"signal {-code}" if code < 0 else f"exit code {code}")
             if not w.ready and code != 0 and code > 0:
-                say(f"kas: {reason}")
+                _say(self.options, reason, "error")
                 self._give_up()
                 continue
             if w.index >= 0:
@@ -608,10 +604,10 @@ class _Supervisor:
             deaths = [t for t in self.deaths.get(w.index, []) if now - t < RESPAWN_WINDOW_S] + [now]
             self.deaths[w.index] = deaths
             if len(deaths) > RESPAWN_LIMIT:
-                say(f"kas: {w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up")
+                _say(self.options, f"{w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", "error")
                 self._give_up()
                 continue
-            say(f"kas: {w.name} died ({reason}); starting it again")
+            _say(self.options, f"{w.name} died ({reason}); starting it again")
             time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
             self._spawn(w.index)
 
@@ -624,12 +620,12 @@ class _Supervisor:
         try:
             bury(self.options.run_dir, w.index)
         except OSError as e:  # a full disk: what it said of itself counts until the one in its place says something
-            say(f"kas: the gauges of {w.name} stay for now: {e}")
+            _say(self.options, f"the gauges of {w.name} stay for now: {e}")
 
     def _renew(self) -> None:
         """The replica is made anew: who reads the one there is ends first, then everything begins as at the start."""
         if not self.renewing:
-            say("kas: the replica of etcd cannot be continued; the workers end and begin anew")
+            _say(self.options, "the replica of etcd cannot be continued; the workers end and begin anew")
             self.renewing = self.renewed = True
             self._signal_all(signal.SIGKILL)
         if not self.workers:

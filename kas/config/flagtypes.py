@@ -7,6 +7,7 @@ as ``--help`` and ``/flagz`` show it. Durations are seconds, sizes bytes.
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from kas.meta import duration
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _INT = re.compile(r"[+-]?(0[xX](_?[0-9a-fA-F])+|0[bB](_?[01])+|0[oO]?(_?[0-7])+|0|[1-9](_?[0-9])*)", re.ASCII)
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
@@ -59,13 +61,18 @@ def parse_int(text: str, bits: int = 64) -> int:
 
 
 def _float(text: str, _: Any) -> float:
-    try:
-        return float(text.strip() and text)
-    except ValueError:
-        raise ValueError(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax") from None
+    """``strconv.ParseFloat`` of what has a value: neither infinity nor NaN, which would turn off what the number bounds."""
+    if not _FLOAT.fullmatch(text):
+        raise ValueError(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax")
+    if math.isinf(value := float(text)):
+        raise ValueError(f"strconv.ParseFloat: parsing {quote(text)}: value out of range")
+    return value
 
 
-def _ip(text: str, _: Any) -> str:
+def _ip(text: str, before: Any) -> str:
+    """An address; nothing leaves what there is, as pflag has it."""
+    if not text:
+        return before or ""
     try:
         return str(ipaddress.ip_address(text.strip()))
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from kas.config import address, features, flagset, validation
-from kas.config.flags import BY_NAME, FLAGS
+from kas.config.flags import BY_NAME, FLAGS, Flag
+from kas.config.flagtypes import TYPES
 from kas.config.overrides import Override, overrides
 
 OF_ETCD = ("lease-reuse-duration-seconds", "storage-media-type")  # beside --etcd-*
+MULTIMAP = "colonSeparatedMultimapStringString"
+# Types of flags by what Python has for them.
+_LISTS: dict[str, type] = {"strings": str, "stringArray": str, "namedCertKey": str, "int32Slice": int}
+_MAPS = ("mapStringString", "stringToString", MULTIMAP)
+_NUMBERS = ("int", "float", "float32", "duration", "port", "quantity", "Level")
+OF_AUDIT = ("audit-log-path", "audit-webhook-config-file")
+EMPTY_IS_DEFAULT = ("service-cluster-ip-range", "storage-backend", "tls-min-version")  # and addresses
 
 
 class OptionError(Exception):
@@ -200,10 +209,11 @@ class Options:
         self.given = tuple(values)
         for flag in FLAGS:
             value = values.get(flag.name, flag.default)
+            if value == "" and (flag.type == "ip" or flag.name in EMPTY_IS_DEFAULT):
+                value = flag.default
             if value is flag.default and flag.type in ("strings", "stringArray", "namedCertKey"):
                 value = list(value)
             setattr(self, flag.attribute, value)
-        self.service_cluster_ip_range = self.service_cluster_ip_range or BY_NAME["service-cluster-ip-range"].default
 
     def shown(self) -> dict[str, str]:
         """Every flag's value as text, by name, for ``/flagz``."""
@@ -218,6 +228,8 @@ class Options:
                 out.append(f"--{name} has no effect: {flag.effect.why}")
             elif (name.startswith("etcd-") or name in OF_ETCD) and self.storage_backend != "etcd3":
                 out.append(f"--{name} has no effect: objects are kept in a file in --data-dir, as --storage-backend says")
+            elif name in OF_AUDIT and getattr(self, flag.attribute) and not self.audit_policy_file:
+                out.append(f"--{name} has no effect: without --audit-policy-file no request is recorded")
         idle = features.without_effect(self.feature_gates)
         if idle:
             out.append(f"--feature-gates: nothing here depends on {', '.join(idle)}")
@@ -231,15 +243,42 @@ def _given(attribute: str, value: Any) -> tuple[str, Any]:
         raise TypeError(f"there is no flag --{attribute.replace('_', '-')}")
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, str):
-        value = flag.kind.read(value, None)
-    elif isinstance(value, (list, tuple)) and flag.kind.name in ("strings", "stringArray", "namedCertKey"):
-        value = list(value)
-    elif not isinstance(value, (dict, tuple)):
-        if isinstance(value, bool) != (flag.kind.name == "bool"):
-            raise ValueError(f"--{flag.name} is of type {flag.kind.name}, not {value!r}")
-        value = flag.kind.read(flag.kind.show(value), None)
-    return flag.name, value
+    return flag.name, flag.kind.read(value, None) if isinstance(value, str) else _python_value(flag, value)
+
+
+def _python_value(flag: Flag, value: Any) -> Any:
+    """A value that is no text, as the flag has it. Raises ValueError for one that it cannot have."""
+    kind = flag.kind
+    if kind.name in _LISTS:
+        if isinstance(value, (list, tuple)) and all(type(item) is _LISTS[kind.name] for item in value):
+            return list(value)
+    elif kind.name in _MAPS:
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return _map(flag, value)
+    elif kind.name == "portRange":
+        if isinstance(value, (list, tuple)) and len(value) == 2 and all(type(port) is int for port in value):
+            return kind.read(kind.show(value), None)
+    elif kind.name == "bool":
+        if isinstance(value, bool):
+            return value
+    elif kind.name in _NUMBERS and type(value) in (int, float) and math.isfinite(value):
+        return kind.read(kind.show(value), None)
+    raise ValueError(f"--{flag.name} is of type {kind.name}, not {value!r}")
+
+
+def _map(flag: Flag, value: dict[str, Any]) -> dict[str, Any]:
+    """Of a map: what is on or off may be a bool, and gates of no component may be named without one."""
+    told = {key: TYPES["bool"].show(v) if isinstance(v, bool) else v for key, v in value.items()}
+    if flag.kind.name != MULTIMAP:
+        if all(isinstance(v, str) for v in told.values()):
+            return told
+    else:
+        out = {key: list(v) for key, v in told.items() if isinstance(v, (list, tuple))}
+        if gates := [f"{key}={v}" for key, v in told.items() if isinstance(v, str)]:
+            out[""] = [*out.get("", ()), *gates]
+        if all(isinstance(v, (str, list, tuple)) for v in told.values()) and all(isinstance(v, str) for vs in out.values() for v in vs):
+            return out
+    raise ValueError(f"--{flag.name} is of type {flag.kind.name}, not {value!r}")
 
 
 @dataclass

@@ -67,11 +67,11 @@ def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Pat
             "%s is not valid before %s, and no client will take the server's certificate until then: set the clock, or remove the file to "
             "have another authority made", paths.ca_cert, ca[0].not_valid_before_utc,
         )  # fmt: skip
-    have = _load(paths.cert, paths.key)
     if serving is not None:
-        if paths.cert.exists() and (have is None or not _issued(have[0], ca[0])):
-            return paths
         paths.cert.parent.mkdir(parents=True, exist_ok=True)
+    have = _load(paths.cert, paths.key)
+    if serving is not None and paths.cert.exists() and (have is None or not _issued(have[0], ca[0])):
+        return paths
     if have is None or not _covers(have[0], names, ips) or not _lasts(have[0], ca[0], now):
         cert, key = _make_cert(ca, names, ips, now)
         chain = [cert] if serving is None else [cert, ca[0]]

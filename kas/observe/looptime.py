@@ -79,7 +79,7 @@ class LoopTime:
             self._seen = self._describe() or self._seen
             if late > 5 * HELD_S and due != said:
                 said = due  # should it never end
-                log.warning("the loop has been held for %.1f s by %s", late, self._seen)
+                log.warning("the loop has been held for %.1f s%s", late, f" by {self._seen}" if self._seen else "")
 
     def _describe(self) -> str:
         """The request and the place in the source that hold the loop; "" while nothing of ours runs."""

@@ -23,4 +23,5 @@ def test_where_audit_events_go(tmp_path):
 
 
 def test_without_a_policy_there_are_no_events(tmp_path):
-    assert unusable(Options({"audit-webhook-config-file": str(tmp_path / "none"), "audit-log-path": str(tmp_path)})) == []
+    assert unusable(Options({"audit-webhook-config-file": str(tmp_path / "none")})) == []
+    assert unusable(Options({"audit-log-path": str(tmp_path)})) == [f"ensureLogFile: open {tmp_path}: is a directory"]

@@ -17,7 +17,7 @@ from kas.auth.authn.oidc.mapping import user_of
 from kas.auth.tokens import Signer
 from kas.auth.user import UserInfo
 from kas.client.services import ResolveError
-from kas.config.options import complete, read
+from kas.config.options import Options, complete, read
 from kas.replicator import cluster, values_of
 from kas.request.http import Request
 from tests.pki import generate_key
@@ -103,6 +103,16 @@ def test_what_is_written_to_etcd(tmp_path, flags, begins):
     values = values_of(complete(options))(None)
     key, given = "/registry/configmaps/ns/a", b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"ns"}}'
     assert values.encode(key, values.decode(key, given)).startswith(begins)
+
+
+def test_nothing_is_the_default_where_kube_apiserver_has_it_so(tmp_path):
+    names = ("advertise-address", "bind-address", "service-cluster-ip-range", "storage-backend", "tls-min-version")
+    options, errors = read([f"--data-dir={tmp_path}", *(f"--{name}=" for name in names)])
+    assert errors == []
+    default = Options()
+    assert [getattr(options, name.replace("-", "_")) for name in names] == [getattr(default, name.replace("-", "_")) for name in names]
+    assert complete(options).tls_min == complete(default).tls_min == "tls1.2"
+    assert read(["--bind-address=::1", "--bind-address="])[0].bind_address == "::1"
 
 
 def test_claims_of_flags(tmp_path):

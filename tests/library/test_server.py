@@ -45,11 +45,23 @@ def test_flags_are_named_like_attributes_and_have_values_of_python_or_of_the_com
 
 @pytest.mark.parametrize(("flags", "error"), [
     ({"nope": 1}, TypeError), ({"workers": "many"}, ValueError), ({"workers": True}, ValueError), ({"anonymous_auth": 1}, ValueError),
-    ({"event_ttl": "soon"}, ValueError), ({"workers": 1.5}, ValueError),
+    ({"event_ttl": "soon"}, ValueError), ({"workers": 1.5}, ValueError), ({"workers": None}, ValueError), ({"workers": (1, 2)}, ValueError),
+    ({"workers": {}}, ValueError), ({"event_ttl": [1]}, ValueError), ({"event_ttl": float("inf")}, ValueError),
+    ({"api_rate": float("nan")}, ValueError), ({"service_node_port_range": (1,)}, ValueError),
+    ({"service_node_port_range": (40000, 30000)}, ValueError), ({"tls_san": [1]}, ValueError), ({"tls_san": {"a": "b"}}, ValueError),
+    ({"data_dir": b"data"}, ValueError), ({"data_dir": 1}, ValueError), ({"oidc_required_claim": {"a": 1}}, ValueError),
+    ({"feature_gates": {"A": 1}}, ValueError), ({"feature_gates": {"": [1]}}, ValueError), ({"runtime_config": ["api/all"]}, ValueError),
 ])  # fmt: skip
 def test_what_no_flag_can_be(flags, error):
     with pytest.raises(error):
         kas.Options(**flags)
+
+
+def test_what_is_on_or_off_may_be_a_bool():
+    o = kas.Options(runtime_config={"api/all": True, "apps/v1": "false"}, feature_gates={"AllAlpha": True, "kube": ["AllBeta=false"]})
+    assert o.runtime_config == {"api/all": "true", "apps/v1": "false"}
+    assert o.feature_gates == {"kube": ["AllBeta=false"], "": ["AllAlpha=true"]}
+    assert kas.Options(service_node_port_range=(30000, 30010)).service_node_port_range == (30000, 30010)
 
 
 def test_options_that_do_not_go_together_are_refused_with_all_that_is_wrong(tmp_path):

@@ -135,6 +135,31 @@ def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
     assert not (tmp_path / "d").exists()
 
 
+def test_a_directory_of_certificates_that_cannot_be_made(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    done = serve("--data-dir", str(tmp_path / "d"), "--cert-dir", str(tmp_path / "file" / "certs"))
+    assert done.returncode == 1
+    assert done.stderr == f"kas: error creating self-signed certificates: mkdir {tmp_path}/file/certs: not a directory\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
+def test_a_disk_that_fills_up_at_the_first_start_is_told_in_one_line(tmp_path: Path):
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "format").write_text("1\n")
+    (tmp_path / "pki" / "apiserver.key.new").symlink_to("/dev/full")
+    done = serve("--data-dir", str(tmp_path), "--secure-port", "auto")
+    assert done.returncode == 1
+    assert done.stderr == f"kas: --data-dir: {tmp_path}/pki/apiserver.key: No space left on device\n"
+
+
+def test_a_log_of_requests_has_to_be_possible_and_needs_a_policy(tmp_path: Path, kas_server):
+    (tmp_path / "file").write_text("")
+    done = serve("--data-dir", str(tmp_path / "d"), "--audit-log-path", str(tmp_path / "file" / "log"))
+    assert (done.returncode, done.stderr) == (1, f"kas: ensureLogFile: mkdir {tmp_path}/file: not a directory\n")
+    server = kas_server(f"--audit-log-path={tmp_path / 'log'}")
+    assert "kas: warning: --audit-log-path has no effect: without --audit-policy-file no request is recorded" in server.output
+
+
 def test_half_a_pair_in_the_directory_of_certificates(tmp_path: Path):
     (tmp_path / "apiserver.key").write_text("")
     done = serve("--data-dir", str(tmp_path / "d"), "--cert-dir", str(tmp_path))
@@ -229,6 +254,25 @@ def test_json_logs(kas_server):
     assert ready["addresses"] == [server.url] if server.url else ready["addresses"]
     assert Path(ready["kubeconfig"]).exists()
     assert ready["first_start"] is True and ready["start_ms"] > 0
+
+
+def test_what_the_supervisor_says_is_json_as_well(tmp_path: Path, kas_server):
+    server = kas_server("--logging-format=json", "--audit-log-path=-", workers=2)
+    (worker, _) = server.worker_pids()
+    os.kill(worker, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while "starting it again" not in server.output:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+    lines = [json.loads(line) for line in server.output.splitlines()]
+    told = [line for line in lines if line.get("logger") == "kas.supervisor"]
+    assert [line["msg"].split(" (")[0] for line in told] == [
+        "--audit-log-path has no effect: without --audit-policy-file no request is recorded", f"worker {told[1]['msg'].split()[1]} died",
+    ]  # fmt: skip
+    assert all(line["level"] == "warning" and line["pid"] == server.pid and line["ts"] > 1e12 for line in told)
+    done = serve("--data-dir", str(server.data_dir), "--secure-port", "auto", "--logging-format=json")
+    refused = json.loads(done.stderr)
+    assert done.returncode == 1 and refused["level"] == "error" and "is held by another kas" in refused["msg"]
 
 
 def test_the_ready_line_tells_first_starts_from_later_ones(kas_server):
