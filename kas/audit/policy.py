@@ -80,7 +80,6 @@ class _Rule:
             return False
         return not self.resources or any(r.matches(a) for r in self.resources)
 
-
     def keys(self) -> Iterator[Key]:
         """Under what it is found: a request it matches has one of them among its own (``_keys_of``)."""
         if self.users:
