@@ -6,13 +6,23 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.kas-installed
 SOURCES := $(shell find kas -name '*.py[x]' -o -name '*.px[di]') setup.py pyproject.toml
 
+PIP = $(BIN)/python -m pip install -q --disable-pip-version-check
+# What kas and its tests need, for pip; installed while the compiler is at work.
+define NEEDED
+import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+print("\n".join(project["dependencies"] + project["optional-dependencies"]["test"]))
+endef
+export NEEDED
+
 .PHONY: help build run test hostile robustness bench load soak fuzz lint tables docs proto wheel clean
 build: $(STAMP)
 
 $(STAMP): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -U pip "setuptools>=77" "Cython>=3.3,<3.4" wheel build
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[test]"
+	$(PIP) -U pip "setuptools>=77" "Cython>=3.3,<3.4" wheel build
+	$(PIP) --no-build-isolation --no-deps -e . & compiling=$$!; \
+	  $(BIN)/python -c "$$NEEDED" | $(PIP) -r /dev/stdin; installed=$$?; wait $$compiling && exit $$installed
 	$(BIN)/python -m compileall -q kas
 	touch $@
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from kas.observe.metrics import NOW
 from kas.supervisor import check_data_dir, claim_data_dir
 from kas.testing.server import KasServer
 
@@ -378,6 +379,12 @@ def _ready(server) -> bool:
         return False
 
 
+def _gauges(numbers):
+    """What a worker's file says of now, by name."""
+    lines = map(json.loads, numbers.read_bytes().splitlines())
+    return {name: rows for kind, name, rows in lines if kind == NOW}
+
+
 def test_a_dead_worker_is_replaced(kas_server, connect):
     server = kas_server("--workers", "2")
     api = connect(server)
@@ -387,11 +394,11 @@ def test_a_dead_worker_is_replaced(kas_server, connect):
     before = server.worker_pids()
     for pid in before:
         os.kill(pid, signal.SIGSTOP)
-    told = [json.loads(path.read_bytes())[1] for path in numbers]
+    told = [_gauges(path) for path in numbers]
     assert all("process_open_fds" in gauges for gauges in told)
     os.kill(before[0], signal.SIGKILL)
     wait_for(lambda: before[0] not in server.worker_pids(), "a new worker")
-    gauges = [json.loads(path.read_bytes())[1] for path in numbers]
+    gauges = [_gauges(path) for path in numbers]
     assert [now == then for now, then in zip(gauges, told, strict=True)].count(False) == 1, "those of the dead one are gone"
     os.kill(before[1], signal.SIGCONT)
 

@@ -1,7 +1,7 @@
 """From one version's server to another's on the same etcd, and back, behind a balancer that asks for /readyz: what serves other APIs than
 the one before (``--runtime-config``) takes over under kubectl, an operator of kopf's and a cache that is fed with protobuf. kubectl and the
-cache see no error. kopf sees none but the 429 that upstream, too, answers on kept connections of a server that ends: it tells of each in
-its log, tries again, and misses nothing."""
+cache see no error. kopf sees none but the 429 of a server that ends to requests on kept connections (upstream's answer with
+``--shutdown-send-retry-after``): it tells of each in its log, tries again, and misses nothing."""
 
 from __future__ import annotations
 
