@@ -69,7 +69,10 @@ async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None
     after = meta.get("managedFields")
     # Objects that admission made anew have entries that nobody has looked at.
     large = (after is not entries and is_large(after)) or len(meta.get("ownerReferences") or ()) >= MANY_OWNERS
-    await step(large, _leave_usable, admission, entries, meta)
+    if large:
+        await POOL.run(_leave_usable, admission, entries, meta)
+    else:
+        _leave_usable(admission, entries, meta)
     return obj
 
 
