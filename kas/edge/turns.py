@@ -6,12 +6,16 @@ flood that comes at once would have that done for all of it before anybody else 
 time, or while somebody waits for seats, is put down by credential, and one of each is begun in turn; then others are heard. What a
 credential is worth, and who waits how long then, is for the filters; nothing is refused here.
 
-Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several.
+Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Who then has more
+put down than all others together floods: of his, two a turn are begun at most, and the processor is offered to the other threads after
+it. Granian's, which reads and writes for everybody in the order of arrival, would otherwise get to run when the kernel takes the
+processor away, some milliseconds later, and whatever it has in hand by then is the flood's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -22,6 +26,7 @@ from kas.edge.front.introduction import Introductions
 TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs take half of it
 SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
 BEGUN = 8  # of those put down, in a turn that took no longer
+FLOOD_BEGUN = 2  # the same of who floods
 
 
 class Handed(Protocol):
@@ -42,12 +47,13 @@ class Turns:
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, crowded: Callable[[], object] = lambda: False, shared: Callable[[], object] = lambda: False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, give_way: Callable[[], object] = os.sched_yield,
     ) -> None:  # fmt: skip
-        self._loop, self._crowded, self._shared, self._clock = loop, crowded, shared, clock
+        self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._due = False  # whether a turn is to come
         self._come: deque[Arrived] = deque()
         self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any]]]] = OrderedDict()  # by credential, who is next first
+        self._waiting = 0  # how many there are in all of them
         self._ended = 0.0  # when the last turn did that began what was put down
 
     def arrive(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
@@ -92,21 +98,26 @@ class Turns:
         if waiting is None:
             waiting = self._flows[key] = deque()
         waiting.append((begin, request, scope))
+        self._waiting += 1
 
     def _go_on(self, began: float, length: float) -> None:
         """Begins some of what was put down, none where this turn has taken its time, one where what was begun before does so in tasks."""
-        now = self._clock()
+        now, floods = self._clock(), 0
         if now - began <= length:
-            until = now + length
+            until, shared = now + length, length < TURN_S
             for _ in range(1 if began - self._ended > length else BEGUN):
-                if not self._flows or now > until:
+                if not self._flows or now > until or floods == FLOOD_BEGUN:
                     break
                 key, waiting = self._flows.popitem(last=False)
+                floods += shared and BEGUN < len(waiting) > self._waiting - len(waiting)
                 begin, request, scope = waiting.popleft()
+                self._waiting -= 1
                 if waiting:
                     self._flows[key] = waiting
                 begin(request, scope)
                 now = self._clock()
+        if floods:
+            self._give_way()
         self._ended = now
 
 

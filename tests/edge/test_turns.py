@@ -9,7 +9,7 @@ from typing import Any
 
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
-from kas.edge.turns import BEGUN, SHARED_TURN_S, TURN_S, Turns
+from kas.edge.turns import BEGUN, FLOOD_BEGUN, SHARED_TURN_S, TURN_S, Turns
 from kas.request.http import Request, Response
 from tests.filters.serving import answer, head, until
 
@@ -29,7 +29,11 @@ class Loop:
     def __init__(self) -> None:
         self.now, self.crowd, self.several = 0.0, 0, False
         self.begun: list[str] = []
-        self.turns = Turns(asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now)
+        self.gave_way: list[int] = []  # after how many that were begun
+        self.turns = Turns(
+            asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
+            lambda: self.gave_way.append(len(self.begun)),
+        )  # fmt: skip
 
     def arrive(self, *requests: Arrived) -> None:
         for request in requests:
@@ -127,6 +131,35 @@ def test_one_of_each_credential_in_turn() -> None:
         assert [x for x in loop.begun if x[0] == "f"] == [f"f{i}" for i in range(3 * BEGUN)]
         loop.arrive(Arrived("later"))
         assert await loop.turn() == ["later"]
+
+    asyncio.run(go())
+
+
+def test_who_floods_gets_little_of_a_turn() -> None:
+    """While others ask, and as long as it has more put down than all of them; the other threads get to run after it."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd, loop.several = 1, True
+        flood = 2 * BEGUN + 4
+        loop.arrive(
+            *(Arrived(f"f{i}", "flood") for i in range(flood)), Arrived("q0", "quiet"), Arrived("o0", "other"), Arrived("q1", "quiet")
+        )
+        assert await loop.turn() == ["f0", "q0", "o0", "f1"] and loop.gave_way == [4]
+        assert await loop.turn() == ["q1", "f2", "f3"] and loop.gave_way == [4, 7]
+        # As many as one turn takes are no flood.
+        while loop.begun[-1] != f"f{flood - BEGUN - 1}":
+            assert 0 < len(await loop.turn()) <= FLOOD_BEGUN
+        assert await loop.turn() == [f"f{i}" for i in range(flood - BEGUN, flood)]
+        gave_way = len(loop.gave_way)
+        # Nor are many users with many each, nor one that nobody else is there beside.
+        loop.arrive(*(Arrived(f"{t}{i}", t) for i in range(BEGUN + 1) for t in "abc"))
+        assert await loop.turn() == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2"]
+        while await loop.turn():
+            pass
+        loop.several = False
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * BEGUN)))
+        assert len(await loop.turn()) == BEGUN and len(loop.gave_way) == gave_way
 
     asyncio.run(go())
 
