@@ -89,7 +89,8 @@ class Sample:
     """One object in each of its forms."""
 
     def __init__(self, obj: dict) -> None:
-        self.type = BUILTIN.kind_for(obj["apiVersion"], obj["kind"]).type
+        group, _, version = obj["apiVersion"].rpartition("/")
+        self.type = BUILTIN.known(group, version, obj["kind"]).type
         self.raw = orjson.dumps(obj)
         self.parsed = orjson.loads(self.raw)
         self.typed, _ = decode(self.type, self.parsed)

@@ -237,6 +237,30 @@ def test_each_plugin_filter_authenticator_and_authorizer_has_its_test_module():
     assert not [path for path in wanted if not path.exists()]
 
 
+def test_each_filter_is_in_the_chain():
+    """What is imported there is used there, or ruff says so."""
+    files = (KAS / "filters").glob("[a-z]*.py")
+    filters = {f"kas.filters.{p.stem}" for p in files if re.search(r"^def .* -> Filter:", p.read_text(), re.M)}
+    assert len(filters) >= 25 and not filters - {name for name, _ in imported(KAS / "filters" / "chain.py")}
+
+
+def test_each_authenticator_is_in_a_union():
+    """And what the union needs of the server, the server gives: a file that nobody hands on would be a flag that lets nobody in."""
+    having = {f"kas.auth.authn.{p.stem}" for p in (KAS / "auth" / "authn").glob("[a-z]*.py") if "def authenticate" in p.read_text()}
+    unions = KAS / "auth" / "credentials.py", KAS / "auth" / "external.py", KAS / "server.py"
+    assert len(having) >= 8 and not having - {name for path in unions for name, _ in imported(path)}
+    (init,) = (
+        function for node in ast.parse(unions[0].read_text()).body if isinstance(node, ast.ClassDef) and node.name == "Credentials"
+        for function in node.body if isinstance(function, ast.FunctionDef) and function.name == "__init__"
+    )  # fmt: skip
+    asked = [argument.arg for argument in init.args.args[1:]]
+    (call,) = (
+        node for node in ast.walk(ast.parse(unions[2].read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Credentials"
+    )  # fmt: skip
+    assert {*asked[: len(call.args)], *(keyword.arg for keyword in call.keywords)} == {*asked}
+
+
 def test_each_compiled_unit_has_its_design_page_and_its_types():
     units = list(KAS.rglob("*.pyx"))
     assert len(units) >= 8 and not [p for p in units if not (p.with_suffix(".pxd").exists() and p.with_suffix(".pyi").exists())]

@@ -4,6 +4,7 @@ buffer full is lost, counted and logged."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -29,7 +30,7 @@ class Batch:
         self._joins = joins and not qps
         self._qps, self._burst, self._tokens, self._filled = qps, burst, float(burst), clock()
         self._waiting: deque[Entry] = deque()
-        self._full, self._closing = asyncio.Event(), False
+        self._full, self._closing = asyncio.Event(), asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -57,15 +58,15 @@ class Batch:
                 pass  # what there is goes now
             while self._waiting:
                 await self._send_one()
-                if not self._closing and len(self._waiting) < self._size:
+                if not self._closing.is_set() and len(self._waiting) < self._size:
                     break
-            if self._closing:
+            if self._closing.is_set():
                 return
             if len(self._waiting) < self._size:
                 self._full.clear()
 
     async def _send_one(self) -> None:
-        if not self._closing:
+        if not self._closing.is_set():
             await self._throttle()
         while len(self._sending) >= MAX_UNDER_WAY:
             await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
@@ -107,11 +108,13 @@ class Batch:
         self._filled = now
         self._tokens -= 1
         if self._tokens < 0:
-            await asyncio.sleep(-self._tokens / self._qps)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(-self._tokens / self._qps):
+                    await self._closing.wait()
 
     async def close(self) -> None:
         """Sends what waits, without throttling, and ends when the backend has it all. When this is cancelled, what it has not is lost."""
-        self._closing = True
+        self._closing.set()
         self._full.set()
         try:
             if self._loop_task is not None:

@@ -49,6 +49,7 @@ CORS_HELP = (
 )
 
 # Flags that name files which have to be readable.
+BACKENDS = ("lmdb", "etcd3")
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
@@ -239,8 +240,8 @@ def _storage(o: Options) -> Iterator[str]:
         yield "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
     if o.storage_media_type not in KNOWN_MEDIA_TYPES:
         yield f"unable to find serializer for {quote(o.storage_media_type)}, supported media types: {', '.join(KNOWN_MEDIA_TYPES)}"
-    if o.storage_backend not in ("lmdb", "etcd3"):
-        yield f"--storage-backend invalid, allowed values: lmdb, etcd3: kas does not have {quote(o.storage_backend)} yet"
+    if o.storage_backend not in BACKENDS:
+        yield f"--storage-backend invalid, allowed values: {', '.join(BACKENDS)}: kas does not have {quote(o.storage_backend)} yet"
     elif o.storage_backend == "etcd3":
         if o.storage_media_type in KNOWN_MEDIA_TYPES and o.storage_media_type not in MEDIA_TYPES:
             yield f"--storage-media-type {quote(o.storage_media_type)} is invalid, allowed values: {', '.join(MEDIA_TYPES)}"

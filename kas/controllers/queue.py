@@ -106,11 +106,6 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._waiting) + len(self.running)
 
-    @property
-    def waiting_again(self) -> bool:
-        """Whether some item comes again by itself."""
-        return bool(self._timers)
-
     def add(self, item: Hashable) -> None:
         """Queue the item now, also when it was to come later; one that is queued stays once, one in work comes again after it."""
         timer = self._timers.pop(item, None)

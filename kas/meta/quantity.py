@@ -164,16 +164,6 @@ class Quantity:
         result = _scaled_up(self.unscaled, -self.scale)
         return result, not self.unscaled or (self.scale >= -18 and _fits(self.unscaled * 10**-self.scale))
 
-    def as_decimal(self) -> str:
-        """Plain decimal digits, keeping the scale (``AsDec().String()``)."""
-        digits = str(abs(self.unscaled))
-        if self.scale <= 0:
-            digits += "0" * -self.scale if self.unscaled else ""
-        else:
-            digits = digits.rjust(self.scale + 1, "0")
-            digits = f"{digits[: -self.scale]}.{digits[-self.scale :]}"
-        return "-" + digits if self.unscaled < 0 else digits
-
     def approximate(self) -> float:
         """The value as a float; infinite when it is beyond one."""
         try:

@@ -269,11 +269,6 @@ class BuiltIn:
             raise LookupError(f"no kind {kind} in {group or 'core'}/{version}")
         return found
 
-    def kind_for(self, api_version: str, kind: str) -> Kind | None:
-        """As kind(), from an object's apiVersion."""
-        group, _, version = api_version.rpartition("/")
-        return self._kinds.get((group, version, kind))
-
     @property
     def kinds(self) -> list[Kind]:
         """Every built-in kind, in a list of the caller's own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,37 @@ def lease(name: str, **address: Any) -> Any:
 )  # fmt: skip
 def test_an_address_is_named_or_not(subsets, address):
     assert address_of({"subsets": subsets}) == address
+
+
+def test_errors_of_getting_to_know_a_peer_are_counted(tmp_path):
+    """One names no address; where the other should be is nobody."""
+    ca = pki.authority("ca")
+    ca_file, _ = ca.write(tmp_path, "ca")
+    certificate = pki.issue([("CN", "proxy")], ca).write(tmp_path, "proxy")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    class Told(PeerMetrics):
+        def no_discovery(self) -> None:
+            super().no_discovery()
+            failed.set()
+
+    failed = asyncio.Event()
+
+    async def story() -> None:
+        metrics = Metrics()
+        peers = Peers(
+            SimpleNamespace(listen=lambda *_: lambda: None), PREFIX, address_of, ("192.0.2.9", 1), ca_file,  # type: ignore[arg-type]
+            certificate, lambda *_: False, lambda: None, 1, False, {}, Told(metrics),
+        )  # fmt: skip
+        errors = metrics.metrics["apiserver_peer_discovery_sync_errors_total"].values
+        assert errors == {}
+        peers.replace([lease("nowhere"), lease("a", ip="127.0.0.1", port=port)])
+        await asyncio.wait_for(failed.wait(), 60)
+        assert errors == {("hostport_resolution",): 1, ("fetch_discovery",): 1}
+        await peers.close()
+
+    asyncio.run(story())
 
 
 def test_who_is_gone_for_long_is_forgotten(tmp_path):

@@ -15,8 +15,8 @@ import pytest
 
 from kas.client.http import Target
 from kas.endpoints.proxy_websocket import open_websocket
-from tests.aggregator.backend import Reply
-from tests.aggregator.conftest import PATIENCE_S, SERVICES
+from tests.aggregator.backend import Backend, Reply
+from tests.aggregator.conftest import PATIENCE_S, SERVICES, Registered
 from tests.controllers.waiting import until
 
 
@@ -55,6 +55,23 @@ def test_an_impersonated_user_is_the_one_the_backend_sees(register):
     assert call.all("x-remote-group") == ["system:masters", "system:authenticated"]
     assert call.all("x-remote-extra-scopes%2fx") == ["all"]
     assert not any(name.startswith("impersonate-") for name, _ in call.headers)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_backend_is_told_the_uid_where_that_gate_is_on(told, authority, front, kas_server, connect):
+    certificate, key = front.issue("aggregator")
+    flags = ("--proxy-client-cert-file", certificate, "--proxy-client-key-file", key, "--controllers=none")
+    call = connect(kas_server(*flags, f"--feature-gates=RemoteRequestHeaderUID={str(told).lower()}"))
+    with Backend(authority, "uid.test", front, ["uid.default.svc"]) as backend:
+        found = Registered(call, backend, "uid")
+        service = {"metadata": {"name": "uid"}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+        assert call("POST", "/api/v1/namespaces/default/services", service)[0] == 201
+        found.create()
+        found.is_available()
+        jane = {"Impersonate-User": "jane", "Impersonate-Uid": "u-1", "Impersonate-Group": "system:masters"}
+        assert found("GET", "/things", **jane)[0] == 200
+        seen = backend.seen(f"{backend.base}/things")[0]
+        assert (seen.all("x-remote-user"), seen.all("x-remote-uid")) == (["jane"], ["u-1"] if told else [])
 
 
 def test_who_may_not_is_refused_here(register):

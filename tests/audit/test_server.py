@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.audit.sink import Sink
 
 LIMIT_S = 60
 
@@ -96,48 +96,11 @@ def test_a_watch_has_a_beginning_and_an_end(kas_server, connect, tmp_path):
     assert "responseObject" not in events[-1]
 
 
-class Sink:
-    """A webhook that keeps what it is sent, and fails when told to."""
-
-    def __init__(self) -> None:
-        sink = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                sink.refused += sink.fails
-                if not sink.fails:
-                    sink.lists.append(body)
-                self.send_response(400 if sink.fails else 200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self.lists: list[dict] = []
-        self.fails, self.refused = False, 0
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def kubeconfig(self, directory: Path) -> str:
-        path = directory / "sink.kubeconfig"
-        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.server_port}/events"}}
-        context = {"name": "x", "context": {"cluster": "c", "user": ""}}
-        path.write_text(json.dumps({"kind": "Config", "clusters": [cluster], "contexts": [context], "current-context": "x"}))
-        return f"--audit-webhook-config-file={path}"
-
-    @property
-    def events(self) -> list[dict]:
-        return [e for found in self.lists for e in found["items"]]
-
-
 @pytest.fixture
 def sink():
     made = Sink()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def test_a_strict_webhook_refuses_what_it_cannot_record(kas_server, connect, sink, tmp_path):

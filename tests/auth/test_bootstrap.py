@@ -1,6 +1,7 @@
 """Bootstrap objects: what a first start writes, and what a later one leaves alone."""
 
 import copy
+import json
 import re
 
 import pytest
@@ -87,6 +88,15 @@ def test_gated_rules_come_with_their_gate():
     assert len(rules("ClusterTrustBundle")) == len(rules()) + 1
     names = [e.name for e in bootstrap.system_objects(NOW, ["ClusterTrustBundle"])]
     assert names.count("system:cluster-trust-bundle-discovery") == 2
+
+
+@pytest.mark.parametrize("gate", ["ClusterTrustBundle", "DRADeviceTaintRules", "GenericWorkload", "PodCertificateRequest"])
+def test_a_gate_brings_rules_or_roles(gate):
+    def policy(*on):
+        entries = (e for e in bootstrap.system_objects(NOW, on) if e.group == "rbac.authorization.k8s.io")
+        return {(e.resource, e.name, json.dumps(rule)) for e in entries for rule in e.obj.get("rules") or [e.obj.get("roleRef")]}
+
+    assert policy() < policy(gate)
 
 
 def test_aggregation(entries):

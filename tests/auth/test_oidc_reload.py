@@ -19,6 +19,7 @@ from tests.auth.test_oidc import configuration, entry, replace
 from tests.tlsstub import authority
 
 RELOADS = "apiserver_authentication_config_controller_automatic_reloads_total"
+LAST = "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds"
 
 
 @pytest.fixture
@@ -88,6 +89,8 @@ def test_issuers_that_do_not_answer_change_nothing(issuers, tmp_path, monkeypatc
         say(two, "two:")
         await world.reload.look()
         assert (world.changes, world.counted()) == (1, {"failure": 2, "success": 1})
+        last = {status: at for (_, status), at in world.metrics.metrics[LAST].values.items()}
+        assert 0 < last["failure"] <= last["success"]
         assert await world.who(two.token()) == "two:jane" and await world.who(one.token()) is None
 
     asyncio.run(run())

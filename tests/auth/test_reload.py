@@ -33,6 +33,11 @@ class Following:
         values = self.registry.metrics["apiserver_authorization_config_controller_automatic_reloads_total"].values
         return {status: n for (_, status), n in values.items()}
 
+    def last(self) -> dict[str, float]:
+        """When a reload was last tried, by its outcome."""
+        values = self.registry.metrics["apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds"].values
+        return {status: at for (_, status), at in values.items()}
+
     def decision(self) -> int:
         outcome = self.authorizer.authorize(BOB)
         assert isinstance(outcome, tuple)
@@ -42,12 +47,13 @@ class Following:
 def test_a_changed_file_counts(tmp_path):
     path = tmp_path / "z.yaml"
     path.write_bytes(text(RBAC))
-    following = Following(path)
-    assert following.decision() == NO_OPINION and following.reloads() == {}
+    following, began = Following(path), time.time()
+    assert following.decision() == NO_OPINION and following.reloads() == following.last() == {}
     following.authorizer.look()
     path.write_bytes(text(RBAC, ALLOWING))
     following.authorizer.look()
     assert following.decision() == ALLOW and following.reloads() == {"success": 1}
+    assert following.last().keys() == {"success"} and began <= following.last()["success"] <= time.time()
     assert len(following.registry.metrics["apiserver_authorization_config_controller_last_config_info"].values) == 1
     # Written again, and written in other words: nothing happens.
     path.write_bytes(text(RBAC, ALLOWING))

@@ -183,6 +183,8 @@ def test_a_webhook_that_is_not_there_or_slow(tmp_path, backend):
     assert decision == NO_OPINION and error.endswith("context deadline exceeded")
     assert ask.counted("webhook_evaluations_total") == {("hook", "timeout"): 1}
     assert ask.counted("webhook_evaluations_fail_open_total") == {("hook", "timeout"): 1}
+    (took,) = ask.counted("webhook_duration_seconds").items()
+    assert took[0] == ("hook", "timeout") and sum(took[1][:-1]) == 1 and took[1][-1] >= 0.2  # the last is their sum
     with PolicyBackend() as gone:
         pass
     ((decision, _, error),) = Asking(tmp_path, gone)(question())

@@ -660,7 +660,7 @@ async def queued(m: Metered, sample: str, expected: float) -> None:
         assert m.value(sample, name=f"test-{sample}") == expected
     task = asyncio.ensure_future(queue.run())
     for _ in range(3000):
-        if failed and not len(queue) and not queue.waiting_again:
+        if failed and not len(queue) and not queue._timers:
             break
         await asyncio.sleep(0.02)
     task.cancel()

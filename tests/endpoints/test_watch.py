@@ -21,8 +21,9 @@ from kas.endpoints.listpages import FIRST_BYTES, NotTakenError, Room
 from kas.meta.errors import ApiError
 from kas.request.http import Request, Response
 from kas.store import Op, build_record
-from kas.types.scheme import BUILTIN, decode, encode_protobuf
+from kas.types.scheme import decode, encode_protobuf
 from tests.server.whole import World
+from tests.types.kinds import kind_for
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -88,7 +89,7 @@ def test_from_a_revision_in_every_form(client, history):
 def protobuf_frames(found):
     out = []
     for e in found:
-        kind = BUILTIN.kind_for(e["object"]["apiVersion"], e["object"]["kind"])
+        kind = kind_for(e["object"]["apiVersion"], e["object"]["kind"])
         body = encode_protobuf(kind.type, decode(kind.type, e["object"])[0], api_version=kind.api_version, kind=kind.kind)
         out.append(wrap_protobuf(e["type"], body))
     return b"".join(out)

@@ -425,6 +425,15 @@ def test_pods_a_node_avoids_are_a_list(client, given, kind):
     assert (code, body["details"]["causes"][0]["message"]) == (422, f'Invalid value: "{key}": {why}')
 
 
+@pytest.mark.parametrize("query", ["resourceVersion=1", "resourceVersion=x", "resourceVersionMatch=Exact"])
+def test_what_a_read_may_ask_for_says_nothing_to_a_replacement(client, namespace, query):
+    """Which revision is replaced is said by the object alone."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    assert client("POST", path, {"metadata": {"name": "c"}})[0] == 201
+    code, body = client("PUT", f"{path}/c?{query}", {"metadata": {"name": "c"}, "data": {"a": "b"}})
+    assert (code, body["data"]) == (200, {"a": "b"})
+
+
 def _with_memory(amount: str) -> dict:
     return {"name": "c", "image": "nginx:1", "resources": {"limits": {"memory": amount, "cpu": "1"}}}
 

@@ -349,6 +349,16 @@ def test_where_a_volume_is_changes_only_by_a_gate():
         assert update("v1/persistentvolumes", old, move)[0]["spec"]["nodeAffinity"] == terms("b")
 
 
+def test_a_claim_names_a_source_elsewhere_only_where_that_may_be():
+    elsewhere = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s", "namespace": "other"}
+    assert "dataSourceRef" not in create("v1/persistentvolumeclaims", claim(dataSourceRef=elsewhere))[0]["spec"]
+    with features.DEFAULT.overridden(CrossNamespaceVolumeDataSource=True):
+        old = create("v1/persistentvolumeclaims", claim(dataSourceRef=elsewhere))[0]
+    assert old["spec"]["dataSourceRef"] == elsewhere
+    kept = update("v1/persistentvolumeclaims", old, lambda o: o["metadata"].update(labels={"a": "b"}))[0]
+    assert kept["spec"]["dataSourceRef"] == elsewhere  # what is stored stays, whatever the gate says today
+
+
 def test_an_attributes_class_may_be_taken_back_until_it_was_applied():
     old = create("v1/persistentvolumeclaims", claim(volumeAttributesClassName="gold"))[0]
     old["spec"]["volumeName"] = "v"

@@ -109,6 +109,13 @@ def test_the_network_of_the_host_may_be_given_to_users_of_their_own():
         assert said(create, PODS, pod(hostUsers=False, hostPID=True)) == ["spec.HostPID: Forbidden: when `hostUsers` is false"]
 
 
+def test_how_volumes_are_labelled_is_chosen_where_that_may_be():
+    with features.DEFAULT.overridden(SELinuxMount=True):
+        old = stored(securityContext={"seLinuxChangePolicy": "MountOption"})
+    assert old["spec"]["securityContext"]["seLinuxChangePolicy"] == "MountOption"
+    assert update(PODS, old, lambda o: o["metadata"].update(labels={"a": "b"}))  # what is stored stays, whatever the gate says today
+
+
 def test_sidecars_alone_start_again_on_a_resize():
     found = said(create, PODS, pod(initContainers=[container("i", resizePolicy=AGAIN)]))
     text = "must not be set to 'RestartContainer' for non-sidecar initContainers"

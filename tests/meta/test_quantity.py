@@ -98,9 +98,9 @@ def test_what_overflows_wraps_where_upstream_multiplies_at_once():
 
 
 def test_a_zero_keeps_the_digits_it_was_written_with():
-    assert parse("0.0000000000").as_decimal() == "0.0000000000"
-    assert parse("0e-10").as_decimal() == "0.0000000000"
-    assert parse("0.0Ki").as_decimal() == "0.0"
+    assert parse("0.0000000000").scale == 10
+    assert parse("0e-10").scale == 10
+    assert parse("0.0Ki").scale == 1
 
 
 @pytest.mark.parametrize("text", ["e-10", ".e-10", "-.e-11"])

@@ -13,6 +13,7 @@ from kas.registry.registries import Registries
 from kas.types import rooms
 from kas.types.conversion import _CONVERTERS
 from kas.types.scheme import BUILTIN, encode_protobuf, envelope
+from tests.types.kinds import kind_for
 
 kinds.install()
 META = {"name": "a", "namespace": "ns", "uid": "u", "creationTimestamp": "2019-01-02T03:04:05Z"}
@@ -168,7 +169,7 @@ def values() -> StoredValues:
 @pytest.mark.parametrize("name", CASES)
 def test_an_older_value_is_read_whole(values: StoredValues, name: str) -> None:
     path, old, where, wanted = CASES[name]
-    kind = BUILTIN.kind_for(old["apiVersion"], old["kind"])
+    kind = kind_for(old["apiVersion"], old["kind"])
     assert kind is not None
     message = encode_protobuf(kind.type, old, api_version=old["apiVersion"], kind=old["kind"])
     for value in (orjson.dumps(old), message if message.startswith(b"k8s\0") else envelope(old["apiVersion"], old["kind"], message)):

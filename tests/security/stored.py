@@ -24,6 +24,7 @@ from kas.store.lmdb import LMDBStore
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN
 from tests.security import layout
+from tests.types.kinds import kind_for
 
 SEALED = re.compile(rb"k8s:enc:[a-z0-9]+:v\d+:([A-Za-z0-9._-]+:)?")
 
@@ -105,7 +106,7 @@ class Values:
     def _object(self, value: bytes) -> dict[str, Any]:
         obj = layout.read(value, _type)
         obj["metadata"].pop("resourceVersion", None)
-        apply_defaults(BUILTIN.kind_for(obj["apiVersion"], obj["kind"]), obj)
+        apply_defaults(kind_for(obj["apiVersion"], obj["kind"]), obj)
         return obj
 
 
@@ -128,7 +129,7 @@ class EtcdValues:
 
 
 def _type(version: str, kind: str) -> TypeDesc | None:
-    found = BUILTIN.kind_for(version, kind)
+    found = kind_for(version, kind)
     return found.type if found is not None else None
 
 

@@ -54,6 +54,7 @@ def test_one_server_elects_and_the_other_goes_on(tmp_path: Path, connect: Callab
         with KasServer(tmp_path / "one", *flags) as first, KasServer(tmp_path / "two", *flags) as second:
             one, two = connect(first), connect(second)
             elector = until(lambda: spec(two, ELECTOR).get("holderIdentity"))
+            assert spec(two, ELECTOR)["leaseDurationSeconds"] == 3
             offer(two, "a", "app", "1.36.0")
             until(lambda: spec(one, f"{LEASES}/app").get("holderIdentity") == "a")
             first.kill()  # it began first, and elects

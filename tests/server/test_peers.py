@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import socketserver
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +114,47 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
             until(lambda: metric(mine, "apiserver_peer_proxy_errors_total", type="endpoint_resolution", **jobs) >= 1)
         with setup.server("new"):
             assert until(lambda: mine("GET", f"{JOBS}/j")[0] == 200)
+
+
+class Relay:
+    """A port in front of ``target``: how a server is reached by others need not be where it listens."""
+
+    def __init__(self) -> None:
+        self.target, self.taken, relay = 0, 0, self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                relay.taken += 1
+                with socket.create_connection(("127.0.0.1", relay.target)) as far:
+                    other = threading.Thread(target=self.copy, args=(far, self.request))
+                    other.start()
+                    self.copy(self.request, far)
+                    other.join()
+
+            @staticmethod
+            def copy(source: socket.socket, sink: socket.socket) -> None:
+                with contextlib.suppress(OSError):
+                    while data := source.recv(65536):
+                        sink.sendall(data)
+                    sink.shutdown(socket.SHUT_WR)
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+def test_a_peer_is_asked_at_the_port_it_tells(setup: Setup) -> None:
+    relay = Relay()
+    try:
+        with setup.server("here", WITHOUT) as here, setup.server("there", f"--peer-advertise-port={relay.port}") as there:
+            relay.target = there.port
+            mine = setup.client(here)
+            until(lambda: mine("GET", JOBS)[0] == 200)
+            assert relay.taken
+    finally:
+        relay.server.shutdown()
+        relay.server.server_close()
 
 
 def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:

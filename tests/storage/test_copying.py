@@ -23,10 +23,11 @@ from kas.store.etcd.client import Config as EtcdConfig
 from kas.store.etcd.layout import Keys
 from kas.store.lmdb import LMDBStore
 from kas.testing.server import KasServer
-from kas.types.scheme import BUILTIN, decode_protobuf, open_envelope
+from kas.types.scheme import decode_protobuf, open_envelope
 from tests.conftest import Client as Http
 from tests.etcd import Etcd
 from tests.storage.places import EVENT, MADE, MAPS, WIDGET, config_map, kas, make_etcd, make_lmdb, objects, opened, put, write
+from tests.types.kinds import kind_for
 
 
 def values(etcd: Etcd, prefix: str) -> dict[str, pb.KeyValue]:
@@ -86,7 +87,7 @@ def test_what_etcd_gets_holds_no_resource_version(etcd: Etcd, prefix: str, tmp_p
         for key, kv in values(etcd, prefix).items():
             if kv.value.startswith(b"k8s\0"):
                 api_version, kind, raw, _ = open_envelope(kv.value)
-                assert "resourceVersion" not in decode_protobuf(BUILTIN.kind_for(api_version, kind).type, raw)["metadata"], key
+                assert "resourceVersion" not in decode_protobuf(kind_for(api_version, kind).type, raw)["metadata"], key
         before = Http(server)("GET", "/api/v1/namespaces/default")[1]
     assert copy(source, f"etcd:{etcd.url}", prefix) == 0  # what happened since
     assert "continued" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kas.admission.plugins import pod_topology_labels
+from kas.config import features
 from tests.admission.admission_fakes import Request, pod
 
 
@@ -13,3 +14,5 @@ def test_topology_labels(server):
     assert Request(plugin, subresource="binding", obj=binding).run()["metadata"]["labels"] == {"topology.kubernetes.io/zone": "z"}
     assert Request(plugin, obj=pod(nodeName="n")).run()["metadata"]["labels"] == {"topology.kubernetes.io/zone": "z"}
     assert "labels" not in Request(plugin, obj=pod(nodeName="gone")).run()["metadata"]
+    with features.DEFAULT.overridden(PodTopologyLabelsAdmission=False):
+        assert "labels" not in Request(plugin, obj=pod(nodeName="n")).run()["metadata"]
