@@ -181,6 +181,12 @@ def is_number(v: Any) -> bool:
     return isinstance(v, (int, float)) and not isinstance(v, bool)
 
 
+def _alike(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two numbers as they are compared: a double makes one of the other, too, which rounds integers beyond 2^53 (cel-go
+    ``common/types/compare.go``). Python would compare the exact values."""
+    return (float(a), float(b)) if isinstance(a, float) is not isinstance(b, float) else (a, b)
+
+
 MOST_COMPARED = 1_000_000  # what one comparison looks at: a list may hold the same one twice, and that another one, and so on
 
 
@@ -194,6 +200,7 @@ _SMALL = [0]
 
 def _equal(a: Any, b: Any, left: list[int]) -> bool:
     if is_number(a) and is_number(b):
+        a, b = _alike(a, b)
         return a == b
     if isinstance(a, (SetList, MapList)) and isinstance(b, list):
         return a.same(b)
@@ -250,6 +257,7 @@ def order(a: Any, b: Any) -> int:
     if is_number(a) and is_number(b):
         if (isinstance(a, float) and math.isnan(a)) or (isinstance(b, float) and math.isnan(b)):
             raise EvaluationError("NaN values cannot be ordered")
+        a, b = _alike(a, b)
         return (a > b) - (a < b)
     if type(a) is type(b):
         if isinstance(a, (str, bytes, bool)):

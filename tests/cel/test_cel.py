@@ -31,6 +31,10 @@ def value(text: str):
         ("object.one[1] == 'a' && object.one[1.0] == 'a' && object.one[1u] == 'a'", True),
         ("dyn(1) == 1.0 && dyn(1u) == 1 && !(dyn(true) == 1)", True),
         ("1 in [1.0, 2.0].map(x, dyn(x))", True),
+        # An integer that meets a double is rounded to one.
+        ("dyn(9223372036854775807) < 9223372036854775808.0 || dyn(18446744073709551615u) < 18446744073709551616.0", False),
+        ("dyn(9007199254740993) == 9007199254740992.0 && dyn(9007199254740993) >= 9007199254740992.0", True),
+        ("dyn(9007199254740992.0) < 9007199254740993 || [dyn(9007199254740992.0)].indexOf(9007199254740993) != 0", False),
         ("'é'.size() == 1 && b'é'.size() == 2", True),
         ("duration('1h30m') > duration('5400s') - duration('1ns')", True),
         ("[3, 1, 2].sort() == lists.range(4).slice(1, 4)", True),
