@@ -44,6 +44,13 @@ class Timestamp:
             raise EvaluationError("timestamp overflow")
         self.ns = ns
 
+    @classmethod
+    def read(cls, ns: int) -> Timestamp:
+        """One that a field holds, of the year 0 or 10000, too: only what expressions make is bounded."""
+        self = cls.__new__(cls)
+        self.ns = ns
+        return self
+
     def local(self, zone: str) -> Clock:
         """The wall clock there; "" is UTC. Raises EvaluationError for zones nobody knows."""
         seconds = self.ns // NS
@@ -51,7 +58,7 @@ class Timestamp:
 
     def text(self) -> str:
         """RFC 3339 in UTC, with as many digits below the second as it needs."""
-        at = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=self.ns // NS)
+        at = Clock(self.ns // NS)
         fraction = f".{self.ns % NS:09d}".rstrip("0") if self.ns % NS else ""
         return f"{at.year:04d}-{at.month:02d}-{at.day:02d}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}Z"
 
