@@ -10,7 +10,8 @@ from typing import Any
 from kas.cel.schemas import escape
 from kas.cel.values import NS, Duration, MapList, SetList, Timestamp
 from kas.cel.words import RESERVED
-from kas.meta.scalars import days_from_civil, parse_duration, parse_time
+from kas.meta.scalars import days_from_civil, parse_time
+from kas.meta.strfmt import duration_ns
 from kas.types.scheme import DecodeError, Field, TypeDesc
 
 _ROOT_META = ("name", "generateName")
@@ -87,12 +88,19 @@ def _bytes(text: str) -> bytes:
 
 def _date(text: str) -> Timestamp:
     year, month, day = map(int, text.split("-"))
-    return Timestamp(days_from_civil(year, month, day) * 86400 * NS)
+    return Timestamp.read(days_from_civil(year, month, day) * 86400 * NS)
 
 
 def _time(text: str) -> Timestamp:
     seconds, nanos = parse_time(text)
-    return Timestamp(seconds * NS + nanos)
+    return Timestamp.read(seconds * NS + nanos)
 
 
-_TEXTS = {"byte": _bytes, "date": _date, "date-time": _time, "duration": lambda text: Duration(parse_duration(text))}
+def _duration(text: str) -> Duration:
+    ns = duration_ns(text)
+    if ns is None:
+        raise ValueError(text)
+    return Duration(ns)
+
+
+_TEXTS = {"byte": _bytes, "date": _date, "date-time": _time, "duration": _duration}

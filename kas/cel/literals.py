@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kas.cel.library.standard import duration_ns, timestamp_ns
+from kas.cel.library.standard import duration_ns, to_timestamp
 from kas.cel.library.texts import CLAUSES, misfit, render
 from kas.cel.problems import CompileError, EvaluationError, Problem
 from kas.cel.syntax import Call, Const, Fold, ListOf, MapOf, Node, Select
@@ -52,7 +52,7 @@ def _problem(node: Call) -> Problem | None:
     if node.function == "duration" and len(node.args) == 1:
         return _literal(node.args[0], "duration", duration_ns)
     if node.function == "timestamp" and len(node.args) == 1:
-        return _literal(node.args[0], "timestamp", timestamp_ns)
+        return _literal(node.args[0], "timestamp", _time)
     if node.function == "matches":
         return _literal(node.args[-1], "matches", _pattern)
     return None
@@ -95,6 +95,13 @@ def _literal(arg: Node, function: str, parse: Callable[[str], object]) -> Proble
     if isinstance(arg, Const) and isinstance(arg.value, str) and parse(arg.value) is None:
         return Problem(arg.at, f"invalid {function} argument")
     return None
+
+
+def _time(text: str) -> object:
+    try:
+        return to_timestamp(text)
+    except EvaluationError:
+        return None
 
 
 def _pattern(text: str) -> object:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, LIST, MAP, NULL, STRING, TIMESTAMP, TYPE, UINT, Type, struct
+from kas.meta.scalars import DecodeError, civil_from_days, days_from_civil, int64
 
 MIN_INT, MAX_INT, MAX_UINT = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 NS = 1_000_000_000
@@ -43,37 +44,65 @@ class Timestamp:
             raise EvaluationError("timestamp overflow")
         self.ns = ns
 
-    def local(self, zone: str) -> datetime.datetime:
+    @classmethod
+    def read(cls, ns: int) -> Timestamp:
+        """One that a field holds, of the year 0 or 10000, too: only what expressions make is bounded."""
+        self = cls.__new__(cls)
+        self.ns = ns
+        return self
+
+    def local(self, zone: str) -> Clock:
         """The wall clock there; "" is UTC. Raises EvaluationError for zones nobody knows."""
-        at = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=self.ns // 1000)
-        return at.astimezone(_zone(zone))
+        seconds = self.ns // NS
+        return Clock(seconds + _offset(zone, seconds))
 
     def text(self) -> str:
         """RFC 3339 in UTC, with as many digits below the second as it needs."""
-        at = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=self.ns // NS)
+        at = Clock(self.ns // NS)
         fraction = f".{self.ns % NS:09d}".rstrip("0") if self.ns % NS else ""
         return f"{at.year:04d}-{at.month:02d}-{at.day:02d}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}Z"
 
 
-def _zone(name: str) -> datetime.tzinfo:
-    if not name or name == "UTC":
-        return datetime.UTC
-    if ":" in name:
-        hours, _, minutes = name.partition(":")
+class Clock:
+    """What a wall clock shows ``seconds`` after 1970; also in the years before the first and after the last that a date of Python has."""
+
+    __slots__ = ("day", "day_of_year", "hour", "minute", "month", "second", "weekday", "year")
+
+    def __init__(self, seconds: int) -> None:
+        days, rest = divmod(seconds, 86400)
+        self.year, self.month, self.day = civil_from_days(days)
+        self.day_of_year = days - days_from_civil(self.year, 1, 1) + 1
+        self.weekday = (days + 4) % 7  # from Sunday, 0
+        self.hour, self.minute, self.second = rest // 3600, rest // 60 % 60, rest % 60
+
+
+# Within a day of the first and the last date of Python nothing can be told in another zone.
+_FIRST, _LAST = MIN_TIME // NS + 172800, MAX_TIME // NS - 172800
+
+
+def _offset(zone: str, seconds: int) -> int:
+    """How many seconds the zone, or an offset as "-05:30", is ahead of UTC at that time (cel-go ``common/types/timestamp.go``)."""
+    if not zone or zone == "UTC":
+        return 0
+    if ":" in zone:
+        hours, _, minutes = zone.partition(":")
         try:
-            h, m = int(hours), int(minutes)
-        except ValueError as e:
+            h, m = int64(hours, "Atoi"), int64(minutes, "Atoi")
+        except DecodeError as e:
             raise EvaluationError(str(e)) from None
-        total = h * 60 + (-m if hours.startswith("-") else m)
-        if abs(total) >= 24 * 60:
-            raise EvaluationError(f"unknown time zone {name}")
-        return datetime.timezone(datetime.timedelta(minutes=total))
+        # An offset beyond any that Go's durations have goes around, as there.
+        ns = (h * 60 + (-m if zone.startswith("-") else m)) * 60 * NS
+        return int(((ns - MIN_INT) % (1 << 64) + MIN_INT) / NS)
+    if ".." in zone or zone[0] in "/\\":
+        raise EvaluationError("time: invalid location name")
     from zoneinfo import ZoneInfo  # brings the interpreter's build settings with it, and few expressions name a zone
 
+    at = datetime.datetime.fromtimestamp(min(max(seconds, _FIRST), _LAST), datetime.UTC)
     try:
-        return ZoneInfo(name)
+        there = at.astimezone(None if zone == "Local" else ZoneInfo(zone))
     except (KeyError, ValueError, OSError):
-        raise EvaluationError(f"unknown time zone {name}") from None
+        raise EvaluationError(f"unknown time zone {zone}") from None
+    return int((there.utcoffset() or datetime.timedelta()).total_seconds())
 
 
 class TypeValue:
@@ -181,6 +210,12 @@ def is_number(v: Any) -> bool:
     return isinstance(v, (int, float)) and not isinstance(v, bool)
 
 
+def _alike(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two numbers as they are compared: a double makes one of the other, too, which rounds integers beyond 2^53 (cel-go
+    ``common/types/compare.go``). Python would compare the exact values."""
+    return (float(a), float(b)) if isinstance(a, float) is not isinstance(b, float) else (a, b)
+
+
 MOST_COMPARED = 1_000_000  # what one comparison looks at: a list may hold the same one twice, and that another one, and so on
 
 
@@ -194,6 +229,7 @@ _SMALL = [0]
 
 def _equal(a: Any, b: Any, left: list[int]) -> bool:
     if is_number(a) and is_number(b):
+        a, b = _alike(a, b)
         return a == b
     if isinstance(a, (SetList, MapList)) and isinstance(b, list):
         return a.same(b)
@@ -250,6 +286,7 @@ def order(a: Any, b: Any) -> int:
     if is_number(a) and is_number(b):
         if (isinstance(a, float) and math.isnan(a)) or (isinstance(b, float) and math.isnan(b)):
             raise EvaluationError("NaN values cannot be ordered")
+        a, b = _alike(a, b)
         return (a > b) - (a < b)
     if type(a) is type(b):
         if isinstance(a, (str, bytes, bool)):

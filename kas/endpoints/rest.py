@@ -114,6 +114,8 @@ class Rest:
         if record.group in self.cold:
             self.ask(record.group)
         verb, name = info.verb, info.name
+        if verb == "proxy":
+            raise errors.generic_not_found()  # of a path below /proxy/, which has no routes any more
         if not info.subresource:
             check_accept(req, LIST_TYPES if verb in ("list", "watch") else READ_TYPES)
         namespace = info.namespace if record.namespaced else ""

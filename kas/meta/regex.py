@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kas.meta.aside import TURN, TURN_UNITS
+from kas.meta.regexnames import GroupError, for_re2
 from kas.observe.caches import CHARACTER_BYTES, Cache
 
 # RE2 keeps a pattern and what it learns when it searches within these bytes: what 50 ms of compiling may come to (some 100,000
@@ -112,16 +113,24 @@ def _compile(pattern: str, memory: int) -> Pattern | None:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = memory
+    given = pattern
     try:
-        return Pattern(re2.compile(pattern, options))
+        given = for_re2(pattern)
+        return Pattern(re2.compile(given, options))
     except UnicodeEncodeError:
         raise _refused("invalid UTF-8", pattern) from None
+    except GroupError as e:
+        raise _refused(_GO_WORDS["invalid named capture group"], str(e)) from None
     except re2.error as e:
         reason = e.args[0] if e.args else ""
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         what, _, where = text.partition(": ")
         if what == TOO_LARGE and memory < MOST_BYTES:
             return None
+        if where == given:
+            where = pattern
+        if what == "invalid UTF-8" and pattern.endswith("\\x{"):
+            what, where = "invalid escape sequence", "\\x{"  # RE2 reads on where nothing is left
         if what == "invalid perl operator" and where.startswith("(?<"):
             # Go takes a look behind for the beginning of a named group, and quotes it up to where the name ends.
             what, rest = "invalid named capture group", pattern[pattern.find(where) :]

@@ -186,14 +186,14 @@ def decimal(text: str) -> int:
     return -value if text.startswith("-") else value
 
 
-def int64(text: str) -> int:
-    """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text."""
+def int64(text: str, by: str = "ParseInt") -> int:
+    """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text. ``by``: "Atoi" where upstream calls that."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
-        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
+        raise DecodeError(f"strconv.{by}: parsing {go_quote(text)}: invalid syntax")
     value = decimal(text)
     if not -(1 << 63) <= value < 1 << 63:
-        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
+        raise DecodeError(f"strconv.{by}: parsing {go_quote(text)}: value out of range")
     return value
 
 

@@ -51,27 +51,45 @@ def is_datetime(text: str) -> bool:
 
 
 _PIECE = re.compile(r"((?:-[\t\n\f\r ]?)?[0-9]+)[\t\n\f\r ]*([A-Za-zµ]+)")
-_UNITS = ("ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk")
-_LONG_UNITS = ("nano", "micro", "milli", "sec", "min", "hour", "day", "week")  # whatever follows: "seconds", "secs"
+_MICRO, _MILLI, _SECOND = 1_000, 1_000_000, 1_000_000_000
+_UNITS = {
+    "ns": 1, "us": _MICRO, "µs": _MICRO, "ms": _MILLI, "s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND, "hr": 3600 * _SECOND,
+    "d": 86_400 * _SECOND, "w": 604_800 * _SECOND, "wk": 604_800 * _SECOND,
+}  # fmt: skip
+# Whatever follows: "seconds", "secs".
+_LONG_UNITS = {
+    "nano": 1, "micro": _MICRO, "milli": _MILLI, "sec": _SECOND, "min": 60 * _SECOND, "hour": 3600 * _SECOND, "day": 86_400 * _SECOND,
+    "week": 604_800 * _SECOND,
+}  # fmt: skip
+
+
+def _unit(name: str) -> int:
+    # Go folds case beyond ASCII: the Greek letter is no other than the micro sign.
+    known = _UNITS.get(name.lower().replace("μ", "µ"))
+    return known if known is not None else next((ns for long, ns in _LONG_UNITS.items() if name.lower().startswith(long)), 0)
+
+
+def duration_ns(text: str) -> int | None:
+    """Nanoseconds of a Go duration, or of numbers with the units of Scala's ("3 hours 2 min") anywhere in the text, which go around where
+    they are too many, as Go's integers do; None for what is neither."""
+    try:
+        return parse_duration(text)
+    except DecodeError:
+        pass
+    total, known = 0, False
+    for number, name in _PIECE.findall(text):
+        count = decimal(number.removeprefix("-").strip())
+        if count >= 1 << 63:
+            return None
+        unit = _unit(name)
+        known = known or unit > 0
+        total += (-count if number.startswith("-") else count) * unit
+    return (total + (1 << 63)) % (1 << 64) - (1 << 63) if known else None
 
 
 def is_duration(text: str) -> bool:
-    """A Go duration, or numbers with the units of Scala's ("3 hours 2 min") anywhere in the text."""
-    try:
-        parse_duration(text)
-    except DecodeError:
-        pass
-    else:
-        return True
-    known = False
-    for number, unit in _PIECE.findall(text):
-        digits = number.removeprefix("-").strip()
-        if decimal(digits) >= 1 << 63:
-            return False
-        unit = unit.lower()
-        # Go folds case beyond ASCII: the Greek letter is no other than the micro sign.
-        known = known or unit.replace("μ", "µ") in _UNITS or unit.startswith(_LONG_UNITS)
-    return known
+    """Whether ``duration_ns`` makes something of it."""
+    return duration_ns(text) is not None
 
 
 # Letters and symbols of any script; RE2 knows the classes, so the pattern runs there. Lengths are for the caller: counted in the pattern,

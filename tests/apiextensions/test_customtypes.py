@@ -122,6 +122,22 @@ def test_values_in_rules_have_the_types_of_their_formats():
     assert told(type, given) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("format", "text", "rule"),
+    [
+        ("duration", "1 day", "self == duration('24h')"), ("duration", "3 hours 2 mins", "self == duration('3h2m')"),
+        ("duration", "- 5 µs and 2W", "self == duration('336h') - duration('5us')"), ("duration", "1.5d", "self == duration('120h')"),
+        ("duration", "9223372036854775807 hr", "self == duration('-1h')"),  # it goes around
+        ("date-time", "0000-01-01T00:00:00Z", "self.getFullYear() == 0 && string(self) == '0000-01-01T00:00:00Z'"),
+        ("date-time", "9999-12-31T23:59:59-23:00", "self.getFullYear() == 10000 && self > timestamp('9999-12-31T00:00:00Z')"),
+        ("date", "0000-02-29", "self.getDayOfYear() == 59 && self < timestamp('0001-01-01T00:00:00Z')"),
+    ],
+)  # fmt: skip
+def test_formats_take_more_than_expressions_write(format, text, rule):
+    type = spec([{"rule": rule.replace("self", "self.v")}], v={"type": "string", "format": format})
+    assert told(type, obj(v=text)) == ([], [])
+
+
 def test_the_budget_ends_the_asking():
     items = {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]}
     type = spec(l={"type": "array", "items": items})

@@ -24,6 +24,9 @@ NOT_ALLOWED = "the server does not allow this method on the requested resource"
         ("POST", "/apis/authorization.k8s.io/v1/localsubjectaccessreviews"),
         ("GET", "/apis/authorization.k8s.io/v1/watch/subjectaccessreviews"),
         ("POST", "/apis/authentication.k8s.io/v1/tokenreviews/x"),
+        ("GET", "/api/v1/proxy/nodes/x"),
+        ("POST", "/api/v1/proxy/namespaces/{ns}/services/x/y"),
+        ("GET", "/apis/authorization.k8s.io/v1/proxy/subjectaccessreviews"),
     ],
 )
 def test_no_such_path(client, namespace, method, path):

@@ -61,6 +61,9 @@ def test_deployment_rollout_rules():
     assert fields(refused(create, ALL[0], recreate)) == ["spec.strategy.rollingUpdate"]
     stuck = workload(strategy={"rollingUpdate": {"maxUnavailable": 0, "maxSurge": "0%"}})
     assert fields(refused(create, ALL[0], stuck)) == ["spec.strategy.rollingUpdate.maxUnavailable"]
+    for name in ("maxUnavailable", "maxSurge"):
+        # an empty text is no zero
+        assert fields(refused(create, ALL[0], workload(strategy={"rollingUpdate": {name: ""}}))) == [f"spec.strategy.rollingUpdate.{name}"]
     late = workload(progressDeadlineSeconds=5, minReadySeconds=5)
     assert fields(refused(create, ALL[0], late)) == ["spec.progressDeadlineSeconds"]
 
@@ -162,6 +165,8 @@ def test_daemon_set_counts_template_generations():
     assert got["metadata"]["annotations"][key] == "2" and got["metadata"]["generation"] == 2
     both = workload(updateStrategy={"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}})
     assert fields(refused(create, ALL[3], both)) == ["spec.updateStrategy.rollingUpdate.maxSurge"]
+    empty = workload(updateStrategy={"rollingUpdate": {"maxUnavailable": 1, "maxSurge": ""}})
+    assert refused(create, ALL[3], empty)[0][1].startswith('Invalid value: "": a valid percent string must be')
 
 
 def test_controller_revision_data_is_required_and_immutable():

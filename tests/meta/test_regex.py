@@ -11,7 +11,11 @@ from kas.meta.regex import RegexError, compiled
     ("pattern", "text"),
     [
      (r"^\pL+\z", "straße"), (r"\A[[:alpha:]]+$", "abc"), (r"(?P<n>a)(?:b)", "ab"), (r"\Q\C\E", "\\C"), (r"a{,2}", "a{,2}"),
-     (r"(?i)A\x{62}", "ab")],
+     (r"(?i)A\x{62}", "ab"), (r"^\p{Letter}\p{decimal number}\P{^L}$", "é7ß"), (r"^[\p{latin}\p{Nd}]+$", "é7"),
+     (r"^\p{ASCII}[^\p{ascii}][\P{Ascii}]$", "aéß"), (r"^\p{LC}\P{lc}[\p{Cased_Letter}]$", "aªÉ"),
+     (r"^\p{Cn}\P{Cn}\p{Assigned}$", "\u0378aa"),
+     (r"^[\P{Cn}]\p{Old_Italic}?$", "a"), (r"(?P<a_1>a)(?<b>é)", "aé"), (r"\Q\p{Letter}(?<é>\E", "\\p{Letter}(?<é>"),
+     (r"[(?<é>]", "é"), (r"[]\p{Letter}]", "é")],
 )  # fmt: skip
 def test_go_takes(pattern, text):
     assert compiled(pattern).search(text)
@@ -26,7 +30,10 @@ def test_go_takes(pattern, text):
         ("a**", "invalid nested repetition operator: `**`"), ("a{1001}", "invalid repeat count: `{1001}`"),
         ("[z-a]", "invalid character class range: `z-a`"),
         ("a\\", "trailing backslash at end of expression: ``"), (r"\p{Foo}", r"invalid character class range: `\p{Foo}`"),
-        ("(?P<n", "invalid named capture: `(?P<n`"),
+        ("(?P<n", "invalid named capture: `(?P<n`"), ("a(?P<é>a)", "invalid named capture: `(?P<é>`"),
+        ("(?<é>a)", "invalid named capture: `(?<é>`"), ("\\x{", "invalid escape sequence: `\\x{`"),
+        ("[\\x{", "invalid escape sequence: `\\x{`"), ("(\\p{Letter}", "missing closing ): `(\\p{Letter}`"),
+        (r"\p{Word Joiner}", r"invalid character class range: `\p{Word Joiner}`"),
     ],
 )  # fmt: skip
 def test_go_refuses(pattern, why):

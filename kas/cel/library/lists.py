@@ -11,10 +11,10 @@ from kas.cel.environment import Ahead
 from kas.cel.interpreter import PER_CALL_LIMIT
 from kas.cel.library.declare import Library, on, plain
 from kas.cel.library.standard import LIB as STANDARD
-from kas.cel.library.texts import by_traversal, index_of, last_index_of
+from kas.cel.library.texts import by_traversal, index_of, last_index_of, need
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, param
-from kas.cel.values import Duration, Uint, equal, order, size, type_of_value, units
+from kas.cel.values import MAX_INT, Duration, Uint, equal, order, size, type_of_value, units
 
 LIB = Library()
 T = param("T")
@@ -108,9 +108,11 @@ _extreme("max", 1)
     "indexOf", on("list_a_index_of_int", [LIST_T, T], INT), on("string_index_of_string", [STRING, STRING], INT),
     on("string_index_of_string_int", [STRING, STRING, INT], INT), cost=by_traversal,
 )  # fmt: skip
-def _index_of(v: Any, x: Any, offset: Any = 0) -> int:
+def _index_of(v: Any, x: Any, *offset: Any) -> int:
     if isinstance(v, str) and isinstance(x, str):
-        return index_of(v, x, offset)
+        return index_of(v, x, *offset)
+    if offset:
+        raise EvaluationError(NO_OVERLOAD)  # lists have none
     return next((i for i, y in enumerate(_listed(v)) if equal(x, y)), -1)
 
 
@@ -118,9 +120,11 @@ def _index_of(v: Any, x: Any, offset: Any = 0) -> int:
     "lastIndexOf", on("list_a_last_index_of_int", [LIST_T, T], INT), on("string_last_index_of_string", [STRING, STRING], INT),
     on("string_last_index_of_string_int", [STRING, STRING, INT], INT), cost=by_traversal,
 )  # fmt: skip
-def _last_index_of(v: Any, x: Any, offset: Any = None) -> int:
+def _last_index_of(v: Any, x: Any, *offset: Any) -> int:
     if isinstance(v, str) and isinstance(x, str):
-        return last_index_of(v, x, offset)
+        return last_index_of(v, x, *offset)
+    if offset:
+        raise EvaluationError(NO_OVERLOAD)
     items = _listed(v)
     return next((i for i in range(len(items) - 1, -1, -1) if equal(x, items[i])), -1)
 
@@ -156,6 +160,7 @@ def _by_square(at: int):
 
 @LIB("slice", on("list_slice", [LIST_T, INT, INT], LIST_T), cost=_by_result)
 def _slice(items: Any, start: Any, end: Any) -> list[Any]:
+    need((start, int), (end, int))
     n, said = len(_listed(items)), f"cannot slice({start}, {end}),"
     if start < 0 or end < 0:
         raise EvaluationError(f"{said} negative indexes not supported")
@@ -187,7 +192,7 @@ def _flat(items: list[Any], depth: int) -> list[Any]:
 
 @LIB(
     "flatten", on("list_flatten", [list_of(LIST_T)], LIST_T), on("list_flatten_int", [list_of(DYN), INT], list_of(DYN)),
-    cost=lambda o, args, r: _allocated(size(args[0]) * (args[1] if len(args) == 2 and isinstance(args[1], int) else 1)),
+    cost=lambda o, args, r: _allocated(min(size(args[0]) * (args[1] if len(args) == 2 and isinstance(args[1], int) else 1), MAX_INT >> 1)),
 )  # fmt: skip
 def _flatten(items: Any, depth: Any = 1) -> list[Any]:
     if type_of_value(depth) is not INT:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from typing import Any
@@ -51,7 +50,7 @@ from kas.cel.values import (
 )
 from kas.meta import duration
 from kas.meta.field import go_float
-from kas.meta.scalars import decimal
+from kas.meta.scalars import DecodeError, decimal, parse_time
 
 LIB = Library()
 A, B, V = param("A"), param("B"), param("V")
@@ -492,26 +491,13 @@ def to_duration(v: Any) -> Duration:
     raise _conversion_error(v, DURATION)
 
 
-_TIME = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:[.,](\d+))?(?:Z|([+-])(\d{2}):(\d{2}))\Z")
-
-
 def timestamp_ns(text: str) -> int | None:
-    """An RFC 3339 time in nanoseconds since the epoch; None for what is none."""
-    m = _TIME.match(text)
-    if m is None:
-        return None
+    """An RFC 3339 time, as Go's ``time.Parse`` reads it, in nanoseconds since the epoch; None for what is none."""
     try:
-        year, month, day, hour, minute, second = (int(m.group(i)) for i in range(1, 7))
-        at = datetime.datetime(year, month, day, hour, minute, second, tzinfo=datetime.UTC)
-    except ValueError:
+        seconds, nanos = parse_time(text)
+    except DecodeError:
         return None
-    seconds = (at - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(seconds=1)
-    if m.group(8):
-        hours, minutes = int(m.group(9)), int(m.group(10))
-        if hours > 24 or minutes > 60:
-            return None
-        seconds -= (hours * 3600 + minutes * 60) * (1 if m.group(8) == "+" else -1)
-    return seconds * NS + int((m.group(7) or "0")[:9].ljust(9, "0"))
+    return seconds * NS + nanos
 
 
 @LIB("timestamp", plain("timestamp_to_timestamp", [TIMESTAMP], TIMESTAMP), plain("int64_to_timestamp", [INT], TIMESTAMP),
@@ -564,10 +550,10 @@ def _truncated(ns: int, unit: int) -> int:
 
 _when("getFullYear", lambda t, v: t.year)
 _when("getMonth", lambda t, v: t.month - 1)
-_when("getDayOfYear", lambda t, v: t.timetuple().tm_yday - 1)
+_when("getDayOfYear", lambda t, v: t.day_of_year - 1)
 _when("getDayOfMonth", lambda t, v: t.day - 1)
 _when("getDate", lambda t, v: t.day)
-_when("getDayOfWeek", lambda t, v: t.isoweekday() % 7)
+_when("getDayOfWeek", lambda t, v: t.weekday)
 _when("getHours", lambda t, v: t.hour, lambda ns: _truncated(ns, 3600 * NS))
 _when("getMinutes", lambda t, v: t.minute, lambda ns: _truncated(ns, 60 * NS))
 _when("getSeconds", lambda t, v: t.second, lambda ns: _truncated(ns, NS))

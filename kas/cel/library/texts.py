@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost, traversal
 from kas.cel.problems import EvaluationError
 from kas.cel.types import DYN, INT, STRING, list_of
-from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, size, type_of_value, units
+from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, Uint, size, type_of_value, units
 from kas.meta.field import go_quote
 from kas.meta.regex import Pattern, RegexError, compiled
 
@@ -39,9 +39,10 @@ def by_traversal(overload: str, args: list[Any], result: Any) -> int:
     return walked(args[0])
 
 
-def _need(*pairs: tuple[Any, type]) -> None:
+def need(*pairs: tuple[Any, type]) -> None:
+    """Raises EvaluationError unless each value is of its type; booleans and unsigned numbers are no int."""
     for value, kind in pairs:
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not isinstance(value, kind) or isinstance(value, (bool, Uint)):
             raise EvaluationError(NO_OVERLOAD)
 
 
@@ -51,23 +52,26 @@ def _out_of_range(i: int) -> EvaluationError:
 
 @LIB("charAt", on("string_char_at_int", [STRING, INT], STRING))
 def _char_at(s: Any, i: Any) -> str:
-    _need((s, str), (i, int))
+    need((s, str), (i, int))
     if not 0 <= i <= len(s):
         raise _out_of_range(i)
     return s[i : i + 1]
 
 
-def index_of(s: str, sub: str, offset: int = 0) -> int:
-    """``indexOf``: in code points, -1 when absent. Raises EvaluationError for an offset outside of the text."""
+def index_of(s: str, sub: str, offset: Any = 0) -> int:
+    """``indexOf``: in code points, -1 when absent. Raises EvaluationError for an offset that is none, or outside of the text."""
+    need((offset, int))
     if not 0 <= offset <= len(s):
         raise _out_of_range(offset)
     return s.find(sub, offset)
 
 
-def last_index_of(s: str, sub: str, offset: int | None = None) -> int:
-    """``lastIndexOf``: in code points, -1 when absent. Raises EvaluationError for an offset outside of the text."""
-    if offset is None:
+def last_index_of(s: str, sub: str, *offsets: Any) -> int:
+    """``lastIndexOf``: in code points, -1 when absent. Raises EvaluationError for an offset that is none, or outside of the text."""
+    if not offsets:
         return s.rfind(sub)
+    (offset,) = offsets
+    need((offset, int))
     if not 0 <= offset <= len(s):
         raise _out_of_range(offset)
     return s.rfind(sub, 0, offset + len(sub))
@@ -75,13 +79,13 @@ def last_index_of(s: str, sub: str, offset: int | None = None) -> int:
 
 @LIB("lowerAscii", on("string_lower_ascii", [STRING], STRING), cost=of_first())
 def _lower(s: Any) -> str:
-    _need((s, str))
+    need((s, str))
     return "".join(c.lower() if "A" <= c <= "Z" else c for c in s)
 
 
 @LIB("upperAscii", on("string_upper_ascii", [STRING], STRING), cost=of_first())
 def _upper(s: Any) -> str:
-    _need((s, str))
+    need((s, str))
     return "".join(c.upper() if "a" <= c <= "z" else c for c in s)
 
 
@@ -98,7 +102,7 @@ def _replaced(s: Any, old: Any, new: Any, n: Any = -1) -> int:
     ahead=lambda args, room: _replaced(*args),
 )  # fmt: skip
 def _replace(s: Any, old: Any, new: Any, n: Any = -1) -> str:
-    _need((s, str), (old, str), (new, str), (n, int))
+    need((s, str), (old, str), (new, str), (n, int))
     return s.replace(old, new, n)
 
 
@@ -107,7 +111,7 @@ def _replace(s: Any, old: Any, new: Any, n: Any = -1) -> str:
     cost=of_first(2),
 )  # fmt: skip
 def _split(s: Any, by: Any, n: Any = -1) -> list[str]:
-    _need((s, str), (by, str), (n, int))
+    need((s, str), (by, str), (n, int))
     if n == 0:
         return []
     if by == "":
@@ -122,12 +126,12 @@ def _split(s: Any, by: Any, n: Any = -1) -> list[str]:
     cost=of_first(),
 )  # fmt: skip
 def _substring(s: Any, start: Any, end: Any = None) -> str:
-    _need((s, str), (start, int))
+    need((s, str), (start, int))
     if end is None:
         if not 0 <= start <= len(s):
             raise _out_of_range(start)
         return s[start:]
-    _need((end, int))
+    need((end, int))
     if start > end:
         raise EvaluationError(f"invalid substring range. start: {start}, end: {end}")
     if not 0 <= start <= len(s):
@@ -142,7 +146,7 @@ _SPACE = "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u200
 
 @LIB("trim", on("string_trim", [STRING], STRING), cost=of_first())
 def _trim(s: Any) -> str:
-    _need((s, str))
+    need((s, str))
     return s.strip(_SPACE)
 
 
@@ -157,7 +161,7 @@ def _to_join(args: list[Any], room: int) -> int:
 
 @LIB("join", on("list_join", [TEXTS], STRING), on("list_join_string", [TEXTS, STRING], STRING), cost=_joined, ahead=_to_join)
 def _join(items: Any, by: Any = "") -> str:
-    _need((items, list), (by, str))
+    need((items, list), (by, str))
     if not all(isinstance(x, str) for x in items):
         raise EvaluationError(NO_OVERLOAD)
     return by.join(items)
@@ -169,13 +173,13 @@ _QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t"
 @LIB("strings.quote", plain("strings_quote", [STRING], STRING))
 def quote(s: Any) -> str:
     """``strings.quote``: the text as a CEL literal."""
-    _need((s, str))
+    need((s, str))
     return '"' + "".join(_QUOTED.get(c, c) for c in s) + '"'
 
 
 @PATCHES("jsonpatch.escapeKey", plain("string_jsonpatch_escapeKey_string", [STRING], STRING), cost=of_first())
 def _escape_key(s: Any) -> str:
-    _need((s, str))
+    need((s, str))
     return s.replace("~", "~0").replace("/", "~1")
 
 
@@ -202,7 +206,7 @@ def _searched(how: Callable[[str], T], s: str) -> T:
 
 @LIB("find", on("string_find_string", [STRING, STRING], STRING), cost=_found)
 def _find(s: Any, p: Any) -> str:
-    _need((s, str), (p, str))
+    need((s, str), (p, str))
     m = _searched(_pattern(p).search, s)
     return m.group() if m is not None else ""
 
@@ -212,7 +216,7 @@ def _find(s: Any, p: Any) -> str:
     cost=_found,
 )  # fmt: skip
 def _find_all(s: Any, p: Any, n: Any = -1) -> list[str]:
-    _need((s, str), (p, str), (n, int))
+    need((s, str), (p, str), (n, int))
     out: list[str] = []
     end = -1
     for m in _searched(_pattern(p).finditer, s):
@@ -359,5 +363,5 @@ _UNREAD = "could not parse formatting clause"
 @LIB("format", on("string_format", [STRING, list_of(DYN)], STRING), ahead=_to_show)
 def format_(s: Any, args: Any) -> str:
     """``format``: the clauses ``%s %d %f %e %b %o %x %X`` filled in from a list."""
-    _need((s, str), (args, list))
+    need((s, str), (args, list))
     return render(s, len(args), lambda i, letter, precision: _clause(letter, args[i], precision))[0]

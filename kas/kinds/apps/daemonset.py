@@ -62,9 +62,10 @@ def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
     path += ".rollingUpdate"
     if body is None:
         return [field.required(path)]
-    unavailable, surge = body.get("maxUnavailable"), body.get("maxSurge")
-    errs = positive_int_or_percent(unavailable or 0, f"{path}.maxUnavailable")
-    errs += positive_int_or_percent(surge or 0, f"{path}.maxSurge")
+    # An empty text is no number: it is refused as what is no percentage.
+    unavailable, surge = (0 if body.get(name) is None else body[name] for name in ("maxUnavailable", "maxSurge"))
+    errs = positive_int_or_percent(unavailable, f"{path}.maxUnavailable")
+    errs += positive_int_or_percent(surge, f"{path}.maxSurge")
     errs += not_more_than_100_percent(unavailable, f"{path}.maxUnavailable")
     errs += not_more_than_100_percent(surge, f"{path}.maxSurge")
     has_unavailable, has_surge = percent_or_int(unavailable) != 0, percent_or_int(surge) != 0

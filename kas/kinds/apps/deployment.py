@@ -73,11 +73,12 @@ def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
         return [unsupported("spec.strategy", render("apps.DeploymentStrategy", strategy), ("Recreate", "RollingUpdate"))]
     if body is None:
         return [field.required(path, "this should be defaulted and never be nil")]
-    unavailable, surge = body.get("maxUnavailable"), body.get("maxSurge")
-    errs = positive_int_or_percent(unavailable or 0, f"{path}.maxUnavailable")
-    errs += positive_int_or_percent(surge or 0, f"{path}.maxSurge")
+    # An empty text is no number: it is refused as what is no percentage.
+    unavailable, surge = (0 if body.get(name) is None else body[name] for name in ("maxUnavailable", "maxSurge"))
+    errs = positive_int_or_percent(unavailable, f"{path}.maxUnavailable")
+    errs += positive_int_or_percent(surge, f"{path}.maxSurge")
     if percent_or_int(unavailable) == 0 and percent_or_int(surge) == 0:
-        errs.append(field.invalid(f"{path}.maxUnavailable", unavailable or 0, "may not be 0 when `maxSurge` is 0"))
+        errs.append(field.invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0"))
     return errs + not_more_than_100_percent(unavailable, f"{path}.maxUnavailable")
 
 
