@@ -25,7 +25,7 @@ from kas.client.kubeconfig import Users
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import errors
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.meta.random import new_uid
@@ -107,14 +107,20 @@ class Webhooks:
             raise errors.bad_request(f"admission webhook {go_quote(hook.name)} does not support dry run")
         if not hook.version:
             raise CallError(hook, "could not create admission objects: webhook does not accept known AdmissionReview versions", 400)
-        uid = new_uid()
+        uid, reviews = new_uid(), hook.reviews
+        if reviews is None:
+            reviews = hook.reviews = review.Reviews(hook.version, self.mutating)
         await objects.ready(values=False)
         try:
-            sent = review.request(a, told, hook.version, uid, *objects.encoded())
-            client = await self.clients.ready(hook.client_config, hook.client_key)
+            sent = reviews.request(a, told, objects.own, uid, *objects.encoded())
+            clients = self.clients
+            client = clients.found(hook.client_key) or await clients.ready(hook.client_config, hook.client_key)
             # The request's own end is somebody else's to watch: a late webhook has not failed then, nobody waits for it.
             answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
-            found = await step(len(answer) >= LARGE, review.response, answer, hook.version, uid, self.mutating)
+            if len(answer) < LARGE:
+                found = reviews.response(answer, uid)
+            else:
+                found = await POOL.run(reviews.response, answer, uid)
         except HookError as e:
             what = "could not get REST client" if e.client else "failed to call webhook"
             raise CallError(hook, f"{what}: {e}", e.code) from None
