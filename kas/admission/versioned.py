@@ -87,6 +87,11 @@ class Versioned:
             self._json = one, other
         return self._json
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether what is ``encoded`` is there already."""
+        return self._json is not None
+
     async def ready(self, values: bool) -> None:
         """Makes what is ``encoded``, and for ``values`` those, beside the loop where the objects are large: they are at hand then."""
         made = self._json is not None and (not values or (self._values is not None and self._values[0] is self._json))
