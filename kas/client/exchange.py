@@ -80,8 +80,8 @@ class Exchange(asyncio.Protocol):
         self._known = self._framing = _NOTHING
 
     def post(self, head: bytes, body: bytes, limit: int) -> asyncio.Future[bytes]:
-        """The first ``limit`` bytes of the answer to a POST whose ``head`` is what ``request_head`` made; our ``head`` is the answer's, once
-        it is there. Raises BackendError, as what it returns does; who cancels that closes the connection."""
+        """The first ``limit`` bytes of the answer to a POST whose ``head`` is what ``request_head`` made; ``head`` is the answer's then,
+        when it is there. Raises BackendError, as what it returns does; who cancels that closes the connection."""
         if self._ended or self._got or self._transport is None:
             raise BackendError("write: connection lost")
         self._limit, self.head, self._chunks, self._informational, self._looked = limit, _NO_HEAD, None, 0, 0

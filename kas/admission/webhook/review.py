@@ -56,7 +56,7 @@ class Reviews:
         self._last: tuple[bytes, bytes, Response] | None = None
 
     def request(self, a: Attributes, shown: Invocation, own: GVK, uid: str, obj: bytes | None, old: bytes | None) -> bytes:
-        """The review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names; their kind in the request's is ``own``."""
+        """The review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind ``own`` in the request."""
         key = shown, own, a.group, a.version, a.resource, a.subresource
         said = self._about.get(key)
         if said is None:
