@@ -27,6 +27,8 @@ _MAX_EXACT = float((1 << 53) - 1)
 # A value of 3 MB has 1.5 million parts.
 MAX_STEPS = 5_000_000
 _INT_BITS = {"int32": 32}
+# Of the whole object these are as the request's version has them, now and before: that they changed cannot be seen, and they always count.
+_TYPE_META = frozenset(("apiVersion", "kind"))
 
 
 class Result:
@@ -256,7 +258,8 @@ class SchemaValidator:
             inner = self.below(key)
             if inner is not None:
                 at = _below(name, key) if name or key not in self.properties else key
-                out.merge(inner.check(value[key], at, before.get(key, ABSENT), base))
+                was = ABSENT if not name and key in _TYPE_META else before.get(key, ABSENT)
+                out.merge(inner.check(value[key], at, was, base))
             elif self.additional is False and key not in self.properties:
                 out.add(FieldError(field.INVALID, _path(base, name), key, f"{name}.{key} in body is a forbidden property"))
         base.take(len(self.required))

@@ -82,6 +82,17 @@ def test_what_is_unchanged_is_not_told():
     assert told(schema, {"spec": old["spec"] | {"lm": moved}}, old=old) == ["spec.lm[0].v: Too long: may not be more than 1 byte"]
 
 
+def test_what_the_object_is_counts_though_it_is_unchanged():
+    version = {"type": "string", "pattern": "^g/v1$"}
+    inner = {"type": "object", "properties": {"apiVersion": version, "kind": version}}
+    schema = SchemaValidator({"type": "object", "properties": {**inner["properties"], "i": {"type": "integer"}, "in": inner}})
+    old = {"apiVersion": "g/v2", "kind": "g/v1", "in": {"apiVersion": "g/v2", "kind": "k"}}
+    new = {**old, "i": 1}
+    assert [(e.field, e.detail) for e in schema.errors(new, old)] == [("apiVersion", "apiVersion in body should match '^g/v1$'")]
+    # But for what is the same as a whole.
+    assert schema.errors(dict(old), old) == []
+
+
 def test_items_of_a_map_that_changed_places_are_unchanged():
     item = {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}
     items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item, "maxItems": 1}
