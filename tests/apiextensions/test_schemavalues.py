@@ -93,6 +93,26 @@ def test_what_the_object_is_counts_though_it_is_unchanged():
     assert schema.errors(dict(old), old) == []
 
 
+@pytest.mark.parametrize(("junctor", "says"), [
+    ("allOf", 'Invalid value: "": "spec" must validate all the schemas (allOf). None validated'),
+    ("anyOf", 'Invalid value: "": "spec" must validate at least one schema (anyOf)'),
+    ("oneOf", 'Invalid value: "": "spec" must validate one and only one schema (oneOf). Found none valid'),
+])  # fmt: skip
+def test_alternatives_do_not_look_at_what_was_before(junctor, says):
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"spec": {
+        "type": "object", "properties": {"a": text, "b": text}, junctor: [{"properties": {"a": {"maxLength": 3}}}],
+    }}}  # fmt: skip
+    old = {"spec": {"a": "long", "b": "x"}}
+    found = told(schema, {"spec": {"a": "long", "b": "y"}}, old=old)
+    assert sorted(found) == sorted([f"<nil>: {says}", "spec.a: Too long: may not be more than 3 bytes"])
+    assert told(schema, {"spec": {"b": "x", "a": "long"}}, old=old) == []
+    negated = {"type": "object", "properties": {"spec": {
+        "type": "object", "properties": {"a": text, "b": text}, "not": {"properties": {"a": {"maxLength": 3}}},
+    }}}  # fmt: skip
+    assert told(negated, {"spec": {"a": "long", "b": "y"}}, old=old) == []
+
+
 def test_items_of_a_map_that_changed_places_are_unchanged():
     item = {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}
     items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item, "maxItems": 1}
