@@ -221,10 +221,11 @@ class Exchange(asyncio.Protocol):
             self._done()
 
     def _done(self) -> None:
-        """The answer is what has come of its body."""
+        """The answer is what has come of its body, of which nothing is kept."""
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_result(bytes(self._body))
+        self._body.clear()
 
     def _begun(self) -> bool:
         """Whether the head is there; that of the final answer counts."""

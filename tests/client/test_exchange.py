@@ -119,6 +119,27 @@ def test_heads_that_are_those_before_and_others(pair, tls):
     assert found == [b"first", b"again", b"", b"", b"third", b"", b"", b"he", b"ho", b"12345", b"67890", b"after", b"more!"] and again
 
 
+def test_an_open_connection_keeps_nothing_of_answers():
+    async def run():
+        peer = Turns(HEAD + b"Content-Length: 100000\r\n\r\n" + b"x" * 100_000, FIVE + b"first", FIVE + b"again")
+        server = await asyncio.start_server(peer, "127.0.0.1", 0)
+        target = Target("http", "127.0.0.1", str(server.sockets[0].getsockname()[1]), "/x")
+        connection = await exchange(target)
+        try:
+            for length in (100_000, 5, 5):
+                assert len(await connection.post(request_head("POST", target, []), b"", 1 << 20)) == length
+                kept = [value for value in vars(connection).values() if isinstance(value, (bytes, bytearray))]
+                assert kept and not any(kept)
+        finally:
+            connection.close()
+            for writer in peer.writers:
+                writer.close()
+            server.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(run(), 60))
+
+
 def test_no_more_is_taken_than_was_asked_for_though_the_head_is_the_one_before(pair):
     found, again = talk(Turns(FIVE + b"first", FIVE + b"again"), pair, b"", b"", limit=5)
     assert found == [b"first", b"again"] and again
