@@ -179,6 +179,7 @@ cdef class Timer:
     cdef public list row                # the histogram's; None until there is something to show
     cdef object _histogram
     cdef tuple _labels
+    cdef tuple _bounds
 
     cpdef add(self, double seconds)
 

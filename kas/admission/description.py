@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from kas.admission import CONNECT, DELETE, Attributes
-from kas.admission.matching import Invocation, kind_of, namespace_of
+from kas.admission.matching import GVK, Invocation, kind_of, namespace_of
 from kas.types.scheme import builtin_kind, encode_json
 
 Obj = dict[str, Any]
@@ -26,20 +26,23 @@ def operation_options(a: Attributes) -> Obj | None:
     return a.options
 
 
-def request_fields(a: Attributes, shown: Invocation) -> Obj:
-    """An AdmissionRequest but for its uid and its objects, in Go's order of the fields; ``shown`` is the version it is told in."""
-    group, version, kind = kind_of(a)
-    told, namespace = shown.kind, namespace_of(a)
-    out: Obj = {
+def about(a: Attributes, shown: Invocation, own: GVK) -> Obj:
+    """What an AdmissionRequest says of kinds and resources, in Go's order of the fields. The objects are of the kind ``own``, and ``shown``
+    is the version they are told in."""
+    told, sub = shown.kind, a.subresource
+    return {
         "kind": {"group": told[0], "version": told[1], "kind": told[2]},
         "resource": {"group": shown.group, "version": shown.version, "resource": shown.resource},
-    }
-    if a.subresource:
-        out["subResource"] = a.subresource
-    out["requestKind"] = {"group": group, "version": version, "kind": kind}
-    out["requestResource"] = {"group": a.group, "version": a.version, "resource": a.resource}
-    if a.subresource:
-        out["requestSubResource"] = a.subresource
+        **({"subResource": sub} if sub else {}),
+        "requestKind": {"group": own[0], "version": own[1], "kind": own[2]},
+        "requestResource": {"group": a.group, "version": a.version, "resource": a.resource},
+        **({"requestSubResource": sub} if sub else {}),
+    }  # fmt: skip
+
+
+def request_fields(a: Attributes, shown: Invocation) -> Obj:
+    """An AdmissionRequest but for its uid and its objects, in Go's order of the fields; ``shown`` is the version it is told in."""
+    out, namespace = about(a, shown, kind_of(a)), namespace_of(a)
     if a.name:
         out["name"] = a.name
     if namespace:

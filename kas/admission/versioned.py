@@ -80,12 +80,15 @@ class Versioned:
     def encoded(self) -> tuple[bytes | None, bytes | None]:
         """The objects as JSON, made once."""
         if self._json is None:
-            kind = self.kind_record()
-            one, other = (
-                encode_json(of.type, o) if o is not None else None for of, o in ((self._other or kind, self.obj), (kind, self.old))
-            )
-            self._json = one, other
+            kind, obj, old = self.kind_record(), self.obj, self.old
+            one = encode_json((self._other or kind).type, obj) if obj is not None else None
+            self._json = one, encode_json(kind.type, old) if old is not None else None
         return self._json
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether what is ``encoded`` is there already."""
+        return self._json is not None
 
     async def ready(self, values: bool) -> None:
         """Makes what is ``encoded``, and for ``values`` those, beside the loop where the objects are large: they are at hand then."""

@@ -27,6 +27,8 @@ _MAX_EXACT = float((1 << 53) - 1)
 # A value of 3 MB has 1.5 million parts.
 MAX_STEPS = 5_000_000
 _INT_BITS = {"int32": 32}
+# Of the whole object these are as the request's version has them, now and before: that they changed cannot be seen, and they always count.
+_TYPE_META = frozenset(("apiVersion", "kind"))
 
 
 class Result:
@@ -168,7 +170,7 @@ class SchemaValidator:
                 out.add(error)
         out.matches += 2
         if self.junctors:
-            self._junctors(value, name, old, base, out)
+            self._junctors(value, name, base, out)
         if isinstance(value, str):
             self._text(value, name, base, out)
         elif _is_number(value):
@@ -256,7 +258,8 @@ class SchemaValidator:
             inner = self.below(key)
             if inner is not None:
                 at = _below(name, key) if name or key not in self.properties else key
-                out.merge(inner.check(value[key], at, before.get(key, ABSENT), base))
+                was = ABSENT if not name and key in _TYPE_META else before.get(key, ABSENT)
+                out.merge(inner.check(value[key], at, was, base))
             elif self.additional is False and key not in self.properties:
                 out.add(FieldError(field.INVALID, _path(base, name), key, f"{name}.{key} in body is a forbidden property"))
         base.take(len(self.required))
@@ -289,28 +292,29 @@ class SchemaValidator:
             return self._additional
         return found
 
-    def _junctors(self, value: Any, name: str, old: Any, base: Run, out: Result) -> None:
+    def _junctors(self, value: Any, name: str, base: Run, out: Result) -> None:
+        """What alternatives say, to which it is all the same what was before: only the value as a whole may be unchanged."""
         shown = field.go_quote(name)
         if self.any_of:
-            best, held = _best([s._check(value, name, old, base) for s in self.any_of])
+            best, held = _best([s._check(value, name, ABSENT, base) for s in self.any_of])
             if not held:
                 out.add(_whole(base, f"{shown} must validate at least one schema (anyOf)"))
             out.merge(best)
         if self.one_of:
-            best, held = _best([s._check(value, name, old, base) for s in self.one_of])
+            best, held = _best([s._check(value, name, ABSENT, base) for s in self.one_of])
             if held != 1:
                 found = f"Found {held} valid alternatives" if held else "Found none valid"
                 out.add(_whole(base, f"{shown} must validate one and only one schema (oneOf). {found}"))
             if held < 2:
                 out.merge(best)
         if self.all_of:
-            results = [s._check(value, name, old, base) for s in self.all_of]
+            results = [s._check(value, name, ABSENT, base) for s in self.all_of]
             for result in results:
                 out.merge(result)
             held = sum(not r.errors for r in results)
             if held != len(results):
                 out.add(_whole(base, f"{shown} must validate all the schemas (allOf){'' if held else '. None validated'}"))
-        if self.negated is not None and not self.negated._check(value, name, old, base).errors:
+        if self.negated is not None and not self.negated._check(value, name, ABSENT, base).errors:
             out.add(_whole(base, f"{shown} must not validate the schema (not)"))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ssl
-from typing import cast
+from typing import NamedTuple, cast
 
 from kas.client.chunks import ChunkError, Chunks
 from kas.client.http import (
@@ -31,6 +31,32 @@ READ = 16 << 10
 _NO_HEAD = Head(0, "", b"", [], {})
 
 
+class _Framing(NamedTuple):
+    """What a head, ``raw`` with the empty line behind it, says of the body: how long it is, None where chunks or the end of the connection
+    tell; whether it comes in chunks; whether another answer may follow it on the connection."""
+
+    raw: bytes
+    head: Head
+    length: int | None
+    chunked: bool
+    persistent: bool
+
+
+_NOTHING = _Framing(b"", _NO_HEAD, None, False, False)
+
+
+def _framing(raw: bytes) -> _Framing:
+    """Raises BackendError."""
+    head = parse_head(raw[:-2])
+    chunked = b"chunked" in head.joined.get(b"transfer-encoding", b"").lower()
+    text = head.joined.get(b"content-length", b"")
+    length = int(text) if text and not chunked and head.status >= 200 else None
+    if head.status in (204, 304):
+        length, chunked = 0, False
+    persistent = head.minor == b"1" and (chunked or length is not None) and b"close" not in head.joined.get(b"connection", b"").lower()
+    return _Framing(raw, head, length, chunked, persistent)
+
+
 class Exchange(asyncio.Protocol):
     """One connection with at most one question on it. What comes of an answer is bounded by the ``limit`` of the question and what one
     read of the socket brings; whatever comes unasked ends it."""
@@ -47,33 +73,26 @@ class Exchange(asyncio.Protocol):
         self._ended = False
         self._answer: asyncio.Future[bytes] | None = None
         self._limit = 0
-        self._length: int | None = None
         self._chunks: Chunks | None = None
         self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has said all
         self._informational = self._looked = 0
         self.head = _NO_HEAD
-        self._known = b"", _NO_HEAD
+        self._known = self._framing = _NOTHING
 
-    async def post(self, head: bytes, body: bytes, limit: int) -> bytes:
-        """The first ``limit`` bytes of the answer to a POST whose ``head`` is what ``request_head`` made; ``head`` is the answer's from
-        then on. Raises BackendError; who cancels it closes the connection."""
-        if not self.quiet or self._transport is None:
+    def post(self, head: bytes, body: bytes, limit: int) -> asyncio.Future[bytes]:
+        """The first ``limit`` bytes of the answer to a POST whose ``head`` is what ``request_head`` made; ``head`` is the answer's then,
+        when it is there. Raises BackendError, as what it returns does; who cancels that closes the connection."""
+        if self._ended or self._got or self._transport is None:
             raise BackendError("write: connection lost")
-        self._limit, self.head, self._answer = limit, _NO_HEAD, self._loop.create_future()
-        self._chunks, self._informational, self._looked = None, 0, 0
-        self._body.clear()
+        self._limit, self.head, self._chunks, self._informational, self._looked = limit, _NO_HEAD, None, 0, 0
+        answer = self._answer = self._loop.create_future()
         self._write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
-        try:
-            return await self._answer
-        finally:
-            self._answer = None
+        return answer
 
     @property
     def persistent(self) -> bool:
         """Whether the peer takes another request when the body of this answer has been read to its end."""
-        head = self.head
-        framed = self._length is not None or self._chunks is not None or head.status in (204, 304)
-        return head.minor == b"1" and framed and b"close" not in head.joined.get(b"connection", b"").lower()
+        return self._framing.persistent
 
     @property
     def quiet(self) -> bool:
@@ -119,10 +138,11 @@ class Exchange(asyncio.Protocol):
                 if not self.ready.done() or self._ended:
                     return
             over = self._opened(tls)
-        if self._answer is not None and not self._answer.done():
+        if self._answer is None or self._answer.done():
+            if self._got:
+                self.close()
+        elif not self._usual(self._answer):
             self._go_on()
-        elif self._got:
-            self.close()
         if over:
             self._said_all()
 
@@ -177,6 +197,19 @@ class Exchange(asyncio.Protocol):
 
     # --- HTTP
 
+    def _usual(self, answer: asyncio.Future[bytes]) -> bool:
+        """Takes the answer that has come as a whole behind the head of the one before it, as nearly every one does; whether it was that."""
+        known, got = self._known, self._got
+        length = known.length
+        if length is None or len(got) - len(known.raw) != length or length >= self._limit or self.head is not _NO_HEAD:
+            return False
+        if not got.startswith(known.raw):
+            return False
+        self.head, self._framing, self._answer = known.head, known, None
+        answer.set_result(bytes(got[len(known.raw) :]))
+        got.clear()
+        return True
+
     def _go_on(self) -> None:
         """Looks at what has come of the answer."""
         try:
@@ -184,8 +217,15 @@ class Exchange(asyncio.Protocol):
         except BackendError as e:
             self._fail(e)
             return
-        if whole and self._answer is not None and not self._answer.done():
-            self._answer.set_result(bytes(self._body))
+        if whole:
+            self._done()
+
+    def _done(self) -> None:
+        """The answer is what has come of its body, of which nothing is kept."""
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_result(bytes(self._body))
+        self._body.clear()
 
     def _begun(self) -> bool:
         """Whether the head is there; that of the final answer counts."""
@@ -197,35 +237,34 @@ class Exchange(asyncio.Protocol):
                 raise BackendError("net/http: server response headers exceeded the limit")
             if end < 0:
                 return False
-            raw = bytes(got[: end + 2])
+            raw = bytes(got[: end + 4])
             del got[: end + 4]
-            if raw != self._known[0]:  # mostly an answer has the head of the last one
-                self._known = raw, parse_head(raw)
-            head = self._known[1]
-            if head.status >= 200 or head.status == 101:
+            if raw != self._known.raw:  # mostly an answer has the head of the last one
+                self._known = _framing(raw)
+            framing = self._known
+            if framing.head.status >= 200 or framing.head.status == 101:
                 break
             self._informational += 1
             if self._informational > MOST_INFORMATIONAL:
                 raise BackendError(TOO_MANY_1XX)
-        self.head = head
-        self._chunks = Chunks() if b"chunked" in head.joined.get(b"transfer-encoding", b"").lower() else None
-        length = head.joined.get(b"content-length", b"")
-        self._length = int(length) if length and self._chunks is None else None
+        self.head, self._framing = framing.head, framing
+        self._chunks = Chunks() if framing.chunked else None
+        self._body.clear()
         return True
 
     def _whole(self) -> bool:
         """Takes what belongs to the body; whether that is all of it, or all that was asked for."""
-        got, body = self._got, self._body
-        if self.head.status in (204, 304):
+        got, body, length = self._got, self._body, self._framing.length
+        if length == 0:
             return True
         if self._chunks is not None:
             last = self._unchunked(self._chunks)
         else:
-            most = self._limit if self._length is None else min(self._length, self._limit)
+            most = self._limit if length is None else min(length, self._limit)
             piece = got[: most - len(body)]
             body += piece
             del got[: len(piece)]
-            last = len(body) == self._length
+            last = len(body) == length
         if len(body) >= self._limit:
             del body[self._limit :]
             self._ended |= not last  # what is left of the answer is nobody's
@@ -266,22 +305,22 @@ class Exchange(asyncio.Protocol):
         self._ended = True
         if not self.ready.done():
             self.ready.set_exception(exc or ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
-        answer = self._answer
-        if answer is None or answer.done():
+        if self._answer is None or self._answer.done():
             return
         if isinstance(exc, OSError):
             self._fail(BackendError(f"read: {os_text(exc)}"), exc)
         elif self.head is _NO_HEAD:
             self._fail(BackendError("EOF"))
-        elif self._chunks is not None or self._length is not None:
+        elif self._chunks is not None or self._framing.length is not None:
             self._fail(BackendError("unexpected EOF"))
         else:
-            answer.set_result(bytes(self._body))  # it ends with the connection
+            self._done()  # it ends with the connection
 
     def _fail(self, error: BackendError, cause: OSError | None = None) -> None:
         error.__cause__ = cause
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
         self.close()
 
 

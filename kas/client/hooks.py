@@ -188,18 +188,19 @@ class HookClients:
         """The client of a configuration; ``key`` is what ``client_key`` says of it, where that is known. Raises HookError for one nobody
         can be asked with."""
         key = key or client_key(config)
-        return self._found(key) or self._keep(key, self._made(config))
+        return self.found(key) or self._keep(key, self._made(config))
 
     async def ready(self, config: Mapping[str, Any], key: bytes = b"") -> HookClient:
         """``of``, where a client that is not there yet is made beside the loop: to read the system's authorities takes some 30 ms."""
         key = key or client_key(config)
-        found = self._found(key)
+        found = self.found(key)
         if found is not None:
             return found
         made = await POOL.run(self._made, config)
-        return self._found(key) or self._keep(key, made)  # somebody else may have been quicker
+        return self.found(key) or self._keep(key, made)  # somebody else may have been quicker
 
-    def _found(self, key: bytes) -> HookClient | None:
+    def found(self, key: bytes) -> HookClient | None:
+        """The client of the configuration of which ``client_key`` says this, if there is one already."""
         found = self._clients.get(key)
         if found is not None:
             self._clients.move_to_end(key)

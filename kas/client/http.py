@@ -282,6 +282,11 @@ class Head(NamedTuple):
     headers: Headers
     joined: dict[bytes, bytes]
 
+    def text(self, name: bytes) -> str:
+        """All values of a header, "" when it is absent."""
+        value = self.joined.get(name)
+        return value.decode("latin-1") if value else ""
+
 
 def retry_after_s(text: str) -> int | None:
     """The seconds that a Retry-After asks for; None for a date, and for what is none of the two."""

@@ -45,17 +45,14 @@ class Pool:
     async def post(self, target: Target, head: bytes, body: bytes, limit: int) -> Answer:
         """The answer to a request whose head ``request_head`` made, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling
         it closes the connection, and is how it ends when it takes too long."""
-        generation, connection = self._generation, self._take()
-        if connection is None:
-            connection = await exchange(target, address=await self._dial() if self._dial is not None else None)
+        generation = self._generation
+        connection = self._take() or await exchange(target, address=await self._dial() if self._dial is not None else None)
         reusable = False
         try:
             found = await connection.post(head, body, limit + 1)
             reusable = len(found) <= limit and connection.persistent
-            said = connection.head.joined.get
-            return Answer(
-                connection.head.status, said(b"content-type", b"").decode("latin-1"), said(b"retry-after", b"").decode("latin-1"), found
-            )  # fmt: skip
+            said = connection.head
+            return Answer(said.status, said.text(b"content-type"), said.text(b"retry-after"), found)
         finally:
             if reusable and generation == self._generation:
                 self._keep(connection)

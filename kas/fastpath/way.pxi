@@ -93,18 +93,24 @@ cdef class Timer:
     """One child of a histogram, for what mostly takes microseconds: looking for row and bucket each time would cost as much again."""
 
     def __init__(self, histogram, tuple labels not None):
-        self._histogram, self._labels, self.quick_s = histogram, labels, histogram.buckets[0]
+        self._histogram, self._labels, self._bounds = histogram, labels, tuple(histogram.buckets)
+        self.quick_s = self._bounds[0]
         self.row = None  # until there is something to show
 
     cpdef add(self, double seconds):
         """Count one that took this long."""
         cdef list row = self.row
-        if row is not None and seconds <= self.quick_s:
-            row[0] += 1
-            row[len(row) - 1] += seconds
-            return
-        self._histogram.observe(self._labels, seconds)
-        self.row = self._histogram.values[self._labels]
+        cdef Py_ssize_t at = 0, most = len(self._bounds)
+        if row is None or seconds > self.quick_s:
+            row = self.row = self._histogram.values.get(self._labels)  # what is no more is dropped, and begins anew
+            if row is None:
+                self._histogram.observe(self._labels, seconds)
+                self.row = self._histogram.values[self._labels]
+                return
+            while at < most and seconds > <double>self._bounds[at]:
+                at += 1
+        row[at] += 1
+        row[len(row) - 1] += seconds
 
 
 cdef class Recall:

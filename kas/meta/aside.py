@@ -23,6 +23,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from kas._codecs import outweighs
 from kas.meta.rota import Rota, whose
 
 P = ParamSpec("P")
@@ -184,18 +185,7 @@ os.register_at_fork(after_in_child=POOL.reset)
 
 def is_large(value: Any) -> bool:
     """Whether decoded JSON has about ``LARGE`` bytes once written, or more. It is looked at no further than that takes."""
-    left, found = LARGE, [value]
-    while found and left > 0:
-        one = found.pop()
-        if isinstance(one, str):
-            left -= len(one)
-        elif isinstance(one, (dict, list, tuple)):
-            left -= 4 * len(one) + 2
-            if left > 0:
-                found.extend(one.values() if isinstance(one, dict) else one)
-        else:
-            left -= 4
-    return left <= 0
+    return outweighs(value, LARGE)
 
 
 async def step(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -82,6 +82,37 @@ def test_what_is_unchanged_is_not_told():
     assert told(schema, {"spec": old["spec"] | {"lm": moved}}, old=old) == ["spec.lm[0].v: Too long: may not be more than 1 byte"]
 
 
+def test_what_the_object_is_counts_though_it_is_unchanged():
+    version = {"type": "string", "pattern": "^g/v1$"}
+    inner = {"type": "object", "properties": {"apiVersion": version, "kind": version}}
+    schema = SchemaValidator({"type": "object", "properties": {**inner["properties"], "i": {"type": "integer"}, "in": inner}})
+    old = {"apiVersion": "g/v2", "kind": "g/v1", "in": {"apiVersion": "g/v2", "kind": "k"}}
+    new = {**old, "i": 1}
+    assert [(e.field, e.detail) for e in schema.errors(new, old)] == [("apiVersion", "apiVersion in body should match '^g/v1$'")]
+    # But for what is the same as a whole.
+    assert schema.errors(dict(old), old) == []
+
+
+@pytest.mark.parametrize(("junctor", "says"), [
+    ("allOf", 'Invalid value: "": "spec" must validate all the schemas (allOf). None validated'),
+    ("anyOf", 'Invalid value: "": "spec" must validate at least one schema (anyOf)'),
+    ("oneOf", 'Invalid value: "": "spec" must validate one and only one schema (oneOf). Found none valid'),
+])  # fmt: skip
+def test_alternatives_do_not_look_at_what_was_before(junctor, says):
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"spec": {
+        "type": "object", "properties": {"a": text, "b": text}, junctor: [{"properties": {"a": {"maxLength": 3}}}],
+    }}}  # fmt: skip
+    old = {"spec": {"a": "long", "b": "x"}}
+    found = told(schema, {"spec": {"a": "long", "b": "y"}}, old=old)
+    assert sorted(found) == sorted([f"<nil>: {says}", "spec.a: Too long: may not be more than 3 bytes"])
+    assert told(schema, {"spec": {"b": "x", "a": "long"}}, old=old) == []
+    negated = {"type": "object", "properties": {"spec": {
+        "type": "object", "properties": {"a": text, "b": text}, "not": {"properties": {"a": {"maxLength": 3}}},
+    }}}  # fmt: skip
+    assert told(negated, {"spec": {"a": "long", "b": "y"}}, old=old) == []
+
+
 def test_items_of_a_map_that_changed_places_are_unchanged():
     item = {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}
     items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item, "maxItems": 1}

@@ -93,6 +93,65 @@ def test_an_answer_is_whole_however_it_comes(pair, said, tls, loop):
     assert found == [b"hello"] * 3 and again and peer.bodies == [b"one", large, b""] and peer.connections == 1
 
 
+class Turns(Peer):
+    """Says the next of ``said`` to each question."""
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        for piece in self.said:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(piece)
+            await writer.drain()
+
+
+FIVE = HEAD + b"Content-Length: 5\r\n\r\n"
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_heads_that_are_those_before_and_others(pair, tls):
+    nothing = b"HTTP/1.1 204 No Content\r\n\r\n"
+    said = [
+        FIVE + b"first", FIVE + b"again", HEAD + b"Content-Length: 0\r\n\r\n", HEAD + b"Content-Length: 0\r\n\r\n", FIVE + b"third",
+        nothing, nothing, CHUNKED + b"2\r\nhe\r\n0\r\n\r\n", CHUNKED + b"2\r\nho\r\n0\r\n\r\n", FIVE + b"12345", FIVE + b"67890",
+        b"HTTP/1.1 100 Continue\r\nContent-Length: 5\r\n\r\n" + FIVE + b"after", FIVE + b"more!",
+    ]  # fmt: skip
+    found, again = talk(Turns(*said), pair, *[b""] * len(said), tls=tls)
+    assert found == [b"first", b"again", b"", b"", b"third", b"", b"", b"he", b"ho", b"12345", b"67890", b"after", b"more!"] and again
+
+
+def test_an_open_connection_keeps_nothing_of_answers():
+    async def run():
+        peer = Turns(HEAD + b"Content-Length: 100000\r\n\r\n" + b"x" * 100_000, FIVE + b"first", FIVE + b"again")
+        server = await asyncio.start_server(peer, "127.0.0.1", 0)
+        target = Target("http", "127.0.0.1", str(server.sockets[0].getsockname()[1]), "/x")
+        connection = await exchange(target)
+        try:
+            for length in (100_000, 5, 5):
+                assert len(await connection.post(request_head("POST", target, []), b"", 1 << 20)) == length
+                kept = [value for value in vars(connection).values() if isinstance(value, (bytes, bytearray))]
+                assert kept and not any(kept)
+        finally:
+            connection.close()
+            for writer in peer.writers:
+                writer.close()
+            server.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(run(), 60))
+
+
+def test_no_more_is_taken_than_was_asked_for_though_the_head_is_the_one_before(pair):
+    found, again = talk(Turns(FIVE + b"first", FIVE + b"again"), pair, b"", b"", limit=5)
+    assert found == [b"first", b"again"] and again
+    found, again = talk(Turns(FIVE + b"first"), pair, b"", limit=4)
+    assert found == [b"firs"] and not again
+
+
+def test_a_head_as_before_with_something_behind_the_answer(pair):
+    found, again = talk(Turns(FIVE + b"first", FIVE + b"again, and more"), pair, b"", b"")
+    assert found == [b"first", b"again"] and not again
+
+
 @pytest.mark.parametrize(("tls", "loop"), WAYS)
 @pytest.mark.parametrize("framing", [b"Content-Length: 2000000\r\n\r\n", b"\r\n"])
 def test_all_of_an_answer_arrives_whose_sender_hangs_up(pair, framing, tls, loop):

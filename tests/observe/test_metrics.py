@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kas.endpoints.metrics import MetricsEndpoint
-from kas.observe.metrics import PIECE, Counter, Registry, bury, exposed
+from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, exposed
 
 
 class Worker:
@@ -190,3 +190,16 @@ def test_what_was_read_does_not_change() -> None:
     counter.inc()
     histogram.observe((), 0.5)
     assert b"\nc 1\n" in exposed(read, (), metrics.shown) and b"h_count 1" in exposed(read, (), metrics.shown)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1, 0.11, 1.0, 1.5, 2.0, 99.0])
+def test_a_timer_counts_as_its_histogram_does(seconds):
+    one, other = (Histogram("h", "", ("a",), (0.1, 1.0, 2.0)) for _ in range(2))
+    timer = Timer(one, ("x",))
+    for _ in range(3):
+        timer.add(seconds)
+        other.observe(("x",), seconds)
+        assert one.values == other.values
+    del one.values["x",]  # dropped with what it was about
+    timer.add(5.0)
+    assert one.values == {("x",): [0, 0, 0, 1, 5.0]}

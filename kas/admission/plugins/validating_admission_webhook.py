@@ -5,6 +5,8 @@ Upstream: ``pkg/admission/plugin/webhook/validating``.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from kas.admission import Attributes
 from kas.admission.webhook.plugin import WebhookPlugin
 
@@ -15,8 +17,8 @@ class Plugin(WebhookPlugin):
     name = "ValidatingAdmissionWebhook"
     resource, kind = "validatingwebhookconfigurations", "validating"
 
-    async def validate(self, a: Attributes) -> None:
-        """Ask the webhooks. Raises what the first of them refuses with, and 500 for one that fails and must not."""
+    def validate(self, a: Attributes) -> Awaitable[None]:
+        """Ask the webhooks. To be awaited; raises what the first of them refuses with, and 500 for one that fails and must not."""
         from kas.admission.webhook.validating import dispatch
 
-        await dispatch(self.webhooks, a)
+        return dispatch(self.webhooks, a)

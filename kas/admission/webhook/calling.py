@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
@@ -25,7 +24,7 @@ from kas.client.kubeconfig import Users
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import errors
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.meta.random import new_uid
@@ -73,31 +72,32 @@ class Webhooks:
         self._spaces = Namespaces(informers, objects)
         self.clients = HookClients(users or Users({}), resolve, shares, egress)
 
-    async def invocation(
-        self, hook: Hook, a: Attributes, objects: Versioned, shown: Callable[[Invocation], Awaitable[Versioned]]
-    ) -> Invocation | None:
-        """In which version the webhook is asked about the request, None when it is not. ``objects`` are what selectors see, ``shown`` gives
-        them in the version that conditions see. Raises ApiError."""
-        found = hook.matcher.match(a, objects.obj, objects.old, self._spaces, self.equivalents)
-        if found is None or hook.conditions is None:
-            return found
+    def matched(self, hook: Hook, a: Attributes, objects: Versioned) -> Invocation | None:
+        """In which version the webhook is asked about the request, unless it has ``conditions`` that say no; None when it is not.
+        ``objects`` are what selectors see. Raises ApiError."""
+        return hook.matcher.match(a, objects.obj, objects.old, self._spaces, self.equivalents)
+
+    async def meets(self, hook: Hook, a: Attributes, told: Invocation, seen: Versioned) -> bool:
+        """Whether the ``conditions`` of the webhook, which has some, say that it is asked; ``seen`` are the objects in the version it is
+        ``told`` about. Raises ApiError."""
         from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 
-        seen = await shown(found)
+        conditions = hook.conditions
+        assert conditions is not None
         await seen.ready(values=True)
-        variables = activation(a, found, seen, self._authorizer)
+        variables = activation(a, told, seen, self._authorizer)
         try:
-            matches = await hook.conditions.match(
+            matches = await conditions.match(
                 Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.conditions.failed(hook.name, a.operation)
             )
         except Failed as e:
             if hook.ignore:
-                return None
+                return False
             log.warning("Failed evaluating match conditions, failing closed %s: %s", hook.name, e)
             raise errors.forbidden(a.group, a.resource, a.name, str(e)) from None
         if not matches:
             self.metrics.conditions.excluded(hook.name, a.operation)
-        return found if matches else None
+        return matches
 
     async def ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned) -> review.Response:
         """What the webhook allows; ``objects`` are in the version it is ``told`` about. Raises CallError, Rejection and ApiError."""
@@ -107,14 +107,21 @@ class Webhooks:
             raise errors.bad_request(f"admission webhook {go_quote(hook.name)} does not support dry run")
         if not hook.version:
             raise CallError(hook, "could not create admission objects: webhook does not accept known AdmissionReview versions", 400)
-        uid = new_uid()
-        await objects.ready(values=False)
+        uid, reviews = new_uid(), hook.reviews
+        if reviews is None:
+            reviews = hook.reviews = review.Reviews(hook.version, self.mutating)
+        if not objects.at_hand:
+            await objects.ready(values=False)
         try:
-            sent = review.request(a, told, hook.version, uid, *objects.encoded())
-            client = await self.clients.ready(hook.client_config, hook.client_key)
+            sent = reviews.request(a, told, objects.own, uid, *objects.encoded())
+            clients = self.clients
+            client = clients.found(hook.client_key) or await clients.ready(hook.client_config, hook.client_key)
             # The request's own end is somebody else's to watch: a late webhook has not failed then, nobody waits for it.
             answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
-            found = await step(len(answer) >= LARGE, review.response, answer, hook.version, uid, self.mutating)
+            if len(answer) < LARGE:
+                found = reviews.response(answer, uid)
+            else:
+                found = await POOL.run(reviews.response, answer, uid)
         except HookError as e:
             what = "could not get REST client" if e.client else "failed to call webhook"
             raise CallError(hook, f"{what}: {e}", e.code) from None

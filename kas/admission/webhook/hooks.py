@@ -16,6 +16,7 @@ from kas.store import Event, Record
 
 if TYPE_CHECKING:
     from kas.admission.expressions import MatchConditions
+    from kas.admission.webhook.review import Reviews
 
 Obj = dict[str, Any]
 REVIEW_VERSIONS = ("v1", "v1beta1")
@@ -40,6 +41,7 @@ class Hook:
         self.if_needed = spec.get("reinvocationPolicy") == "IfNeeded"
         self._conditions: Sequence[Mapping[str, Any]] = spec.get("matchConditions") or ()
         self._compiled: MatchConditions | None = None
+        self.reviews: Reviews | None = None  # of who asks it
 
     @property
     def conditions(self) -> MatchConditions | None:

@@ -26,18 +26,21 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     objects = Versioned(a, webhooks.equivalents)
     rounds.begin(reinvocation, objects)
 
-    async def shown(told: Invocation) -> Versioned:
-        await objects.show(told)
-        return objects
-
     stint = Stint()
     for i, hook in enumerate(webhooks.hooks.all):
         if stint.over:
             await stint.pause()
-        told = await webhooks.invocation(hook, a, objects, shown)
-        if told is None or not rounds.due(reinvocation, hook.uid):
+        told = webhooks.matched(hook, a, objects)
+        if told is None:
             continue
-        await objects.show(told)
+        if hook.conditions is not None:
+            await objects.show(told)
+            if not await webhooks.meets(hook, a, told, objects):
+                continue
+        if not rounds.due(reinvocation, hook.uid):
+            continue
+        if told.kind != objects.kind:
+            await objects.show(told)
         if await _ask(webhooks, hook, a, told, objects, int(reinvocation.again), i):
             rounds.changed()
             reinvocation.required = True

@@ -20,21 +20,19 @@ async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
     own = Versioned(a, webhooks.equivalents)
     versions = {own.kind: own}
 
-    async def shown(told: Invocation) -> Versioned:
-        if told.kind not in versions:
-            versions[told.kind] = Versioned(a, webhooks.equivalents)
-            await versions[told.kind].show(told)
-        return versions[told.kind]
-
     asked: list[tuple[Hook, Invocation, int]] = []
     stint = Stint()
     for i, hook in enumerate(webhooks.hooks.all):
         if stint.over:
             await stint.pause()
-        told = await webhooks.invocation(hook, a, own, shown)
-        if told is not None:
+        told = webhooks.matched(hook, a, own)
+        if told is None:
+            continue
+        if told.kind not in versions:
+            versions[told.kind] = Versioned(a, webhooks.equivalents)
+            await versions[told.kind].show(told)
+        if hook.conditions is None or await webhooks.meets(hook, a, told, versions[told.kind]):
             asked.append((hook, told, i))
-            await shown(told)
     began = monotonic()
     if len(asked) == 1:
         hook, told, i = asked[0]

@@ -15,7 +15,7 @@ import orjson
 
 from kas.apiextensions.definition import Definition
 from kas.apiextensions.nopconverter import NopConverter
-from kas.client.hooks import HookClients, HookError, read_review
+from kas.client.hooks import HookClients, HookError, client_key, read_review
 from kas.endpoints.custom.conversionmetrics import CALL, INVALID, MALFORMED, NOTHING, PARTIAL, ConversionMetrics
 from kas.meta import errors
 from kas.meta.aside import LARGE, is_large, step
@@ -62,6 +62,7 @@ class WebhookConverter:
         # As a definition is stored (v1beta1), or as one wrote it directly (v1).
         webhook = d.conversion.get("webhook") or {}
         self._config: Obj = d.conversion.get("webhookClientConfig") or webhook.get("clientConfig") or {}
+        self._key = client_key(self._config)
         versions = d.conversion.get("conversionReviewVersions") or webhook.get("conversionReviewVersions") or ()
         self._version = next((v for v in versions if v in VERSIONS), None)
         self._known = frozenset(f"{d.group}/{v.name}" for v in d.versions)
@@ -119,7 +120,7 @@ class WebhookConverter:
         request = {"uid": uid, "desiredAPIVersion": api_version, "objects": [orjson.Fragment(text) for text in sent]}
         review = orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[self._version], "request": request})
         try:
-            answer = await (await self._clients.ready(self._config)).post(review, TIMEOUT_S)
+            answer = await (await self._clients.ready(self._config, self._key)).post(review, TIMEOUT_S)
             large = len(answer) >= LARGE
             found = await step(large, _converted, answer, self._version, uid)
         except (HookError, _BadAnswerError) as e:

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from kas.admission import Attributes
-from kas.admission.matching import Invocation
+from kas.admission.matching import Invocation, kind_of
 from kas.admission.webhook import review
-from kas.admission.webhook.review import HookError, InvalidResponseError
+from kas.admission.webhook.review import MAX_ABOUT, MAX_KEPT, HookError, InvalidResponseError, Reviews
 from kas.auth.user import UserInfo
 
 UID = "u-1"
@@ -25,7 +25,7 @@ def attributes(operation="CREATE", subresource="", options=None, obj=None, old=N
 
 def sent(a, told=None, version="v1"):
     told = told or Invocation("", "v1", a.resource, ("", "v1", "Pod"))
-    return orjson.loads(review.request(a, told, version, UID, b'{"a":1}', None))
+    return orjson.loads(Reviews(version, True).request(a, told, kind_of(a), UID, b'{"a":1}', None))
 
 
 def test_a_request():
@@ -47,6 +47,15 @@ def test_another_version_and_a_subresource():
     assert got["resource"] == {"group": "apps", "version": "v1beta1", "resource": "deployments"}
     assert got["kind"] == got["requestKind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
     assert got["subResource"] == got["requestSubResource"] == "scale" and got["requestResource"]["version"] == "v1"
+
+
+def test_a_webhook_that_is_asked_about_much():
+    reviews, a = Reviews("v1", True), attributes(name='a"b')
+    for n in [*range(MAX_ABOUT + 1), 0, MAX_ABOUT]:
+        told = Invocation("", f"v{n}", "pods", ("", f"v{n}", "Pod"))
+        got = orjson.loads(reviews.request(a, told, kind_of(a), UID, None, b"{}"))["request"]
+        assert (got["kind"]["version"], got["resource"]["version"], got["requestKind"]["version"]) == (f"v{n}", f"v{n}", "v1")
+        assert (got["name"], got["object"], got["oldObject"]) == ('a"b', None, {})
 
 
 def test_options_and_names():
@@ -75,6 +84,40 @@ def test_answers():
     old = review.response(answer("v1beta1", uid="other", patch=PATCH), "v1beta1", UID, True)
     assert (old.patch, old.patch_type) == (b"[]", "JSONPatch")
     assert review.response(answer("v1beta1", patch=PATCH), "v1beta1", UID, False).patch == b""
+
+
+def about(uid, **more):
+    return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": uid, "allowed": True, **more}})
+
+
+@pytest.mark.parametrize(("more", "kept"), [
+    ({}, True), ({"status": {"metadata": {}, "code": 200}}, True), ({"patch": PATCH, "patchType": "JSONPatch"}, True),
+    ({"allowed": False, "status": {"message": "no"}}, True), ({"allowed": False, "status": {"message": "u-7 is no"}}, False),
+    ({"warnings": ["about u-7"]}, False), ({"auditAnnotations": {"k": "u-7"}}, False), ({"warnings": ["x" * MAX_KEPT]}, False),
+])  # fmt: skip
+def test_the_same_answer_to_another_question_is_read_once(more, kept):
+    def said(uid):
+        return orjson.dumps(more).replace(b"u-7", uid.encode())
+
+    reviews = Reviews("v1", True)
+    first = reviews.response(about("u-7", **orjson.loads(said("u-7"))), "u-7")
+    second = reviews.response(about("u-8", **orjson.loads(said("u-8"))), "u-8")
+    assert (second is first) is kept
+    assert second == review.response(about("u-8", **orjson.loads(said("u-8"))), "v1", "u-8", True)
+    other = reviews.response(about("u-9", allowed=False), "u-9")
+    assert not other.allowed
+
+
+def test_what_was_answered_is_no_answer_to_another_question():
+    reviews = Reviews("v1", False)
+    assert reviews.response(about("u-7"), "u-7").allowed
+    with pytest.raises(InvalidResponseError, match=r'expected response\.uid="u-8", got "u-7"'):
+        reviews.response(about("u-7"), "u-8")
+    # Written in another way the uid is the same, and what is beside it is not.
+    escaped = about("u-7", allowed=False, status={"details": {"uid": "u-7"}}).replace(b'"u-7"', rb'"\u0075-7"', 1)
+    assert reviews.response(escaped, "u-7").status["details"]["uid"] == "u-7"
+    again = escaped.replace(b"u-7", b"u-8").replace(rb"\u0075-7", rb"\u0075-8")
+    assert reviews.response(again, "u-8").status["details"]["uid"] == "u-8"
 
 
 @pytest.mark.parametrize(("body", "mutating", "says"), [
