@@ -15,8 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from kas.admission import versioned
 from kas.auth.tokens import Signer
+from kas.auth.user import UserInfo
 from kas.endpoints import metrics
+from kas.endpoints.subresources import named, token
 from kas.extensions import Extensions
+from kas.kinds.authorization import accessreview
 from kas.meta.aside import LARGE as LARGE_BYTES
 from kas.meta.aside import POOL, is_large
 from kas.registry import write
@@ -227,11 +230,40 @@ def test_what_policies_see_and_leave_of_large_objects(server: InProcess, on_loop
 def test_what_loads_cryptography_at_its_first_use(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
     assert server.ask(Sent("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "first"}}))[0] in (201, 409)
     seen = on_loop(Signer, "_key")
-    token = Sent("POST", f"{NS}/serviceaccounts/first/token", {"spec": {}})
-    assert handed(server, token, 201) == 1 and seen == ["_key"]  # what signs has its key at hand
-    assert not handed(server, token, 201)
+    asked = Sent("POST", f"{NS}/serviceaccounts/first/token", {"spec": {}})
+    assert handed(server, asked, 201) == 1 and seen == ["_key"]  # what signs has its key at hand
+    assert not handed(server, asked, 201)
     request = {"metadata": {"name": "r"}, "spec": {"request": "", "signerName": "a.b/c", "usages": ["client auth"]}}
     assert handed(server, Sent("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", request), 422)
+
+
+def test_tokens_for_many_audiences(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    assert server.ask(Sent("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "heard"}}))[0] in (201, 409)
+    asked = [Sent("POST", f"{NS}/serviceaccounts/heard/token", {"spec": {"audiences": ["a" * 20] * n}}) for n in (3, 4000)]
+    assert server.ask(asked[0])[0] == 201  # the key is at hand
+    seen = on_loop(Signer, "sign")
+    on_loop(token, "jti_of")
+    on_loop(named, "own")
+    assert server.ask(asked[1])[0] == 201 and seen == []
+    assert server.ask(asked[0])[0] == 201 and set(seen) == {"sign", "jti_of", "own"}
+
+
+def test_reviews_of_somebody_of_many_groups(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What authorizers go by is made beside the loop, before they are asked in it."""
+    began = list[bool]()
+
+    class Watched(UserInfo):
+        __slots__ = ()
+
+        @property
+        def subjects(self) -> dict[str, None]:
+            began.append(threading.current_thread() is threading.main_thread())
+            return super().subjects
+
+    monkeypatch.setattr(accessreview, "UserInfo", Watched)
+    spec = {"user": "u", "groups": [f"g{i}" for i in range(20_000)], "resourceAttributes": {"verb": "get", "resource": "pods"}}
+    assert server.ask(Sent("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec}))[0] == 201
+    assert began[0] is False and True in began
 
 
 def test_metrics_of_many_children(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
