@@ -22,7 +22,7 @@ from kas.extensions import Extensions
 from kas.kinds.authorization import accessreview
 from kas.meta.aside import LARGE as LARGE_BYTES
 from kas.meta.aside import POOL, is_large
-from kas.registry import write
+from kas.registry import pipeline, write
 from kas.registry.rest import ObjectList, VirtualResource
 from tests.growth.serving import InProcess, Sent
 
@@ -264,6 +264,64 @@ def test_reviews_of_somebody_of_many_groups(server: InProcess, monkeypatch: pyte
     spec = {"user": "u", "groups": [f"g{i}" for i in range(20_000)], "resourceAttributes": {"verb": "get", "resource": "pods"}}
     assert server.ask(Sent("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec}))[0] == 201
     assert began[0] is False and True in began
+
+
+def room(server: InProcess, name: str) -> None:
+    """A namespace with a service account n."""
+    for path in ("/api/v1/namespaces", f"/api/v1/namespaces/{name}/serviceaccounts"):
+        obj = {"metadata": {"name": name if path.endswith("namespaces") else "n"}}
+        assert server.ask(Sent("POST", path, obj))[0] in (201, 409)
+
+
+def test_objects_that_a_policy_makes_large(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    policy, binding = f"{ADMISSION}/mutatingadmissionpolicies", f"{ADMISSION}/mutatingadmissionpolicybindings"
+    text = "x" * LARGE_BYTES
+    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": f"Object{{data: {{'a': '{text}'}}}}"}}
+    spec = {"failurePolicy": "Fail", "reinvocationPolicy": "Never", "mutations": [mutation], "matchConstraints": MATCH}
+    assert server.ask(Sent("POST", policy, {"metadata": {"name": "grows"}, "spec": spec}))[0] == 201
+    assert server.ask(Sent("POST", binding, {"metadata": {"name": "grows"}, "spec": {"policyName": "grows"}}))[0] == 201
+    seen = on_loop(pipeline, "build_create")
+    status, body = server.ask(Sent("POST", f"{SMALL}?dryRun=All", {"metadata": {"name": "grows"}}))
+    assert status == 201 and body["data"] == {"a": text} and seen == []
+    for path in (binding, policy):
+        assert server.ask(Sent("DELETE", f"{path}/grows"))[0] == 200
+    assert server.ask(Sent("POST", f"{SMALL}?dryRun=All", {"metadata": {"name": "grows"}}))[0] == 201 and seen == ["build_create"]
+
+
+@pytest.mark.parametrize("group, resource, made, spec", [
+    ("v1/namespaces/grown", "serviceaccounts", {"imagePullSecrets": [{"name": f"s{i}"} for i in range(1000)]}, {"serviceAccountName": "n"}),
+    ("v1/namespaces/grown", "limitranges",
+     {"spec": {"limits": [{"type": "Container", "default": {f"example.com/r{i}": "1" for i in range(1000)}}]}}, {}),
+    ("apis/node.k8s.io/v1", "runtimeclasses",
+     {"handler": "x", "scheduling": {"tolerations": [{"key": f"k{i}", "operator": "Exists"} for i in range(1000)]}},
+     {"runtimeClassName": "n"}),
+])  # fmt: skip
+def test_pods_that_admission_makes_large(
+    server: InProcess, on_loop: Callable[..., list[str]], group: str, resource: str, made: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    """A pod of a few bytes is validated, and encoded, as the large one that it has become."""
+    there = f"/{group if group.startswith('apis') else f'api/{group}'}/{resource}"
+    room(server, "grown")
+    method, path = ("PUT", f"{there}/n") if resource == "serviceaccounts" else ("POST", there)
+    assert server.ask(Sent(method, path, {"metadata": {"name": "n"}, **made}))[0] in (200, 201)
+    sent = {"metadata": {"generateName": "p"}, "spec": {"serviceAccountName": "n", "containers": [{"name": "c", "image": "i"}], **spec}}
+    seen = on_loop(pipeline, "build_create")
+    try:
+        assert server.ask(Sent("POST", "/api/v1/namespaces/grown/pods", sent))[0] in (201, 422)
+        assert seen == []
+    finally:
+        assert server.ask(Sent("DELETE", f"{there}/n"))[0] == 200
+
+
+def test_more_defaults_than_a_pod_may_have_bytes(server: InProcess) -> None:
+    """20 containers of 10,000 amounts each: it would not be stored, so it is not made."""
+    room(server, "filled")
+    limits = {"limits": [{"type": "Container", "default": {f"example.com/r{i}": "1" for i in range(10_000)}}]}
+    assert server.ask(Sent("POST", "/api/v1/namespaces/filled/limitranges", {"metadata": {"name": "l"}, "spec": limits}))[0] == 201
+    containers = [{"name": f"c{i}", "image": "i"} for i in range(20)]
+    pod = {"metadata": {"name": "p"}, "spec": {"serviceAccountName": "n", "containers": containers}}
+    status, body = server.ask(Sent("POST", "/api/v1/namespaces/filled/pods", pod))
+    assert (status, body["message"]) == (413, "Request entity too large: limit is 3145728")
 
 
 def test_metrics_of_many_children(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
