@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kas.admission import versioned
+from kas.admission import quota_usage, versioned
 from kas.auth.tokens import Signer
 from kas.auth.user import UserInfo
 from kas.endpoints import metrics
@@ -322,6 +322,21 @@ def test_more_defaults_than_a_pod_may_have_bytes(server: InProcess) -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"serviceAccountName": "n", "containers": containers}}
     status, body = server.ask(Sent("POST", "/api/v1/namespaces/filled/pods", pod))
     assert (status, body["message"]) == (413, "Request entity too large: limit is 3145728")
+
+
+def test_what_quotas_count_of_a_large_pod(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    room(server, "counted")
+    path = "/api/v1/namespaces/counted"
+    assert server.ask(Sent("POST", f"{path}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5"}}}))[0] == 201
+    status = {"status": {"hard": {"pods": "5"}, "used": {"pods": "0"}}}
+    assert server.ask(Sent("PATCH", f"{path}/resourcequotas/q/status", status, "application/merge-patch+json"))[0] == 200
+    seen = on_loop(quota_usage.Pods, "usage")
+    for amounts, count in ((10_000, 1), (1, 2)):
+        limits = {f"example.com/r{i}": "1" for i in range(amounts)}
+        pod = {"serviceAccountName": "n", "containers": [{"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}]}
+        assert server.ask(Sent("POST", f"{path}/pods", {"metadata": {"name": f"p{count}"}, "spec": pod}))[0] == 201
+        assert bool(seen) is (amounts == 1)
+        assert server.ask(Sent("GET", f"{path}/resourcequotas/q"))[1]["status"]["used"] == {"pods": str(count)}
 
 
 def test_metrics_of_many_children(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
