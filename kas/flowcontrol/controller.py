@@ -343,7 +343,8 @@ def _loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _late(ticket: Ticket) -> None:
-    if ticket.cancel("time-out"):
+    # Who has left meanwhile, but was not told yet, takes itself out of the queue.
+    if not ticket.future.done() and ticket.cancel("time-out"):
         ticket.future.set_result(False)
 
 
