@@ -119,7 +119,7 @@ cdef class Rule:
 
 
 cdef class Matcher:
-    cdef readonly tuple keys
+    cdef readonly dict keys             # of the subjects that the user is; the values are nothing
     cdef readonly object epoch
     cdef readonly dict scopes           # namespace -> ([(role, reason)], [error])
     cdef readonly dict shapes           # (verb, group, resource, subresource, namespace) -> ((names or None, outcome), ...)

@@ -154,12 +154,12 @@ class Rule:
 Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
 
 class Matcher:
-    keys: tuple[str, ...]
+    keys: dict[str, None]
     epoch: object
     scopes: dict[str, tuple[list[tuple[Any, str]], list[str]]]
     shapes: dict[tuple[str, str, str, str, str], Row]
     paths: dict[tuple[str, str, str], Outcome]
-    def __init__(self, keys: tuple[str, ...], epoch: object) -> None: ...
+    def __init__(self, keys: dict[str, None], epoch: object) -> None: ...
 
 class Decisions:
     epoch: object

@@ -467,8 +467,8 @@ def main() -> int:
             code = server.stop()
     if code:
         soak.wrong.append(f"the server ended with {code}")
-    if "Traceback" in server.output or "panic" in server.output:
-        soak.wrong.append("the server panicked:\n" + server.output[-3000:])
+    if panic := re.search(r"Traceback|panic", server.output):
+        soak.wrong.append("the server panicked:\n" + server.output[max(0, panic.start() - 500) : panic.start() + 3000])
     held = [line for line in server.output.splitlines() if "the loop was held" in line]
     print(", ".join(f"{n} {what}" for what, n in sorted(soak.counts.items())))
     print(f"the loop was held for a second and more {len(held)} times")

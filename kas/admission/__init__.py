@@ -18,6 +18,7 @@ from kas.meta.field import FieldError
 from kas.meta.waiting import awaited
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
+MUCH = 500  # entries: who adds as many to an object makes what comes next long work
 
 
 class Reinvocation:
@@ -50,12 +51,13 @@ class Attributes:
 
     ``options`` are the decoded options of the verb; ``reinvocation`` is there once a plug-in has asked for it. ``deadline`` is when the
     request has to be answered, by ``time.monotonic``; ``bodies_recorded`` whether the audit log shows what was sent, so that an annotation
-    may, too; ``waited(seconds)`` is told how long webhooks took; ``verb`` is the request's, which tells a patch from an update.
+    may, too; ``waited(seconds)`` is told how long webhooks took; ``verb`` is the request's, which tells a patch from an update. ``grown``
+    says that a plug-in has added ``MUCH`` to ``obj``.
     """
 
     __slots__ = (
-        "annotate", "bodies_recorded", "deadline", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation",
-        "options", "reinvocation", "resource", "subresource", "user", "verb", "version", "waited", "warn",
+        "annotate", "bodies_recorded", "deadline", "dry_run", "group", "grown", "kind", "name", "namespace", "now", "obj", "old",
+        "operation", "options", "reinvocation", "resource", "subresource", "user", "verb", "version", "waited", "warn",
     )  # fmt: skip
     # None where the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules these operations out in
     # ``handles``, which a type checker cannot follow; the Any keeps it from asking each of them again, not from checking the dict.
@@ -71,8 +73,13 @@ class Attributes:
         self.kind, self.namespace, self.name, self.obj, self.old = kind, namespace, name, obj, old
         self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
         self.reinvocation: Reinvocation | None = None
-        self.deadline, self.bodies_recorded, self.verb = inf, False, ""
+        self.deadline, self.bodies_recorded, self.grown, self.verb = inf, False, False, ""
         self.waited: Callable[[str, float], None] = _nobody
+
+    def adds(self, entries: int) -> None:
+        """A plug-in adds so many list entries or keys to ``obj``: what came small may be large now."""
+        if entries >= MUCH:
+            self.grown = True
 
     def reinvoked(self) -> Reinvocation:
         """The state of this request's reinvocation, made when first asked for."""

@@ -100,7 +100,7 @@ class LogFile:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _append(self, lines: bytes, alone: bool) -> None:
-        if alone and monotonic() < self._looked + LOOK_S:
+        if alone and self._fd >= 0 and monotonic() < self._looked + LOOK_S:
             size = self._size  # nobody else writes here, and who is alone rotates by itself
         else:
             size, self._looked = self._open(), monotonic()

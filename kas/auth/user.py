@@ -41,7 +41,7 @@ class UserInfo:
     ``notes`` are about the credential and no part of the identity.
     """
 
-    __slots__ = ("_dict", "compiled", "extra", "flows", "groups", "key", "name", "notes", "recorded", "uid")
+    __slots__ = ("_dict", "_subjects", "compiled", "extra", "flows", "groups", "key", "name", "notes", "recorded", "uid")
 
     def __init__(
         self,
@@ -60,12 +60,22 @@ class UserInfo:
         self.notes: Notes | None = None
         self.recorded: bytes | None = None
         self._dict: dict[str, Any] | None = None
+        self._subjects: dict[str, None] | None = None
 
     @property
     def length(self) -> int:
         """The characters of everything it holds: what keeping it takes."""
         extra = sum(len(k) + sum(map(len, v)) for k, v in self.extra.items())
         return len(self.name) + len(self.uid) + sum(map(len, self.groups)) + extra
+
+    @property
+    def subjects(self) -> dict[str, None]:
+        """What policies may call this identity, each once: "u" and the name, "g" and a group. Made when first asked for, and in any thread,
+        since somebody may be asked about who has 100,000 groups. Shared: do not change it."""
+        found = self._subjects
+        if found is None:
+            found = self._subjects = dict.fromkeys(("u" + self.name, *["g" + group for group in self.groups]))
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """``authentication.k8s.io/v1 UserInfo``: empty fields are left out. Shared: do not change it."""

@@ -52,6 +52,11 @@ class RequestAdmission:
         found: Obj = self._attributes.obj
         return found
 
+    @property
+    def grown(self) -> bool:
+        """Whether a plug-in has added much to it."""
+        return self._attributes.grown
+
     def admit(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
         """Run the mutating plug-ins in order; what is left of it as an awaitable when one waits."""
         self._about(operation, obj, old)

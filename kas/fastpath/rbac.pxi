@@ -55,7 +55,7 @@ cdef class Matcher:
     """What is known of one user: roles by scope (with errors), rows by shape of a request, outcomes by path. ``keys`` are the subjects the
     user is; ``epoch`` is the index's when it was made."""
 
-    def __init__(self, tuple keys not None, epoch):
+    def __init__(self, dict keys not None, epoch):
         self.keys, self.epoch = keys, epoch
         self.scopes, self.shapes, self.paths = {}, {}, {}
 

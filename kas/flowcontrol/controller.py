@@ -19,9 +19,8 @@ from kas.flowcontrol.limits import Demand, Nominal
 from kas.flowcontrol.metrics import FlowMetrics
 from kas.flowcontrol.work import Work
 from kas.informers import Source
-from kas.informers.reflector import Reflector, left_out, split_key
+from kas.informers.reflector import Reflector, sound, split_key
 from kas.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
-from kas.meta.stored import object_of
 from kas.observe.caches import Budget
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
@@ -63,8 +62,8 @@ class FlowControl:
         self._schemas = Schemas()
         self._uids: dict[str, str] = {}
         self._objects: dict[str, dict[str, Obj]] = {SCHEMAS: {}, LEVELS: {}}
-        self._stale = True
-        self._changed: set[str] = set()  # schemas, while nothing else did
+        self._stale = self._all_new = True  # levels have changed; all schemas may have
+        self._changed: set[str] = set()  # schemas
         self.leaving: list[Level] = []  # of configurations that are gone, until they are idle
         self._flows: dict[Any, tuple[object, dict[Any, Flow]]] = {}
         self._room = Budget("flow_control_flows", "which flow requests belong to, by user, verb and resource", FLOWS_BUDGET, LONGEST_FLOW)
@@ -91,7 +90,8 @@ class FlowControl:
                 known.pop(name, None)
             else:
                 known[name] = obj
-        if resource == SCHEMAS and not all_there_are:
+        if resource == SCHEMAS:
+            self._all_new |= all_there_are
             self._changed.update(objects)
         elif meant or all_there_are:
             self._stale = True
@@ -104,14 +104,22 @@ class FlowControl:
         self._room.size = 0
 
     def configure(self) -> None:
-        """Makes what the objects say, when they have changed."""
-        if not self._stale:
-            for name in self._changed:  # there may be thousands of others, and one changes
+        """Makes what the objects say, when they have changed. There may be thousands of others, which are not looked at again."""
+        if self._stale:
+            self._stale = False
+            before = set(self.levels)
+            self._configure_levels()
+            if moved := before ^ set(self.levels):
+                self._changed.update(name for name, (_, schema) in self._read.items() if schema.level in moved)
+        if self._all_new:
+            self._all_new = False
+            self._configure_schemas()
+        else:
+            for name in self._changed:
                 self._configure_schema(name)
-            self._changed.clear()
-            return
-        self._stale = False
         self._changed.clear()
+
+    def _configure_levels(self) -> None:
         objects = _mandatory(PRIORITY_LEVELS) | self._objects[LEVELS]
         specs = {name: obj.get("spec") or {} for name, obj in objects.items()}
         self._uids = {name: obj["metadata"].get("uid") or "" for name, obj in objects.items()}
@@ -123,31 +131,31 @@ class FlowControl:
         for name, spec in specs.items():
             self._configure_level(name, spec)
         self._close_idle()
-        # Those that did not change are as they were: thousands of them are not read again for one.
-        flows = _mandatory(FLOW_SCHEMAS) | self._objects[SCHEMAS]
-        known = self._read
-        self._read = {name: known[name] if name in known and known[name][0] is obj else (obj, Schema(obj)) for name, obj in flows.items()}
-        self._schemas = Schemas(s for _, s in self._read.values() if s.level in self.levels)
-        pairs = [(s.name, s.level) for s in self._schemas]
-        self.stats = {key: self.stats.get(key) or Stats(*key) for key in pairs}
         for kept in (self.demands, self.targets, self.dropped):
             for name in set(kept) - set(specs):
                 del kept[name]
         if self.first:
             self._borrow()
 
+    def _configure_schemas(self) -> None:
+        flows = _mandatory(FLOW_SCHEMAS) | self._objects[SCHEMAS]
+        known = self._read
+        self._read = {name: known[name] if name in known and known[name][0] is obj else (obj, Schema(obj)) for name, obj in flows.items()}
+        self._schemas = Schemas(s for _, s in self._read.values() if s.level in self.levels)
+        pairs = [(s.name, s.level) for s in self._schemas]
+        self.stats = {key: self.stats.get(key) or Stats(*key) for key in pairs}
+
     def _configure_schema(self, name: str) -> None:
-        """One schema as its object says, while levels and other schemas are as they were."""
+        """One schema as its object says, while others are as they were."""
         old = self._read.pop(name, None)
-        key, stats = ("", ""), None
-        if old is not None and old[1].level in self.levels:
-            key = name, old[1].level
+        key = (name, old[1].level) if old is not None else ("", "")
+        stats = self.stats.pop(key, None)
+        if old is not None and stats is not None:  # it was tried: its level was there
             self._schemas.remove(old[1])
-            stats = self.stats.pop(key)
         obj = self._objects[SCHEMAS].get(name) or _mandatory(FLOW_SCHEMAS).get(name)
         if obj is None:
             return
-        schema = Schema(obj)
+        schema = old[1] if old is not None and old[0] is obj else Schema(obj)
         self._read[name] = obj, schema
         if schema.level in self.levels:
             self._schemas.add(schema)
@@ -314,12 +322,12 @@ class _Part:
         self._control, self._resource, self._prefix = control, resource, prefix
 
     def replace(self, records: Sequence[Record]) -> None:
-        self._control.changed(self._resource, {split_key(self._prefix, r.key)[1]: object_of(r) for r in records if not left_out(r)}, True)
+        found = {split_key(self._prefix, rec.key)[1]: obj for rec in records if (obj := sound(rec)) is not None}
+        self._control.changed(self._resource, found, True)
 
     def apply(self, events: Sequence[Event]) -> None:
         there = {split_key(self._prefix, e.key)[1]: e.record for e in events}
-        found = {name: object_of(rec) if rec is not None and not left_out(rec) else None for name, rec in there.items()}
-        self._control.changed(self._resource, found, False)
+        self._control.changed(self._resource, {name: None if rec is None else sound(rec) for name, rec in there.items()}, False)
 
 
 def _says(obj: Obj | None) -> tuple[Any, Any] | None:
@@ -335,7 +343,8 @@ def _loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _late(ticket: Ticket) -> None:
-    if ticket.cancel("time-out"):
+    # Who has left meanwhile, but was not told yet, takes itself out of the queue.
+    if not ticket.future.done() and ticket.cancel("time-out"):
         ticket.future.set_result(False)
 
 

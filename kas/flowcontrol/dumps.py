@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kas.endpoints.respond import text
-from kas.flowcontrol._engine import Level, Ticket
+from kas.flowcontrol._engine import Level, Stats, Ticket
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
 
@@ -54,10 +54,12 @@ class Dumps:
 
     def priority_levels(self, req: Request) -> Response:
         """A row for each level. Requests that were dispatched or refused are counted by the worker that answers."""
-        rows = []
+        rows, by_level = [], dict[str, list[Stats]]()
+        for one in self._control.stats.values():
+            by_level.setdefault(one.level, []).append(one)
         for level in self._levels():
             seats, executing, waiting, _, queues = level.totals()
-            stats = [s for s in self._control.stats.values() if s.level == level.name]
+            stats = by_level.get(level.name, [])
             late, left = (sum(s.rejected.get(reason, 0) for s in stats) for reason in ("time-out", "cancelled"))
             refused = sum(sum(s.rejected.values()) for s in stats) - late - left
             rows.append((

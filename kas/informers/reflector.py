@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from kas.informers import Source, Target
 from kas.meta.stored import object_of
@@ -114,10 +115,17 @@ class Handlers:
 
 def left_out(rec: Record) -> bool:
     """Whether a record is no object of its kind and has to be left out, which is said: by its key, and the field."""
-    why = mistake(object_of(rec))
+    return sound(rec) is None
+
+
+def sound(rec: Record) -> dict[str, Any] | None:
+    """The object of a record, None for one that is to be left out."""
+    obj = object_of(rec)
+    why = mistake(obj)
     if why:
         log.error("%s is stored with wrong types and left out: %s", rec.key, why)
-    return bool(why)
+        return None
+    return obj
 
 
 def split_key(prefix: str, key: str) -> tuple[str, str]:

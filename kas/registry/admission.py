@@ -17,6 +17,11 @@ class Admission(Protocol):
         """The object as the mutating plug-ins left it."""
         ...
 
+    @property
+    def grown(self) -> bool:
+        """Whether a plug-in has added much to it, so that what is done with it from now on is long work."""
+        ...
+
     def admit(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
         """Runs the mutating plug-ins in order; what is left when one waits. The outcome is ``obj``."""
         ...

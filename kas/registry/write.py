@@ -137,9 +137,12 @@ class Write:
     # --- admission
 
     async def admit(self, admission: Admission, operation: str, obj: Obj, live: Obj | None) -> Obj:
-        """Mutating admission; ``changed`` says afterwards whether another object came of it."""
+        """Mutating admission; ``changed`` says afterwards whether another object came of it, and ``large`` also whether what came small is
+        large now."""
         found = await admit(admission, operation, obj, live)
         self.changed = found is not obj
+        if not self.large:
+            self.large = admission.grown or (self.changed and is_large(found))
         return found
 
     def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> Awaitable[None] | None:
@@ -224,11 +227,11 @@ class Create(Write):
         if not self.native and not self.own:
             obj = await self.to_storage(obj, None)
         generated = bool(obj["metadata"].get("generateName")) and not obj["metadata"].get("name")
-        template = _template(obj) if generated else b""
+        template = b"" if not generated else await POOL.run(_template, obj) if self.large else _template(obj)
         r = self.registry.resource
         for attempt in range(MAX_GENERATE_NAME_ATTEMPTS):
             if attempt:
-                obj = orjson.loads(template)
+                obj = await step(self.large, orjson.loads, template)
             try:
                 return await self.insert(obj)
             except Conflict as e:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote_plus
 
 MASK = "***"
+SHOWN = 4096  # characters of what a client chose, in a line that is written without anybody asking for it
 # A parameter that is one of these, or has one of these in its name, is a credential or may become one (OAuth's code).
 NAMES = frozenset({"apikey", "api_key", "auth", "authorization", "bearer", "code", "jwt", "key", "pwd", "sig"})
 PARTS = ("assertion", "credential", "passwd", "password", "secret", "signature", "token")
@@ -22,6 +23,11 @@ def _pair(text: str) -> str:
     plain = unquote_plus(name).lower()
     secret = plain in NAMES or any(part in plain for part in PARTS)
     return f"{name}={MASK}" if equals and secret else text
+
+
+def shortened(text: str) -> str:
+    """The beginning of what is long, with its length."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
 
 
 def shown_target(path: str, query: str) -> str:

@@ -49,9 +49,12 @@ class FakeStore:
         return self.records.get(key)
 
     def range(self, prefix: str, start: str = "", limit: int = 0, count: bool = False, **_: Any) -> Any:
-        found = [self.records[k] for k in sorted(self.records) if k.startswith(prefix)]
+        found = [self.records[k] for k in sorted(self.records) if k.startswith(prefix) and k >= start]
         page = found[:limit] if limit else found
-        return SimpleNamespace(records=page, more=len(page) < len(found), remaining=len(found) - len(page), revision=self.revision)
+        next_key = found[len(page)].key if len(page) < len(found) else ""
+        return SimpleNamespace(
+            records=page, more=len(page) < len(found), remaining=len(found) - len(page), revision=self.revision, next_key=next_key
+        )
 
     def put(self, key: str, obj: dict[str, Any]) -> None:
         self.revision += 1

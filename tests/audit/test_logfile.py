@@ -15,7 +15,7 @@ import pytest
 
 from kas.audit import logfile
 from kas.audit.backend import AuditError
-from kas.audit.logfile import LogFile, json_line, legacy_line
+from kas.audit.logfile import Beside, LogFile, json_line, legacy_line
 from tests.audit.entries import entry
 
 
@@ -156,6 +156,110 @@ def test_two_writers_lose_nothing_and_mix_nothing(tmp_path):
         drained(b)
     found = sorted(int(e["auditID"][3:]) for e in written(tmp_path))
     assert found == [*range(300), *range(1000, 1300)]
+
+
+def test_who_writes_alone_looks_for_the_file_twice_a_second(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(logfile, "monotonic", lambda: now[0])
+    looked: list[float] = []
+    real = LogFile._open
+    monkeypatch.setattr(LogFile, "_open", lambda self: looked.append(now[0]) or real(self))
+    backend, path = log(tmp_path, lock=None), tmp_path / "logs" / "audit.log"
+    for n in range(3):
+        backend.process([entry(n)])
+    path.rename(moved := tmp_path / "moved")
+    now[0] = 100.0 + logfile.LOOK_S - 0.01
+    backend.process([entry(3)])
+    now[0] = 100.0 + logfile.LOOK_S
+    for n in (4, 5):
+        backend.process([entry(n)])
+    assert looked == [100.0, 100.0 + logfile.LOOK_S]
+    assert [[e["auditID"] for e in lines(p)] for p in (moved, path)] == [["id-0", "id-1", "id-2", "id-3"], ["id-4", "id-5"]]
+
+
+def test_a_file_that_could_not_be_made_anew_is_tried_again_at_once(tmp_path, monkeypatch):
+    """Also by who writes alone and has looked a moment ago."""
+    monkeypatch.setattr(logfile, "monotonic", lambda: 100.0)
+    backend = log(tmp_path, lock=None, max_size=10)
+    backend.process([entry(1)])
+    opened = logfile._opened
+
+    def full(path: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(logfile, "_opened", full)
+    with pytest.raises(AuditError, match="no space left on device"):
+        backend.process([entry(2)])
+    monkeypatch.setattr(logfile, "_opened", opened)
+    backend.process([entry(3)])
+    drained(backend)
+    assert [e["auditID"] for e in written(tmp_path)] == ["id-1", "id-3"]
+
+
+class Held(LogFile):
+    """Writes when it is let; ``began`` counts."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), None, json_line)
+        self.let, self.began, self.threads = threading.Event(), 0, set[str]()
+
+    def process(self, entries) -> None:
+        self.began += 1
+        self.threads.add(threading.current_thread().name)
+        self.let.wait(60)
+        super().process(entries)
+
+
+def test_batches_are_written_beside_the_loop_in_order(tmp_path):
+    held = Held(tmp_path / "audit.log")
+
+    async def run() -> None:
+        backend = Beside(held)
+        waiting = [backend.process([entry(2 * n), entry(2 * n + 1)]) for n in range(5)]
+        closed = asyncio.ensure_future(backend.close())  # behind all of them
+        await asyncio.sleep(0)
+        assert not any(w.done() for w in waiting) and not closed.done() and not (tmp_path / "audit.log").exists()
+        held.let.set()
+        await closed
+        assert all(w.done() for w in waiting)
+        await asyncio.gather(*waiting)
+
+    asyncio.run(run())
+    assert [e["auditID"] for e in lines(tmp_path / "audit.log")] == [f"id-{n}" for n in range(10)]
+    assert held.began == 5 and held._fd == -1 and len(held.threads) == 1 and threading.current_thread().name not in held.threads
+
+
+def test_what_could_not_be_written_beside_the_loop_is_told(tmp_path):
+    async def run() -> None:
+        backend = Beside(log(tmp_path))
+        (tmp_path / "logs").write_text("a file")
+        with pytest.raises(AuditError, match=r"file exists|not a directory"):
+            await backend.process([entry()])
+        (tmp_path / "logs").unlink()
+        await backend.process([entry(1)])
+        await backend.close()
+
+    asyncio.run(run())
+    assert [e["auditID"] for e in written(tmp_path)] == ["id-1"]
+
+
+def test_a_disk_that_does_not_answer_is_not_waited_for(tmp_path):
+    held = Held(tmp_path / "audit.log")
+
+    async def run() -> None:
+        backend = Beside(held)
+        waiting = backend.process([entry()])
+        closed = asyncio.ensure_future(backend.close())
+        await asyncio.sleep(0)
+        closed.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closed
+        assert not waiting.done()
+        held.let.set()
+        await waiting
+
+    asyncio.run(run())
+    assert [e["auditID"] for e in lines(tmp_path / "audit.log")] == ["id-0"]
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from kas.audit import policy
@@ -89,3 +91,48 @@ def test_of_thousands_of_rules_those_about_others_are_not_looked_at(monkeypatch)
     about = {"verb": "get", "namespace": "here", "resource": "pods", "name": "p", "resourceRequest": True}
     assert made.verdict(attributes(about, UserInfo("u", ("g",)))).level == "Request" and len(asked) == 1
     assert made.verdict(attributes({**about, "resource": "services"}, UserInfo("u", ("g",)))).level == "Metadata" and len(asked) == 2
+
+
+def about(rng: random.Random) -> dict:
+    texts = {
+        "verb": ["get", "create"], "namespace": ["", "a", "b"], "apiGroup": ["", "apps"], "resource": ["pods", "jobs"],
+        "subresource": ["", "status"], "name": ["", "x", "y"], "path": ["/a", "/b"],
+    }  # fmt: skip
+    return {key: rng.choice(values) for key, values in texts.items()} | {"resourceRequest": rng.random() < 0.8}
+
+
+CONDITIONAL = [
+    {"users": ["u"]}, {"userGroups": ["g"]}, {"verbs": ["get"]}, {"namespaces": ["a", ""]}, {"nonResourceURLs": ["/a"]},
+    {"resources": [{"group": "apps"}]}, {"resources": [{"group": "", "resources": ["pods/status", "jobs"], "resourceNames": ["x"]}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_remembered_is_what_would_be_decided(seed):
+    """Whatever part of a question the rules look at."""
+    rng = random.Random(seed)
+    rules = [{"level": rng.choice(policy.LEVELS), **rule} for rule in rng.sample(CONDITIONAL, rng.randint(1, 4))]
+    made = AuditPolicy({"rules": rules})
+    users = [UserInfo(name, groups) for name in ("u", "v") for groups in ((), ("g",), ("h", "g"))]
+    for _ in range(500):
+        a = attributes(about(rng), rng.choice(users))
+        assert made.verdict(a) is made._decide(a)
+
+
+def test_a_resource_is_decided_about_once_and_not_for_ever(monkeypatch):
+    made, decided = AuditPolicy({"rules": [{"level": "Metadata", "users": ["u"], "namespaces": ["n"]}]}), []
+    real = AuditPolicy._decide
+    monkeypatch.setattr(AuditPolicy, "_decide", lambda self, a: decided.append(a) or real(self, a))
+    ask = {"verb": "get", "namespace": "n", "resource": "pods", "name": "x", "resourceRequest": True}
+    for name in ("x", "y"):  # no rule looks at names
+        made.verdict(attributes({**ask, "name": name}, UserInfo("u")))
+    assert len(decided) == 1
+    made.verdict(attributes(ask, UserInfo("v")))
+    made.verdict(attributes({**ask, "namespace": "m"}, UserInfo("u")))
+    assert len(decided) == 3
+    for _ in range(2):  # one that is too long to be kept
+        made.verdict(attributes({**ask, "namespace": "m" * 5000}, UserInfo("u")))
+    for i in range(30_000):
+        made.verdict(attributes({**ask, "namespace": f"n{i}"}, UserInfo("u")))
+        assert made._said.size <= made._said.budget
+    assert len(decided) == 30_005 and len(made._said.entries) < 20_000

@@ -3,6 +3,7 @@
 import orjson
 import pytest
 
+from kas.auth.authz import node_informer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.store import Op, build_record, open_store
@@ -42,6 +43,55 @@ def test_it_is_built_when_a_node_asks_and_follows(store):
     store.hub.catch_up()
     assert not graph.reaches("n1", "secrets", "ns", "a")
     assert graph.reaches("n1", "secrets", "ns", "free") and graph.reaches("n1", "volumeattachments", "", "va")
+
+
+def large(store, name, node, *more):
+    """A pod that refers to thousands."""
+    volumes = [{"name": "v", "secret": {"secretName": n}} for n in (name, *more, *(f"filler-{i}" for i in range(1500)))]
+    volumes += [{"name": "c", "persistentVolumeClaim": {"claimName": f"claim-of-{name}"}}]
+    put(store, "pods", f"ns/{name}", {"nodeName": node, "serviceAccountName": "sa", "volumes": volumes})
+
+
+def test_a_large_pod_gives_what_others_do_and_is_read_beside_the_loop(store, monkeypatch):
+    soon = []
+    monkeypatch.setattr(node_informer.POOL, "soon", soon.append)
+    put(store, "persistentvolumes", "pv", {"claimRef": {"namespace": "ns", "name": "claim-of-a"}})
+    large(store, "a", "n1", "x")
+    pod(store, "b", "n1")
+    graph = NodeGraphInformer(store, PREFIXES)
+
+    def seen(node, *names):
+        return [graph.reaches(node, "secrets", "ns", name) for name in names]
+
+    assert seen("n1", "a", "x", "b", "none") == [True, True, True, False] and seen("n2", "a", "b") == [False, False]
+    assert graph.reaches("n1", "pods", "ns", "a") and graph.reaches("n1", "serviceaccounts", "ns", "sa")
+    assert graph.reaches("n1", "persistentvolumes", "", "pv") and not graph.reaches("n2", "persistentvolumes", "", "pv")
+    large(store, "a", "n2", "y")
+    store.hub.catch_up()
+    assert len(soon) == 2
+    soon[1]()
+    assert seen("n1", "a", "x") == [False, False] and seen("n2", "a", "x", "y") == [True, False, True]
+    pod(store, "a", "n1")  # a small one now
+    large(store, "b", "n1", "z")  # and a large one
+    store.hub.catch_up()
+    assert seen("n2", "a", "y") == [False, False] and seen("n1", "a", "b", "z") == [True, True, True]
+    for name in "ab":
+        store.commit_now(Op(PREFIXES["pods"] + f"ns/{name}", None))
+    store.hub.catch_up()
+    assert seen("n1", "a", "b", "z") == [False] * 3 and not graph._graph._large and not graph._graph._nodes
+
+
+def test_a_large_pod_deleted_during_a_gap_gives_nothing(store, monkeypatch):
+    monkeypatch.setattr(node_informer.POOL, "soon", lambda work: None)
+    large(store, "a", "n1")
+    graph = NodeGraphInformer(store, PREFIXES)
+    assert graph.reaches("n1", "secrets", "ns", "a")
+    store.hub.catch_up()
+    store.commit_now(Op(PREFIXES["pods"] + "ns/a", None))
+    store.compact(store.revision, 1000)
+    pod(store, "c", "n1")
+    store.hub.catch_up()
+    assert [graph.reaches("n1", "secrets", "ns", name) for name in "ac"] == [False, True]
 
 
 def test_a_pod_deleted_during_a_gap_gives_nothing(store):

@@ -3,7 +3,7 @@
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
-from kas.auth.authz.rbac import COMPILED_BYTES, MOST_RULES, LargeBinding, RbacIndex
+from kas.auth.authz.rbac import COMPILED_BYTES, MANY_GROUPS, MOST_RULES, LargeBinding, RbacIndex
 from kas.auth.authz.roles import Role
 from kas.auth.user import UserInfo
 from tests.auth.rbacobjects import BOB, READ, binding, role
@@ -44,6 +44,39 @@ def test_memory_is_bounded_against_made_up_names():
         assert index._room.size <= COMPILED_BYTES
     assert len(index._matchers) < 30_000
     assert index.authorize(get(BOB))[0] == ALLOW
+
+
+def test_somebody_of_more_groups_than_are_bound():
+    """Is found by those that are bound, and remembered nowhere but with the identity: a review may ask about 100,000 groups."""
+    index = RbacIndex()
+    index.put("clusterroles", role("r", READ))
+    of_group = {**binding("b", "ClusterRole", "r"), "subjects": [{"kind": "Group", "name": n} for n in ("g5", "other")]}
+    index.put("clusterrolebindings", of_group)
+    index.put_large_binding("ns", "l", LargeBinding("ns", lambda: {**of_group, "metadata": {"name": "l", "namespace": "ns"}}))
+    many = UserInfo("x", (f"g{i}" for i in range(MANY_GROUPS + 1)))
+    walked = index._scopes[""].by_subject = Walked(index._scopes[""].by_subject)
+    text = 'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to Group "g5"'
+    assert index.authorize(get(many))[:2] == (ALLOW, text)
+    assert walked.asked <= 4 and not index._matchers
+    compiled = many.compiled
+    assert index.authorize(get(many))[0] == ALLOW and many.compiled is compiled
+    index.delete("clusterrolebindings", "", "b")
+    assert index.authorize(get(many))[:2] == (ALLOW, 'RBAC: allowed by RoleBinding "l/ns" of ClusterRole "r" to Group "g5"')
+    assert index.authorize(get(UserInfo("x", many.groups[6:])))[0] == NO_OPINION
+
+
+class Walked(dict):
+    """Counts the keys that were looked up."""
+
+    asked = 0
+
+    def get(self, key, default=None):
+        self.asked += 1
+        return super().get(key, default)
+
+    def __getitem__(self, key):
+        self.asked += 1
+        return super().__getitem__(key)
 
 
 def test_names_narrow_a_rule():

@@ -13,13 +13,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kas.admission import versioned
+from kas.admission import quota_usage, versioned
 from kas.auth.tokens import Signer
+from kas.auth.user import UserInfo
 from kas.endpoints import metrics
+from kas.endpoints.subresources import named, token
 from kas.extensions import Extensions
+from kas.kinds.authorization import accessreview
 from kas.meta.aside import LARGE as LARGE_BYTES
 from kas.meta.aside import POOL, is_large
-from kas.registry import write
+from kas.registry import pipeline, write
 from kas.registry.rest import ObjectList, VirtualResource
 from tests.growth.serving import InProcess, Sent
 
@@ -227,11 +230,113 @@ def test_what_policies_see_and_leave_of_large_objects(server: InProcess, on_loop
 def test_what_loads_cryptography_at_its_first_use(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
     assert server.ask(Sent("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "first"}}))[0] in (201, 409)
     seen = on_loop(Signer, "_key")
-    token = Sent("POST", f"{NS}/serviceaccounts/first/token", {"spec": {}})
-    assert handed(server, token, 201) == 1 and seen == ["_key"]  # what signs has its key at hand
-    assert not handed(server, token, 201)
+    asked = Sent("POST", f"{NS}/serviceaccounts/first/token", {"spec": {}})
+    assert handed(server, asked, 201) == 1 and seen == ["_key"]  # what signs has its key at hand
+    assert not handed(server, asked, 201)
     request = {"metadata": {"name": "r"}, "spec": {"request": "", "signerName": "a.b/c", "usages": ["client auth"]}}
     assert handed(server, Sent("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", request), 422)
+
+
+def test_tokens_for_many_audiences(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    assert server.ask(Sent("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "heard"}}))[0] in (201, 409)
+    asked = [Sent("POST", f"{NS}/serviceaccounts/heard/token", {"spec": {"audiences": ["a" * 20] * n}}) for n in (3, 4000)]
+    assert server.ask(asked[0])[0] == 201  # the key is at hand
+    seen = on_loop(Signer, "sign")
+    on_loop(token, "jti_of")
+    on_loop(named, "own")
+    assert server.ask(asked[1])[0] == 201 and seen == []
+    assert server.ask(asked[0])[0] == 201 and set(seen) == {"sign", "jti_of", "own"}
+
+
+def test_reviews_of_somebody_of_many_groups(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What authorizers go by is made beside the loop, before they are asked in it."""
+    began = list[bool]()
+
+    class Watched(UserInfo):
+        __slots__ = ()
+
+        @property
+        def subjects(self) -> dict[str, None]:
+            began.append(threading.current_thread() is threading.main_thread())
+            return super().subjects
+
+    monkeypatch.setattr(accessreview, "UserInfo", Watched)
+    spec = {"user": "u", "groups": [f"g{i}" for i in range(20_000)], "resourceAttributes": {"verb": "get", "resource": "pods"}}
+    assert server.ask(Sent("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec}))[0] == 201
+    assert began[0] is False and True in began
+
+
+def room(server: InProcess, name: str) -> None:
+    """A namespace with a service account n."""
+    for path in ("/api/v1/namespaces", f"/api/v1/namespaces/{name}/serviceaccounts"):
+        obj = {"metadata": {"name": name if path.endswith("namespaces") else "n"}}
+        assert server.ask(Sent("POST", path, obj))[0] in (201, 409)
+
+
+def test_objects_that_a_policy_makes_large(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    policy, binding = f"{ADMISSION}/mutatingadmissionpolicies", f"{ADMISSION}/mutatingadmissionpolicybindings"
+    text = "x" * LARGE_BYTES
+    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": f"Object{{data: {{'a': '{text}'}}}}"}}
+    spec = {"failurePolicy": "Fail", "reinvocationPolicy": "Never", "mutations": [mutation], "matchConstraints": MATCH}
+    assert server.ask(Sent("POST", policy, {"metadata": {"name": "grows"}, "spec": spec}))[0] == 201
+    assert server.ask(Sent("POST", binding, {"metadata": {"name": "grows"}, "spec": {"policyName": "grows"}}))[0] == 201
+    seen = on_loop(pipeline, "build_create")
+    status, body = server.ask(Sent("POST", f"{SMALL}?dryRun=All", {"metadata": {"name": "grows"}}))
+    assert status == 201 and body["data"] == {"a": text} and seen == []
+    for path in (binding, policy):
+        assert server.ask(Sent("DELETE", f"{path}/grows"))[0] == 200
+    assert server.ask(Sent("POST", f"{SMALL}?dryRun=All", {"metadata": {"name": "grows"}}))[0] == 201 and seen == ["build_create"]
+
+
+@pytest.mark.parametrize("group, resource, made, spec", [
+    ("v1/namespaces/grown", "serviceaccounts", {"imagePullSecrets": [{"name": f"s{i}"} for i in range(1000)]}, {"serviceAccountName": "n"}),
+    ("v1/namespaces/grown", "limitranges",
+     {"spec": {"limits": [{"type": "Container", "default": {f"example.com/r{i}": "1" for i in range(1000)}}]}}, {}),
+    ("apis/node.k8s.io/v1", "runtimeclasses",
+     {"handler": "x", "scheduling": {"tolerations": [{"key": f"k{i}", "operator": "Exists"} for i in range(1000)]}},
+     {"runtimeClassName": "n"}),
+])  # fmt: skip
+def test_pods_that_admission_makes_large(
+    server: InProcess, on_loop: Callable[..., list[str]], group: str, resource: str, made: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    """A pod of a few bytes is validated, and encoded, as the large one that it has become."""
+    there = f"/{group if group.startswith('apis') else f'api/{group}'}/{resource}"
+    room(server, "grown")
+    method, path = ("PUT", f"{there}/n") if resource == "serviceaccounts" else ("POST", there)
+    assert server.ask(Sent(method, path, {"metadata": {"name": "n"}, **made}))[0] in (200, 201)
+    sent = {"metadata": {"generateName": "p"}, "spec": {"serviceAccountName": "n", "containers": [{"name": "c", "image": "i"}], **spec}}
+    seen = on_loop(pipeline, "build_create")
+    try:
+        assert server.ask(Sent("POST", "/api/v1/namespaces/grown/pods", sent))[0] in (201, 422)
+        assert seen == []
+    finally:
+        assert server.ask(Sent("DELETE", f"{there}/n"))[0] == 200
+
+
+def test_more_defaults_than_a_pod_may_have_bytes(server: InProcess) -> None:
+    """20 containers of 10,000 amounts each: it would not be stored, so it is not made."""
+    room(server, "filled")
+    limits = {"limits": [{"type": "Container", "default": {f"example.com/r{i}": "1" for i in range(10_000)}}]}
+    assert server.ask(Sent("POST", "/api/v1/namespaces/filled/limitranges", {"metadata": {"name": "l"}, "spec": limits}))[0] == 201
+    containers = [{"name": f"c{i}", "image": "i"} for i in range(20)]
+    pod = {"metadata": {"name": "p"}, "spec": {"serviceAccountName": "n", "containers": containers}}
+    status, body = server.ask(Sent("POST", "/api/v1/namespaces/filled/pods", pod))
+    assert (status, body["message"]) == (413, "Request entity too large: limit is 3145728")
+
+
+def test_what_quotas_count_of_a_large_pod(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    room(server, "counted")
+    path = "/api/v1/namespaces/counted"
+    assert server.ask(Sent("POST", f"{path}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5"}}}))[0] == 201
+    status = {"status": {"hard": {"pods": "5"}, "used": {"pods": "0"}}}
+    assert server.ask(Sent("PATCH", f"{path}/resourcequotas/q/status", status, "application/merge-patch+json"))[0] == 200
+    seen = on_loop(quota_usage.Pods, "usage")
+    for amounts, count in ((10_000, 1), (1, 2)):
+        limits = {f"example.com/r{i}": "1" for i in range(amounts)}
+        pod = {"serviceAccountName": "n", "containers": [{"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}]}
+        assert server.ask(Sent("POST", f"{path}/pods", {"metadata": {"name": f"p{count}"}, "spec": pod}))[0] == 201
+        assert bool(seen) is (amounts == 1)
+        assert server.ask(Sent("GET", f"{path}/resourcequotas/q"))[1]["status"]["used"] == {"pods": str(count)}
 
 
 def test_metrics_of_many_children(server: InProcess, on_loop: Callable[..., list[str]]) -> None:

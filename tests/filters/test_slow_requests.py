@@ -6,6 +6,7 @@ import re
 from time import monotonic
 from types import SimpleNamespace
 
+from kas.auth.user import UserInfo
 from kas.filters.slow_requests import SLOW_S, slow_requests
 from kas.request.http import Response
 from tests.filters.requests import request
@@ -45,3 +46,10 @@ def test_without_flow_control_only_the_whole(caplog):
 
 def test_nothing_of_quick_and_long_running_ones(caplog):
     assert said(caplog, started=monotonic()) == [] and said(caplog, long_running=True) == []
+
+
+def test_a_line_has_an_end(caplog):
+    """A URI of 250 kB, and a name that was impersonated, were written whole."""
+    (line,) = said(caplog, query="labelSelector=" + "a," * 100_000, user=UserInfo("u" * 100_000))
+    assert len(line) < 10_000 and 'URI="/api/v1/pods?labelSelector=a,a,' in line and "... (200027 characters)" in line
+    assert "u... (100000 characters)" in line

@@ -8,6 +8,7 @@ import pytest
 
 from kas._fastpath import parse
 from kas.auth.user import UserInfo
+from kas.flowcontrol import controller
 from kas.flowcontrol.classification import Schema, Schemas, deal, flow_hash
 from kas.flowcontrol.controller import FlowControl
 from kas.flowcontrol.work import Work
@@ -34,6 +35,9 @@ def schema(name: str = "s", precedence: int = 1000, by: str = "", **rule: object
 
 ANY = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
 ALL = {"resourceRules": [ANY], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}
+
+
+LEVEL = {"metadata": {"name": "own", "uid": "2"}, "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 3}}}
 
 
 def user(name: str) -> dict:
@@ -119,8 +123,10 @@ def test_one_schema_that_changes_leaves_what_reading_all_of_them_would(tmp_path)
             stored.pop(name, None)
         else:
             stored[name] = schema(name, rng.randrange(1, 4), "", subjects=[])
-            stored[name]["spec"]["priorityLevelConfiguration"]["name"] = rng.choice(["exempt", "catch-all", "none"])
+            stored[name]["spec"]["priorityLevelConfiguration"]["name"] = rng.choice(["exempt", "catch-all", "none", "own"])
         made.changed("flowschemas", {name: stored.get(name)}, False)
+        if rng.random() < 0.3:  # a level comes, or goes
+            made.changed("prioritylevelconfigurations", {"own": rng.choice([None, LEVEL])}, False)
         if rng.random() < 0.5:
             continue  # several at once
         kept = dict(made.stats)
@@ -130,6 +136,32 @@ def test_one_schema_that_changes_leaves_what_reading_all_of_them_would(tmp_path)
         made.changed("flowschemas", stored, True)
         made.configure()
         assert ([(s.name, s.level, s.order) for s in made._schemas], set(made.stats)) == found
+
+
+def test_a_level_that_changes_reads_no_schema_again(tmp_path, monkeypatch):
+    """Nor one that comes, but for those that name it; and whoever is shown the levels walks schemas once."""
+    made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
+    made.changed("flowschemas", {f"s{i}": schema(f"s{i}", subjects=[user("u")]) for i in range(20)}, True)
+    waits = schema("waits", subjects=[user("u")])
+    waits["spec"]["priorityLevelConfiguration"]["name"] = "own"
+    made.changed("flowschemas", {"waits": waits}, False)
+    made.configure()
+    read = list[str]()
+
+    class Read(Schema):
+        def __init__(self, obj: dict) -> None:
+            read.append(obj["metadata"]["name"])
+            super().__init__(obj)
+
+    monkeypatch.setattr(controller, "Schema", Read)
+    monkeypatch.setattr(controller, "Schemas", None)  # all of them made anew
+    assert ("waits", "own") not in made.stats
+    other = {**LEVEL, "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 7}}}
+    for level, there in ((LEVEL, True), (other, True), (None, False)):
+        made.changed("prioritylevelconfigurations", {"own": level}, False)
+        made.configure()
+        assert (("waits", "own") in made.stats) is there is ("waits" in [s.name for s in made._schemas])
+    assert read == []
 
 
 def test_the_first_of_many_is_found_by_whom_they_speak_of():

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kas.flowcontrol import controller
 from kas.request.http import Request, Response
 from tests.endpoints.inprocess import Stream
 from tests.server.whole import World
@@ -122,6 +123,26 @@ def test_who_goes_away_waits_no_more(tmp_path):
         assert [(await w).status for w in waiting[1:]] == [200, 200]
         await asyncio.sleep(0)
         assert s.seats == (0, 0, 0)
+
+    served(work, tmp_path)
+
+
+def test_who_goes_away_in_the_turn_in_which_its_time_is_over(tmp_path):
+    """It was taken for one that runs, and gave back seats that it never had."""
+
+    async def work(s: Server) -> None:
+        await s.make("one", queuing={"queues": 1, "handSize": 1, "queueLengthLimit": 9})
+        running = s.begin("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
+        leaving, other = (asyncio.ensure_future(s.begin("GET", PODS)) for _ in range(2))
+        await asyncio.sleep(0)
+        ticket = next(ticket for *_, waiting in s.control.levels["one"].dump() for ticket in waiting)
+        leaving.cancel()
+        controller._late(ticket)
+        assert isinstance((await asyncio.gather(leaving, return_exceptions=True))[0], asyncio.CancelledError)
+        assert s.seats == (1, 1, 1)
+        assert (await running).status == 201 and (await other).status == 200
+        await asyncio.sleep(0)
+        assert s.seats == (0, 0, 0) and (await s.ask("GET", PODS)).status == 200
 
     served(work, tmp_path)
 

@@ -9,7 +9,7 @@ from tests.hostile.attacker import JSON, Attacker
 
 
 class Row(NamedTuple):
-    """An attack; its answers are among ``codes``, 0 being none, and it leaves at most ``mb`` of memory behind."""
+    """An attack; its answers are among ``codes``, 0 being none, and it leaves at most ``mb`` of memory behind in each worker."""
 
     attack: Callable[[Attacker], None]
     codes: set[int]

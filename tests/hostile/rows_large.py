@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.hostile.attacker import CRDS, Attacker, definition
+from tests.hostile.attacker import CRDS, MERGE, Attacker, definition
 from tests.hostile.rows import row
 from tests.hostile.rows_lists import let_mallory_watch, watching
 
@@ -105,3 +105,38 @@ def _(a: Attacker) -> None:
     a.many((("GET", f"{a.maps}?limit=1", None, "application/json") for _ in range(200)), 8)
     for form in FORMS:
         a.ask("GET", f"{a.maps}?limit=1", Accept=form)
+
+
+@row("pods: small ones that admission makes large", 200, 201, 409, 413, 422)
+def _(a: Attacker) -> None:
+    namespace = f"/api/v1/namespaces/{a.room}"
+    secrets = [{"name": f"s{i}"} for i in range(60_000)]
+    a.ask("POST", f"{namespace}/serviceaccounts", {"metadata": {"name": "many"}, "imagePullSecrets": secrets})
+    small = {"metadata": {"generateName": "p"}, "spec": {"serviceAccountName": "many", "containers": [{"name": "c", "image": "i"}]}}
+    a.many((("POST", a.pods, small) for _ in range(6)), 4)
+    limits = [{"type": "Container", "default": {f"example.com/r{i}": "1" for i in range(10_000)}}]
+    a.ask("POST", f"{namespace}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": limits}})
+    crowd = {**small["spec"], "containers": [{"name": f"c{i}", "image": "i"} for i in range(400)]}
+    a.many((("POST", a.pods, {"metadata": {"generateName": "p"}, "spec": spec}) for spec in (crowd, small["spec"]) * 3), 4)
+    a.ask("DELETE", f"{namespace}/limitranges/l")
+
+
+@row("pods: 20,000 containers under a level, 10,000 resources under a quota", 200, 201, 403, 409, 413)
+def _(a: Attacker) -> None:
+    namespace = f"/api/v1/namespaces/{a.room}"
+    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
+    a.ask("PATCH", namespace, {"metadata": {"labels": labels}}, MERGE)
+    a.ask("POST", f"{namespace}/serviceaccounts", {"metadata": {"name": "n"}})
+    containers = [{"name": f"c{i}", "image": "i"} for i in range(20_000)]
+    a.post(a.pods, {"metadata": {"generateName": "p"}, "spec": {"serviceAccountName": "n", "containers": containers}})
+    a.ask("PATCH", namespace, {"metadata": {"labels": dict.fromkeys(labels)}}, MERGE)
+    a.ask("POST", f"{namespace}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "100"}}})
+    amounts = {f"example.com/r{i}": "1" for i in range(10_000)}
+    containers = [{"name": "c", "image": "i", "resources": {"limits": amounts, "requests": amounts}}]
+    a.post(a.pods, {"metadata": {"generateName": "p"}, "spec": {"serviceAccountName": "n", "containers": containers}})
+
+
+@row("tokens: for 100,000 audiences", 201, 409)
+def _(a: Attacker) -> None:
+    a.ask("POST", f"/api/v1/namespaces/{a.room}/serviceaccounts", {"metadata": {"name": "n"}})
+    a.post(f"/api/v1/namespaces/{a.room}/serviceaccounts/n/token", {"spec": {"audiences": [f"a{i}" for i in range(100_000)]}})

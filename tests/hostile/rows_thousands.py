@@ -108,6 +108,21 @@ def _(a: Attacker) -> None:
         a.many((("GET", f"{a.maps}?limit={j + 1}") for j in range(4)), 4)
 
 
+@row("priority levels: 300 beside 1,500 flow schemas, and pages about them", 200, 201, 409)
+def _(a: Attacker) -> None:
+    levels = FLOW_SCHEMAS.replace("flowschemas", "prioritylevelconfigurations")
+    queuing = {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Queue", "queuing": {"queues": 64}}}}
+    rule = {"subjects": [{"kind": "Group", "group": {"name": "system:authenticated"}}],
+            "resourceRules": [{"verbs": ["get"], "apiGroups": ["none"], "resources": ["pods"], "namespaces": ["*"]}]}  # fmt: skip
+    spec = {"priorityLevelConfiguration": {"name": f"{a.room}-7"}, "matchingPrecedence": 10, "rules": [rule]}
+    collected(a, FLOW_SCHEMAS, levels)
+    a.many((("POST", FLOW_SCHEMAS, {"metadata": labelled(a, i), "spec": spec}) for i in range(1500)), 8)
+    for i in range(300):
+        a.ask("POST", levels, {"metadata": labelled(a, i), "spec": queuing})
+        a.ask("GET", f"{a.maps}?limit=1")
+    a.many((("GET", f"/debug/api_priority_and_fairness/dump_{page}") for page in ("priority_levels", "queues", "requests") * 4), 4)
+
+
 # While they are there 130 to 210 MiB; what of that the allocators keep was 95 to 160 in eight rounds, and did not grow.
 @row("users: 200, each of whom takes no list of 4 MB", 201, mb=192)
 def _(a: Attacker) -> None:

@@ -6,12 +6,13 @@ Upstream: ``plugin/pkg/admission/limitranger/admission.go``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
 from kas.auth.attributes import aggregate
 from kas.informers import Informers
+from kas.meta import errors
 from kas.meta.aside import POOL
 from kas.meta.quantity import Quantity
 from kas.meta.quantity import cached as quantity
@@ -23,7 +24,22 @@ MAX_MILLI = ((1 << 63) - 1) // 1000
 ZERO = Quantity(0)
 # What limits of type Pod take from the pod as a whole; huge pages are still added up over the containers.
 WHOLE = frozenset(("cpu", "memory"))
-MANY = 500  # limits times containers, of which each takes some 10 to 20 µs
+MANY = 500  # amounts times containers, of which each takes some 10 to 20 µs
+MOST_BYTES = 3 << 20  # of what is added to a pod: it could not be stored with more
+
+BOUNDS = ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio")
+
+
+class _Range(NamedTuple):
+    """A LimitRange: its limits, and how many amounts they name, at least one each."""
+
+    limits: list[Obj]
+    amounts: int
+
+
+def _range(obj: Obj) -> _Range:
+    limits = obj["spec"].get("limits") or []
+    return _Range(limits, sum(max(1, *(len(item.get(bound) or ()) for bound in BOUNDS)) for item in limits))
 
 
 class Plugin:
@@ -32,7 +48,7 @@ class Plugin:
     name = "LimitRanger"
 
     def __init__(self, informers: Informers) -> None:
-        self._ranges = informers.lister("", "limitranges", lambda obj: obj["spec"].get("limits") or [])
+        self._ranges = informers.lister("", "limitranges", _range)
 
     def handles(self, a: Attributes) -> bool:
         """Creates and resizes of pods; creates and updates of claims."""
@@ -42,7 +58,7 @@ class Plugin:
             return (a.operation == CREATE and not a.subresource) or (a.operation == UPDATE and a.subresource == "resize")
         return a.resource == "persistentvolumeclaims" and not a.subresource and a.operation in (CREATE, UPDATE)
 
-    def _limits(self, a: Attributes) -> list[list[Obj]]:
+    def _limits(self, a: Attributes) -> list[_Range]:
         ranges = self._ranges.namespace(a.namespace)
         # What is being deleted is left alone, so that its finalizers can be taken away.
         if not ranges or (a.old is not None and a.old["metadata"].get("deletionTimestamp")):
@@ -60,48 +76,56 @@ class Plugin:
         return _done(_check_all, a, self._limits(a))
 
 
-def _done(work: Callable[[Attributes, list[list[Obj]]], None], a: Attributes, ranges: list[list[Obj]]) -> Awaitable[None] | None:
-    """Does it here, or beside the loop where each of many limits is held against each of many containers."""
+def _done(work: Callable[[Attributes, list[_Range]], None], a: Attributes, ranges: list[_Range]) -> Awaitable[None] | None:
+    """Does it here, or beside the loop where each of many amounts is held against each of many containers."""
     if not ranges:
         return None
     spec = a.obj["spec"]
     containers = len(spec.get("containers") or ()) + len(spec.get("initContainers") or ())
-    if sum(map(len, ranges)) * max(1, containers) >= MANY:
+    if sum(r.amounts for r in ranges) * max(1, containers) >= MANY:
         return POOL.run(work, a, ranges)
     work(a, ranges)
     return None
 
 
-def _set_all_defaults(a: Attributes, ranges: list[list[Obj]]) -> None:
-    for limits in ranges:
-        _set_defaults(a.obj, limits)
+def _set_all_defaults(a: Attributes, ranges: list[_Range]) -> None:
+    added = 0
+    for limits, _ in ranges:
+        added += _set_defaults(a.obj, limits)
+    a.adds(added)
 
 
-def _check_all(a: Attributes, ranges: list[list[Obj]]) -> None:
+def _check_all(a: Attributes, ranges: list[_Range]) -> None:
     spec = a.obj["spec"]
-    for limits in ranges:
+    for limits, _ in ranges:
         found = list(_check_pod(spec, limits) if a.resource == "pods" else _check_claim(spec, limits))
         if found:
             raise a.forbid(aggregate(found))
 
 
-def _set_defaults(pod: Obj, limits: list[Obj]) -> None:
+def _set_defaults(pod: Obj, limits: list[Obj]) -> int:
+    """How many amounts the pod has more. Raises 413 for a pod that could not be stored with them."""
     requests: dict[str, str] = {}
     maxima: dict[str, str] = {}
     for item in limits:
         if item.get("type") == "Container":
             requests.update(item.get("defaultRequest") or {})
             maxima.update(item.get("default") or {})
-    said = []
+    said, added, left = [], 0, MOST_BYTES
     for kind, title in (("containers", "container"), ("initContainers", "init container")):
         for container in pod["spec"].get(kind) or ():
             for field, defaults, word in (("requests", requests, "request"), ("limits", maxima, "limit")):
                 new = _merge(container, field, defaults)
                 if new:
+                    added += len(new)
+                    left -= sum(len(name) + len(defaults[name]) for name in new)
+                    if left < 0:
+                        raise errors.request_entity_too_large(f"limit is {MOST_BYTES}")
                     said.append(f"{', '.join(new)} {word} for {title} {container.get('name', '')}")
     if said:
         meta = pod["metadata"]
         meta["annotations"] = {**(meta.get("annotations") or {}), ANNOTATION: "LimitRanger plugin set: " + "; ".join(said)}
+    return added
 
 
 def _merge(container: Obj, field: str, defaults: dict[str, str]) -> list[str]:

@@ -81,6 +81,7 @@ class Plugin:
         self._check(a, wanted, own)
         if wanted:
             a.obj["spec"]["nodeSelector"] = own = {**wanted, **own}
+            a.adds(len(wanted))
         self._check_list(a, own)
 
     def validate(self, a: Attributes) -> None:

@@ -8,21 +8,35 @@ Upstream: ``plugin/pkg/admission/security/podsecurity`` and ``k8s.io/pod-securit
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
+from time import monotonic
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import Section
-from kas.admission.plugins._podsecurity.checks import APPARMOR_ANNOTATION, SECCOMP_CONTAINER, SECCOMP_POD, Finding, detail, evaluate
+from kas.admission.plugins._podsecurity.checks import (
+    APPARMOR_ANNOTATION,
+    SECCOMP_CONTAINER,
+    SECCOMP_POD,
+    Check,
+    Finding,
+    checks_of,
+    detail,
+    evaluate,
+    found_by,
+)
 from kas.admission.plugins._podsecurity.configuration import ignored_warning, load
 from kas.admission.plugins._podsecurity.policy import LEVELS, PRIVILEGED, LevelVersion, Policy, policy_of
 from kas.informers import Informers
 from kas.meta import errors
+from kas.meta.aside import POOL
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 
 Obj = dict[str, Any]
 AUDIT = "pod-security.kubernetes.io/"
-MAX_PODS_TO_CHECK = 3000
+MAX_PODS_TO_CHECK, CHECKED_S, PAGE = 3000, 1.0, 100
+MANY = 200  # containers, volumes and sysctls of a pod: each is looked at by a dozen checks
 IGNORED_SUBRESOURCES = frozenset(("exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"))
 # Where the pod is in what makes pods.
 TEMPLATES = {
@@ -56,13 +70,13 @@ class Plugin:
             return a.subresource not in IGNORED_SUBRESOURCES
         return not a.subresource and ((a.group, a.resource) == ("", "namespaces") or (a.group, a.resource) in TEMPLATES)
 
-    def validate(self, a: Attributes) -> None:
-        """Refuse pods below the namespace's level, warn and annotate by its other levels; of a namespace, look at its labels."""
+    def validate(self, a: Attributes) -> Awaitable[None] | None:
+        """Refuse pods below the namespace's level, warn and annotate by its other levels; of a namespace, look at its labels. What there is
+        much of is looked at beside the loop."""
         if a.resource == "namespaces":
-            self._namespace(a)
-            return
+            return self._namespace(a)
         if self._exempt and self._exempted(a):
-            return
+            return None
         # Namespaces are cluster-scoped, so that their own names are what they are kept under.
         known = self._policies.all().get(a.namespace)
         if known is None:
@@ -71,18 +85,19 @@ class Plugin:
         if policy.open and not wrong:
             if a.resource == "pods" and a.operation == CREATE:
                 a.annotate(AUDIT + "enforce-policy", str(policy.enforce))
-            return
+            return None
         if a.resource == "pods":
             if a.operation == CREATE or _significant(a.obj, a.old):
-                self._pod(a, policy, wrong, a.obj["metadata"], a.obj["spec"], enforced=True)
-            return
+                return self._pod(a, policy, wrong, a.obj["metadata"], a.obj["spec"], enforced=True)
+            return None
         if not wrong and policy.warn.level == policy.audit.level == PRIVILEGED:
-            return
+            return None
         template = a.obj
         for name in TEMPLATES[a.group, a.resource]:
             template = template.get(name) or {}
         if template:
-            self._pod(a, policy, wrong, template.get("metadata") or {}, template.get("spec") or {}, enforced=False)
+            return self._pod(a, policy, wrong, template.get("metadata") or {}, template.get("spec") or {}, enforced=False)
+        return None
 
     def _exempted(self, a: Attributes) -> bool:
         for what, exempt in (("namespace", a.namespace in self._settings.namespaces), ("user", a.user.name in self._settings.usernames)):
@@ -91,13 +106,26 @@ class Plugin:
                 return True
         return False
 
-    def _pod(self, a: Attributes, policy: Policy, wrong: list[Any], meta: Obj, spec: Obj, enforced: bool) -> None:
+    def _pod(self, a: Attributes, policy: Policy, wrong: list[Any], meta: Obj, spec: Obj, enforced: bool) -> Awaitable[None] | None:
         if self._settings.runtime_classes and spec.get("runtimeClassName") in self._settings.runtime_classes:
             a.annotate(AUDIT + "exempt", "runtimeClass")
-            return
+            return None
         if wrong:
             a.annotate(AUDIT + "error", f"Failed to parse policy: {_aggregate(wrong)}")
-        results: dict[LevelVersion, list[Finding]] = {}
+        if _crowded(spec):
+            return self._crowd(a, policy, meta, spec, enforced)
+        self._tell(a, policy, meta, spec, enforced, {})
+        return None
+
+    async def _crowd(self, a: Attributes, policy: Policy, meta: Obj, spec: Obj, enforced: bool) -> None:
+        levels = {policy.audit, policy.warn, *((policy.enforce,) if enforced else ())}
+        results = await POOL.run(lambda: {level: evaluate(level, meta, spec) for level in levels})
+        self._tell(a, policy, meta, spec, enforced, results)
+
+    def _tell(
+        self, a: Attributes, policy: Policy, meta: Obj, spec: Obj, enforced: bool, results: dict[LevelVersion, list[Finding]]
+    ) -> None:
+        """``results`` are what is known already."""
 
         def found(level: LevelVersion) -> list[Finding]:
             if level not in results:
@@ -116,7 +144,7 @@ class Plugin:
 
     # --- the labels themselves
 
-    def _namespace(self, a: Attributes) -> None:
+    def _namespace(self, a: Attributes) -> Awaitable[None] | None:
         name, labels, defaults = a.obj["metadata"].get("name", ""), a.obj["metadata"].get("labels"), self._settings.defaults
         new, wrong = policy_of(labels, defaults)
         ignored = ignored_warning(name, new, defaults, labels or {}) if name in self._settings.namespaces else ""
@@ -125,43 +153,63 @@ class Plugin:
                 raise errors.invalid(a.group, a.kind, a.name, wrong)
             if ignored:
                 a.warn(ignored)
-            return
+            return None
         old, wrong_before = policy_of(a.old["metadata"].get("labels"), defaults)
         if wrong and (not wrong_before or _aggregate(wrong) != _aggregate(wrong_before)):
             raise errors.invalid(a.group, a.kind, a.name, wrong)
         if new.enforce == old.enforce or new.enforce.level == PRIVILEGED:
-            return
+            return None
         if new.enforce.version == old.enforce.version and LEVELS[new.enforce.level] <= LEVELS[old.enforce.level]:
-            return
+            return None
         if name in self._settings.namespaces:
             if ignored:
                 a.warn(ignored)
-            return
-        for text in self._existing(name, new.enforce):
+            return None
+        return self._warned(a, name, new.enforce)
+
+    async def _warned(self, a: Attributes, name: str, enforce: LevelVersion) -> None:
+        for text in await POOL.run(self._existing, name, enforce):
             a.warn(text)
 
     def _existing(self, namespace: str, enforce: LevelVersion) -> list[str]:
-        """What the new level thinks of the pods that are there. Only a warning: they stay."""
-        registry = self._registries.of("", "pods")
-        page = registry.store.range(registry.prefix(namespace), limit=MAX_PODS_TO_CHECK, count=True)
+        """What the new level thinks of the pods that are there, of the first ``MAX_PODS_TO_CHECK`` and for ``CHECKED_S`` at most. Only a
+        warning: they stay."""
+        registry, until, checks = self._registries.of("", "pods"), monotonic() + CHECKED_S, checks_of(enforce)
         pods: dict[str, list[str]] = {}
-        for rec in page.records:
-            pod = object_of(rec)
-            if (pod.get("spec") or {}).get("runtimeClassName") in self._settings.runtime_classes:
-                continue
-            reasons = [reason for reason, _ in evaluate(enforce, pod["metadata"], pod.get("spec") or {})]
-            if reasons:
-                pods.setdefault(", ".join(reasons), []).append(pod["metadata"]["name"])
+        start, more, checked, total = "", True, 0, 0
+        while more and checked < MAX_PODS_TO_CHECK and (not checked or monotonic() < until):
+            page = registry.store.range(registry.prefix(namespace), start, limit=PAGE, count=not checked)
+            total = total or len(page.records) + max(page.remaining, 0)
+            for rec in page.records:
+                checked += 1
+                self._look(object_of(rec), checks, pods)
+                if monotonic() >= until:
+                    break
+            start, more = page.next_key, page.more
         out = []
-        if page.more:
-            total = len(page.records) + max(page.remaining, 0)
-            out.append(f"new PodSecurity enforce level only checked against the first {len(page.records)} of {total} existing pods")
+        if checked < total:
+            out.append(f"new PodSecurity enforce level only checked against the first {checked} of {total} existing pods")
         if pods:
             out.append(f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{enforce}"')
-        return out + sorted(f"{_crowd(names)}: {reasons}" for reasons, names in pods.items())
+        return out + sorted(f"{_named(names)}: {reasons}" for reasons, names in pods.items())
+
+    def _look(self, pod: Obj, checks: Sequence[Check], pods: dict[str, list[str]]) -> None:
+        """Adds its name to what is wrong with it."""
+        spec = pod.get("spec") or {}
+        if spec.get("runtimeClassName") in self._settings.runtime_classes:
+            return
+        reasons = [reason for reason, _ in found_by(checks, pod["metadata"], spec)]
+        if reasons:
+            pods.setdefault(", ".join(reasons), []).append(pod["metadata"]["name"])
 
 
-def _crowd(names: list[str]) -> str:
+def _crowded(spec: Obj) -> bool:
+    kinds = ("containers", "initContainers", "ephemeralContainers", "volumes")
+    sysctls = (spec.get("securityContext") or {}).get("sysctls") or ()
+    return sum(len(spec.get(kind) or ()) for kind in kinds) + len(sysctls) >= MANY
+
+
+def _named(names: list[str]) -> str:
     others = len(names) - 1
     if not others:
         return names[0]

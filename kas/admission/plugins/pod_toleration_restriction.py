@@ -71,6 +71,7 @@ class Plugin:
         if quality_of_service(a.obj) != "BestEffort":
             more.append(MEMORY_PRESSURE)
         if more:
+            a.adds(len(more))
             # Copies: what is remembered for all pods must not become part of one.
             spec["tolerations"] = [dict(t) for t in pod_objects.merge_tolerations(spec.get("tolerations") or [], more)]
         self.validate(a)

@@ -29,7 +29,7 @@ from kas.admission.pods import Amounts
 from kas.admission.quota_usage import Evaluator, Evaluators, matches
 from kas.informers import Informers
 from kas.meta import errors
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import LARGE, POOL, is_large, step
 from kas.meta.quantity import Quantity
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import builtin, update
@@ -49,13 +49,14 @@ SELF = "kube-apiserver"
 
 @dataclass(slots=True)
 class Charge:
-    """What one write took: of which quotas, and how to see whether the object was stored."""
+    """What one write took: of which quotas, and how to see whether the object was stored, which is ``large``."""
 
     attributes: Attributes
     name: str
     uid: str
     usage: Amounts
     taken: dict[str, Amounts]
+    large: bool
 
 
 class Plugin:
@@ -99,17 +100,19 @@ class Plugin:
         for earlier in [c for c in open_ if c.attributes is a]:
             open_.remove(earlier)
             await asyncio.shield(self._soon(self._give_back(earlier)))
-        usage, before = evaluator.usage(a.obj), evaluator.usage(a.old) if a.operation == UPDATE else {}
+        large = is_large(a.obj)
+        usage = await step(large, evaluator.usage, a.obj)
+        before = await step(large, evaluator.usage, a.old) if a.operation == UPDATE else {}
         async with self._lock(a.namespace):
             for _ in range(MAX_ATTEMPTS):
                 records = self._records(a.namespace)
                 # Thousands of them, or of amounts in them, are looked through beside the loop.
-                changes, ops = await step(_large(records), self._charged, a, evaluator, usage, before, records)
+                changes, ops = await step(large or _large(records), self._charged, a, evaluator, usage, before, records)
                 if not changes or a.dry_run:
                     return
                 # By name: the objects themselves are used up by the write.
                 meta = a.obj["metadata"]
-                charge = Charge(a, meta.get("name", ""), meta.get("uid", ""), usage, changes)
+                charge = Charge(a, meta.get("name", ""), meta.get("uid", ""), usage, changes, large)
                 taking = asyncio.ensure_future(self._take(ops))
                 try:
                     await asyncio.shield(taking)
@@ -214,8 +217,15 @@ class Plugin:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         for charge in self._open.pop(task, ()):
-            if not self._stored(charge):
+            if charge.large:
+                self._soon(self._settle(charge))
+            elif not self._stored(charge):
                 self._soon(self._give_back(charge))
+
+    async def _settle(self, charge: Charge) -> None:
+        """Gives back what is not stored; the object is read beside the loop."""
+        if not await POOL.run(self._stored, charge):
+            await self._give_back(charge)
 
     def _soon(self, refund: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(refund)

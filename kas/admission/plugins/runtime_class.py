@@ -5,12 +5,14 @@ Upstream: ``plugin/pkg/admission/runtimeclass``.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
-from kas.admission import CREATE, Attributes
+from kas.admission import CREATE, MUCH, Attributes
 from kas.admission import pods as pod_objects
 from kas.informers import Informers
 from kas.informers.informer import whole
+from kas.meta.aside import POOL
 
 Obj = dict[str, Any]
 
@@ -36,11 +38,11 @@ class Plugin:
             raise a.forbid(f'pod rejected: RuntimeClass "{name}" not found')
         return found
 
-    def admit(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> Awaitable[None] | None:
         """Give the pod its RuntimeClass' overhead and scheduling; 403 where it contradicts them."""
         found = self._class(a)
         if found is None:
-            return
+            return None
         spec = a.obj["spec"]
         if found.get("overhead") is not None:
             overhead = found["overhead"].get("podFixed") or {}
@@ -51,7 +53,10 @@ class Plugin:
                 spec["overhead"] = dict(overhead)
         scheduling = found.get("scheduling")
         if scheduling is not None:
+            if len(scheduling.get("nodeSelector") or ()) + len(scheduling.get("tolerations") or ()) >= MUCH:
+                return POOL.run(_schedule, a, spec, scheduling)
             _schedule(a, spec, scheduling)
+        return None
 
     def validate(self, a: Attributes) -> None:
         """Refuse an overhead that is not the RuntimeClass' own."""
@@ -74,6 +79,7 @@ def _schedule(a: Attributes, spec: Obj, scheduling: Obj) -> None:
             )
     if wanted:
         spec["nodeSelector"] = {**own, **wanted}
+    a.adds(len(wanted) + len(scheduling.get("tolerations") or ()))
     merged = pod_objects.merge_tolerations(spec.get("tolerations") or [], scheduling.get("tolerations") or [])
     if merged:
         spec["tolerations"] = merged

@@ -73,6 +73,7 @@ class Plugin:
             _mount_token(spec)
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = [{"name": s.get("name") or ""} for s in account["imagePullSecrets"]]
+            a.adds(len(spec["imagePullSecrets"]))
         self._check_secrets(a, account, spec)
 
     def validate(self, a: Attributes) -> None:

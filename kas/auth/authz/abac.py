@@ -131,4 +131,4 @@ def _subject_matches(p: Spec, user: UserInfo) -> bool:
     name, group = p.get("user") or "", p.get("group") or ""
     if not name and not group:
         return False
-    return (not name or name == user.name) and (not group or group in user.groups)
+    return (not name or name == user.name) and (not group or "g" + group in user.subjects)

@@ -6,7 +6,7 @@ to (a service account, the CA bundle) answers as fast as any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Obj = dict[str, Any]
@@ -16,6 +16,32 @@ Key = tuple[str, str, str]
 MIRROR_POD = "kubernetes.io/config.mirror"
 # Resources the graph has to be fed with.
 SOURCES = ("pods", "persistentvolumes", "volumeattachments", "resourceslices", "podcertificaterequests")
+
+
+class LargePod:
+    """A pod that may refer to thousands, which ``load`` gives: read beside the loop, or when a node first asks."""
+
+    __slots__ = ("_found", "_load")
+
+    def __init__(self, load: Callable[[], Obj | None]) -> None:
+        self._load: Callable[[], Obj | None] | None = load
+        self._found: tuple[str, frozenset[Key]] | None = None
+
+    def prepare(self) -> tuple[str, frozenset[Key]]:
+        """Its node, and what it refers to; any thread may ask, and what a second one makes is the same."""
+        load, found = self._load, self._found  # in this order: what another thread has made is there before its way is gone
+        if found is not None:
+            return found
+        assert load is not None
+        pod = load()
+        self._found = found = _pod_given(pod) if pod is not None else ("", frozenset())
+        self._load = None
+        return found
+
+    def gives(self, node: str, key: Key) -> bool:
+        """Whether it is on the node and refers to that."""
+        here, keys = self.prepare()
+        return here == node and key in keys
 
 
 class NodeGraph:
@@ -30,6 +56,12 @@ class NodeGraph:
         self._volume_claim: dict[str, Key] = {}
         self._volume_secrets: dict[str, tuple[Key, ...]] = {}
         self._secret_volumes: dict[Key, set[str]] = {}
+        self._large: dict[str, dict[str, LargePod]] = {}  # by namespace and name, none of which is among the others
+
+    def put_large(self, namespace: str, name: str, pod: LargePod) -> None:
+        """Take in a new or changed pod of that kind."""
+        self.delete("pods", namespace, name)
+        self._large.setdefault(namespace, {})[name] = pod
 
     def put(self, resource: str, obj: Obj) -> None:
         """Take in a new or changed object; what its former state led to is forgotten."""
@@ -39,6 +71,7 @@ class NodeGraph:
             namespace = meta["namespace"]
             node = spec.get("nodeName") or ""
             key = ("pods", namespace, name)
+            self._drop_large(namespace, name)
             self._give(key, node, tuple(dict.fromkeys((key, *_pod_references(obj)))))
         elif resource == "volumeattachments":
             key = ("volumeattachments", "", name)
@@ -64,6 +97,8 @@ class NodeGraph:
         if resource == "persistentvolumes":
             self._drop_volume(name)
         else:
+            if resource == "pods":
+                self._drop_large(namespace, name)
             self._take((resource, namespace, name))
 
     def keep_only(self, resource: str, there: set[tuple[str, str]]) -> None:
@@ -72,6 +107,8 @@ class NodeGraph:
             known = [("", name) for name in self._volume_claim]
         else:
             known = [(namespace, name) for r, namespace, name in self._given if r == resource]
+            if resource == "pods":
+                known += [(namespace, name) for namespace, pods in self._large.items() for name in pods]
         for namespace, name in known:
             if (namespace, name) not in there:
                 self.delete(resource, namespace, name)
@@ -80,11 +117,19 @@ class NodeGraph:
         """Whether something on the node refers to the object."""
         if resource == "persistentvolumes":
             claim = self._volume_claim.get(name)
-            return claim is not None and node in self._nodes.get(claim, ())
+            return claim is not None and self._refers(node, claim)
         key = (resource, namespace, name)
-        if node in self._nodes.get(key, ()):
+        if self._refers(node, key):
             return True
         return any(self.reaches(node, "persistentvolumes", "", v) for v in self._secret_volumes.get(key, ()))
+
+    def _refers(self, node: str, key: Key) -> bool:
+        return node in self._nodes.get(key, ()) or any(pod.gives(node, key) for pod in self._large.get(key[1], {}).values())
+
+    def _drop_large(self, namespace: str, name: str) -> None:
+        pods = self._large.get(namespace)
+        if pods is not None and pods.pop(name, None) is not None and not pods:
+            del self._large[namespace]
 
     def _give(self, source: Key, node: str, keys: tuple[Key, ...]) -> None:
         if self._given.get(source) == (node, keys):
@@ -117,6 +162,11 @@ class NodeGraph:
             volumes.discard(name)
             if not volumes:
                 del self._secret_volumes[secret]
+
+
+def _pod_given(pod: Obj) -> tuple[str, frozenset[Key]]:
+    meta = pod["metadata"]
+    return pod["spec"].get("nodeName") or "", frozenset((("pods", meta["namespace"], meta["name"]), *_pod_references(pod)))
 
 
 def _pod_references(pod: Obj) -> Iterator[Key]:

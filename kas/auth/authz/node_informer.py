@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kas.auth.authz.node_graph import NodeGraph
+from kas.auth.authz.node_graph import LargePod, NodeGraph
 from kas.informers import Source
-from kas.informers.reflector import Reflector, split_key
+from kas.informers.reflector import Reflector, sound, split_key
+from kas.meta.aside import LARGE, POOL
 from kas.meta.stored import object_of
 from kas.store import Event, Record
 
@@ -44,14 +45,22 @@ class _Part:
         there = [rec for rec in records if self._counts(rec)]
         self._graph.keep_only(self._resource, {split_key(self._prefix, rec.key) for rec in there})
         for rec in there:
-            self._graph.put(self._resource, object_of(rec))
+            self._put(rec)
 
     def apply(self, events: Sequence[Event]) -> None:
         for e in events:
             if e.record is not None and self._counts(e.record):
-                self._graph.put(self._resource, object_of(e.record))
+                self._put(e.record)
             else:
                 self._graph.delete(self._resource, *split_key(self._prefix, e.key))
+
+    def _put(self, rec: Record) -> None:
+        if self._resource != "pods" or len(rec.json) < LARGE:
+            self._graph.put(self._resource, object_of(rec))
+            return
+        pod = LargePod(lambda: sound(rec))
+        self._graph.put_large(*split_key(self._prefix, rec.key), pod)
+        POOL.soon(pod.prepare)
 
     def _counts(self, rec: Record) -> bool:
         return self._resource != "pods" or _ON_NODE in rec.json

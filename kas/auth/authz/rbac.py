@@ -12,7 +12,7 @@ from an unordered cache, ours is by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kas._fastpath import Decisions, Matcher
@@ -28,6 +28,7 @@ Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
 GROUP = "rbac.authorization.k8s.io"
 # Of all that is compiled, and the longest name, path or namespace in it: requests may name anything.
 COMPILED_BYTES, LONGEST = 32 << 20, 1024
+MANY_GROUPS = 10_000  # more of them are remembered with the identity alone: to look them up would take milliseconds
 MOST_RULES = 10_000  # that a review lists; a role that is bound a thousand times counts a thousand times
 
 
@@ -105,17 +106,17 @@ class _Scope:
                 if not found:
                     del self.by_subject[key]
 
-    def matching(self, keys: Iterable[str]) -> Iterator[tuple[_Binding, Obj]]:
-        """The bindings that apply, in order of name, each with its first subject that does."""
+    def matching(self, keys: dict[str, None]) -> Iterator[tuple[_Binding, Obj]]:
+        """The bindings that apply, in order of name, each with its first subject that does. Costs what is less, the subjects that the user
+        is or those that are bound: two views of keys walk the shorter one."""
         found: dict[str, int] = {}
-        keys = tuple(keys)
-        for key in keys:
-            for name, i in self.by_subject.get(key, {}).items():
+        for key in self.by_subject.keys() & keys.keys():
+            for name, i in self.by_subject[key].items():
                 if i < found.get(name, 1 << 30):
                     found[name] = i
         for name, large in self.large.items():
             places = large.prepare()[1]
-            here = [places[key] for key in keys if key in places]
+            here = [places[key] for key in places.keys() & keys.keys()]
             if here:
                 found[name] = min(here)
         for name in sorted(found):
@@ -228,8 +229,7 @@ class RbacIndex(Decisions):
 
     def _changed(self) -> None:
         self.revision += 1
-        if self._matchers:
-            self._forget()
+        self._forget()  # also when nobody is remembered here: identities remember, too
 
     def _forget(self) -> None:
         self._matchers = {}
@@ -294,17 +294,20 @@ class RbacIndex(Decisions):
 
     def matcher(self, user: UserInfo) -> Matcher:
         """The user's compiled rules, made at the first question."""
+        if len(user.groups) > MANY_GROUPS:
+            user.compiled = alone = Matcher(user.subjects, self.epoch)
+            return alone
         m = self._matchers.get(user.key)
         if m is None:
             # A user of many groups is one of many entries, not one that is too long.
             if not self._room.take(2 * user.length, 2 + len(user.groups)):
                 self._forget()
-            m = Matcher(("u" + user.name, *("g" + g for g in user.groups)), self.epoch)
+            m = Matcher(user.subjects, self.epoch)
             self._matchers[user.key] = m
         user.compiled = m
         return m
 
-    def _bound(self, keys: Iterable[str], namespace: str) -> Iterator[tuple[_Binding, Obj, Role | None]]:
+    def _bound(self, keys: dict[str, None], namespace: str) -> Iterator[tuple[_Binding, Obj, Role | None]]:
         """The bindings of one scope that apply, in order of name, with the subject that does and the role, if it is there."""
         scope = self._scopes.get(namespace)
         if scope is not None:

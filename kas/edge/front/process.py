@@ -36,8 +36,8 @@ GOODBYE_S = 2.0
 @dataclass(frozen=True)
 class Limits:
     """``handshakes`` at once: the oldest is cut for a newer one. A client has ``handshake_s`` for its handshake, ``silent_s`` from there to
-    its first byte (kube-apiserver's time for the head of a request), ``linger_s`` to take the last answer. ``connections``: 0 = by the
-    number of file descriptors."""
+    its first byte (kube-apiserver's time for the head of a request), ``linger_s`` to take the last answer, of the time in which the front
+    runs. ``connections``: 0 = by the number of file descriptors."""
 
     handshakes: int = 1024
     handshake_s: float = 10.0
@@ -46,15 +46,34 @@ class Limits:
     connections: int = 0
 
 
+class OwnTime:
+    """What the clock says less the time in which nothing ran here: a machine that stood still, or gave the processor to others, has taken
+    it from the clients as well. ``looked`` is called every ``SWEEP_S``."""
+
+    def __init__(self) -> None:
+        self._lost, self._due = 0.0, time.monotonic() + SWEEP_S
+
+    def now(self) -> float:
+        """Seconds."""
+        return time.monotonic() - self._lost
+
+    def looked(self) -> float:
+        """``now``, once what is later than it was to be is taken off."""
+        at = time.monotonic()
+        self._lost += max(0.0, at - self._due)
+        self._due = at + SWEEP_S
+        return at - self._lost
+
+
 class _Waiting:
     """Relays that have ``limit_s`` for something, the one that began first in front."""
 
-    def __init__(self, limit_s: float) -> None:
-        self.limit_s = limit_s
+    def __init__(self, limit_s: float, time_: OwnTime) -> None:
+        self.limit_s, self._time = limit_s, time_
         self.since: dict[Relay, float] = {}
 
     def add(self, relay: Relay) -> None:
-        self.since[relay] = time.monotonic()
+        self.since[relay] = self._time.now()
 
     def drop(self, relay: Relay) -> None:
         self.since.pop(relay, None)
@@ -88,7 +107,9 @@ class FrontProcess:
         ]
         self._limits, self._most = limits, limits.connections or _descriptors()
         self._open = 0
-        self._shaking, self._silent, self._lingering = map(_Waiting, (limits.handshake_s, limits.silent_s, limits.linger_s))
+        self._time = OwnTime()
+        allowed = (limits.handshake_s, limits.silent_s, limits.linger_s)
+        self._shaking, self._silent, self._lingering = (_Waiting(limit_s, self._time) for limit_s in allowed)
         self._patient: list[Relay] = []  # no worker was there when they wanted one
         self._stop_asked = self._ending = False
         self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker is there for the first time
@@ -192,7 +213,7 @@ class FrontProcess:
             self.ended.set_result(None)
 
     def _sweep(self) -> None:
-        now = time.monotonic()
+        now = self._time.looked()
         for waiting in (self._shaking, self._silent, self._lingering):
             waiting.sweep(now)
         self._contexts.refresh()

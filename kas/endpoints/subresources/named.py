@@ -41,7 +41,8 @@ async def read(
     """The posted object of ``kind``, admitted. ``keep_system``: uid and its like stay, as preconditions. Raises what a create raises."""
     respond.media_without_table(req)
     o = write_options(req.params, "CreateOptions")
-    obj = await step(len(req.body) >= LARGE, decode_body, req, kind, field_validation=o.field_validation)
+    large = len(req.body) >= LARGE
+    obj = await step(large, decode_body, req, kind, field_validation=o.field_validation)
     assert obj is not None
     meta = obj.get("metadata")
     if meta is None:
@@ -51,7 +52,7 @@ async def read(
             meta.pop(field, None)
     pipeline.match_namespace(served.record, meta, namespace)
     ctx = writer.context(req, namespace, o.dry_run, subresource)
-    own(req, obj, kind, ctx, o)
+    await step(large, own, req, obj, kind, ctx, o)
     admission = writer.asked(req, served, CREATE, ctx, name or meta.get("name", ""), options_dict("CreateOptions", o), kind.kind)
     return Posted(await admit(admission, CREATE, obj, None), ctx, o, admission)
 

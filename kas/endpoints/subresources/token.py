@@ -13,7 +13,7 @@ from kas.endpoints import respond
 from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
 from kas.kinds.authentication import tokenrequest as token_request
-from kas.meta.aside import POOL
+from kas.meta.aside import LARGE, POOL, step
 from kas.meta.waiting import awaited
 from kas.request.http import Request, Response
 from kas.types.scheme import builtin_kind
@@ -35,11 +35,17 @@ class Token:
         await posted.validate()
         if self._issuer is None:
             self._issuer = await POOL.run(self._first)
-        answer, warnings = await awaited(token_request.create(posted.ctx, name, posted.obj, self._issuer, self._get))
+        large = len(req.body) >= LARGE
+        answer, warnings = await awaited(token_request.create(posted.ctx, name, posted.obj, self._issuer, self._get, large))
         for text in warnings:
             req.warn(text)
-        req.annotate(ISSUED, f"JTI={jti_of(answer['status']['token'])}")
-        return respond.virtual(req, TOKEN_REQUEST, answer, 201)
+
+        def encoded() -> tuple[str, Response]:
+            return jti_of(answer["status"]["token"]), respond.virtual(req, TOKEN_REQUEST, answer, 201)
+
+        jti, resp = await step(large, encoded)
+        req.annotate(ISSUED, f"JTI={jti}")
+        return resp
 
     def _first(self) -> token_request.Issuer:
         issuer = self._make()

@@ -13,6 +13,7 @@ from kas.auth.authn.serviceaccount import Getter
 from kas.auth.tokens import EXTENDED_EXPIRATION_S, WARN_AFTER_S, Signer, SignerError, bound_claims
 from kas.config import features
 from kas.meta import errors, field
+from kas.meta.aside import POOL
 from kas.meta.field import FieldError, go_quote
 from kas.meta.scalars import format_time, parse_time
 from kas.meta.waiting import awaited, eager
@@ -40,8 +41,9 @@ class Issuer:
 
 
 @eager
-async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter) -> tuple[Obj, list[str]]:
-    """(the answer, warnings). ``obj`` is the decoded, defaulted TokenRequest, ``name`` the service account's.
+async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter, large: bool = False) -> tuple[Obj, list[str]]:
+    """(the answer, warnings). ``obj`` is the decoded, defaulted TokenRequest, ``name`` the service account's; a ``large`` one is signed
+    beside the loop.
 
     ApiError: 404 when the account or the bound object is not there, 409 when it is another one than meant, 422, 400.
     """
@@ -93,7 +95,8 @@ async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter)
     )
     head = {"name": name, "namespace": ctx.namespace, "uid": uid, "creationTimestamp": ctx.now}
     try:
-        token = await awaited(issuer.signer.sign(claims))
+        signed = POOL.run(issuer.signer.sign, claims) if large and isinstance(issuer.signer, Signer) else issuer.signer.sign(claims)
+        token = await awaited(signed)
     except SignerError as e:
         raise errors.ApiError(500, "", f"failed to generate token: {e}") from None
     status = {"token": token, "expirationTimestamp": format_time(now + expiration)}

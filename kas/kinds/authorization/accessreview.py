@@ -89,7 +89,9 @@ def _requester(ctx: Context) -> UserInfo:
 
 
 def _subject(spec: dict[str, Any]) -> UserInfo:
-    return UserInfo(spec.get("user") or "", spec.get("groups") or (), spec.get("uid") or "", spec.get("extra"))
+    user = UserInfo(spec.get("user") or "", spec.get("groups") or (), spec.get("uid") or "", spec.get("extra"))
+    user.subjects  # noqa: B018 (what authorizers go by is made where this runs, beside the loop when there are many)
+    return user
 
 
 @eager

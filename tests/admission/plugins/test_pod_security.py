@@ -11,6 +11,7 @@ from kas.admission.plugins import pod_security
 from kas.admission.plugins._podsecurity.checks import detail, evaluate
 from kas.admission.plugins._podsecurity.policy import LATEST, LevelVersion, Policy, policy_of
 from kas.auth.user import UserInfo
+from kas.meta.aside import POOL
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 
@@ -236,6 +237,50 @@ def test_wrong_labels(server):
     with pytest.raises(ApiError) as e:
         Request(plugin, resource="namespaces", kind="Namespace", namespace="", obj=obj).run()
     assert e.value.code == 422
+
+
+def test_what_is_there_is_looked_at_for_so_many_and_so_long(server, monkeypatch):
+    plugin, now = namespace(server), [0.0]
+    for i in range(12):
+        server.add("", "pods", pod(f"p{i:02}", hostPID=True))
+    monkeypatch.setattr(pod_security, "PAGE", 5)
+
+    def warned() -> list[str]:
+        new = {"metadata": {"name": "ns1", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+        old = {"metadata": {"name": "ns1"}}
+        r = Request(plugin, operation="UPDATE", resource="namespaces", kind="Namespace", namespace="", obj=new, old=old)
+        r.run()
+        return r.warnings
+
+    assert warned()[1:] == ["p00 (and 11 other pods): host namespaces"]
+    with monkeypatch.context() as m:
+        m.setattr(pod_security, "MAX_PODS_TO_CHECK", 10)
+        assert warned()[0] == "new PodSecurity enforce level only checked against the first 10 of 12 existing pods"
+        assert warned()[2] == "p00 (and 9 other pods): host namespaces"
+
+    def later() -> float:
+        now[0] += 0.3
+        return now[0]
+
+    monkeypatch.setattr(pod_security, "monotonic", later)
+    assert warned()[0] == "new PodSecurity enforce level only checked against the first 4 of 12 existing pods"
+
+
+@pytest.mark.parametrize("many", [1, pod_security.MANY])
+def test_crowded_pods_are_judged_beside_the_loop_and_as_others(server, many):
+    plugin = security(server, {"warn": "restricted", "audit": "restricted", "enforce": "baseline"})
+    before = POOL.done
+    open_ = [{"name": f"c{i}", "image": "i", "ports": [{"hostPort": 1}]} for i in range(many)]
+    bad = Request(plugin, obj=pod("a", containers=open_))
+    assert refused(bad).message.startswith('pods "a" is forbidden: violates PodSecurity "baseline:latest": hostPort (')
+    fine = Request(plugin, obj=pod("a", containers=[{"name": f"c{i}", "image": "i"} for i in range(many)]))
+    fine.run()
+    assert POOL.done - before == (2 if many > 1 else 0)
+    assert [text.partition("(")[0] for text in fine.warnings] == [
+        'would violate PodSecurity "restricted:latest": allowPrivilegeEscalation != false '
+    ]
+    for request in (bad, fine):
+        assert set(request.annotations) == {f"pod-security.kubernetes.io/{key}" for key in ("enforce-policy", "audit-violations")}
 
 
 def test_tightening_warns_of_what_is_there(server):

@@ -9,10 +9,11 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from kas.edge.front import tls
+from kas.edge.front import process, tls
 from kas.edge.front.introduction import Introductions
 from kas.edge.front.process import FrontProcess, Limits
 from kas.edge.front.rendezvous import Rendezvous, free
@@ -298,6 +299,40 @@ def test_a_thousand_half_open_handshakes_cost_little_and_keep_nobody_waiting(tmp
 def memory_kib() -> int:
     with open("/proc/self/status") as f:
         return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
+
+
+def test_time_in_which_the_front_did_not_run_is_not_taken_from_its_clients(monkeypatch):
+    """A machine that stood still for a minute cut everybody whose handshake had begun."""
+    clock, cut = [100.0], []
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    own = process.OwnTime()
+    waiting = process._Waiting(10.0, own)
+
+    class Shakes:
+        def close(self) -> None:
+            cut.append(self)
+            waiting.drop(self)
+
+    def pass_(seconds: float) -> None:
+        clock[0] += seconds
+        waiting.sweep(own.looked())
+
+    first, second = Shakes(), Shakes()
+    waiting.add(first)
+    for _ in range(5):
+        pass_(process.SWEEP_S)
+    pass_(60 + process.SWEEP_S)
+    waiting.add(second)
+    for _ in range(3):
+        pass_(process.SWEEP_S)
+    assert cut == []
+    pass_(process.SWEEP_S)
+    assert cut == [first]
+    for _ in range(5):
+        pass_(process.SWEEP_S)
+    assert cut == [first]
+    pass_(process.SWEEP_S)
+    assert cut == [first, second]
 
 
 def test_a_connection_that_says_nothing_is_cut_after_its_time(tmp_path):

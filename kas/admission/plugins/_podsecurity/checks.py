@@ -5,7 +5,7 @@ A check gets the pod's metadata and spec and returns None, or (reason, detail) o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kas.admission.plugins._podsecurity.policy import BASELINE, PRIVILEGED, RESTRICTED, LevelVersion
@@ -421,7 +421,12 @@ def checks_of(policy: LevelVersion) -> list[Check]:
 
 def evaluate(policy: LevelVersion, meta: Obj, spec: Obj) -> list[Finding]:
     """What the policy forbids of a pod; empty when it is allowed."""
-    return [found for check in checks_of(policy) if (found := check(meta, spec)) is not None]
+    return found_by(checks_of(policy), meta, spec)
+
+
+def found_by(checks: Sequence[Check], meta: Obj, spec: Obj) -> list[Finding]:
+    """What a policy's checks forbid of a pod."""
+    return [found for check in checks if (found := check(meta, spec)) is not None]
 
 
 def detail(found: list[Finding]) -> str:
