@@ -11,7 +11,7 @@ import pytest
 from kas.controllers import Deferred, runner
 from kas.controllers.runner import Runner
 from kas.observe.hooks import Hooks
-from kas.store import StoreError, Unavailable, Unknown
+from kas.store import Full, StoreError, Unavailable, Unknown
 
 
 @pytest.mark.parametrize("error", [StoreError("full"), OSError(28, "No space left on device"), KeyError("bug")])
@@ -84,11 +84,13 @@ def test_a_controller_that_cannot_be_made_is_seen_and_tried_again(
     assert "controller broken failed" in caplog.messages
 
 
-@pytest.mark.parametrize("error", [Unavailable("no server can be reached"), Unknown("etcdserver: the connection broke off")])
-def test_a_store_that_does_not_answer_is_no_failure_of_a_controller(
+@pytest.mark.parametrize("error", [
+    Unavailable("no server can be reached"), Unknown("etcdserver: the connection broke off"), Full("database space exceeded"),
+])
+def test_a_store_that_does_not_write_is_no_failure_of_a_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    """Nor is it told with a traceback, whether a write was made or nobody knows."""
+    """Nor is it told with a traceback, whether nothing was written or nobody knows."""
     monkeypatch.setattr(runner, "STORE_PAUSE_S", 0)
     hooks = Hooks((), {"loop": "hook"}, tmp_path / "hooks")
     runs, why = 0, list[str]()
