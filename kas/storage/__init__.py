@@ -66,7 +66,9 @@ def main(args: Sequence[str]) -> int:
         return 0 if asked else EXIT_USAGE
     from kas.storage.command import exit_code
 
-    return exit_code(_copy if name == "copy" else _check, rest)
+    if name == "check":
+        return exit_code(_check, rest)
+    return exit_code(_copy, rest, "a copy goes on where it was when it is asked for again")
 
 
 def _copy(args: list[str]) -> int:

@@ -48,13 +48,13 @@ class Arguments:
         return encryption.transformer
 
 
-def exit_code(run: Callable[[list[str]], int], args: Sequence[str]) -> int:
+def exit_code(run: Callable[[list[str]], int], args: Sequence[str], left: str = "") -> int:
     """What a command gives back; one that raises is told on standard error: 2 for a wrong command line, 130 for an
-    interrupt, 1 for everything else."""
+    interrupt, with what is ``left`` of it then, 1 for everything else."""
     try:
         return run(list(args))
     except KeyboardInterrupt:
-        code, text = EXIT_INTERRUPTED, "interrupted; a copy goes on where it was when it is asked for again"
+        code, text = EXIT_INTERRUPTED, "interrupted" + (left and f"; {left}")
     except Usage as e:
         code, text = EXIT_USAGE, str(e)
     except Full as e:

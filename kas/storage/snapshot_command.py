@@ -30,6 +30,8 @@ from kas.storage.snapshots import ETCD, LMDB, Status, bumped, kind_of, lmdb_piec
 from kas.store.etcd.layout import Keys
 
 BUMP = 1_000_000_000  # what etcd's guide to disaster recovery adds for Kubernetes
+# After an interrupt. A store that was begun as another kind's file is gone on with; one of LMDB's own file is not there before it is whole.
+LEFT = {"save": "no file was written", "restore": "the same command again brings what is missing"}
 USAGE = """usage: kas snapshot <command>
 
   save FILE --from PLACE       write everything in PLACE, which may be in use, to a new file
@@ -65,7 +67,7 @@ def main(args: Sequence[str]) -> int:
     if not args or args[0] not in commands:
         print(USAGE, end="", file=sys.stderr)
         return EXIT_USAGE
-    return exit_code(commands[args[0]], args[1:])
+    return exit_code(commands[args[0]], args[1:], LEFT.get(args[0], ""))
 
 
 def _file(args: list[str], own: tuple[str, ...]) -> tuple[Path, Arguments]:

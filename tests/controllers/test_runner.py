@@ -11,7 +11,7 @@ import pytest
 from kas.controllers import Deferred, runner
 from kas.controllers.runner import Runner
 from kas.observe.hooks import Hooks
-from kas.store import StoreError
+from kas.store import Full, StoreError, Unavailable, Unknown
 
 
 @pytest.mark.parametrize("error", [StoreError("full"), OSError(28, "No space left on device"), KeyError("bug")])
@@ -82,6 +82,39 @@ def test_a_controller_that_cannot_be_made_is_seen_and_tried_again(
     asyncio.run(run())
     assert ran == {"first": 1, "broken": 2, "last": 1}
     assert "controller broken failed" in caplog.messages
+
+
+@pytest.mark.parametrize("error", [
+    Unavailable("no server can be reached"), Unknown("etcdserver: the connection broke off"), Full("database space exceeded"),
+])
+def test_a_store_that_does_not_write_is_no_failure_of_a_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """Nor is it told with a traceback, whether nothing was written or nobody knows."""
+    monkeypatch.setattr(runner, "STORE_PAUSE_S", 0)
+    hooks = Hooks((), {"loop": "hook"}, tmp_path / "hooks")
+    runs, why = 0, list[str]()
+
+    class Loop:
+        name = "loop"
+
+        async def run(self) -> None:
+            nonlocal runs
+            runs += 1
+            why.append(hooks.why("hook"))
+            if runs == 3:
+                raise asyncio.CancelledError
+            raise error
+
+    async def run() -> None:
+        hooks.begin()
+        hooks.lead()
+        with pytest.raises(asyncio.CancelledError):
+            await runner.keep(Loop(), hooks)
+
+    asyncio.run(run())
+    assert why == [""] * 3
+    assert [(r.getMessage(), r.exc_info) for r in caplog.records] == [(f"controller loop waits: {error}", None)] * 2
 
 
 def test_a_full_disk_ends_no_loop(tmp_path: Path) -> None:

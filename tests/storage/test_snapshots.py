@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pkgutil
 import resource
 import shutil
 import subprocess
@@ -141,6 +142,37 @@ def test_a_snapshot_of_lmdb_fills_a_cluster(etcd: Etcd, prefix: str, tmp_path: P
     put(etcd, prefix, {MAPS + "later": config_map("later")})
     assert main(["restore", str(file), "--to", f"etcd:{etcd.url}", f"--prefix={prefix}"]) == 1
     assert "was written to since" in capsys.readouterr().err
+
+
+def test_an_interrupt_says_what_is_left(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of saving nothing; a restore is made whole by the same command, wherever it was."""
+    place, file, again = make_lmdb(tmp_path / "a", 1200), str(tmp_path / "f"), tmp_path / "again"
+
+    def interrupted(at: str, nth: int, *command: str) -> str:
+        honest, calls = pkgutil.resolve_name(at), 0
+
+        def once(*args, **more):
+            nonlocal calls
+            calls += 1
+            if calls == nth:
+                raise KeyboardInterrupt
+            return honest(*args, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(at, once)
+            assert main(command) == 130
+        return capsys.readouterr().err
+
+    assert interrupted("os.fsync", 1, "save", file, "--from", place) == "kas: interrupted; no file was written\n"
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
+    assert main(["save", file, "--from", place]) == 0
+    told = "kas: interrupted; the same command again brings what is missing\n"
+    assert interrupted("kas.storage.snapshots.bumped", 1, "restore", file, "--to", f"lmdb:{again}") == told
+    assert main(["restore", file, "--to", f"lmdb:{again}"]) == 0 and stored(again) == stored(tmp_path / "a")
+    to = ("restore", file, "--to", f"etcd:{etcd.url}", "--prefix", prefix)
+    assert interrupted("kas.storage.etcdplace.EtcdPlace._write", 5, *to) == told
+    assert main(to) == 0 and "continued" in capsys.readouterr().out
+    assert interrupted("kas.storage.snapshot_command.check", 1, "verify", file) == "kas: interrupted\n"
 
 
 @pytest.mark.parametrize("form", ["lmdb", "etcd"])

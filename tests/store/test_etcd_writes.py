@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kas.store import Full, Op, Unavailable, Unknown
+from kas.store import Conflict, Full, Op, Unavailable, Unknown
 from kas.store.etcd.client import AsyncClient, Begun, Call
 from kas.store.etcd.rpc.http2 import Stream
 from kas.store.etcd.rpc.status import Code, RpcError
+from kas.store.etcd.store import Write
 from tests.contract.store_suite import draft
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
@@ -66,6 +68,37 @@ def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: p
             with pytest.raises(Unavailable):  # it lost, and who won is not here to be shown
                 await store.commit(Op("/registry/x/c", draft(), 0))
         assert not store._writes
+
+    asyncio.run(write())
+
+
+def test_what_a_refused_write_brought_is_gone_with_its_answer(server: Server) -> None:
+    """It may be large, and looking for cycles comes when 50,000 objects more are there."""
+
+    def on_their_way() -> int:
+        return sum(type(one) is Write for one in gc.get_objects())
+
+    async def write() -> None:
+        store = server.store
+        store.start(asyncio.get_running_loop())
+        await store.commit(Op(A, draft(), 0))
+        gc.collect()
+        gc.disable()
+        try:
+            for op in (Op(A, draft(), 0), Op(A, draft(), 12345), Op(B, None)):
+                with pytest.raises(Conflict):
+                    await store.commit(op)
+            await asyncio.sleep(0)
+            assert on_their_way() == 0
+            server.replicator.stop()
+            server.thread.join(60)
+            server.etcd.kill()
+            with pytest.raises((Unknown, Unavailable)):
+                await store.commit(Op(B, draft(), 0))
+            await asyncio.sleep(0)
+            assert on_their_way() == 0
+        finally:
+            gc.enable()
 
     asyncio.run(write())
 

@@ -51,14 +51,18 @@ A = TypeVar("A", bound=Any)
 class Write:
     """One transaction on its way: begun with the loop's other writes, answered by etcd, and then by the replica. No task of its own where
     nothing has to be asked before it: what its ``future`` comes to is ``outcome``, or an error. Whoever leaves the future leaves the write
-    as it is. ``had`` is the revision before it was begun, ``before`` what stood at its keys."""
+    as it is. ``had`` is the revision before it was begun, ``before`` what stood at its keys.
+
+    A write that is over lets go of its future: an error leads to the write by its traceback, and the future to the error, and the megabytes
+    that a request may have brought would stay until somebody looks for cycles."""
 
     __slots__ = ("_future", "_store", "answer", "before", "had", "ops", "outcome", "task")
 
     def __init__(
         self, store: EtcdStore, ops: list[Op], outcome: Any, future: asyncio.Future[Any], had: int, before: list[Record | None]
     ) -> None:
-        self._store, self.ops, self.outcome, self._future, self.had, self.before = store, ops, outcome, future, had, before
+        self._store, self.ops, self.outcome, self.had, self.before = store, ops, outcome, had, before
+        self._future: asyncio.Future[Any] | None = future
         self.answer: pb.TxnResponse
         self.task: asyncio.Task[None] | None = None  # what asks etcd, where that takes more than one question
 
@@ -73,9 +77,9 @@ class Write:
         except Exception as e:  # whoever made the write is told
             self.fail(e)
             return
-        self._store._writes.discard(self)
-        if not self._future.done():
-            self._future.set_result(self.outcome)
+        future = self._end()
+        if future is not None and not future.done():
+            future.set_result(self.outcome)
 
     def late(self) -> None:
         """See ``Waiter``."""
@@ -84,13 +88,19 @@ class Write:
 
     def fail(self, error: Exception) -> None:
         """It ends with an error."""
+        future = self._end()
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def _end(self) -> asyncio.Future[Any] | None:
         self._store._writes.discard(self)
-        if not self._future.done():
-            self._future.set_exception(error)
+        future, self._future = self._future, None
+        return future
 
     def cancel(self) -> None:
         """See ``Waiter``."""
-        self._future.cancel()
+        if self._future is not None:
+            self._future.cancel()
         if self.task is not None:
             self.task.cancel()
 

@@ -18,12 +18,24 @@ ANSWER_PING_S = 0.2
 MOST_UNREAD = 32 << 20
 
 
+def succeeded(stream: Stream) -> bool:
+    """Whether a call that is over has its one message."""
+    return stream.error is None and len(stream.messages) == 1
+
+
+def failure(stream: Stream) -> RpcError:
+    """Why a call that is over did not succeed. Anew each time: what is raised leads to its stream by its traceback, and must not be led to
+    by it, else a request of megabytes stays until somebody looks for cycles."""
+    error = stream.error
+    if error is None:
+        return RpcError(Code.INTERNAL, "an answer without a message")
+    return RpcError(error.code, error.details, error.unsent, error.told)
+
+
 def answer(stream: Stream) -> bytes:
     """The message that answered a call that is over. Raises ``RpcError``."""
-    if stream.error is not None:
-        raise stream.error
-    if len(stream.messages) != 1:
-        raise RpcError(Code.INTERNAL, "an answer without a message")
+    if not succeeded(stream):
+        raise failure(stream)
     return stream.messages[0]
 
 
@@ -62,13 +74,14 @@ class Looped(asyncio.Protocol):
     def _ended(self, stream: Stream) -> None:
         stream.timer.cancel()
         waiter: asyncio.Future[bytes] | Callable[[Stream], None] = stream.waiter
+        stream.waiter = stream.timer = None
         if not isinstance(waiter, asyncio.Future):
             waiter(stream)
         elif not waiter.done():
-            try:
-                waiter.set_result(answer(stream))
-            except RpcError as e:
-                waiter.set_exception(e)
+            if succeeded(stream):
+                waiter.set_result(stream.messages[0])
+            else:
+                waiter.set_exception(failure(stream))
 
     def leave(self, stream: Stream) -> None:
         """Nobody waits any more. The server is told to give up what it has not begun."""
