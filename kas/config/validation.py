@@ -48,8 +48,8 @@ CORS_HELP = (
     r"separator suffix. Examples of valid expressions are '//example\.com(:|$)' and '^https://example\.com(:|$)'"
 )
 
-# Flags that name files which have to be readable.
 BACKENDS = ("lmdb", "etcd3")
+# Flags that name files which have to be readable.
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
