@@ -33,6 +33,8 @@ ADMIN = UserInfo("admin", ("system:masters",))
 class FakeStore:
     """Records by key, and listeners that hear of changes at once."""
 
+    most_ops = 1000
+
     def __init__(self) -> None:
         self.records: dict[str, Any] = {}
         self.revision = 1

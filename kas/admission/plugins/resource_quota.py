@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import weakref
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -113,7 +113,7 @@ class Plugin:
                 # By name: the objects themselves are used up by the write.
                 meta = a.obj["metadata"]
                 charge = Charge(a, meta.get("name", ""), meta.get("uid", ""), usage, changes, large)
-                taking = asyncio.ensure_future(self._take(ops))
+                taking = asyncio.ensure_future(self._take(ops, charge))
                 try:
                     await asyncio.shield(taking)
                 except Conflict:
@@ -130,8 +130,16 @@ class Plugin:
                 task.add_done_callback(self._ended)
             self._open[task].append(charge)
 
-    async def _take(self, ops: list[Op]) -> None:
-        await self._registries.store.commit_many(ops)
+    async def _take(self, ops: list[Op], charge: Charge) -> None:
+        """In as many transactions as the store needs (etcd takes 128 writes in one); what was taken before one that fails is given back."""
+        store = self._registries.store
+        for at in range(0, len(ops), store.most_ops):
+            try:
+                await store.commit_many(ops[at : at + store.most_ops])
+            except StoreError:
+                if at:
+                    await self._return(replace(charge, taken={name: charge.taken[name] for name in map(_quota, ops[:at])}))
+                raise
 
     def _records(self, namespace: str) -> list[Any]:
         registry = self._registries.of("", "resourcequotas")
@@ -252,18 +260,24 @@ class Plugin:
         return all(name in now and now[name] >= need for name, need in charge.usage.items())
 
     async def _give_back(self, charge: Charge) -> None:
-        a = charge.attributes
-        async with self._lock(a.namespace):
-            for _ in range(MAX_ATTEMPTS):
-                records = self._records(a.namespace)
-                ops = await step(_large(records), self._returned, charge, records)
-                try:
-                    if ops:
-                        await self._registries.store.commit_many(ops)
-                except Conflict:
-                    continue
-                return
+        async with self._lock(charge.attributes.namespace):
+            await self._return(charge)
 
+    async def _return(self, charge: Charge) -> None:
+        store, namespace = self._registries.store, charge.attributes.namespace
+        charge = replace(charge, taken=dict(charge.taken))  # what is still to be given back
+        for _ in range(MAX_ATTEMPTS):
+            records = self._records(namespace)
+            ops = await step(_large(records), self._returned, charge, records)
+            try:
+                for at in range(0, len(ops), store.most_ops):
+                    piece = ops[at : at + store.most_ops]
+                    await store.commit_many(piece)
+                    for name in map(_quota, piece):
+                        del charge.taken[name]
+            except Conflict:
+                continue
+            return
 
     def _returned(self, charge: Charge, records: list[Any]) -> list[Op]:
         """The writes that give back what was taken."""
@@ -274,6 +288,10 @@ class Plugin:
             if taken is not None:
                 ops.append(self._op(obj, {name: -need for name, need in taken.items()}, rec.revision, charge.attributes.now))
         return ops
+
+
+def _quota(op: Op) -> str:
+    return op.key.rpartition("/")[2]
 
 
 def _large(records: list[Any]) -> bool:

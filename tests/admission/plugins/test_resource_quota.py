@@ -12,6 +12,7 @@ import pytest
 from kas.admission.configuration import Section
 from kas.admission.plugins import resource_quota
 from kas.meta.errors import ApiError
+from kas.store import Conflict
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 
 
@@ -113,6 +114,35 @@ def test_the_status_of_a_claim_is_counted_and_not_refused(server):
 def used(server: FakeServer) -> str:
     registry = server.registries.of("", "resourcequotas")
     return orjson.loads(server.store.get(registry.key("ns1", "q")).json)["status"]["used"]["pods"]
+
+
+def test_more_quotas_than_the_store_takes_writes_at_once(server):
+    """What was taken of some before a race about others is lost is given back, and taken again with theirs."""
+    names, sizes, raced = [f"q{i}" for i in range(5)], list[int](), [Conflict(None, "q4")]
+    for name in names:
+        quota(server, name, {"pods": "1"})
+    server.store.most_ops = 2
+
+    def pods() -> list[str]:
+        key = server.registries.of("", "resourcequotas").key
+        return [orjson.loads(server.store.get(key("ns1", name)).json)["status"]["used"]["pods"] for name in names]
+
+    async def commit_many(ops: list[Any]) -> None:
+        sizes.append(len(ops))
+        if len(ops) == 1 and raced:
+            raise raced.pop()
+        for op in ops:
+            comma = b"" if op.draft.tail.startswith(b"}") else b","
+            server.store.put(op.key, orjson.loads(op.draft.head.rstrip(b",") + comma + op.draft.tail))
+
+    server.store.commit_many = commit_many
+    plugin = server.plugin(resource_quota)
+
+    async def run() -> None:
+        await Request(plugin, obj=pod()).steps()
+        assert pods() == ["1"] * 5 and sizes == [2, 2, 1, 2, 2, 2, 2, 1]
+
+    asyncio.run(asyncio.wait_for(run(), 60))
 
 
 @pytest.mark.parametrize("at", ["taking", "giving back"])
