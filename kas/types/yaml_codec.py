@@ -13,14 +13,16 @@ import io
 import math
 import re
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from functools import cmp_to_key
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from yaml._yaml import CEmitter, CParser
 
 from kas._codecs import go_float, go_quote
+from kas.meta.field import go_float as go_general
 
 MAX_DEPTH = 1000
 _TOO_DEEP = "exceeded maximum nesting depth"  # what libyaml says from 0.2.6 on, at the same depth; before, it knew no limit
@@ -41,7 +43,7 @@ _RESOLVED |= {"-" + w: float("-inf") for w in (".inf", ".Inf", ".INF")}
 _HINT_WORD = frozenset("yYnNtTfFoO~")
 _HINT_NUMBER = frozenset("+-0123456789")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
-_DOT_FLOAT = re.compile(r"\.[0-9]+([eE][-+]?[0-9]+)?\Z")
+_DOT_FLOAT = re.compile(r"\.[0-9](_?[0-9])*([eE][-+]?[0-9](_?[0-9])*)?\Z")
 _BASE60 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
 _TIMESTAMP = re.compile(
     r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
@@ -49,6 +51,8 @@ _TIMESTAMP = re.compile(
     r"| [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]+)?)?\Z"
 )
 _NO_INT = object()
+_DECIMAL, _HEX = "0123456789", "0123456789abcdefABCDEF"
+_MAX_INT64 = (1 << 63) - 1
 
 
 def _parse_int(text: str) -> Any:
@@ -58,7 +62,7 @@ def _parse_int(text: str) -> Any:
     if len(digits) > 1 and digits[0] == "0":
         base = {"x": 16, "o": 8, "b": 2}.get(digits[1].lower(), 8)
         digits = digits[2:] if digits[1].lower() in "xob" else digits[1:]
-    if not digits or len(digits) > 70 or not digits.isascii() or not digits.isalnum():
+    if not digits or len(digits) > 70 or digits.strip(_HEX if base == 16 else _DECIMAL):
         return _NO_INT
     try:
         value = sign * int(digits, base)
@@ -73,7 +77,8 @@ def _resolve(text: str) -> Any:
         return _RESOLVED[text]
     first = text[:1]
     if first == ".":
-        return _number(float(text)) if _DOT_FLOAT.match(text) else text
+        number = float(text) if _DOT_FLOAT.match(text) else math.inf
+        return _number(number) if math.isfinite(number) else text
     if first not in _HINT_NUMBER or _TIMESTAMP.match(text):
         return text
     plain = text.replace("_", "")
@@ -88,7 +93,7 @@ def _resolve(text: str) -> Any:
 
 def _number(x: float) -> int | float:
     """A float as it comes back from its JSON text: Go prints whole ones without a point."""
-    return int(x) if x.is_integer() and abs(x) < 1e18 else x
+    return int(Decimal(repr(x))) if x.is_integer() and abs(x) < 1 << 63 else x
 
 
 def _message(error: yaml.YAMLError) -> str:
@@ -107,117 +112,196 @@ def _message(error: yaml.YAMLError) -> str:
     return f"yaml: line {line}: {problem}" if line else f"yaml: {problem}"
 
 
-class _Composer:
-    """Builds JSON values from parser events. ``repeated`` collects keys that occur twice in a mapping."""
+# Nodes of a document: what the parser saw, kept until all of it was seen, because what it cannot read is told before what has no value.
+class _Scalar:
+    __slots__ = ("line", "plain", "tag", "text")
 
-    def __init__(self, data: bytes) -> None:
-        self.parser = CParser(data)
-        self.anchors: dict[str, Any] = {}
-        self.sizes: dict[str, int] = {}
-        self.open: set[str] = set()
-        self.nodes = 0
-        self.aliased = 0
-        self.repeated: list[str] = []
+    def __init__(self, text: str, tag: str, plain: bool, line: int) -> None:
+        self.text, self.tag, self.plain, self.line = text, tag, plain, line
 
-    def document(self) -> Any:
-        parser = self.parser
-        parser.get_event()  # stream start
-        event = parser.get_event()
-        if isinstance(event, yaml.StreamEndEvent):
-            return None
-        value = self.node(parser.get_event(), 0)
-        parser.get_event()  # document end
-        return value
 
-    def node(self, event: Any, depth: int) -> Any:
+class _Sequence:
+    __slots__ = ("children", "line")
+
+    def __init__(self, line: int) -> None:
+        self.children: list[_Node] = []
+        self.line = line
+
+
+class _Mapping:
+    """``children``: keys and values in turn."""
+
+    __slots__ = ("children", "line")
+
+    def __init__(self, line: int) -> None:
+        self.children: list[_Node] = []
+        self.line = line
+
+
+class _Alias:
+    __slots__ = ("line", "name", "node")
+
+    def __init__(self, name: str, node: _Node, line: int) -> None:
+        self.name, self.node, self.line = name, node, line
+
+
+_Node = _Scalar | _Sequence | _Mapping | _Alias
+_TAGS = "tag:yaml.org,2002:"
+
+
+def _compose(data: bytes) -> _Node | None:
+    """The first document; None where there is none."""
+    parser = CParser(data)
+    anchors: dict[str, _Node] = {}
+
+    def node(event: Any, depth: int) -> _Node:
         if depth > MAX_DEPTH:
             raise YAMLError("yaml: exceeded max depth")
-        self.nodes += 1
+        line = event.start_mark.line + 1
+        made: _Scalar | _Sequence | _Mapping
         if isinstance(event, yaml.AliasEvent):
-            return self.alias(event)
-        anchor, before = event.anchor, self.nodes
-        if anchor is not None:
-            self.open.add(anchor)
+            if event.anchor not in anchors:
+                raise YAMLError(f"yaml: unknown anchor '{event.anchor}' referenced")
+            return _Alias(event.anchor, anchors[event.anchor], line)
         if isinstance(event, yaml.ScalarEvent):
-            value = self.scalar(event)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            value = []
-            while not isinstance(item := self.parser.get_event(), yaml.SequenceEndEvent):
-                value.append(self.node(item, depth + 1))
+            made = _Scalar(event.value, (event.tag or "").replace(_TAGS, "!!", 1), event.implicit[0] and event.tag is None, line)
         else:
-            value = self.mapping(depth)
-        if anchor is not None:
-            self.open.discard(anchor)
-            self.anchors[anchor] = value
-            self.sizes[anchor] = self.nodes - before + 1
-        return value
+            made = _Sequence(line) if isinstance(event, yaml.SequenceStartEvent) else _Mapping(line)
+        if event.anchor is not None:
+            anchors[event.anchor] = made
+        if not isinstance(made, _Scalar):
+            while not isinstance(item := parser.get_event(), (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
+                made.children.append(node(item, depth + 1))
+        return made
 
-    def alias(self, event: Any) -> Any:
-        name = event.anchor
-        if name in self.open:
-            raise YAMLError(f"yaml: anchor '{name}' value contains itself")
-        if name not in self.anchors:
-            raise YAMLError(f"yaml: unknown anchor '{name}' referenced")
-        self.aliased += self.sizes[name]
-        self.nodes += self.sizes[name]
-        if self.aliased > MAX_ALIASED_NODES:
-            raise YAMLError("yaml: document contains excessive aliasing")
-        return self.anchors[name]
+    parser.get_event()  # stream start
+    if isinstance(parser.get_event(), yaml.StreamEndEvent):
+        return None
+    document = node(parser.get_event(), 0)
+    parser.get_event()  # document end
+    return document
 
-    def mapping(self, depth: int) -> dict[str, Any]:
+
+def _scalar(node: _Scalar) -> Any:
+    """yaml.v2's resolve: the value of a scalar by its tag or, plain and without one, by its text."""
+    text, tag = node.text, node.tag
+    if tag == "!!binary":
+        try:
+            return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True).decode("utf-8", "replace")
+        except binascii.Error:
+            raise YAMLError("yaml: !!binary value contains invalid base64 data") from None
+    if tag not in _RESOLVABLE:
+        return _resolve(text) if node.plain else text
+    value: Any = text
+    found = "!!timestamp" if tag == "!!timestamp" and _TIMESTAMP.match(text) else "!!str"
+    if found == "!!str":
+        value = _resolve(text)
+        found = next(t for kind, t in _KINDS if isinstance(value, kind))
+        if found == "!!int" and _is_float(text):
+            found = "!!float"
+    if found != tag and not (tag == "!!float" and found == "!!int"):
+        raise YAMLError(f"yaml: cannot decode {found} `{text}` as a {tag}")
+    return value
+
+
+_RESOLVABLE = frozenset(("!!bool", "!!int", "!!float", "!!null", "!!timestamp"))
+_KINDS = ((bool, "!!bool"), (int, "!!int"), (float, "!!float"), (type(None), "!!null"), (str, "!!str"))
+
+
+def _is_float(text: str) -> bool:
+    """Whether a text that is a whole number is one only as a float: 1.0, 1e3."""
+    return _parse_int(text.replace("_", "")) is _NO_INT
+
+
+def _float(node: _Scalar) -> float:
+    """What stands there as a float, though JSON has a whole number for it."""
+    return float(_scalar(node)) or float(node.text.replace("_", ""))  # -0.0
+
+
+class _Decoder:
+    """yaml.v2's decoder, for values of any type, and what sigs.k8s.io/yaml makes JSON of. ``repeated``: what strict decoding objects to."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+        self.aliased = self.aliases = 0
+        self.repeated: list[str] = []
+        self.unsupported: YAMLError | None = None  # what JSON has no key for, told when all had a value
+
+    def value(self, node: _Node) -> Any:
+        if self.aliases:
+            self.aliased += 1
+            if self.aliased > MAX_ALIASED_NODES:
+                raise YAMLError("yaml: document contains excessive aliasing")
+        if isinstance(node, _Scalar):
+            return _scalar(node)
+        if isinstance(node, _Sequence):
+            return [self.value(item) for item in node.children]
+        if isinstance(node, _Alias):
+            return self.alias(node, self.value)
         out: dict[str, Any] = {}
-        merged: list[Any] = []
-        while not isinstance(event := self.parser.get_event(), yaml.MappingEndEvent):
-            line = event.start_mark.line + 1
-            merge = isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]
-            given = None if merge else self.node(event, depth + 1)
-            value = self.node(self.parser.get_event(), depth + 1)
-            if merge:
-                merged += value if isinstance(value, list) else [value]
-                continue
-            key = _key(given, value)
-            if key in out:
-                self.repeated.append(f"line {line}: key {go_quote(key)} already set in map")
-            out[key] = value
-        for other in merged:
-            if not isinstance(other, dict):
-                raise YAMLError("yaml: map merge requires map or sequence of maps as the value")
-            for key, value in other.items():
-                out.setdefault(key, value)
+        self.mapping(node, out, set())
         return out
 
-    def scalar(self, event: Any) -> Any:
-        text, tag = event.value, event.tag
-        if tag is None or tag == "!":
-            return text if event.style in ("'", '"', "|", ">") or tag == "!" else _resolve(text)
-        short = tag.removeprefix("tag:yaml.org,2002:")
-        if short == "binary":
-            try:
-                return base64.b64decode(text.replace("\n", "").replace(" ", ""), validate=True).decode("utf-8", "replace")
-            except binascii.Error:
-                raise YAMLError("yaml: !!binary value contains invalid base64 data") from None
-        value = _resolve(text) if short in ("int", "float", "bool", "null") else text
-        wanted = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}.get(short)
-        if wanted is not None and not isinstance(value, wanted):  # type: ignore[arg-type]
-            raise YAMLError(f"yaml: cannot decode !!str `{text}` as a !!{short}")
+    def alias(self, node: _Alias, use: Callable[[_Node], Any]) -> Any:
+        """``use`` of what it stands for."""
+        if id(node.node) in self.open:
+            raise YAMLError(f"yaml: anchor '{node.name}' value contains itself")
+        self.open.add(id(node.node))
+        self.aliases += 1
+        value = use(node.node)
+        self.aliases -= 1
+        self.open.discard(id(node.node))
         return value
 
+    def mapping(self, node: _Mapping, out: dict[str, Any], seen: set[tuple[type, Any]]) -> None:
+        """Adds what it says to ``out``; ``seen``: its keys as they were written (1 is not "1", though JSON has one key for both)."""
+        children = iter(node.children)
+        for key, given in zip(children, children, strict=True):
+            if isinstance(key, _Scalar) and key.text == "<<" and (key.plain or key.tag == "!!merge"):
+                self.merge(given, out, seen)
+                continue
+            name = self.value(key)
+            if type(name) is int and isinstance(key, _Scalar) and _is_float(key.text):
+                name = _float(key)
+            if isinstance(name, (dict, list)):
+                raise YAMLError(f"yaml: invalid map key: {_go_syntax(key)}")
+            typed = (type(name), name)
+            again = typed in seen
+            seen.add(typed)
+            value = self.value(given)
+            if again:
+                self.repeated.append(f"line {given.line}: key {_go_syntax(key)} already set in map")
+            try:
+                out[_key(name, given)] = value
+            except YAMLError as e:
+                self.unsupported = e  # the outermost is told
 
-def _key(key: Any, value: Any) -> str:
+    def merge(self, node: _Node, out: dict[str, Any], seen: set[tuple[type, Any]]) -> None:
+        """``<<``: what the mapping, or the mappings from the last to the first, say."""
+        for one in reversed(node.children) if isinstance(node, _Sequence) else (node,):
+            if isinstance(one, _Alias) and isinstance(one.node, _Mapping):
+                self.alias(one, lambda to: self.mapping(cast(_Mapping, to), out, seen))
+            elif isinstance(one, _Mapping):
+                self.mapping(one, out, seen)
+            else:
+                raise YAMLError("yaml: map merge requires map or sequence of maps as the value")
+
+
+def _key(key: Any, value: _Node) -> str:
     """A mapping key as JSON text, by the rules of sigs.k8s.io/yaml; ``value`` is what it stands for."""
     if isinstance(key, str):
         return key
     if key is True or key is False:
         return "true" if key else "false"
-    if isinstance(key, int):
+    if isinstance(key, int) and key <= _MAX_INT64:
         return str(key)
     if isinstance(key, float):
         if math.isfinite(key):
             return _shortest(key)
         return ".nan" if key != key else ".inf" if key > 0 else "-.inf"
-    if key is not None:
-        raise YAMLError(f"yaml: invalid map key: {_source(key)}")
-    raise YAMLError(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_source(value) if value is not None else '<nil>'}")
+    kind, text = ("%!s(<nil>)", "<nil>") if key is None else ("uint64", f"{key:#x}")
+    shown = _go_syntax(value)
+    raise YAMLError(f"unsupported map key of type: {kind}, key: {text}, value: {'<nil>' if shown == _GO_NIL else shown}")
 
 
 def _shortest(value: float) -> str:
@@ -236,24 +320,41 @@ def _shortest(value: float) -> str:
     return f"{mantissa}e{exponent}"
 
 
-def _source(value: Any) -> str:
+_GO_NIL = "interface {}(nil)"
+
+
+def _go_syntax(node: _Node) -> str:
     """fmt's %#v of a decoded YAML value."""
-    if isinstance(value, dict):
-        return "map[interface {}]interface {}{" + ", ".join(f"{go_quote(k)}:{_source(value[k])}" for k in sorted(value)) + "}"
-    if isinstance(value, list):
-        return "[]interface {}{" + ", ".join(map(_source, value)) + "}"
+    if isinstance(node, _Alias):
+        return _go_syntax(node.node)
+    if isinstance(node, _Sequence):
+        return "[]interface {}{" + ", ".join(map(_go_syntax, node.children)) + "}"
+    if isinstance(node, _Mapping):
+        texts = list(map(_go_syntax, node.children))
+        pairs = sorted(f"{k}:{v}" for k, v in zip(texts[::2], texts[1::2], strict=True))
+        return "map[interface {}]interface {}{" + ", ".join(pairs) + "}"
+    value = _scalar(node)
     if isinstance(value, str):
         return go_quote(value)
     if value is None:
-        return "interface {}(nil)"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return _GO_NIL
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) or _is_float(node.text):
+        number = _float(node)
+        return go_general(number) if math.isfinite(number) else _go_number(number)
+    return str(value) if value <= _MAX_INT64 else f"{value:#x}"
+
+
+def _go_number(value: float) -> str:
+    """A number that JSON does not have."""
+    return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
 
 
 def _check_numbers(value: Any) -> None:
     """JSON has no infinity and no NaN."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        name = "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
-        raise YAMLError(f"json: unsupported value: {name}")
+        raise YAMLError(f"json: unsupported value: {_go_number(value)}")
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
@@ -265,16 +366,19 @@ def _check_numbers(value: Any) -> None:
 
 def decode(data: bytes) -> tuple[Any, list[str]]:
     """The first document as a JSON value, and what strict decoding objects to (repeated keys): at most one text. Raises YAMLError."""
-    composer = _Composer(data)
+    decoder = _Decoder()
     try:
-        value = composer.document()
+        document = _compose(data)
+        value = None if document is None else decoder.value(document)
     except yaml.YAMLError as e:
         raise YAMLError(_message(e)) from None
     except RecursionError:
         raise YAMLError("yaml: exceeded max depth") from None
+    if decoder.unsupported is not None:
+        raise decoder.unsupported
     _check_numbers(value)
-    if composer.repeated:
-        return value, ["yaml: unmarshal errors:\n  " + "\n  ".join(composer.repeated)]
+    if decoder.repeated:
+        return value, ["yaml: unmarshal errors:\n  " + "\n  ".join(decoder.repeated)]
     return value, []
 
 
@@ -324,11 +428,14 @@ _SEQUENCE_START = yaml.SequenceStartEvent(None, None, True, flow_style=False)
 _MAPPING_END, _SEQUENCE_END = yaml.MappingEndEvent(), yaml.SequenceEndEvent()
 
 
+# From 0.2.2 on libyaml ends a document that has a text with more than one line break at its end with three points, yaml.v2 does not.
+_DOCUMENT_END = b"\n...\n"
+
 # libyaml 0.2 pads to the indent after the last line break of a single-quoted scalar, the copy inside yaml.v2 does not. Such an ending
 # (only Unicode breaks can be one: text with a newline is written as a block) gets an end mark that is cut off with the padding.
-_UNICODE_BREAK_END = re.compile(r"[\x20-\x7e\xa0-\u2027\u202a-\ud7ff]*(?<! )[\x85\u2028\u2029]+\Z")
+_UNICODE_BREAK_END = re.compile(r"[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]*(?<! )[\u2028\u2029]+\Z")
 _END_MARK = "\uf8fc"
-_PADDING = re.compile(rb"(\xc2\x85|\xe2\x80[\xa8\xa9]) *\xef\xa3\xbc'")
+_PADDING = re.compile(rb"(\xe2\x80[\xa8\xa9]) *\xef\xa3\xbc'")
 
 
 def _string_event(text: str) -> Any:
@@ -348,26 +455,13 @@ def _string_event(text: str) -> Any:
 def _is_string(text: str) -> bool:
     """Whether the plain text reads back as a string: no number, word or timestamp, and no number in base 60."""
     value = _resolve(text)
-    return isinstance(value, str) and not _TIMESTAMP.match(text) and not _BASE60.match(text) and text != "<<"
+    return isinstance(value, str) and not _TIMESTAMP.match(text) and not _BASE60.match(text)
 
 
-def _go_yaml_float(x: float) -> str:
-    """``strconv.FormatFloat(x, 'g', -1, 64)``: exponent form below 1e-4 and from 1e21 on."""
+def _float_text(x: float) -> str:
+    """A float, whose JSON text was read as YAML before: what looks whole there is a whole number up to 64 bits, the rest is Go's %g."""
     text = go_float(x)
-    mantissa, _, exponent = f"{abs(x)!r}".partition("e")
-    if x and (abs(x) < 1e-4 or abs(x) >= 1e21):
-        digits = mantissa.replace(".", "").lstrip("0").rstrip("0")
-        e = int(exponent) if exponent else _exponent(mantissa)
-        head = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
-        return f"{'-' if x < 0 else ''}{head}e{'-' if e < 0 else '+'}{abs(e):02d}"
-    return text
-
-
-def _exponent(mantissa: str) -> int:
-    whole, _, fraction = mantissa.partition(".")
-    if whole.strip("0"):
-        return len(whole) - 1
-    return -(len(fraction) - len(fraction.lstrip("0")) + 1)
+    return text if _parse_int(text) is not _NO_INT else go_general(x)
 
 
 def _emit(value: Any, emit: Any, depth: int) -> None:
@@ -392,7 +486,7 @@ def _emit(value: Any, emit: Any, depth: int) -> None:
         elif value is True or value is False:
             text = "true" if value else "false"
         else:
-            text = _go_yaml_float(value) if isinstance(value, float) else str(value)
+            text = _float_text(value) if isinstance(value, float) else str(value)
         emit(yaml.ScalarEvent(None, None, _IMPLICIT, text, style=""))
 
 
@@ -407,4 +501,6 @@ def encode(value: Any) -> bytes:
     emit(yaml.DocumentEndEvent(explicit=False))
     emit(yaml.StreamEndEvent())
     text = out.getvalue()
+    if isinstance(value, (dict, list)):
+        text = text.removesuffix(_DOCUMENT_END[1:]) if text.endswith(_DOCUMENT_END) else text
     return _PADDING.sub(rb"\1'", text) if b"\xef\xa3\xbc" in text else text

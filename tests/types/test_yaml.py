@@ -38,6 +38,8 @@ def test_what_is_written_reads_back(value):
         ("1.0", 1), ("1e3", 1000), (".5", 0.5), ("1:30", "1:30"), ("2020-01-02", "2020-01-02"), ("0b11", 3), ("-0x1", -1),
         ("18446744073709551615", 18446744073709551615), ("18446744073709551616", 1.8446744073709552e19), ("+1", 1), ("1.2.3", "1.2.3"),
         ("'yes'", "yes"), ('"\\u00e9"', "é"), ("!!str 1", "1"), ("!!binary aGk=", "hi"), ("<<", "<<"), (".", "."), ("-", None),
+        ("1e18", 10**18), ("1e20", 1e20), ("9.5e18", 9.5e18), ("00o7", "00o7"), ("0x0x1", "0x0x1"), (".5_5", 0.55), (".1e500", ".1e500"),
+        ("!!float 1", 1), ('!!int "1"', 1), ("! 1", "1"), ("!!timestamp 2001-01-01", "2001-01-01"), ("!!map x", "x"), ("!!null ~", None),
     ],
 )  # fmt: skip
 def test_scalars(text, value):
@@ -65,6 +67,29 @@ def test_repeated_keys_are_told():
     assert repeated == ['yaml: unmarshal errors:\n  line 4: key "c" already set in map\n  line 5: key "a" already set in map']
 
 
+@pytest.mark.parametrize(
+    ("data", "value", "objections"),
+    [
+        (b"1: a\n1: b", {"1": "b"}, ["line 2: key 1 already set in map"]),
+        (b"true: a\nyes: b", {"true": "b"}, ["line 2: key true already set in map"]),
+        (b"1: a\n'1': b", {"1": "b"}, []),  # two keys of YAML
+        (b"a: 1\na:\n  x: 2", {"a": {"x": 2}}, ["line 3: key \"a\" already set in map"]),  # the line of the value
+        (b"x: 1\n<<: {x: 2}", {"x": 2}, ["line 2: key \"x\" already set in map"]),
+        (b"<<: {x: 2}\nx: 1", {"x": 1}, ["line 2: key \"x\" already set in map"]),
+        (b"<<: [{x: 1}, {x: 2}]", {"x": 1}, ["line 1: key \"x\" already set in map"]),
+        (b"a: &b {x: 1, x: 2}\nc: *b", {"a": {"x": 2}, "c": {"x": 2}}, ["line 1: key \"x\" already set in map"] * 2),
+    ],
+)
+def test_keys_are_repeated_as_they_are_written(data, value, objections):
+    assert decode(data) == (value, ["yaml: unmarshal errors:\n  " + "\n  ".join(objections)] if objections else [])
+
+
+def test_what_an_alias_stands_for_is_a_value_of_its_own():
+    value, _ = decode(b"a: &x {m: [1]}\nb: *x\n")
+    value["a"]["m"].append(2)
+    assert value["b"] == {"m": [1]}
+
+
 def test_an_alias_bomb_is_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
@@ -79,6 +104,17 @@ def test_an_alias_bomb_is_refused():
         (b"a: [1\n", "yaml: line 1: did not find expected ',' or ']'"),
         (b"a: *x", "yaml: unknown anchor 'x' referenced"),
         (b"a: &x [*x]", "yaml: anchor 'x' value contains itself"),
+        (b"a: !!int", "yaml: cannot decode !!null `` as a !!int"),
+        (b"a: !!int 1.0", "yaml: cannot decode !!float `1.0` as a !!int"),
+        (b"a: !!bool 1", "yaml: cannot decode !!int `1` as a !!bool"),
+        (b"a: !!timestamp x", "yaml: cannot decode !!str `x` as a !!timestamp"),
+        (b'a: !!binary " aGk="', "yaml: !!binary value contains invalid base64 data"),
+        (b"<<: 1", "yaml: map merge requires map or sequence of maps as the value"),
+        (b"9223372036854775808: a", 'unsupported map key of type: uint64, key: 0x8000000000000000, value: "a"'),
+        (b"~: [1e6]", "unsupported map key of type: %!s(<nil>), key: <nil>, value: []interface {}{1e+06}"),
+        # What cannot be parsed is told before what has no value, that before what JSON has no key for.
+        (b"? [a]\n: !!int x\nb: *c", "yaml: unknown anchor 'c' referenced"),
+        (b"~: 1\nb: !!int x", "yaml: cannot decode !!str `x` as a !!int"),
         (b"a: .nan", "json: unsupported value: NaN"),
         (b"~: [1, b]", 'unsupported map key of type: %!s(<nil>), key: <nil>, value: []interface {}{1, "b"}'),
         (b"[a]: b", 'yaml: invalid map key: []interface {}{"a"}'),
@@ -95,6 +131,17 @@ def test_refusals(data, text):
 
 def test_only_the_first_document_counts():
     assert decode(b"a: 1\n---\nb: 2\n") == ({"a": 1}, [])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1234567.5, "1.2345675e+06"), (999999.5, "999999.5"), (1e-5, "1e-05"), (1e18, "1000000000000000000"), (1e20, "1e+20"),
+        ("<<", "<<"), ("00o7", "00o7"), ("a\n\n", "|+\n  a\n"), ("a\x85", '"a\\N"'), ("\x85", '"\\N"'), ("\ufffd\u2028", "'\ufffd\u2028'"),
+    ],
+)  # fmt: skip
+def test_scalars_are_written_as_go_writes_them(value, text):
+    assert encode({"a": value}).decode() == f"a: {text}\n"
 
 
 def test_layout():
