@@ -22,6 +22,8 @@ import json
 import sys
 import threading
 
+from kas.meta.utf8 import text as utf8_text
+
 cdef extern from *:
     """
     /* The bytes of a str whose UTF-8 form is its own memory, as nearly all keys and values are; else NULL. */

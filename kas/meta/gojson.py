@@ -14,6 +14,8 @@ from typing import Any
 
 import orjson
 
+from kas.meta import utf8
+
 
 class JSONError(ValueError):
     """``str()`` is Go's message."""
@@ -44,7 +46,7 @@ def loads(data: bytes | str) -> Any:
             raise JSONError(message) from None
     try:
         # Since Python 3.12 the first takes more depth than the second.
-        return _without_surrogates(json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_int, parse_float=_parse_float))
+        return _without_surrogates(json.loads(utf8.text(raw), parse_int=_parse_int, parse_float=_parse_float))
     except RecursionError:
         raise JSONError("exceeded max depth") from None
 

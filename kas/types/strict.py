@@ -11,7 +11,7 @@ from collections.abc import Callable
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
-from kas.meta import errors
+from kas.meta import errors, utf8
 from kas.meta.aside import LARGE
 from kas.types.scheme import DecodeError, Field, TypeDesc, duplicate_fields, go_quote
 
@@ -126,7 +126,7 @@ def read_pairs(raw: bytes, whole: Callable[[str], Any] = str, real: Callable[[st
     if len(raw) >= LARGE:
         # The compiled scanner would keep the interpreter to itself for a tenth of a second and more; this one takes longer.
         decoder.scan_once = py_make_scanner(decoder)  # type: ignore[attr-defined]
-    return decoder.decode(raw.decode("utf-8", "replace"))
+    return decoder.decode(utf8.text(raw))
 
 
 def warning_texts(finding: str) -> list[str]:

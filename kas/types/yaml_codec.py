@@ -22,6 +22,7 @@ import yaml
 from yaml._yaml import CEmitter, CParser
 
 from kas._codecs import go_float, go_quote
+from kas.meta import utf8
 from kas.meta.field import go_float as go_general
 
 MAX_DEPTH = 1000
@@ -187,7 +188,7 @@ def _scalar(node: _Scalar) -> Any:
     text, tag = node.text, node.tag
     if tag == "!!binary":
         try:
-            return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True).decode("utf-8", "replace")
+            return utf8.text(base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True))
         except binascii.Error:
             raise YAMLError("yaml: !!binary value contains invalid base64 data") from None
     if tag not in _RESOLVABLE:
