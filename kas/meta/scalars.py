@@ -5,6 +5,7 @@ Times are proleptic Gregorian seconds since 1970 in UTC; the zero time of Go (ye
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from kas._codecs import DecodeError
@@ -186,12 +187,21 @@ def decimal(text: str) -> int:
     return -value if text.startswith("-") else value
 
 
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def _too_large(text: str) -> bool:
+    """Whether digits that no 64 bits hold come first: Go reads no further, whatever stands behind them."""
+    digits = _DIGITS.match(text)
+    return digits is not None and decimal(digits[0]) >= 1 << 64
+
+
 def int64(text: str, by: str = "ParseInt") -> int:
     """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text. ``by``: "Atoi" where upstream calls that."""
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit()) and not _too_large(digits):
         raise DecodeError(f"strconv.{by}: parsing {go_quote(text)}: invalid syntax")
-    value = decimal(text)
+    value = decimal(text) if digits.isdigit() else 1 << 64
     if not -(1 << 63) <= value < 1 << 63:
         raise DecodeError(f"strconv.{by}: parsing {go_quote(text)}: value out of range")
     return value
@@ -199,10 +209,7 @@ def int64(text: str, by: str = "ParseInt") -> int:
 
 def parse_uint64(text: str) -> int:
     """``strconv.ParseUint(text, 10, 64)``. Raises ValueError with Go's words."""
-    why = "invalid syntax"
-    if text.isascii() and text.isdigit():
-        n = decimal(text)
-        if n < 1 << 64:
-            return n
-        why = "value out of range"
+    if text.isascii() and text.isdigit() and (n := decimal(text)) < 1 << 64:
+        return n
+    why = "value out of range" if _too_large(text) else "invalid syntax"
     raise ValueError(f"strconv.ParseUint: parsing {go_quote(text)}: {why}")

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from kas._fastpath import RequestInfo, RequestInfoError, install, parse
+from kas.meta import utf8
 from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
 from kas.request.masking import shown_target
 
@@ -143,4 +144,4 @@ def _unescape(text: bytes) -> str:
         text = text.replace(b"+", b" ")
     if b"%" in text:
         text = unquote_to_bytes(text)
-    return text.decode("utf-8", "replace")
+    return utf8.text(text)

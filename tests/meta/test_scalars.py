@@ -80,3 +80,9 @@ def test_times_at_the_edges():
 def test_digits_that_do_not_fit_are_told_before_the_unit(text, said):
     with pytest.raises(ValueError, match=f'^time: {said} duration "{text}"$'):
         scalars.parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["92233720368547758080", "92233720368547758080x", "+18446744073709551616 ", "-99999999999999999999."])
+def test_what_is_too_large_is_told_before_what_is_no_digit(text):
+    with pytest.raises(DecodeError, match="value out of range$"):
+        scalars.int64(text)

@@ -1,0 +1,36 @@
+"""Bytes that need not be UTF-8."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.meta import gojson, utf8
+from kas.request.requestinfo import Query
+from kas.types.strict import read_pairs
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"caf\xc3\xa9", "café"),
+        (b"a\xffb", "a\ufffdb"),
+        (b"\xe2\x80x", "\ufffd\ufffdx"),  # two bytes of a character of three
+        (b"\xed\xa0\x80", "\ufffd" * 3),  # half of a surrogate pair
+        (b"\xf0\x9f\x98", "\ufffd" * 3),
+        (b"\xf0\x9f\x98\x80\xf0", "\U0001f600\ufffd"),
+        (b"\xc0\x80", "\ufffd" * 2),
+        (b"\xed\xa0\xbd\xed\xb8\x80", "\ufffd" * 6),  # a pair in CESU-8 is no character either
+    ],
+)
+def test_each_byte_that_is_part_of_no_character_is_replaced(raw, text):
+    assert utf8.text(raw) == text
+    body = b'{"a":"' + raw + b'"}'
+    assert gojson.loads(body) == {"a": text}
+    assert list(read_pairs(body)) == [("a", text)]
+    assert Query(b"a=" + raw).pairs == {"a": [text]}
+
+
+def test_of_an_object(client, namespace):
+    body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bytes"},"data":{"a":"\xe2\x80x"}}'
+    status, made = client("POST", f"/api/v1/namespaces/{namespace}/configmaps", body)
+    assert (status, made["data"]) == (201, {"a": "\ufffd\ufffdx"})
