@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
@@ -445,15 +445,15 @@ class WatchStream:
             else:
                 _share([(e.frames, self._converted(kind)) for e, kind in which], asyncio.ensure_future(found))
                 shared += missing
-        for i in shared:
-            e, kind = selected[i]
-            left = e.frames[self._converted(kind)]
-            if isinstance(left, asyncio.Future):
-                await self._unless_ended(left)
+        # Taken at once: what fails while another is waited for is on the events no longer.
+        for i, left in [(i, selected[i][0].frames[self._converted(selected[i][1])]) for i in shared]:
+            if isinstance(left, _Coming):
+                found = await self._unless_ended(left.pending)
                 if self._ended:
                     return []
-                left = e.frames[self._converted(kind)]
-            out[i] = left
+                out[i] = found[left.place]
+            else:
+                out[i] = left
         return out
 
     def _converted(self, kind: str) -> tuple[Any, ...]:
@@ -529,6 +529,13 @@ def _state(e: Event, kind: str) -> Record:
     return found
 
 
+class _Coming(NamedTuple):
+    """One of what is waited for. It is read from there: a future is done before anybody who waits for it is told."""
+
+    pending: asyncio.Future[Sequence[Shown]]
+    place: int
+
+
 def _share(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Sequence[Shown]]) -> None:
     """Puts what is waited for where each of its records is to be found, and the record itself there once it has come. A failure is
     everybody's who waits; who comes later tries anew."""
@@ -541,6 +548,6 @@ def _share(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Seq
             else:
                 frames[key] = task.result()[i]
 
-    for frames, key in places:
-        frames[key] = pending
+    for i, (frames, key) in enumerate(places):
+        frames[key] = _Coming(pending, i)
     pending.add_done_callback(done)

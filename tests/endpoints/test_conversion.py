@@ -213,6 +213,49 @@ def test_watches_share_a_conversion_that_waits(tmp_path):
     run(tmp_path, test, converter=elsewhere)
 
 
+def test_a_watch_that_comes_just_when_the_conversion_is_done(tmp_path):
+    """What it waits for is there then, and nobody who waits has been told yet."""
+    elsewhere = Elsewhere()
+
+    async def test(api: Api):
+        await fill(api, 1)
+        path = f"{V1}?watch=1&resourceVersion={api.store.revision}"
+        first, late = Stream(await api.request("GET", path)), await api.request("GET", path)
+        elsewhere.gate.clear()
+        await api("PATCH", V2 + "/h000", {"spec": {"maxReplicas": 4}}, MERGE)
+        await asyncio.wait_for(elsewhere.asked.wait(), 20)
+        elsewhere.gate.set()
+        second = Stream(late)  # runs right after the step that ends the conversion
+        assert await first.next() == await second.next()
+        assert elsewhere.calls == [1]
+
+    run(tmp_path, test, converter=elsewhere)
+
+
+def test_a_watch_hears_of_what_failed_while_it_waited_for_another(tmp_path):
+    elsewhere = Elsewhere()
+
+    async def test(api: Api):
+        await fill(api, 1)
+        path = f"{V1}?watch=1&resourceVersion={api.store.revision}"
+        first = Stream(await api.request("GET", path))
+        elsewhere.gate.clear()
+        elsewhere.refused = {"bad"}
+        await api("PATCH", V2 + "/h000", {"spec": {"maxReplicas": 4}}, MERGE)
+        await asyncio.wait_for(elsewhere.asked.wait(), 20)
+        await api("POST", V2, autoscaler("bad"))
+        elsewhere.asked.clear()
+        both = Stream(await api.request("GET", path))  # waits for the first one's conversion and for its own
+        await asyncio.wait_for(elsewhere.asked.wait(), 20)
+        elsewhere.gate.set()
+        assert (await first.next())["type"] == "MODIFIED"
+        for s in (first, both):
+            last = await s.next()
+            assert last["type"] == "ERROR" and "conversion of bad failed" in last["object"]["message"]
+
+    run(tmp_path, test, converter=elsewhere)
+
+
 def test_a_watch_whose_conversion_fails_ends_with_an_error_event(tmp_path):
     elsewhere = Elsewhere()
 

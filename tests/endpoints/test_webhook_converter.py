@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -285,6 +286,40 @@ def test_fields_that_a_webhook_names_otherwise(client, lengths):
         client("PATCH", lengths.path("w1"), {"spec": {"size": 5}}, MERGE)
         event = json.loads(next(lines))
         assert (event["type"], event["object"]["metadata"]["name"], event["object"]["spec"]) == ("DELETED", "w1", {"length": 2})
+
+
+def test_many_watch_by_the_fields_of_their_version(client, lengths):
+    """Upstream's e2e spec of selectable fields: what is created, deleted with its like and changed is told to each who selects it."""
+
+    def selectable(crd):
+        for v, field in zip(crd["spec"]["versions"], ("size", "length"), strict=True):
+            v["selectableFields"] = [{"jsonPath": f".spec.{field}"}, {"jsonPath": ".spec.color"}]
+
+    lengths.change(selectable)
+    selected = {
+        lengths.path(version="v2") + "?fieldSelector=spec.length%3D1": {"red", "blue"},
+        lengths.path(version="v2") + "?fieldSelector=spec.length%3D1,spec.color%3Dred": {"red"},
+        lengths.path() + "?fieldSelector=spec.size%3D1,spec.color%3Dred": {"red"},
+    }
+    until(lambda: all(client("GET", path)[0] == 200 for path in selected), "the fields are known")
+    rv = client("GET", lengths.path())[1]["metadata"]["resourceVersion"]
+    began = ("", f"&resourceVersion={rv}", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+    with ExitStack() as stack:
+        watches = []
+        for path, names in selected.items():
+            for more in began:
+                url = f"{client.server.url}{path}&watch=true&timeoutSeconds=60{more}"
+                answer = stack.enter_context(client.session.get(url, stream=True, timeout=60))
+                watches.append((names, (e for e in map(json.loads, answer.iter_lines(chunk_size=1)) if e["type"] != "BOOKMARK")))
+        for name, length in (("red", 1), ("blue", 1), ("green", 2)):
+            lengths.create(name, {"length": length, "color": name}, "v2")
+        assert client("DELETE", list(selected)[1])[0] == 200
+        client("PATCH", lengths.path("blue", "v2"), {"spec": {"length": 2}}, MERGE)
+        for names, events in watches:
+            told = [next(events) for _ in range(2 * len(names))]
+            for kind in ("ADDED", "DELETED"):
+                assert {e["object"]["metadata"]["name"] for e in told if e["type"] == kind} == names
+    assert all(client("GET", path)[1]["items"] == [] for path in selected)
 
 
 def test_the_stored_version_changes(client, lengths):
