@@ -500,3 +500,17 @@ def test_the_type_a_body_names_is_read_in_any_case(client, namespace):
     code, refused = client("POST", path, '{"metadata":{"name":"any"},"Kind":1}')
     assert code == 400 and "json: cannot unmarshal number into Go struct field .kind of type string" in refused["message"]
     assert client("POST", path, '{"metadata":{"name":"any"},"Kind":"ConfigMap"}')[0] == 201
+
+
+def test_applying_an_empty_map_again_is_no_change(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "e", "annotations": {}}, "data": {"a": "b"}}
+    applied = {
+        "manager": "m", "operation": "Apply", "apiVersion": "v1", "time": "2024-01-02T03:04:05Z", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:data": {"f:a": {}}, "f:metadata": {"f:annotations": {}}},
+    }  # fmt: skip
+    assert client("POST", path, body)[0] == 201
+    code, made = client("PUT", f"{path}/e", {**body, "metadata": {"name": "e", "managedFields": [applied]}})
+    assert (code, made["metadata"]["managedFields"]) == (200, [applied])
+    code, again = client("PATCH", f"{path}/e?fieldManager=m", body, APPLY)
+    assert (code, again) == (200, made)
