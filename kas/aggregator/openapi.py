@@ -282,18 +282,20 @@ def merge(into: dict[str, Any], spec: dict[str, Any]) -> None:
     paths = {path: item for path, item in spec["paths"].items() if path not in into["paths"]}
     if not paths:
         return
+    from kas.endpoints.openapi.schemas import renamed  # as above
+
     needed = _closure(paths, spec["definitions"])
     names = _names(into["definitions"], {k: v for k, v in spec["definitions"].items() if k in needed})
     shared = _names(into.setdefault("parameters", {}), spec["parameters"])
-    renamed = {_REF + k: _REF + v for k, v in names.items() if k != v} | {
+    refs = {_REF + k: _REF + v for k, v in names.items() if k != v} | {
         f"#/parameters/{k}": f"#/parameters/{v}" for k, v in shared.items() if k != v
     }
     for name, new in names.items():
-        into["definitions"].setdefault(new, _renamed(spec["definitions"][name], renamed))
+        into["definitions"].setdefault(new, renamed(spec["definitions"][name], refs))
     for name, new in shared.items():
         into["parameters"].setdefault(new, spec["parameters"][name])
     for path, item in paths.items():
-        into["paths"][path] = _renamed(item, renamed)
+        into["paths"][path] = renamed(item, refs)
 
 
 def _names(have: dict[str, Any], more: dict[str, Any]) -> dict[str, str]:
@@ -324,12 +326,3 @@ def _closure(value: Any, definitions: dict[str, Any]) -> set[str]:
         elif isinstance(v, list):
             todo.extend(v)
     return out
-
-
-def _renamed(value: Any, names: dict[str, str]) -> Any:
-    """The value with its references renamed; itself when there is nothing to rename."""
-    if not names:
-        return value
-    if isinstance(value, dict):
-        return {k: names.get(v, v) if k == "$ref" and isinstance(v, str) else _renamed(v, names) for k, v in value.items()}
-    return [_renamed(v, names) for v in value] if isinstance(value, list) else value

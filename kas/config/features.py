@@ -57,6 +57,7 @@ GOVERNED = {
     "SizeBasedListCostEstimate": "seats of lists by the size of their objects, not by their number alone",
     "StorageVersionHash": "storageVersionHash in discovery",
     "StorageVersionMigrator": "storageversionmigrations are served, once their version is on",
+    "ServiceCIDRStatusFieldWiping": "writes of a ServiceCIDR leave its status as it is",
     "StrictIPCIDRValidation": "addresses with leading zeros and sloppy ranges are refused in old fields, too",
     "StructuredAuthenticationConfigurationEgressSelector": "egressSelectorType of an issuer of an AuthenticationConfiguration",
     "TaintTolerationComparisonOperators": "tolerations may have the operators Lt and Gt",

@@ -218,7 +218,7 @@ class Client:
         if subresource:
             sub = r.subresources.get(subresource)
             return field_set(tuple(sub.reset) if sub is not None else ())
-        return field_set(tuple(r.reset_on_spec_write))
+        return field_set(reg.strategy.reset)
 
 
 def _nothing(records: Sequence[Record]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from kas.endpoints.served import Served
 from kas.patch.fieldmanager import Only, Schema, create, field_set, unowned, update
 from kas.patch.fieldmanager import manager_name as _manager_name
-from kas.registry.strategy import Context, Obj
+from kas.registry.strategy import Context, Obj, strategy_of
 from kas.request.http import Request
 
 
@@ -49,7 +49,7 @@ def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only:
             sub = served.record.subresources.get(subresource)
             paths = tuple(sub.reset) if sub is not None else ()
         else:
-            paths = tuple(served.record.reset_on_spec_write)
+            paths = strategy_of(served.record).reset
         found = sets[subresource] = field_set(paths)
     return found
 

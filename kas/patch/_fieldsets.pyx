@@ -11,6 +11,8 @@ Input is trusted to be JSON values of bounded depth (the decoder refuses deeper 
 object may contradict its schema: then ``Mismatch`` is raised. bench/test_fieldmanager.py has the numbers.
 """
 
+from json import JSONDecoder
+
 import orjson
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -269,6 +269,27 @@ def test_version_2_shows_custom_schemas_without_what_it_cannot_hold(extended):
     assert spec["properties"]["port"] == {"x-kubernetes-int-or-string": True}
 
 
+@pytest.mark.parametrize("content_type", [openapi.JSON, openapi.V2_PROTOBUF])
+def test_a_custom_kind_named_as_a_built_in_one_gets_another_name(server, content_type):
+    group = "apiextensions.apis.pkg.apiextensions-apiserver.k8s.io"
+    names = {"plural": "customresourcedefinitions", "kind": "CustomResourceDefinition", "listKind": "CustomResourceDefinitionList"}
+    crd = {"spec": CRD["spec"] | {"group": group, "names": names}}
+    found = openapi.Part(group, "v1", "1", lambda: openapi.custom.describe(crd, "v1"))
+    both = OpenAPI([builtin(r) for r in BUILTIN.resources if r.served_by_default], "v1.36.2", [found])
+    name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition"
+    body = both.v2(content_type).body
+    if content_type == openapi.V2_PROTOBUF:
+        assert f"{name}_v2".encode() in body
+        return
+    document, before = json.loads(body), json.loads(server.v2().body)
+    assert document["definitions"][name] == before["definitions"][name]
+    assert document["definitions"][f"{name}List"] == before["definitions"][f"{name}List"]
+    assert "size" in document["definitions"][f"{name}_v2"]["properties"]["spec"]["properties"]
+    assert document["definitions"][f"{name}List_v2"]["properties"]["items"]["items"] == {"$ref": f"#/definitions/{name}_v2"}
+    post = document["paths"][f"/apis/{group}/v1/namespaces/{{namespace}}/customresourcedefinitions"]["post"]
+    assert post["responses"]["201"]["schema"] == {"$ref": f"#/definitions/{name}_v2"}
+
+
 def test_custom_documents_in_protobuf(extended):
     assert b"com.example.v1.Widget" in extended.v2(openapi.V2_PROTOBUF).body
     assert b"com.example.v1.Widget" in extended.v3("apis/example.com/v1", openapi.V3_PROTOBUF).body

@@ -411,7 +411,7 @@ def test_an_annotation_that_is_a_field_elsewhere_and_does_not_convert(client, na
     code, body = client("PATCH", at, noted, "application/strategic-merge-patch+json")
     assert (code, body["message"]) == (500, said)
     applied = {"apiVersion": "apps/v1", "kind": "DaemonSet", **noted}
-    code, body = client("PATCH", at + "?fieldManager=m", applied, APPLY)
+    code, body = client("PATCH", at + "?fieldManager=m&force=true", applied, APPLY)
     assert code == 500 and body["message"].startswith("failed to convert to unversioned (") and body["message"].endswith(said)
     assert client("GET", at)[1]["metadata"]["annotations"][key] == "1"
 
@@ -500,3 +500,38 @@ def test_the_type_a_body_names_is_read_in_any_case(client, namespace):
     code, refused = client("POST", path, '{"metadata":{"name":"any"},"Kind":1}')
     assert code == 400 and "json: cannot unmarshal number into Go struct field .kind of type string" in refused["message"]
     assert client("POST", path, '{"metadata":{"name":"any"},"Kind":"ConfigMap"}')[0] == 201
+
+
+def test_the_template_generation_of_a_daemon_set_is_written_by_who_leaves_it_away(client, namespace):
+    """Conversion writes it before managed fields are looked at: as 0, which the strategy then replaces."""
+    path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
+    labels = {"app": "a"}
+    pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    body = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": pods}}
+
+    def owned(obj):
+        return {e["manager"]: e["fieldsV1"].get("f:metadata") for e in obj["metadata"]["managedFields"]}
+
+    generation = {"f:deprecated.daemonset.template.generation": {}}
+    code, made = client("POST", f"{path}?fieldManager=one", body)
+    assert (code, owned(made)) == (201, {"one": {"f:annotations": {".": {}, **generation}}})
+    code, put = client("PUT", f"{path}/d?fieldManager=two", body)
+    assert (code, owned(put)) == (200, {"one": {"f:annotations": {}}, "two": {"f:annotations": generation}})
+    assert put["metadata"]["annotations"] == {"deprecated.daemonset.template.generation": "1"}
+    applied = {"apiVersion": "apps/v1", "kind": "DaemonSet", **body}
+    code, after = client("PATCH", f"{path}/d?fieldManager=three&force=true", applied, APPLY)
+    assert (code, owned(after)) == (200, {"one": {"f:annotations": {}}, "two": {"f:annotations": generation}, "three": None})
+
+
+def test_applying_an_empty_map_again_is_no_change(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "e", "annotations": {}}, "data": {"a": "b"}}
+    applied = {
+        "manager": "m", "operation": "Apply", "apiVersion": "v1", "time": "2024-01-02T03:04:05Z", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:data": {"f:a": {}}, "f:metadata": {"f:annotations": {}}},
+    }  # fmt: skip
+    assert client("POST", path, body)[0] == 201
+    code, made = client("PUT", f"{path}/e", {**body, "metadata": {"name": "e", "managedFields": [applied]}})
+    assert (code, made["metadata"]["managedFields"]) == (200, [applied])
+    code, again = client("PATCH", f"{path}/e?fieldManager=m", body, APPLY)
+    assert (code, again) == (200, made)

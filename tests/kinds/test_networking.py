@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+from kas.config import features
+from kas.kinds.networking.ipaddress import ServiceCIDRStrategy
 from kas.meta.errors import ApiError
-from tests.kinds.written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed
+from kas.registry.strategy import strategy_of
+from tests.kinds.written import DUPLICATE, FORBIDDEN, INVALID, NOW, REQUIRED, UNSUPPORTED, Kind, changed
 
 POLICIES = Kind("networking.k8s.io/v1/networkpolicies")
 INGRESSES = Kind("networking.k8s.io/v1/ingresses")
@@ -140,6 +143,18 @@ def test_service_ranges_are_one_per_family_and_only_grow():
     assert CIDRS.refusals({"spec": {"cidrs": ["10.0.0.0/16", "10.1.0.0/16"]}})
     assert CIDRS.refusals({"spec": {"cidrs": ["10.0.0.1/16"]}})
     assert CIDRS.refusals({"spec": {}})
+
+
+def test_the_status_of_a_block_is_written_through_its_subresource_alone():
+    spec = {"cidrs": ["10.0.0.0/16"]}
+    ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": NOW, "reason": "r", "message": "m"}]}
+    old = CIDRS.create({"spec": spec, "status": ready})
+    assert old["status"] == {}
+    assert CIDRS.update(old | {"status": ready}, old)["status"] == {}
+    assert CIDRS.update(old | {"status": ready}, old, "status")["status"] == ready
+    with features.DEFAULT.overridden(ServiceCIDRStatusFieldWiping=False):
+        assert ServiceCIDRStrategy(CIDRS.resource).reset == ()
+    assert strategy_of(CIDRS.resource).reset == ("status",)
 
 
 def test_duplicates_in_a_slice_of_ports_are_named():

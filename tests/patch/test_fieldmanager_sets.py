@@ -105,7 +105,15 @@ def test_canonical_rewrites_texts_and_drops_unknown_kinds() -> None:
     assert str(canonical(fields)) == str({"f:a": {}, "f:b": {}, 'k:{"a":"\\u003c","b":1}': {"v:1": {}}})
 
 
-@pytest.mark.parametrize("key", ["f", "spec", "k:", "k:[1]", "v:", "v:{", "v:NaN", "i:x", "v:" + "[" * 100_000])
+@pytest.mark.parametrize(
+    ("key", "read"),
+    [('v:"a" {"more":1}', 'v:"a"'), ('k:{"uid":"a"}]', 'k:{"uid":"a"}'), ("v: 1 2", "v:1"), ("k:null", "k:{}")],
+)
+def test_what_follows_the_value_of_an_element_is_not_read(key, read) -> None:
+    assert canonical({"f:a": {key: {}}}) == {"f:a": {read: {}}}
+
+
+@pytest.mark.parametrize("key", ["f", "spec", "k:", "k:[1]", "v:", "v:{", "v:NaN", "v:NaN 1", "k:[1] {}", "i:x", "v:" + "[" * 100_000])
 def test_malformed_elements_are_refused(key) -> None:
     with pytest.raises(ValueError, match="parsing key as path element"):
         canonical({"f:a": {key: {}}})

@@ -13,7 +13,7 @@ from kas.patch.fieldmanager import (
     restore_after_admission,
     update,
 )
-from kas.types.scheme import schema_type
+from kas.types.scheme import builtin_type, schema_type
 
 T1, T2, T3 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z", "2024-01-02T03:04:07Z"
 CONFIG_MAP = builtin("", "v1", "ConfigMap")
@@ -206,6 +206,18 @@ def test_time_alone_is_no_change() -> None:
     assert keep_timestamps(live, new)["metadata"]["managedFields"] == [entry("a", {"f:data": {}}, time=T1)]
     other = config_map({"x": "2"}, [entry("a", {"f:data": {}}, time=T2)])
     assert keep_timestamps(live, other) is other
+
+
+def test_what_typed_objects_cannot_tell_apart_is_no_change() -> None:
+    # An apply merges the empty maps of its configuration in; an emptyDir that says nothing is one all the same.
+    live = config_map({"x": "1"}, [entry("a", {"f:data": {}}, time=T1)])
+    new = config_map({"x": "1"}, [entry("a", {"f:data": {}}, time=T2)], annotations={}, resourceVersion="2")
+    kind = builtin_type("core.v1.ConfigMap")
+    assert keep_timestamps(live, new, kind)["metadata"]["managedFields"] == [entry("a", {"f:data": {}}, time=T1)]
+    assert keep_timestamps(live, new) is new
+    live = {"metadata": live["metadata"], "spec": {"volumes": [{"name": "v"}]}}
+    new = {"metadata": new["metadata"], "spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}
+    assert keep_timestamps(live, new, builtin_type("core.v1.Pod")) is new
 
 
 def test_entries_broken_by_admission_are_put_back() -> None:

@@ -36,7 +36,7 @@ V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 # The index is written without a type upstream, which Go's server then guesses.
 INDEX_TYPE = "text/plain; charset=utf-8"
-_FORMAT = "3"  # counts changes of this package that change its documents
+_FORMAT = "4"  # counts changes of this package that change its documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +178,14 @@ class OpenAPI:
                     found += operations(s)
             more = [self._piece(part, content_type) for parts in self._parts.values() for part in parts]
             used = {name for o in found for name in (o.body, o.response) if name}.union(*(piece.others for piece in more))
-            theirs = frozenset[str]().union(*(piece.names for piece in more))
-            known = {name: schema for name, schema in schemas.definitions().items() if name not in theirs}
-            document = v2.document(found, schemas.closure(sorted(used), known), self._server_version)
+            document = v2.document(found, schemas.closure(sorted(used), schemas.definitions()), self._server_version)
             return pieces.gzipped(document, more, content_type == JSON)
 
         return self._kept("", content_type, build)
 
     def _piece(self, part: Part, content_type: str) -> Piece:
-        """What a part brings to the v2 document, encoded anew only when it has changed."""
+        """What a part brings to the v2 document, encoded anew only when it has changed. Definitions named as built-in ones get another name
+        (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``)."""
         key = part.group, part.version, part.tag, content_type
         found = self._pieces.get(key)
         if found is None:
@@ -194,7 +193,13 @@ class OpenAPI:
             own = [o for s in served for o in operations(s)]
             used = {name for o in own for name in (o.body, o.response) if name}
             shown = v2.shown({name: custom.structural_v2(schema) for name, schema in definitions.items()})
-            found = self._pieces[key] = pieces.piece(shown, v2.path_items(own), used, content_type == JSON)
+            paths = v2.path_items(own)
+            taken = {name: f"{name}_v2" for name in shown.keys() & schemas.definitions().keys()}
+            if taken:
+                refs = {schemas.V2_PREFIX + name: schemas.V2_PREFIX + new for name, new in taken.items()}
+                shown = {taken.get(name, name): schemas.renamed(schema, refs) for name, schema in shown.items()}
+                paths, used = schemas.renamed(paths, refs), {taken.get(name, name) for name in used}
+            found = self._pieces[key] = pieces.piece(shown, paths, used, content_type == JSON)
         return found
 
     def v3_hash(self, path: str) -> str | None:

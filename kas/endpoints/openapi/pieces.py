@@ -24,21 +24,19 @@ _LEVEL, _QUICK = 6, 1
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What one part brings to the document in one form. ``texts`` and ``sizes`` are those of ``LISTED``, compressed and in bytes before
-    that; ``names`` are its definitions, ``others`` the ones it refers to."""
+    that; ``others`` are the definitions it refers to and does not bring."""
 
     texts: tuple[bytes, ...]
     sizes: tuple[int, ...]
-    names: frozenset[str]
     others: frozenset[str]
 
 
 def piece(definitions: dict[str, Schema], paths: dict[str, Any], others: Iterable[str], json: bool) -> Piece:
     """A part's definitions and paths, as version 2 has them. ``others`` are the definitions that its paths name."""
     encoded = [_entries(key, value, json) for key, value in zip(LISTED, (definitions, paths), strict=True)]
-    names = frozenset(definitions)
-    found = set(others).union(*(references(schema) for schema in definitions.values())) - names
+    found = set(others).union(*(references(schema) for schema in definitions.values())) - definitions.keys()
     texts = tuple(zlib.compress(text, _QUICK) for text in encoded)
-    return Piece(texts, tuple(map(len, encoded)), names, frozenset(found))
+    return Piece(texts, tuple(map(len, encoded)), frozenset(found))
 
 
 def gzipped(document: dict[str, Any], pieces: Sequence[Piece], json: bool) -> bytes:

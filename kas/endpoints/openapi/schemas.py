@@ -52,6 +52,15 @@ def references(value: Any) -> Iterator[str]:
             yield from references(item)
 
 
+def renamed(value: Any, names: dict[str, str]) -> Any:
+    """The value with its references renamed; itself when there is nothing to rename."""
+    if not names:
+        return value
+    if isinstance(value, dict):
+        return {k: names.get(v, v) if k == "$ref" and isinstance(v, str) else renamed(v, names) for k, v in value.items()}
+    return [renamed(v, names) for v in value] if isinstance(value, list) else value
+
+
 def closure(names: Iterable[str], known: dict[str, Schema]) -> dict[str, Schema]:
     """The definitions of ``names`` and of everything they refer to, sorted by name."""
     out: dict[str, Schema] = {}

@@ -160,10 +160,16 @@ TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 def default_daemon_set(obj: Obj) -> None:
     """Computed defaults: pod template, rolling update of one pod unavailable and none in surplus; DecodeError for a generation that is no
     int64.
+
+    Without a generation it is 0, as upstream's conversion writes it; so writes that leave the annotation away change it as far as managed
+    fields are concerned, whatever the strategy makes of it.
     """
-    notes = (obj.get("metadata") or {}).get("annotations") or {}
-    if TEMPLATE_GENERATION in notes:
-        notes[TEMPLATE_GENERATION] = str(int64(notes[TEMPLATE_GENERATION]))
+    meta = obj.get("metadata")
+    if meta is not None:
+        notes = meta.get("annotations")
+        if notes is None:
+            notes = meta["annotations"] = {}
+        notes[TEMPLATE_GENERATION] = str(int64(notes.get(TEMPLATE_GENERATION, "0")))
     default_rolling_update(default_template(obj).setdefault("updateStrategy", {}), 1, 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.config import features
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, names
 from kas.meta.age import age
@@ -14,7 +15,7 @@ from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import builtin_field
+from kas.types.scheme import Resource, builtin_field
 
 
 def name_is_ip(name: str, prefix: bool = False) -> list[str]:
@@ -56,6 +57,11 @@ class IPAddressStrategy(Strategy):
 @strategy_for("networking.k8s.io", "servicecidrs")
 class ServiceCIDRStrategy(Strategy):
     """One range, or one of each family; the second may be added later, nothing else changes."""
+
+    def __init__(self, resource: Resource) -> None:
+        super().__init__(resource)
+        if not features.DEFAULT.enabled("ServiceCIDRStatusFieldWiping"):
+            self.reset = ()
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateServiceCIDR``."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas._codecs import TypeDesc
+from kas.meta.equality import semantic_equal
 from kas.patch._fieldsets import equal_but_metadata, equal_but_times
 
 Obj = dict[str, Any]
@@ -11,15 +13,23 @@ Obj = dict[str, Any]
 _BOOKKEEPING = ("managedFields", "resourceVersion")
 
 
-def keep_timestamps(live: Obj, new: Obj) -> Obj:
+def keep_timestamps(live: Obj, new: Obj, of: TypeDesc | None = None) -> Obj:
     """``new`` with the live managedFields when the two differ in nothing but managers' times; else ``new`` itself.
 
-    The resource version does not count. Callers then see a write without effect and skip it.
+    The resource version does not count, nor does what Go objects of the type ``of`` cannot tell apart: an apply merges empty maps and
+    lists of its configuration into what has none. Callers then see a write without effect and skip it.
     """
     live_meta, new_meta = live.get("metadata") or {}, new.get("metadata") or {}
     old_entries, entries = live_meta.get("managedFields"), new_meta.get("managedFields")
     if not old_entries or not entries or entries is old_entries or len(entries) != len(old_entries):
         return new
-    if not equal_but_metadata(live, new, _BOOKKEEPING) or not equal_but_times(old_entries, entries):
+    if not equal_but_metadata(live, new, _BOOKKEEPING):
+        if of is None or not equal_but_times(old_entries, entries) or not semantic_equal(_bare(live), _bare(new), of):
+            return new
+    elif not equal_but_times(old_entries, entries):
         return new
     return {**new, "metadata": {**new_meta, "managedFields": old_entries}}
+
+
+def _bare(obj: Obj) -> Obj:
+    return {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k not in _BOOKKEEPING}}

@@ -105,6 +105,21 @@ cdef dict _canonical(dict level):
     return in_order(out)
 
 
+_FIRST = JSONDecoder()
+
+
+cdef object _first_json(str text):
+    """The first JSON value of a text: what follows it is never read."""
+    try:
+        return orjson.loads(text)
+    except ValueError as e:
+        text = text.lstrip(" \t\r\n")
+        try:
+            return orjson.loads(text[:_FIRST.raw_decode(text)[1]])
+        except (ValueError, RecursionError):
+            raise e from None
+
+
 cdef str _element(str key):
     cdef Py_UCS4 c
     if len(key) < 2:
@@ -116,11 +131,13 @@ cdef str _element(str key):
         return key
     if c == u"v" or c == u"k":
         try:
-            value = orjson.loads(key[2:])
+            value = _first_json(key[2:])
         except ValueError as e:
             raise ValueError(f"parsing key as path element: {e}") from None
         if c == u"v":
             return "v:" + json_text(value)
+        if value is None:
+            return "k:{}"
         if not PyDict_CheckExact(value):
             raise ValueError("parsing key as path element: ReadObjectCB: expect { or n")
         return "k:" + json_text(value)
