@@ -20,6 +20,7 @@ cdef class Wire:
     cdef public object _sealing
     cdef public bytearray _got          # what has come, opened
     cdef public bint _ended             # it takes no further question
+    cdef public object ready            # the future of who waits for the connection to be made
     cdef public object _answer          # the future of who has asked, None when nobody waits
     cdef public Py_ssize_t _limit       # of the answer: no more of it is wanted
     cdef public object _chunks

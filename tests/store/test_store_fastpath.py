@@ -177,9 +177,9 @@ def test_a_page_ends_with_the_bytes_that_are_given(store: LMDBStore) -> None:
     text = len(make(store, protobuf=message(b"")).json)
     for n in range(9):
         make(store, key=f"/registry/pods/ns/b{n}", protobuf=message(b""))
-    assert store.range("/registry/pods/", max_bytes=3 * text).count < 3
-    page = store.range_json("/registry/pods/", wrap=lambda r: (b"", b""), max_bytes=3 * text)
-    assert (page.count, page.more) == (3, True)
+    assert store.range("/registry/pods/", max_bytes=8 * text).count < 8
+    page = store.range_json("/registry/pods/", wrap=lambda r: (b"", b""), max_bytes=8 * text)
+    assert (page.count, page.more) == (8, True)
     given = len(message(b"1"))
     page = store.range_protobuf("/registry/pods/", wrap=lambda r: (b"", b""), max_bytes=4 * given)
     assert (page.count, page.more, page.size) == (4, True, 4 * (given + 2))
