@@ -300,6 +300,7 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
                 await write(end)
             follows, most = ahead is not None and ahead.more, underway.write_bytes
             if follows and len(piece) <= most:
+                end = b""
                 await write(piece)
             else:
                 end = await _all_but_the_end(write, piece, 0 if follows else LEAST_BYTES)

@@ -49,6 +49,20 @@ def test_the_end_leaves_by_itself_so_that_it_is_known_to_be_taken(size: int) -> 
     assert not room.held
 
 
+@pytest.mark.parametrize("size", [10, LEAST_BYTES + 1, 3 * PAGE_BYTES])
+def test_what_may_be_the_last_leaves_once_whatever_follows(size: int) -> None:
+    sent, ahead = [bytes([65 + i]) * size for i in range(5)], Ahead()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece, more in zip(sent, (False, True, True, False, False), strict=True):
+            ahead.more = more
+            yield piece
+
+    req = Request("GET", "/api/v1/pods", "", [])
+    listing = Listing(req, None, respond.media(req), "/registry/pods/", None, "", 0, 0)
+    assert b"".join(written(stream(listing, pieces(), ahead=ahead))) == b"".join(sent)
+
+
 def test_pages_of_one_size_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [PAGE_BYTES - n * 1000 for n in (0, 3, 1, 7, 2)]
     added: list[int] = []
