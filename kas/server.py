@@ -414,7 +414,9 @@ class Server:
         return found if self.virtual is None else [*self.virtual.of_kind(group, version, kind), *found]
 
     def _equivalents(self, group: str, resource: str) -> list[Any]:
-        found = [*self.rest.equivalents(group, resource), *self.custom.equivalents(group, resource)]
+        found = self.rest.equivalents(group, resource)
+        if "." in group:  # as every group of a definition has one
+            found = [*found, *self.custom.equivalents(group, resource)]
         return found if self.virtual is None else [*self.virtual.equivalents(group, resource), *found]
 
     def _issuer(self) -> Issuer:

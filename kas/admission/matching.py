@@ -69,6 +69,10 @@ class Invocation(NamedTuple):
     kind: GVK
 
 
+_Question = tuple[str, str, str, str, str, bool, GVK]
+MAX_DIRECT = 64  # questions whose answers a matcher remembers
+
+
 class Rule:
     """A RuleWithOperations, or a NamedRuleWithOperations."""
 
@@ -132,7 +136,7 @@ class Matcher:
     """The rules and selectors of one webhook, policy or binding. ``spec`` has them as MatchResources do; a webhook's ``rules`` are its
     ``resourceRules``. Without any rule everything matches, where ``open`` says so: a binding narrows what its policy is about."""
 
-    __slots__ = ("_broken", "_excluded", "_namespaces", "_objects", "_open", "_rules", "equivalent")
+    __slots__ = ("_broken", "_by_name", "_direct", "_excluded", "_namespaces", "_objects", "_open", "_rules", "equivalent")
 
     def __init__(self, spec: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], open: bool = False) -> None:
         self._rules = tuple(map(Rule, rules))
@@ -146,6 +150,8 @@ class Matcher:
             self._broken = str(e)
         self.equivalent = spec.get("matchPolicy") != "Exact"
         self._open = open and not self._rules
+        # What the rules are about in the very version of the request, which nothing but the rules says.
+        self._by_name, self._direct = any(rule.names for rule in self._rules), dict[_Question, Invocation]()
 
     def may_match(self, a: Attributes, equivalents: Equivalents) -> bool:
         """Whether requests of this operation, group, resource and subresource can match, whatever else they are."""
@@ -156,24 +162,37 @@ class Matcher:
             groups.update(served.group for served in equivalents(a.group, a.resource))
         return any(rule.may_match(a.operation, group, a.resource, a.subresource) for rule in self._rules for group in groups)
 
-    def match(self, a: Attributes, obj: Obj | None, old: Obj | None, spaces: Namespaces, equivalents: Equivalents) -> Invocation | None:
+    def match(
+        self, a: Attributes, obj: Obj | None, old: Obj | None, spaces: Namespaces, equivalents: Equivalents, own: GVK | None = None
+    ) -> Invocation | None:
         """The version in which the request is to be shown, None when it does not match. ``obj`` and ``old`` are what the object selector
-        sees. Raises ApiError where the namespace is not there or a selector is none, but only for what matches otherwise."""
+        sees, ``own`` what ``kind_of`` says. Raises ApiError where the namespace is not there or a selector is none, but only for what
+        matches otherwise."""
         if not self._objects.empty and not (_selected(self._objects, obj) or _selected(self._objects, old)):
             return None
         if self._excluded and self._find(self._excluded, a, equivalents) is not None:
             return None
         if self._open:
-            found: Invocation | None = Invocation(a.group, a.version, a.resource, kind_of(a))
+            found: Invocation | None = Invocation(a.group, a.version, a.resource, own or kind_of(a))
         else:
-            found = self._find(self._rules, a, equivalents)
+            found = self._found(a, own or kind_of(a), equivalents)
         if found is not None and self._broken:
             raise errors.internal(self._broken)
-        return found if found is not None and self._in_namespace(a, obj, spaces) else None
+        return found if found is not None and (self._namespaces.empty or self._in_namespace(a, obj, spaces)) else None
+
+    def _found(self, a: Attributes, own: GVK, equivalents: Equivalents) -> Invocation | None:
+        """What the rules say, whatever the selectors do."""
+        asked = a.operation, a.group, a.version, a.resource, a.subresource, not a.namespace, own
+        found = self._direct.get(asked)
+        if found is None:
+            found = self._find(self._rules, a, equivalents)
+            if found is not None and not self._by_name and found[:3] == (a.group, a.version, a.resource):
+                if len(self._direct) >= MAX_DIRECT:
+                    self._direct.clear()
+                self._direct[asked] = found
+        return found
 
     def _in_namespace(self, a: Attributes, obj: Obj | None, spaces: Namespaces) -> bool:
-        if self._namespaces.empty:
-            return True
         itself = a.resource == "namespaces"
         name = namespace_of(a)
         if not name and not itself:

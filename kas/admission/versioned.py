@@ -7,10 +7,11 @@ from typing import Any
 
 import orjson
 
+from kas._codecs import outweighs
 from kas.admission import Attributes
 from kas.admission.matching import GVK, Equivalents, Invocation, kind_of
 from kas.meta import errors, gojson
-from kas.meta.aside import POOL, is_large
+from kas.meta.aside import LARGE, POOL, is_large
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import DecodeError, Kind, decode, encode_json, find_builtin_kind, unknown_conversion
 
@@ -85,10 +86,12 @@ class Versioned:
             self._json = one, encode_json(kind.type, old) if old is not None else None
         return self._json
 
-    @property
-    def at_hand(self) -> bool:
-        """Whether what is ``encoded`` is there already."""
-        return self._json is not None
+    def small(self) -> tuple[bytes | None, bytes | None] | None:
+        """What is ``encoded``, where that is there already or the objects are small enough to be encoded at once, else None."""
+        old = self.old
+        if self._json is None and (outweighs(self.obj, LARGE) or (old is not None and outweighs(old, LARGE))):
+            return None
+        return self.encoded()
 
     async def ready(self, values: bool) -> None:
         """Makes what is ``encoded``, and for ``values`` those, beside the loop where the objects are large: they are at hand then."""

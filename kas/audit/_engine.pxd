@@ -2,6 +2,7 @@
 #
 #   Entry    the event at one stage, ready for a backend
 #   Record   a request that is recorded: what every request has to say; kas.audit.event.Event adds what only some have
+#   Buffer   entries that wait for a backend; kas.audit.batch.Batch adds who takes them
 #   Recording   the audit filter, for requests of which there is nothing more to say
 #
 # Ownership: a Record holds its request, and so for as long as that lives; an Entry holds bytes alone. The text is put together in one
@@ -34,5 +35,15 @@ cdef class Record:
     cdef double _received
     cdef tuple _omitted
 
+    cdef int _begin(self, Request req, str level, tuple omitted, bint omit_managed_fields, double received) except -1
     cdef bint _is_plain(self, Response resp) except -1
     cpdef Entry entry(self, str stage)
+
+
+cdef class Buffer:
+    cdef readonly list waiting
+    cdef public bint served             # whether there is who takes what waits
+    cdef Py_ssize_t _limit, _size
+    cdef object _filled
+
+    cdef bint _put(self, Entry entry) except -1

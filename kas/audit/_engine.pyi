@@ -1,6 +1,6 @@
 """What Python sees of the text of audit events; the promises stand at the functions, the design in ``_engine.pxd``."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kas._fastpath import Request, Response
@@ -38,15 +38,22 @@ class Record:
     def slow(self) -> float: ...
     def entry(self, stage: str) -> Entry: ...
 
+class Buffer:
+    waiting: list[Entry]
+    served: bool
+    def __init__(self, limit: int, size: int, filled: Callable[[], object]) -> None: ...
+
 class Recording:
     def __init__(
         self, begin: Callable[[Request], Record | None], always: tuple[str, tuple[str, ...], bool] | None, event: type[Record],
         levels: dict[tuple[str, ...], float], received: Callable[[Request, Any], Response | Awaitable[Response | None] | None],
         otherwise: Callable[[Request, Response], None], later: Callable[[Awaitable[None], Response], None],
         process: Callable[[tuple[Entry]], Awaitable[None] | None], refused: type[Exception], events: dict[tuple[str, ...], float],
+        buffer: Buffer | None,
     ) -> None: ...
     def before(self, req: Request) -> Response | Awaitable[Response | None] | None: ...
     def after(self, req: Request, resp: Response) -> None: ...
 
+def lines(entries: Sequence[Entry]) -> bytes: ...
 def escaped(text: bytes) -> bytes: ...
 def source_ips(req: Request) -> list[str]: ...

@@ -6,6 +6,9 @@ written and are counted by the garbage collector meanwhile (``bench/test_audit.p
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.contextvars cimport PyContextVar_Set
+from cpython.list cimport PyList_GET_SIZE
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_1BYTE_KIND, PyUnicode_DATA, PyUnicode_KIND, PyUnicode_READ
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
@@ -36,6 +39,7 @@ cdef str CONSTRAINT = "authentication.kubernetes.io/impersonation-constraint"
 cdef str DECISION = "authorization.k8s.io/decision", REASON = "authorization.k8s.io/reason"
 cdef bytes HEAD = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
 cdef bytes NOBODY = b"{}"
+cdef tuple _EMPTY = ()
 
 cdef struct Out:
     char *data
@@ -117,8 +121,18 @@ cdef inline char *_encode(char *p, uint32_t c) noexcept:
 
 
 cdef inline char *_latin1(char *p, const uint8_t *text, Py_ssize_t n) noexcept:
-    cdef Py_ssize_t i
-    for i in range(n):
+    cdef Py_ssize_t i = 0
+    while i < n:
+        # Mostly all of it stands for itself, and goes eight at a time.
+        while i + 8 <= n and (
+            _plain[text[i]] & _plain[text[i + 1]] & _plain[text[i + 2]] & _plain[text[i + 3]]
+            & _plain[text[i + 4]] & _plain[text[i + 5]] & _plain[text[i + 6]] & _plain[text[i + 7]]
+        ):
+            memcpy(p, text + i, 8)
+            p += 8
+            i += 8
+        if i == n:
+            break
         if _plain[text[i]]:
             p[0] = <char>text[i]
             p += 1
@@ -126,6 +140,7 @@ cdef inline char *_latin1(char *p, const uint8_t *text, Py_ssize_t n) noexcept:
             p = _escape(p, text[i])
         else:
             p = _encode(p, text[i])
+        i += 1
     return p
 
 
@@ -216,22 +231,38 @@ cdef int _micros(bytes begin, long long micros) except -1:
     return 0
 
 
+cdef int _number(int value) except -1:
+    """A number that is not negative."""
+    cdef char digits[12]
+    cdef int n = 12
+    while True:
+        n -= 1
+        digits[n] = c"0" + value % 10
+        value = value // 10
+        if not value:
+            break
+    _reserve(12)
+    memcpy(_out.data + _out.size, digits + n, 12 - n)
+    _out.size += 12 - n
+    return 0
+
+
 cdef int _reference(RequestInfo info) except -1:
     """The object's, as far as the request line tells it."""
     cdef size_t began
     _raw(b',"objectRef":{')
     began = _out.size
-    if info.resource != "":
+    if info.resource:
         _field(b'"resource":', info.resource)
-    if info.namespace != "":
+    if info.namespace:
         _field(b'"namespace":' if _out.size == began else b',"namespace":', info.namespace)
-    if info.name != "":
+    if info.name:
         _field(b'"name":' if _out.size == began else b',"name":', info.name)
-    if info.api_group != "":
+    if info.api_group:
         _field(b'"apiGroup":' if _out.size == began else b',"apiGroup":', info.api_group)
-    if info.api_version != "":
+    if info.api_version:
         _field(b'"apiVersion":' if _out.size == began else b',"apiVersion":', info.api_version)
-    if info.subresource != "":
+    if info.subresource:
         _field(b'"subresource":' if _out.size == began else b',"subresource":', info.subresource)
     _raw(b"}")
     return 0
@@ -291,12 +322,25 @@ def _address(text: str) -> str:
         return ""
 
 
+# The client of the request before, which mostly is that of this one, and how it is shown.
+cdef str _client = ""
+cdef list _shown = []
+
+
 def source_ips(Request req not None) -> list:
-    """Where a request came from, as the headers of proxies and the connection say: each address once (``utilnet.SourceIPs``)."""
+    """Where a request came from, as the headers of proxies and the connection say: each address once (``utilnet.SourceIPs``). Not to be
+    changed."""
+    return _came_from(req)
+
+
+cdef list _came_from(Request req):
+    global _client, _shown
     cdef dict headers = req.names()
     if headers.get(b"x-forwarded-for") is None and headers.get(b"x-real-ip") is None:
-        own = _address(req.client)
-        return [own] if own else []
+        if req.client is not _client and req.client != _client:
+            own = _address(req.client)
+            _client, _shown = req.client, [own] if own else []
+        return _shown
     forwarded, real = req.header(b"x-forwarded-for"), req.header(b"x-real-ip")
     told = (*forwarded.split(","), real, req.client) if forwarded or real else (req.client,)
     return [address for address in dict.fromkeys([_address(text.strip()) for text in told]) if address]
@@ -343,11 +387,16 @@ cdef class Record:
     ``received`` at that time of the day."""
 
     def __init__(self, Request req not None, verdict, double received):
+        level, omitted, omit_managed_fields = verdict
+        self._begin(req, level, omitted, omit_managed_fields, received)
+
+    cdef int _begin(self, Request req, str level, tuple omitted, bint omit_managed_fields, double received) except -1:
         self.req, self._received = req, received
-        self.level, self._omitted, self.omit_managed_fields = verdict
+        self.level, self._omitted, self.omit_managed_fields = level, omitted, omit_managed_fields
         self.user = req.user  # impersonation changes that of the request; the record shows who really asked
         self.panicked = ""
         self.took = {AUTHENTICATION: req.authenticating}
+        return 0
 
     def records(self, str stage not None) -> bool:
         """Whether the policy wants this stage."""
@@ -376,7 +425,7 @@ cdef class Record:
         cdef bytes body
         cdef tuple header
         cdef bint json = False
-        if resp.stream is not None or type(resp) is not Response or self.level != METADATA or self.panicked != "" or self.req.long_running:
+        if resp.stream is not None or type(resp) is not Response or self.level != METADATA or self.panicked or self.req.long_running:
             return False
         if self.handed_on:
             return True
@@ -405,8 +454,8 @@ cdef class Record:
         # Whatever runs Python comes first.
         cdef bytes user = _user(self.user)
         cdef bytes other = _user(req.user) if self.user is not None and req.user is not self.user else None
-        cdef str uri = shown_target(req.raw_path, req.query) if req.query != "" else req.raw_path
-        cdef list sources = source_ips(req)
+        cdef str uri = shown_target(req.raw_path, req.query) if req.query else req.raw_path
+        cdef list sources = _came_from(req)
         cdef object agent = req.names().get(b"user-agent")
         cdef bytes status = None, asked = None, answered = None
         if req.annotations:
@@ -451,7 +500,7 @@ cdef class Record:
             _raw(status)
         elif self.code and stage != RECEIVED:
             _raw(b',"responseStatus":{"metadata":{},"code":')
-            _raw(b"%d" % self.code)
+            _number(self.code)
             _raw(b"}")
         cdef Py_ssize_t began = _out.size
         if asked is not None:
@@ -479,40 +528,72 @@ cdef class Record:
         return made
 
 
+def lines(entries not None) -> bytes:
+    """Those of the log, one behind the other."""
+    return b"".join([(<Entry?>entry).line for entry in entries])
+
+
+cdef class Buffer:
+    """Entries that wait for a backend, ``limit`` at most; ``filled`` is called when there are ``size``."""
+
+    def __init__(self, Py_ssize_t limit, Py_ssize_t size, filled):
+        self.waiting, self._limit, self._size, self._filled = [], limit, size, filled
+
+    cdef bint _put(self, Entry entry) except -1:
+        """Whether the entry waits now. Not where that takes a closer look: there is no more room, or nobody who takes what waits."""
+        cdef Py_ssize_t n = PyList_GET_SIZE(self.waiting)
+        if not self.served or n >= self._limit:
+            return False
+        self.waiting.append(entry)
+        if n + 1 == self._size:
+            self._filled()
+        return True
+
+
 cdef class Recording:
     """The way of most requests through the audit log: an answer that is plain, and a backend for which nobody waits. ``begin`` makes the
     event of a request; where the policy ``always`` says the same it is an ``event`` of that, counted in ``levels``. ``received`` stores
     the entry of that stage, ``otherwise`` does what there is to do of other answers, ``later`` what there is to do for an entry that is to
-    be waited for. ``events`` counts entries; ``process`` takes them; what it raises as ``refused`` has been counted and logged."""
+    be waited for. ``events`` counts entries; they wait in ``buffer`` or are given to ``process``; what that raises as ``refused`` has been
+    counted and logged."""
 
-    cdef object _begin, _received, _otherwise, _later, _process, _refused, _current, _event, _always
+    cdef object _begin, _received, _otherwise, _later, _process, _refused, _current
+    cdef type _event
     cdef dict _events, _levels
-    cdef tuple _level
+    cdef tuple _label, _omitted
+    cdef str _level
+    cdef bint _always, _omit_managed_fields
+    cdef Buffer _buffer
 
     def __init__(self, begin, always, type event, dict levels not None, received, otherwise, later, process, type refused,
-                 dict events not None):
+                 dict events not None, Buffer buffer):
         self._begin, self._received, self._otherwise, self._later = begin, received, otherwise, later
-        self._always = always if always is not None and always[0] != "None" else None
-        self._event, self._levels, self._level = event, levels, (always[0],) if always is not None else ()
-        self._process, self._refused, self._events = process, refused, events
+        self._always = always is not None and always[0] != "None"
+        if self._always:
+            self._level, self._omitted, self._omit_managed_fields = always
+            self._label = (self._level,)
+        self._event, self._levels = event, levels
+        self._process, self._refused, self._events, self._buffer = process, refused, events, buffer
         self._current = latencies.CURRENT
 
     def before(self, Request req not None):
         cdef Record event
-        if self._always is not None:
-            self._levels[self._level] = self._levels.get(self._level, 0) + 1
-            event = self._event(req, self._always, _time(CLOCK_REALTIME))
+        if self._always:
+            self._levels[self._label] = self._levels.get(self._label, 0) + 1
+            event = <Record>(<PyTypeObject *>self._event).tp_new(self._event, <PyObject *>_EMPTY, NULL)
+            event._begin(req, self._level, self._omitted, self._omit_managed_fields, _time(CLOCK_REALTIME))
         else:
             event = self._begin(req)
         if event is None:
-            self._current.set(None)  # the context may still be that of another request
+            PyContextVar_Set(self._current, None)  # the context may still be that of another request
             return None
         req.audit = event
-        self._current.set(event.took)
+        PyContextVar_Set(self._current, event.took)
         return None if RECEIVED in event._omitted else self._received(req, event)
 
     def after(self, Request req not None, Response resp not None):
         cdef Record event
+        cdef Entry entry
         if not isinstance(req.audit, Record) or not (<Record>req.audit)._is_plain(resp):
             return self._otherwise(req, resp)
         event = <Record>req.audit
@@ -523,8 +604,11 @@ cdef class Recording:
         if COMPLETE in event._omitted:
             return
         self._events[()] = self._events.get((), 0) + 1
+        entry = event.entry(COMPLETE)
+        if self._buffer is not None and self._buffer._put(entry):
+            return
         try:
-            pending = self._process((event.entry(COMPLETE),))
+            pending = self._process((entry,))
         except self._refused:
             return
         if pending is not None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
+from kas.audit._engine import Buffer
 from kas.audit.event import Entry
 from kas.observe.metrics import Counter
 
@@ -98,6 +99,12 @@ class Union:
     def __init__(self, errors: Counter) -> None:
         self.backends: list[tuple[Backend, bool]] = []  # with whether it is strict
         self._errors = errors
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """Where entries wait, when there is one backend, for which nobody waits."""
+        alone = self.backends[0][0] if len(self.backends) == 1 and not self.backends[0][1] else None
+        return alone if isinstance(alone, Buffer) else None
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
         """Store the entries everywhere. Raises AuditError, or its awaitable does."""

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
+from kas.audit._engine import Buffer
 from kas.audit.backend import AuditError, Backend, log
 from kas.audit.event import Entry
 
@@ -16,7 +16,7 @@ MAX_UNDER_WAY = 16  # batches a slow backend may have at once
 ENDED = "events are lost: the server ends and the backend has not taken them"
 
 
-class Batch:
+class Batch(Buffer):
     """``size`` entries go at once, or fewer after ``wait_s``; ``qps`` batches a second once ``burst`` of them went, 0 for no limit.
     ``failed`` is told of each batch of which something was lost, and how many entries it had. ``joins`` is for a backend to which it is
     all one how many come at once: what is due goes together, unless there is a limit."""
@@ -25,12 +25,12 @@ class Batch:
         self, backend: Backend, buffer: int, size: int, wait_s: float, qps: float, burst: int,
         failed: Callable[[Backend, AuditError, int], None], joins: bool = False, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
+        self._full, self._closing = asyncio.Event(), asyncio.Event()
+        super().__init__(buffer, size, self._full.set)
         self.name, self._backend, self._failed, self._clock = backend.name, backend, failed, clock
-        self._limit, self._size, self._wait_s = buffer, size, wait_s
+        self._most, self._due, self._wait_s = buffer, size, wait_s
         self._joins = joins and not qps
         self._qps, self._burst, self._tokens, self._filled = qps, burst, float(burst), clock()
-        self._waiting: deque[Entry] = deque()
-        self._full, self._closing = asyncio.Event(), asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -38,13 +38,14 @@ class Batch:
         """Queue the entries. Raises AuditError when some did not fit."""
         if self._loop_task is None:
             self._loop_task = asyncio.get_running_loop().create_task(self._run())
-        waiting, lost = self._waiting, 0
-        if len(waiting) + len(entries) <= self._limit:
+            self.served = True
+        waiting, lost = self.waiting, 0
+        if len(waiting) + len(entries) <= self._most:
             waiting.extend(entries)
         else:
-            lost = min(len(entries), len(waiting) + len(entries) - self._limit)
+            lost = min(len(entries), len(waiting) + len(entries) - self._most)
             waiting.extend(entries[: len(entries) - lost])
-        if len(waiting) >= self._size:
+        if len(waiting) >= self._due:
             self._full.set()
         if lost:
             raise AuditError("audit buffer queue blocked", lost)
@@ -56,13 +57,13 @@ class Batch:
                     await self._full.wait()
             except TimeoutError:
                 pass  # what there is goes now
-            while self._waiting:
+            while self.waiting:
                 await self._send_one()
-                if not self._closing.is_set() and len(self._waiting) < self._size:
+                if not self._closing.is_set() and len(self.waiting) < self._due:
                     break
             if self._closing.is_set():
                 return
-            if len(self._waiting) < self._size:
+            if len(self.waiting) < self._due:
                 self._full.clear()
 
     async def _send_one(self) -> None:
@@ -70,10 +71,11 @@ class Batch:
             await self._throttle()
         while len(self._sending) >= MAX_UNDER_WAY:
             await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
-        due = self._size
+        due = self._due
         if self._joins:
-            due = max(due, len(self._waiting) // due * due)
-        batch = [self._waiting.popleft() for _ in range(min(due, len(self._waiting)))]
+            due = max(due, len(self.waiting) // due * due)
+        batch = self.waiting[:due]
+        del self.waiting[:due]
         try:
             pending = self._backend.process(batch)
         except Exception as e:
@@ -126,7 +128,7 @@ class Batch:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-            if self._waiting:
-                self._lost(AuditError(f"{len(self._waiting)} {ENDED}"), self._waiting)
-                self._waiting.clear()
+            if self.waiting:
+                self._lost(AuditError(f"{len(self.waiting)} {ENDED}"), self.waiting)
+                self.waiting.clear()
             await self._backend.close()

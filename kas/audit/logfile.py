@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 
+from kas.audit._engine import lines as joined
 from kas.audit.backend import AuditError, log
 from kas.audit.event import Entry
 from kas.meta.field import go_quote
@@ -77,7 +78,7 @@ class LogFile:
 
     def process(self, entries: Sequence[Entry]) -> None:
         """Writes a line for each. Raises AuditError with the system's reason."""
-        lines = self._line(entries[0]) if len(entries) == 1 else b"".join(map(self._line, entries))
+        lines = joined(entries) if self._line is json_line else b"".join(map(self._line, entries))
         try:
             if self._path == STANDARD_OUTPUT:
                 sys.stdout.buffer.write(lines)

@@ -1,7 +1,8 @@
 """A connection on which one POST follows another, for webhooks: TLS and HTTP/1.1 in one protocol, without streams between.
 
-Every write of a cluster may ask several webhooks, so that a question costs as few turns and calls as it can. TLS is OpenSSL's over memory:
-uvloop's own (0.23) drops what it holds when the peer hangs up, asyncio's takes twice the time.
+Every write of a cluster may ask several webhooks, so that a question costs as few turns and calls as it can: what is usual of it is
+compiled (``_exchange.pxd``). TLS is OpenSSL's over memory: uvloop's own (0.23) drops what it holds when the peer hangs up, asyncio's takes
+twice the time.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import ssl
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+from kas.client._exchange import Wire
 from kas.client.chunks import ChunkError, Chunks
 from kas.client.http import (
     CONNECT_TIMEOUT_S,
@@ -27,7 +29,7 @@ from kas.client.http import (
     parse_head,
 )
 
-READ = 16 << 10
+_OK = 200
 _NO_HEAD = Head(0, "", b"", [], {})
 
 
@@ -57,64 +59,44 @@ def _framing(raw: bytes) -> _Framing:
     return _Framing(raw, head, length, chunked, persistent)
 
 
-class Exchange(asyncio.Protocol):
+def _plain(framing: _Framing) -> bool:
+    """Whether a head says nothing that whoever has asked needs to look at but that there is a body."""
+    return framing.head.status == _OK and framing.persistent and bool(framing.length) and b"retry-after" not in framing.head.joined
+
+
+class Exchange(Wire, asyncio.Protocol):
     """One connection with at most one question on it. What comes of an answer is bounded by the ``limit`` of the question and what one
     read of the socket brings; whatever comes unasked ends it."""
 
     def __init__(self, tls: ssl.SSLContext | None, name: str | None) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.ready: asyncio.Future[None] = self._loop.create_future()
-        self._transport: asyncio.Transport | None = None
-        self._tls: ssl.SSLObject | None = None
+        sealed = sealing = None
+        self._over_memory: ssl.SSLObject | None = None
         if tls is not None:
-            self._sealed, self._sealing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            self._tls = tls.wrap_bio(self._sealed, self._sealing, server_hostname=name)
-        self._got, self._body = bytearray(), bytearray()
-        self._ended = False
-        self._answer: asyncio.Future[bytes] | None = None
-        self._limit = 0
-        self._chunks: Chunks | None = None
+            sealed, sealing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            self._over_memory = tls.wrap_bio(sealed, sealing, server_hostname=name)
+        # What an SSLObject hands its calls on to, one by one, is called itself.
+        super().__init__(_NO_HEAD, _NOTHING, getattr(self._over_memory, "_sslobj", self._over_memory), sealed, sealing)
+        self._turns = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = self._turns.create_future()
+        self._body = bytearray()
         self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has said all
-        self._informational = self._looked = 0
-        self.head = _NO_HEAD
-        self._known = self._framing = _NOTHING
-
-    def post(self, head: bytes, body: bytes, limit: int) -> asyncio.Future[bytes]:
-        """The first ``limit`` bytes of the answer to a POST whose ``head`` is what ``request_head`` made; ``head`` is the answer's then,
-        when it is there. Raises BackendError, as what it returns does; who cancels that closes the connection."""
-        if self._ended or self._got or self._transport is None:
-            raise BackendError("write: connection lost")
-        self._limit, self.head, self._chunks, self._informational, self._looked = limit, _NO_HEAD, None, 0, 0
-        answer = self._answer = self._loop.create_future()
-        self._write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
-        return answer
 
     @property
     def persistent(self) -> bool:
         """Whether the peer takes another request when the body of this answer has been read to its end."""
-        return self._framing.persistent
+        found: bool = self._framing.persistent
+        return found
 
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing came since the last answer: what is not, was closed by the peer or is out of step."""
-        return not (self._ended or self._got)
+    def late(self) -> None:
+        """The time for the answer is up: who waits for it gets a BackendError."""
+        if self._answer is not None:
+            self._fail(BackendError("context deadline exceeded"))
 
     def close(self) -> None:
         """Give the connection up, whatever is still to come on it."""
         self._ended = True
         if self._transport is not None:
             give_up(self._transport)
-
-    def _write(self, data: bytes) -> None:
-        transport, tls = self._transport, self._tls
-        assert transport is not None  # made, when there is something to write
-        if tls is None:
-            transport.write(data)
-            return
-        written = tls.write(data)
-        while written < len(data):  # a record at a time
-            written += tls.write(memoryview(data)[written:])
-        transport.write(self._sealing.read())
 
     # --- what the loop tells
 
@@ -125,26 +107,6 @@ class Exchange(asyncio.Protocol):
             self._shake_hands(self._tls)
         else:
             self.ready.set_result(None)
-
-    def data_received(self, data: bytes) -> None:
-        """A piece of the answer, or what nobody asked for."""
-        tls, over = self._tls, False
-        if tls is None:
-            self._got += data
-        else:
-            self._sealed.write(data)
-            if not self.ready.done():
-                self._shake_hands(tls)
-                if not self.ready.done() or self._ended:
-                    return
-            over = self._opened(tls)
-        if self._answer is None or self._answer.done():
-            if self._got:
-                self.close()
-        elif not self._usual(self._answer):
-            self._go_on()
-        if over:
-            self._said_all()
 
     def eof_received(self) -> None:
         """The peer says nothing more."""
@@ -160,7 +122,7 @@ class Exchange(asyncio.Protocol):
 
     # --- TLS
 
-    def _shake_hands(self, tls: ssl.SSLObject) -> None:
+    def _shake_hands(self, tls: Any) -> None:
         error: ssl.SSLError | None = None
         try:
             tls.do_handshake()
@@ -176,39 +138,7 @@ class Exchange(asyncio.Protocol):
             self.ready.set_exception(error)
             self.close()
 
-    def _opened(self, tls: ssl.SSLObject) -> bool:
-        """Opens what came; whether nothing more comes behind it."""
-        over = False
-        try:
-            while self._sealed.pending or tls.pending():
-                piece = tls.read(READ)
-                if not piece:
-                    over = True
-                    break
-                self._got += piece
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as e:
-            self._end(e)
-            self.close()
-        if self._sealing.pending and self._transport is not None:
-            self._transport.write(self._sealing.read())
-        return over
-
     # --- HTTP
-
-    def _usual(self, answer: asyncio.Future[bytes]) -> bool:
-        """Takes the answer that has come as a whole behind the head of the one before it, as nearly every one does; whether it was that."""
-        known, got = self._known, self._got
-        length = known.length
-        if length is None or len(got) - len(known.raw) != length or length >= self._limit or self.head is not _NO_HEAD:
-            return False
-        if not got.startswith(known.raw):
-            return False
-        self.head, self._framing, self._answer = known.head, known, None
-        answer.set_result(bytes(got[len(known.raw) :]))
-        got.clear()
-        return True
 
     def _go_on(self) -> None:
         """Looks at what has come of the answer."""
@@ -239,9 +169,10 @@ class Exchange(asyncio.Protocol):
                 return False
             raw = bytes(got[: end + 4])
             del got[: end + 4]
-            if raw != self._known.raw:  # mostly an answer has the head of the last one
-                self._known = _framing(raw)
-            framing = self._known
+            framing: _Framing = self._known
+            if raw != framing.raw:  # mostly an answer has the head of the last one
+                framing = _framing(raw)
+                self.knows(framing, raw, framing.length, _plain(framing))
             if framing.head.status >= 200 or framing.head.status == 101:
                 break
             self._informational += 1
@@ -282,7 +213,7 @@ class Exchange(asyncio.Protocol):
             self._later = True
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.pause_reading()
-            self._loop.call_soon(self._go_on_later)
+            self._turns.call_soon(self._go_on_later)
         return chunks.done
 
     def _go_on_later(self) -> None:

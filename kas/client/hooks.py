@@ -19,9 +19,10 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
+from kas.client._exchange import Asker, Ends, Shares
 from kas.client.http import DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, renewed
-from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool
+from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool, said
 from kas.client.renewed import Renewed
 from kas.client.services import OWN, Resolve
 from kas.client.webhook import refusal
@@ -41,7 +42,6 @@ _HEADERS = [
 ]  # fmt: skip
 _SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
 _UNAVAILABLE = 503
-_WEIGHT = 3
 
 
 class HookError(Exception):
@@ -53,79 +53,80 @@ class HookError(Exception):
         self.code, self.client = code, client
 
 
-class Shares:
-    """How the calls that a worker has ``room`` for are shared out to backends, whatever they are asked: to admit, to validate, to convert.
-
-    A backend may hold three times what is left (dynamic thresholds, as switches share out their buffers): one that hangs gets three
-    quarters of the room, two get three sevenths each. One that is asked nothing yet may always be asked something.
-    """
-
-    def __init__(self, room: int) -> None:
-        self._room, self._total = room, 0
-        self._running: dict[Hashable, int] = {}
-
-    def running(self, backend: Hashable) -> int:
-        """How many calls of the backend are under way."""
-        return self._running.get(backend, 0)
-
-    def take(self, backend: Hashable) -> bool:
-        """Whether one more call may begin; then ``give`` is due at its end."""
-        running = self._running.get(backend, 0)
-        if running and running >= _WEIGHT * (self._room - self._total):
-            return False
-        self._running[backend] = running + 1
-        self._total += 1
-        return True
-
-    def give(self, backend: Hashable) -> None:
-        """A call has ended."""
-        self._total -= 1
-        left = self._running[backend] - 1
-        if left:
-            self._running[backend] = left
-        else:
-            del self._running[backend]
-
-
-class HookClient:
+class HookClient(Asker):
     """One place that is asked. ``backend`` is who answers there, whatever the path."""
 
     def __init__(
         self, target: Target, credentials: Credentials, shares: Shares, backend: Hashable, dial: Dial | None = None,
-        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep, ends: Deadlines | None = None, tls: Renewed | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep, ends: Ends | None = None,
+        deadlines: Deadlines | None = None, tls: Renewed | None = None,
     ) -> None:  # fmt: skip
-        self._tls = tls
-        self._target, self._credentials, self._shares, self._backend, self._sleep = target, credentials, shares, backend, sleep
-        self._pool, self._ends = Pool(dial), ends or Deadlines()
-        self._last: tuple[tuple[int, Headers], Target, bytes] | None = None
+        super().__init__(shares, backend, ends or Ends(), MAX_ANSWER)
+        self._tls, self._target, self._credentials, self._sleep = tls, target, credentials, sleep
+        self._pool, self._last = Pool(dial), None
+        self._deadlines = deadlines or Deadlines()
+        self._fixed = not credentials.token_file and (tls is None or tls.fixed)  # nothing of what it shows is in files, which change
 
     async def post(self, body: bytes, timeout_s: float, left_s: float = math.inf) -> bytes:
         """The body of the answer. Raises HookError, also when ``timeout_s`` is over; cancelling it closes the connection.
 
         The backend is told how many seconds it has; ``left_s`` may be less, when whoever asks will have given up by then.
         """
-        target, head = self._told(max(1, math.ceil(min(timeout_s, left_s))))
+        connection = self.begin(body, timeout_s, left_s)
+        if connection is None:
+            return await self._otherwise(body, timeout_s, left_s)
+        assert self._last is not None  # what was sent
+        _, target, head = self._last
+        until = monotonic() + timeout_s
+        try:
+            try:
+                found: bytes = await connection.answered
+            except BackendError as e:
+                self.rest(connection, False)
+                raise HookError(f'Post "{target.url}": {e}') from None
+            except BaseException:
+                self.rest(connection, False)
+                raise
+            if connection.plain:
+                self.rest(connection, True)
+                return found
+            self.rest(connection, len(found) <= MAX_ANSWER and connection.persistent)
+            return await self._slowly(said(connection, found), target, head, body, until)
+        finally:
+            self._shares.give(self._backend)
+
+    async def _otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
+        """``post`` where there is no connection yet, or something about the question is new."""
+        _, target, head = self._told(max(1, math.ceil(min(timeout_s, left_s))))
         trace = tracing.outgoing()
         if trace:
             head += f"traceparent: {trace}\r\n".encode()
         if not self._shares.take(self._backend):
             raise HookError(f'Post "{target.url}": {self._shares.running(self._backend)} requests are waiting for it already')
-        task = asyncio.current_task()
-        assert task is not None
-        self._ends.add(task, monotonic() + timeout_s)
         try:
-            answer = await self._pool.post(target, head, body, MAX_ANSWER)
-            if answer.retry_after:
-                answer = await self._again(answer, target, head, body)
-        except asyncio.CancelledError:
-            if not self._ends.drop(task):
-                raise  # somebody else's wish
-            raise HookError(f'Post "{target.url}": context deadline exceeded') from None
-        except BackendError as e:
-            raise HookError(f'Post "{target.url}": {e}') from None
+            return await self._slowly(None, target, head, body, monotonic() + timeout_s)
         finally:
-            self._ends.drop(task)
             self._shares.give(self._backend)
+
+    async def _slowly(self, answer: Answer | None, target: Target, head: bytes, body: bytes, until: float) -> bytes:
+        """The body of the answer, which may be there: where a connection is to be made, or to be asked again."""
+        if answer is None or answer.retry_after:
+            task = asyncio.current_task()
+            assert task is not None
+            self._deadlines.add(task, until)
+            try:
+                if answer is None:
+                    answer = await self._pool.post(target, head, body, MAX_ANSWER)
+                if answer.retry_after:
+                    answer = await self._again(answer, target, head, body)
+            except asyncio.CancelledError:
+                if not self._deadlines.drop(task):
+                    raise  # somebody else's wish
+                raise HookError(f'Post "{target.url}": context deadline exceeded') from None
+            except BackendError as e:
+                raise HookError(f'Post "{target.url}": {e}') from None
+            finally:
+                self._deadlines.drop(task)
         if not 200 <= answer.status <= 206:
             if answer.status == 401:
                 self._credentials.refused()
@@ -137,16 +138,17 @@ class HookClient:
             raise HookError(f"0-length response with status code: {answer.status} and content type: {answer.content_type}")
         return answer.body
 
-    def _told(self, seconds: int) -> tuple[Target, bytes]:
+    def _told(self, seconds: int) -> tuple[tuple[int, Headers], Target, bytes]:
         """Where it is asked when it has so many seconds, and the head of that request: mostly those of the last one."""
+        last = self._last
         headers = self._credentials.headers()  # tokens are read from files, and change
         if self._tls is not None and (tls := self._tls.context()) is not self._target.tls:
-            self._target, self._last = replace(self._target, tls=tls), None
+            self._target, last = replace(self._target, tls=tls), None
             self._pool.renew()
-        if self._last is None or self._last[0] != (seconds, headers):
+        if last is None or last[0] != (seconds, headers):
             target = replace(self._target, query=f"timeout={seconds}s")
-            self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
-        return self._last[1:]
+            last = self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
+        return last
 
     async def _again(self, answer: Answer, target: Target, head: bytes, body: bytes) -> Answer:
         """The answer in place of one that says when to ask again."""
@@ -179,7 +181,7 @@ class HookClients:
     def __init__(self, users: Users, resolve: Resolve, shares: Shares, egress: Egress = DIRECT) -> None:
         self._users, self._resolve, self._shares, self._egress = users, resolve, shares, egress
         self._clients: OrderedDict[bytes, HookClient] = OrderedDict()
-        self._ends = Deadlines()
+        self._ends, self._deadlines = Ends(), Deadlines()
         what = "clients of webhooks, with connections that are not in use"
         most = MAX_CLIENTS * (CONTEXT_BYTES + MAX_IDLE * CONNECTION_BYTES)
         caches.follow("webhook_clients", what, most, self, lambda own: sum(c.bytes_kept() for c in own._clients.values()))
@@ -230,7 +232,9 @@ class HookClients:
                 return self._resolve(namespace, name, port)
 
             target, tls = self._secured(target, credentials, config)
-            return HookClient(target, credentials, self._shares, (namespace, name, port), dial, ends=self._ends, tls=tls)
+            return HookClient(
+                target, credentials, self._shares, (namespace, name, port), dial, ends=self._ends, deadlines=self._deadlines, tls=tls
+            )
         if not config.get("url"):
             raise HookError("webhook configuration must have either service or URL", client=True)
         try:
@@ -242,7 +246,7 @@ class HookClients:
         credentials = self._users.of(host, port or DEFAULT_PORT)
         backend = host, port or DEFAULT_PORT
         target, tls = self._secured(target, credentials, config)
-        return HookClient(target, credentials, self._shares, backend, ends=self._ends, tls=tls)
+        return HookClient(target, credentials, self._shares, backend, ends=self._ends, deadlines=self._deadlines, tls=tls)
 
     def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> tuple[Target, Renewed]:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import NamedTuple
 
+from kas.client._exchange import Kept
 from kas.client.exchange import Exchange, exchange
 from kas.client.http import Target
 
@@ -32,32 +33,35 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Pool:
+def said(connection: Exchange, body: bytes) -> Answer:
+    """The answer that came last on a connection, of which this is the body."""
+    head = connection.head
+    return Answer(head.status, head.text(b"content-type"), head.text(b"retry-after"), body)
+
+
+class Pool(Kept):
     """The connections to one backend, with one set of credentials. Used on the loop's thread only."""
 
     def __init__(self, dial: Dial | None = None, clock: Callable[[], float] = monotonic) -> None:
-        self._dial, self._clock = dial, clock
-        self._idle: list[tuple[float, Exchange]] = []  # since when; the last one is taken first
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
-        self._generation = 0
+        super().__init__(MAX_IDLE, clock)
+        self._clock = clock
+        self._dial = dial
 
     async def post(self, target: Target, head: bytes, body: bytes, limit: int) -> Answer:
         """The answer to a request whose head ``request_head`` made, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling
         it closes the connection, and is how it ends when it takes too long."""
-        generation = self._generation
-        connection = self._take() or await exchange(target, address=await self._dial() if self._dial is not None else None)
-        reusable = False
+        generation = self.generation
+        connection = self.take() or await exchange(target, address=await self._dial() if self._dial is not None else None)
         try:
-            found = await connection.post(head, body, limit + 1)
-            reusable = len(found) <= limit and connection.persistent
-            said = connection.head
-            return Answer(said.status, said.text(b"content-type"), said.text(b"retry-after"), found)
-        finally:
-            if reusable and generation == self._generation:
-                self._keep(connection)
-            else:
-                connection.close()
+            found: bytes = await connection.post(head, body, limit + 1)
+        except BaseException:
+            connection.close()
+            raise
+        if len(found) <= limit and connection.persistent:
+            self.keep(connection, generation)
+        else:
+            connection.close()
+        return said(connection, found)
 
     def bytes_kept(self) -> int:
         """What the connections that are not in use take at most."""
@@ -65,7 +69,7 @@ class Pool:
 
     def renew(self) -> None:
         """Use none of the connections there are for another question: they were made with other certificates than count now."""
-        self._generation += 1
+        self.outdate()
         self._expire(float("inf"))
 
     def close(self) -> None:
@@ -73,27 +77,15 @@ class Pool:
         self._closed = True
         self._expire(float("inf"))
 
-    def _take(self) -> Exchange | None:
-        while self._idle:
-            _, connection = self._idle.pop()
-            if connection.quiet:
-                return connection
-            connection.close()
-        return None
-
-    def _keep(self, connection: Exchange) -> None:
-        if self._closed or len(self._idle) >= MAX_IDLE:
-            connection.close()
-            return
-        self._idle.append((self._clock(), connection))
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
+    def _wait(self) -> None:
+        """Something is kept, and nothing waits for its age yet."""
+        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
         self._expire(self._clock() - IDLE_S)
         if self._idle:
-            self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
+            self._wait()
 
     def _expire(self, before: float) -> None:
         for since, connection in self._idle:

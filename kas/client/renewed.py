@@ -27,6 +27,11 @@ class Renewed:
         self._refused: list[bytes] = []  # told of once
         self._next_look = 0.0
 
+    @property
+    def fixed(self) -> bool:
+        """Whether ``context`` is the same for ever."""
+        return not self._files
+
     def context(self) -> ssl.SSLContext:
         """What to connect with; another one than before when a file has changed."""
         if self._files and self._clock() >= self._next_look:

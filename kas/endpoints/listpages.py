@@ -55,7 +55,8 @@ class Underway:
     @property
     def page_bytes(self) -> int:
         """How much the next page may be."""
-        return max(LEAST_BYTES, min(PAGE_BYTES, PAGES_BYTES // (self.answers + 1)))
+        answers = self.answers
+        return PAGE_BYTES if answers < PAGES_BYTES // PAGE_BYTES else max(LEAST_BYTES, PAGES_BYTES // (answers + 1))
 
     @property
     def write_bytes(self) -> int:
@@ -262,9 +263,11 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
     size = 0
 
     def hold(now: int) -> None:
+        """Holds as much, or a little more: pages are mostly of one size."""
         nonlocal size
-        room.add(user, now - size)
-        size = now
+        if not now <= size <= now + LEAST_BYTES:
+            room.add(user, now - size)
+            size = now
 
     async def run(write: Write) -> None:
         left = max(1.0, deadline - time.monotonic()) if deadline else None
@@ -276,7 +279,7 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
             # The head has left: the connection ends without the answer's end.
             raise errors.timeout(f"list {q.req.path}: {e or 'the request has run out of time'}", 0) from None
         finally:
-            hold(0)
+            room.add(user, -size)
 
     async def send(write: Write) -> None:
         if packed:
@@ -295,15 +298,25 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
             hold(len(piece))
             if end:
                 await write(end)
-            # Where this may be the last of it: the answer is under way until its end is taken.
-            at, rest = 0, len(piece) - (0 if ahead is not None and ahead.more else LEAST_BYTES)
-            while at < rest:
-                upto = min(rest, at + underway.write_bytes)
-                await write(piece[at:upto])
-                at = upto
-            end = piece[at:]
+            follows, most = ahead is not None and ahead.more, underway.write_bytes
+            if follows and len(piece) <= most:
+                end = b""
+                await write(piece)
+            else:
+                end = await _all_but_the_end(write, piece, 0 if follows else LEAST_BYTES)
             if stint.over:  # a client may take whatever comes
                 await stint.pause()
         await taken(write, end)
 
     return Response(200, headers, stream=run)
+
+
+async def _all_but_the_end(write: Write, piece: bytes, kept: int) -> bytes:
+    """Writes a piece that is large, or may be the last one; what is left of it has ``kept`` bytes: an answer is under way until its end is
+    taken."""
+    at, rest = 0, len(piece) - kept
+    while at < rest:
+        upto = min(rest, at + underway.write_bytes)
+        await write(piece[at:upto])
+        at = upto
+    return piece[at:]

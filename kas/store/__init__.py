@@ -48,8 +48,8 @@ happened yet. All writes of one revision are seen, or none.
     are known and before anything is copied, so that ``body`` is the complete answer, allocated once. Large scans release
     the GIL: run them in a thread. ``metadata_only`` cuts each item after its metadata; ``range_protobuf`` gives field 2
     of a list message. ``size`` is the length of the items, known to ``wrap`` already; a ``wrap`` that returns None asks for no more than
-    that. ``body`` is None and ``size`` -1 when a record lacks what the form needs (no protobuf section, which states read from the
-    history may lack; unknown metadata end).
+    that. Of ``max_bytes`` a record takes what is given of it: its JSON, or its message. ``body`` is None and ``size`` -1 when a
+    record lacks what the form needs (no protobuf section, which states read from the history may lack; unknown metadata end).
 
 ``count(prefix) -> int``
 

@@ -117,6 +117,11 @@ cdef struct Item:                # a record found by a walk, in the map or in an
     const char *body
     size_t body_len
 
+cdef enum:
+    GIVES_ALL = 0
+    GIVES_JSON = 1
+    GIVES_PROTO = 2
+
 cdef struct Gather:              # what a walk is asked and what it found
     Item *items                  # malloc'd, freed by scan()
     size_t n, cap
@@ -125,7 +130,8 @@ cdef struct Gather:              # what a walk is asked and what it found
     const char *start            # full start key
     size_t start_len
     size_t limit                 # 0: none
-    size_t max_bytes, held       # what ends a page besides, 0 for nothing: stored bytes, those of the record that reaches it included
+    size_t max_bytes, held       # what ends a page besides, 0 for nothing: bytes, those of the record that reaches it included
+    int gives                    # what is given of a record and so counted: GIVES_JSON, GIVES_PROTO, or all that is stored
     int count                    # whether to count what is left
     int want_body
     bint refuses_plain           # what is stored as it is is not to be read

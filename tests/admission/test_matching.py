@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
 
 from kas.admission import Attributes
-from kas.admission.matching import Matcher, Namespaces, beyond_policies, beyond_webhooks, namespace_of
+from kas.admission.matching import MAX_DIRECT, Matcher, Namespaces, beyond_policies, beyond_webhooks, namespace_of
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import ADMIN
 from tests.admission.webhook.hook_server import rule
@@ -55,6 +56,31 @@ def test_rules(spaces, given, yes):
 ])  # fmt: skip
 def test_rules_of_subresources(spaces, given, yes):
     assert matches(spaces, about(subresource="exec", operation="CONNECT"), given) is yes
+
+
+@pytest.mark.parametrize("rules", [
+    [rule("pods", scope="Namespaced", operations=["CREATE"]), rule("services", "pods/exec", versions=("v1", "v2"))],
+    [rule("pods", resourceNames=["a"]), rule("nodes", groups=("", "apps"), scope="Cluster")], [rule("*/*", versions=("v2",))],
+])  # fmt: skip
+def test_an_answer_is_the_same_the_second_time(spaces, rules):
+    matcher = Matcher({}, rules)
+    asked = [
+        about(resource, group, version, operation, subresource, namespace, name, {"kind": kind, "apiVersion": "v1"})
+        for resource, group, version, operation, subresource, namespace, name, kind in product(
+            ("pods", "services", "nodes"), ("", "apps"), ("v1", "v2"), ("CREATE", "UPDATE"), ("", "exec"), ("ns1", ""), ("a", "b"),
+            ("Kind", "Scale"),
+        )
+    ]  # fmt: skip
+    for a in [*asked, *reversed(asked)]:
+        assert matcher.match(a, a.obj, None, spaces, none) == Matcher({}, rules).match(a, a.obj, None, spaces, none)
+        assert len(matcher._direct) <= MAX_DIRECT
+
+
+def test_what_another_version_is_asked_about_is_not_remembered(spaces):
+    matcher, a = Matcher({}, [rule("pods", versions=("v2",))]), about()
+    other = SimpleNamespace(group="", version="v2", resource="pods", kind="Pod", record=SimpleNamespace(subresources={}))
+    assert matcher.match(a, None, None, spaces, lambda group, resource: [other]) == ("", "v2", "pods", ("", "v2", "Pod"))
+    assert matcher.match(a, None, None, spaces, none) is None  # it is no longer served
 
 
 def test_scope_of_namespaces(spaces):

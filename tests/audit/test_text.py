@@ -140,6 +140,15 @@ def test_what_is_no_character_is_written_as_go_does():
     assert '"a":"x\ufffdy"'.encode() in e.entry(COMPLETE).line
 
 
+@pytest.mark.parametrize("char", ["<", '"', "\\", "\n", "\x00", "\x7f", "é", "日"])
+def test_what_is_escaped_stands_anywhere(char):
+    e, req = made(LINES[0], [], USERS[2], "")
+    for length in (1, 7, 8, 9, 16, 25):
+        for at in range(length):
+            req.annotations = {"a": "x" * at + char + "y" * (length - at - 1)}
+            compared(e, req, RECEIVED, {}, None)
+
+
 def test_long_texts_and_short_ones_in_turn():
     for n in (10, 100_000, 1, 30_000, 0):
         e, req = made(("GET", "/" + "<" * n, ""), [], USERS[2], "")

@@ -16,7 +16,12 @@ from kas.observe import caches
 
 
 class Script:
-    """A pool that answers from a list: Answers, errors, or events to wait for."""
+    """A pool without open connections that answers from a list: Answers, errors, or events to wait for."""
+
+    generation = 0
+
+    def take(self):
+        return None
 
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []

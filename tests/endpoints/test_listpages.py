@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kas.endpoints import respond
-from kas.endpoints.listpages import LEAST_BYTES, PAGE_BYTES, Ahead, Listing, room, stream
+from kas.endpoints.listpages import LEAST_BYTES, PAGE_BYTES, Ahead, Listing, Underway, room, stream
 from kas.request.http import Request, Response
 
 
@@ -47,3 +47,61 @@ def test_the_end_leaves_by_itself_so_that_it_is_known_to_be_taken(size: int) -> 
     assert b"".join(got) == b"x" * PAGE_BYTES + b"y" * size
     assert all(len(piece) == 1 for piece in got[-min(size, 6) :])  # of which the HTTP server takes no more before it waits
     assert not room.held
+
+
+@pytest.mark.parametrize("size", [10, LEAST_BYTES + 1, 3 * PAGE_BYTES])
+def test_what_may_be_the_last_leaves_once_whatever_follows(size: int) -> None:
+    sent, ahead = [bytes([65 + i]) * size for i in range(5)], Ahead()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece, more in zip(sent, (False, True, True, False, False), strict=True):
+            ahead.more = more
+            yield piece
+
+    req = Request("GET", "/api/v1/pods", "", [])
+    listing = Listing(req, None, respond.media(req), "/registry/pods/", None, "", 0, 0)
+    assert b"".join(written(stream(listing, pieces(), ahead=ahead))) == b"".join(sent)
+
+
+def test_pages_of_one_size_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [PAGE_BYTES - n * 1000 for n in (0, 3, 1, 7, 2)]
+    added: list[int] = []
+    real = room.add
+
+    def add(user: str, size: int) -> None:
+        added.append(size)
+        real(user, size)
+
+    monkeypatch.setattr(room, "add", add)
+    answer = asked([b"x" * size for size in sizes], Ahead())
+    held: list[tuple[int, int]] = []
+
+    async def write(piece: bytes) -> None:
+        held.append((room.held[""], len(piece)))
+
+    assert answer.stream is not None
+    asyncio.run(answer.stream(write))
+    assert all(size <= now <= PAGE_BYTES for now, size in held)  # never less than is given away
+    assert added == [PAGE_BYTES, -PAGE_BYTES] and not room.held
+
+
+def test_what_is_held_follows_pages_that_grow_and_shrink() -> None:
+    sizes = [PAGE_BYTES // 4, PAGE_BYTES, LEAST_BYTES, 10 * LEAST_BYTES, 1]
+    answer, held = asked([b"x" * size for size in sizes], Ahead()), []
+
+    async def write(piece: bytes) -> None:
+        if len(piece) in sizes[:-1]:
+            held.append(room.held[""] - len(piece))
+
+    assert answer.stream is not None
+    asyncio.run(answer.stream(write))
+    assert len(held) == 4 and all(0 <= over <= LEAST_BYTES for over in held) and not room.held
+
+
+def test_pages_are_smaller_once_there_are_many_answers() -> None:
+    underway = Underway()
+    found = []
+    for answers in (0, 31, 32, 63, 10_000):
+        underway.answers = answers
+        found.append(underway.page_bytes)
+    assert found == [PAGE_BYTES, PAGE_BYTES, 32 * PAGE_BYTES // 33, PAGE_BYTES // 2, LEAST_BYTES]

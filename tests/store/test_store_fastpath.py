@@ -23,9 +23,9 @@ def store(tmp_path: Path):
     store.close()
 
 
-def make(store: LMDBStore, **kwargs):
+def make(store: LMDBStore, key: str = "/registry/pods/ns/a", **kwargs):
     op = Op(
-        "/registry/pods/ns/a",
+        key,
         build_record(TYPE + b'"metadata":{"name":"a",', b'"uid":"u"},"spec":{}}', type_prefix_len=len(TYPE), **kwargs),
     )
     store.commit_now(op)
@@ -170,6 +170,19 @@ def test_protobuf_section_follows_the_revision(store: LMDBStore) -> None:
     make(store)
     assert store.range_protobuf("/registry/pods/").body is None
     assert make(store).protobuf_at(3) is None
+
+
+def test_a_page_ends_with_the_bytes_that_are_given(store: LMDBStore) -> None:
+    """Of two forms that are stored only one is."""
+    text = len(make(store, protobuf=message(b"")).json)
+    for n in range(9):
+        make(store, key=f"/registry/pods/ns/b{n}", protobuf=message(b""))
+    assert store.range("/registry/pods/", max_bytes=8 * text).count < 8
+    page = store.range_json("/registry/pods/", wrap=lambda r: (b"", b""), max_bytes=8 * text)
+    assert (page.count, page.more) == (8, True)
+    given = len(message(b"1"))
+    page = store.range_protobuf("/registry/pods/", wrap=lambda r: (b"", b""), max_bytes=4 * given)
+    assert (page.count, page.more, page.size) == (4, True, 4 * (given + 2))
 
 
 def test_history_keeps_no_protobuf(store: LMDBStore) -> None:

@@ -10,6 +10,7 @@ import os
 from time import monotonic
 from typing import Any
 
+from kas._fastpath import audit_id
 from kas.admission import Attributes
 from kas.admission.initializer import Settings
 from kas.admission.matching import Invocation, Namespaces
@@ -27,7 +28,6 @@ from kas.meta import errors
 from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
-from kas.meta.random import new_uid
 from kas.observe.metrics import Registry as Metrics
 
 log = logging.getLogger("kas.admission.webhook")
@@ -75,7 +75,7 @@ class Webhooks:
     def matched(self, hook: Hook, a: Attributes, objects: Versioned) -> Invocation | None:
         """In which version the webhook is asked about the request, unless it has ``conditions`` that say no; None when it is not.
         ``objects`` are what selectors see. Raises ApiError."""
-        return hook.matcher.match(a, objects.obj, objects.old, self._spaces, self.equivalents)
+        return hook.matcher.match(a, objects.obj, objects.old, self._spaces, self.equivalents, objects.own)
 
     async def meets(self, hook: Hook, a: Attributes, told: Invocation, seen: Versioned) -> bool:
         """Whether the ``conditions`` of the webhook, which has some, say that it is asked; ``seen`` are the objects in the version it is
@@ -101,23 +101,20 @@ class Webhooks:
 
     async def ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned) -> review.Response:
         """What the webhook allows; ``objects`` are in the version it is ``told`` about. Raises CallError, Rejection and ApiError."""
-        if a.dry_run and not hook.dry_run:
-            if hook.dry_run is None:
-                raise CallError(hook, "Webhook SideEffects is nil", 400)
-            raise errors.bad_request(f"admission webhook {go_quote(hook.name)} does not support dry run")
-        if not hook.version:
-            raise CallError(hook, "could not create admission objects: webhook does not accept known AdmissionReview versions", 400)
-        uid, reviews = new_uid(), hook.reviews
-        if reviews is None:
-            reviews = hook.reviews = review.Reviews(hook.version, self.mutating)
-        if not objects.at_hand:
+        reviews = hook.reviews
+        if reviews is None or (a.dry_run and not hook.dry_run):
+            reviews = self._reviews(hook, a)
+        texts = objects.small()
+        if texts is None:
             await objects.ready(values=False)
+            texts = objects.encoded()
+        uid = audit_id()  # tells an answer from that to another question, and is no secret
         try:
-            sent = reviews.request(a, told, objects.own, uid, *objects.encoded())
-            clients = self.clients
-            client = clients.found(hook.client_key) or await clients.ready(hook.client_config, hook.client_key)
+            sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
+            client = self.clients.found(hook.client_key) or await self.clients.ready(hook.client_config, hook.client_key)
             # The request's own end is somebody else's to watch: a late webhook has not failed then, nobody waits for it.
             answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
+            found: review.Response
             if len(answer) < LARGE:
                 found = reviews.response(answer, uid)
             else:
@@ -127,10 +124,22 @@ class Webhooks:
             raise CallError(hook, f"{what}: {e}", e.code) from None
         except review.InvalidResponseError as e:
             raise CallError(hook, f"received invalid webhook response: {e}", 503) from None
-        self._tell(hook, a, found)
+        if found.annotations or found.warnings:
+            self._tell(hook, a, found)
         if not found.allowed:
             raise Rejection(rejection(hook.name, found.status))
         return found
+
+    def _reviews(self, hook: Hook, a: Attributes) -> review.Reviews:
+        """How the webhook is asked. Raises CallError and ApiError where it is not."""
+        if a.dry_run and not hook.dry_run:
+            if hook.dry_run is None:
+                raise CallError(hook, "Webhook SideEffects is nil", 400)
+            raise errors.bad_request(f"admission webhook {go_quote(hook.name)} does not support dry run")
+        if not hook.version:
+            raise CallError(hook, "could not create admission objects: webhook does not accept known AdmissionReview versions", 400)
+        made = hook.reviews = review.Reviews(hook.version, self.mutating)
+        return made
 
     @staticmethod
     def _tell(hook: Hook, a: Attributes, found: review.Response) -> None:
@@ -145,12 +154,15 @@ class Webhooks:
 
     def count(self, hook: Hook, a: Attributes, began: float, error: Exception | None) -> None:
         """Count a call that ended with ``error``, or well."""
-        operation, code, why = a.operation, 200, ""
+        if error is None:
+            self.metrics.allowed(hook.name, a.operation, monotonic() - began)
+            return
+        operation, why = a.operation, ""
         if isinstance(error, CallError):
             code, why = error.code, "" if hook.ignore else CALLING_ERROR
         elif isinstance(error, Rejection):
             code, why = error.error.code, NO_ERROR
-        elif error is not None:
+        else:
             code, why = 0, SERVER_ERROR
         self.metrics.called(hook.name, operation, monotonic() - began, code, bool(why))
         if why:

@@ -8,6 +8,7 @@ from kas.observe.metrics import Labels, Registry, Timer
 # Why a request was refused.
 NO_ERROR, CALLING_ERROR, SERVER_ERROR = "no_error", "calling_webhook_error", "apiserver_internal_error"
 MAX_CODE = 600
+OK = 200
 
 
 class WebhookMetrics:
@@ -40,6 +41,7 @@ class WebhookMetrics:
         )
         # As many as the counter has children.
         self._known: dict[tuple[str, str, int, bool], tuple[Labels, Timer]] = {}
+        self._allowed: dict[tuple[str, str], tuple[Labels, Timer]] = {}  # of those, what most calls are
         self.conditions = ConditionMetrics(metrics, "webhook", kind)
 
     def called(self, name: str, operation: str, seconds: float, code: int, rejected: bool) -> None:
@@ -51,6 +53,16 @@ class WebhookMetrics:
             self._known[name, operation, code, rejected] = known
         self._requests.inc(known[0])
         known[1].add(seconds)
+
+    def allowed(self, name: str, operation: str, seconds: float) -> None:
+        """A webhook was asked, and has nothing against it."""
+        known = self._allowed.get((name, operation))
+        if known is None:
+            self.called(name, operation, seconds, OK, False)
+            self._allowed[name, operation] = self._known[name, operation, OK, False]
+        else:
+            self._requests.inc(known[0])
+            known[1].add(seconds)
 
     def rejected(self, name: str, operation: str, why: str, code: int) -> None:
         """A request was refused because of a webhook."""

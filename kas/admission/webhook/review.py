@@ -10,7 +10,8 @@ import orjson
 
 from kas.admission import Attributes
 from kas.admission.description import about, operation_options
-from kas.admission.matching import GVK, Invocation, namespace_of
+from kas.admission.matching import GVK, Invocation
+from kas.admission.webhook._texts import Texts
 from kas.admission.webhook.hooks import REVIEW_VERSIONS
 from kas.client.hooks import HookError, read_review
 from kas.meta import names
@@ -26,7 +27,7 @@ _PLAIN, _OUTER = {"uid", "allowed"}, {"kind", "apiVersion", "response"}
 # Of one answer. Each is a header, and many clients take no more than a hundred; longer ones nobody is shown whole.
 MAX_WARNINGS, MAX_WARNING = 64, 4_097
 MAX_ABOUT = 64  # kinds and resources that a webhook was asked about, some 500 bytes each
-MAX_KEPT = 4 << 10  # an answer as long as that is read anew each time
+MAX_KEPT = 4 << 10  # an answer as long as that is read anew each time, and an identity written
 Told = tuple[Invocation, GVK, str, str, str, str]
 
 
@@ -46,42 +47,33 @@ class Response:
     annotations: dict[str, str] = field(default_factory=dict)
 
 
-class Reviews:
+class Reviews(Texts):
     """How one webhook is asked, and what it answered last. ``version`` is that of the reviews it is sent."""
 
     def __init__(self, version: str, mutating: bool) -> None:
+        super().__init__(f'{{"kind":"{KIND}","apiVersion":"{VERSIONS[version]}","request":{{"uid":"'.encode(), MAX_KEPT)
         self._version, self._mutating = version, mutating
-        self._begin = f'{{"kind":"{KIND}","apiVersion":"{VERSIONS[version]}","request":{{"uid":"'.encode()
-        self._about: dict[Told, bytes] = {}
-        self._last: tuple[bytes, bytes, Response] | None = None
+        self._told: dict[Told, bytes] = {}
+        self.options = operation_options
 
-    def request(self, a: Attributes, shown: Invocation, own: GVK, uid: str, obj: bytes | None, old: bytes | None) -> bytes:
-        """The review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind ``own`` in the request."""
+    def about(self, a: Attributes, shown: Invocation, own: GVK) -> bytes:
+        """What a review says of kinds and resources."""
         key = shown, own, a.group, a.version, a.resource, a.subresource
-        said = self._about.get(key)
+        said = self._told.get(key)
         if said is None:
-            if len(self._about) >= MAX_ABOUT:
-                self._about.clear()
-            said = self._about[key] = orjson.dumps(about(a, shown, own))[1:-1]
-        namespace = namespace_of(a)
-        return b'%b%b",%b%b%b,"operation":"%b","userInfo":%b,"object":%b,"oldObject":%b,"dryRun":%b,"options":%b}}' % (
-            self._begin, uid.encode(), said, b',"name":' + orjson.dumps(a.name) if a.name else b"",
-            b',"namespace":' + orjson.dumps(namespace) if namespace else b"", a.operation.encode(), orjson.dumps(a.user.to_dict()),
-            obj or b"null", old or b"null", b"true" if a.dry_run else b"false", orjson.dumps(operation_options(a)),
-        )  # fmt: skip
+            if len(self._told) >= MAX_ABOUT:
+                self._told.clear()
+            said = self._told[key] = orjson.dumps(about(a, shown, own))[1:-1]
+        return said
 
-    def response(self, body: bytes, uid: str) -> Response:
-        """The decision in an answer, not to be changed. Raises HookError for what is no review, InvalidResponseError for one that is no
-        answer to ours."""
-        last = self._last
-        if last is not None and body == b"%b%b%b" % (last[0], uid.encode(), last[1]):
-            return last[2]
+    def read(self, body: bytes, uid: str) -> Response:
+        """``response`` of an answer that is not the one before about another uid."""
         found = response(body, self._version, uid, self._mutating)
         # The same text about another uid says the same, unless it shows the uid: what most webhooks answer is read once.
         before, mine, after = body.partition(uid.encode())
         shown = found.status, found.warnings, found.annotations
         if mine and len(body) <= MAX_KEPT and mine not in after and mine not in orjson.dumps(shown):
-            self._last = before, after, found
+            self.keep(before, after, found)
         return found
 
 

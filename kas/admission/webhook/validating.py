@@ -51,11 +51,14 @@ async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
 async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, index: int) -> ApiError | None:
     """The refusal, None when the request may go on."""
     began = monotonic()
-    error: CallError | Rejection | ApiError | None = None
+    error: CallError | Rejection | ApiError
     try:
         await webhooks.ask(hook, a, told, objects)
     except (CallError, Rejection, ApiError) as e:
         error = e
+    else:
+        webhooks.metrics.allowed(hook.name, a.operation, monotonic() - began)
+        return None
     webhooks.count(hook, a, began, error)
     if isinstance(error, CallError):
         return webhooks.failed(hook, a, error, 0, index)

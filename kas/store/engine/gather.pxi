@@ -7,6 +7,16 @@
 # Items belong to scan(), which frees them; what they point to is the map's (good until the transaction ends) or that of the records in
 # Gather.opened. Not trusted: heads and bodies (head_ok, body_ok). Benchmark: bench/test_store.py::test_list_5000, test_list_by_label.
 
+cdef inline size_t weight(const Gather *g, const char *head, size_t body_len) noexcept nogil:
+    """The bytes of a record that count against max_bytes: those that are given of it, not those of its other form."""
+    cdef const Head *h = <const Head *>head
+    if g.gives == GIVES_JSON:
+        return h.json_len
+    if g.gives == GIVES_PROTO and h.proto_len:
+        return h.proto_len
+    return body_len
+
+
 cdef inline int push(Gather *g, const char *head, size_t head_len, const char *body, size_t body_len) noexcept nogil:
     cdef Item *grown
     if g.n == g.cap:
@@ -20,7 +30,7 @@ cdef inline int push(Gather *g, const char *head, size_t head_len, const char *b
     g.items[g.n].body = body
     g.items[g.n].body_len = body_len
     g.n += 1
-    g.held += body_len
+    g.held += weight(g, head, body_len)
     return 0
 
 
@@ -58,7 +68,7 @@ cdef void cut(Gather *g) noexcept nogil:
     cdef size_t end = 0, held = 0
     sort_runs(g)
     while end < g.n and not (g.limit and end >= g.limit) and not (g.max_bytes and held >= g.max_bytes):
-        held += g.items[end].body_len
+        held += weight(g, g.items[end].head, g.items[end].body_len)
         end += 1
     if end < g.n:
         g.next_key = head_key(g.items[end].head)

@@ -159,6 +159,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
         g.start, g.start_len = b"\x00", 1
     g.limit, g.count, g.want_body = limit, count, mode != MODE_COUNT
     g.max_bytes, g.held = max_bytes, 0
+    g.gives = GIVES_JSON if mode == MODE_JSON else GIVES_PROTO if mode == MODE_PROTO else GIVES_ALL
     g.remaining, g.more, g.next_key, g.next_len = 0, False, NULL, 0
     g.refuses_plain = env.transformer_for is not None and mode != MODE_COUNT and refused_plain(env, prefix) is not None
     rc = env.begin_read(&txn)

@@ -1,0 +1,324 @@
+"""The usual way of a question to a webhook and of its answer. The design stands in ``_exchange.pxd``.
+
+Why C: a write that a webhook is asked about spent two fifths of what the question costs in some hundred small steps of Python
+(``bench/webhook_cost.py``).
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.contextvars cimport get_value
+from libc.math cimport ceil
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memcpy
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+import asyncio
+import ssl
+
+from kas.client.http import BackendError
+from kas.observe import tracing
+
+cdef enum:
+    READ = 16384
+    WEIGHT = 3
+
+cdef object _SPAN = tracing.CURRENT
+cdef object _WantRead = ssl.SSLWantReadError, _SSLError = ssl.SSLError
+
+
+cdef bytes _message(bytes head, bytes body):
+    """The request: its head ends with how long the body is."""
+    cdef char length[64]
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(head), m = PyBytes_GET_SIZE(body)
+    cdef Py_ssize_t k = snprintf(length, 64, b"Content-Length: %zd\r\n\r\n", m)
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, n + k + m)
+    cdef char *p = PyBytes_AS_STRING(out)
+    memcpy(p, PyBytes_AS_STRING(head), n)
+    memcpy(p + n, length, k)
+    memcpy(p + n + k, PyBytes_AS_STRING(body), m)
+    return out
+
+
+cdef class Wire:
+    """One connection's usual questions and answers. ``none`` stands for the head of an answer that has not come, ``nothing`` for what that
+    says. With ``tls`` a TLS connection over memory, which reads from ``sealed`` and writes to ``sealing``."""
+
+    def __init__(self, none, nothing, tls, sealed, sealing):
+        self._loop = asyncio.get_running_loop()
+        self.head = self._none = none
+        self._known = self._framing = nothing
+        self._tls, self._sealed, self._sealing = tls, sealed, sealing
+        self._got = bytearray()
+        self._length = -1
+
+    def knows(self, known not None, bytes raw not None, length, bint plain):
+        """What the head of an answer was found to say: those that begin with the same bytes, ``raw``, say it too. ``length`` is the body's,
+        None where it does not say; ``plain`` that nothing else is to be seen to."""
+        self._known, self._raw, self._says_nothing = known, raw, plain
+        self._length = -1 if length is None else length
+
+    def post(self, bytes head not None, bytes body not None, Py_ssize_t limit):
+        """The first ``limit`` bytes of the answer to a POST whose ``head`` is what ``request_head`` made; ``head`` is the answer's then,
+        when it is there. Raises BackendError, as what it returns does; who cancels that closes the connection."""
+        if self._ended or len(self._got) or self._transport is None:
+            raise BackendError("write: connection lost")
+        return self._ask(head, body, limit)
+
+    cdef _ask(self, bytes head, bytes body, Py_ssize_t limit):
+        self._limit, self.head, self._chunks, self._informational, self._looked = limit, self._none, None, 0, 0
+        self.plain = False
+        answer = self._answer = self.answered = self._loop.create_future()
+        self._write(_message(head, body))
+        return answer
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing came since the last answer: what is not, was closed by the peer or is out of step."""
+        return not self._ended and not len(self._got)
+
+    cdef int _write(self, bytes data) except -1:
+        cdef Py_ssize_t written, n = PyBytes_GET_SIZE(data)
+        if self._tls is None:
+            self._transport.write(data)
+            return 0
+        written = self._tls.write(data)
+        while written < n:  # a record at a time
+            written += self._tls.write(memoryview(data)[written:])
+        self._transport.write(self._sealing.read())
+        return 0
+
+    def data_received(self, bytes data not None):
+        """A piece of the answer, or what nobody asked for."""
+        cdef bint over = False
+        if self._tls is not None:
+            if not self.ready.done():
+                self._sealed.write(data)
+                self._shake_hands(self._tls)
+                if not self.ready.done() or self._ended:
+                    return
+                data = self._opened(b"")
+            else:
+                data = self._opened(data)
+            over = data is None
+        if not over and self._usual(data):
+            return
+        if not over:
+            self._got += data
+        if self._answer is None or self._answer.done():
+            if len(self._got):
+                self.close()
+        else:
+            self._go_on()
+        if over:
+            self._said_all()
+
+    cdef bytes _opened(self, bytes data):
+        """What has come, opened: all that is whole. None when nothing more comes behind it; then all of it is in ``_got``."""
+        cdef bytes piece, first = b""
+        cdef bint over = False
+        cdef Py_ssize_t left = PyBytes_GET_SIZE(data)
+        tls, sealed = self._tls, self._sealed
+        if left:
+            sealed.write(data)
+        try:
+            while True:
+                left = sealed.pending
+                if not left and not tls.pending():
+                    break
+                piece = tls.read(left if 0 < left < READ else READ)
+                if not PyBytes_GET_SIZE(piece):
+                    over = True
+                    break
+                if PyBytes_GET_SIZE(first):
+                    self._got += first
+                first = piece
+        except _WantRead:
+            pass
+        except _SSLError as e:
+            self._got += first
+            first = b""
+            self._end(e)
+            self.close()
+        if self._transport is not None and self._sealing.pending:
+            self._transport.write(self._sealing.read())
+        if over:
+            self._got += first
+            return None
+        return first
+
+    cdef bint _usual(self, bytes data) except -1:
+        """Takes the answer that has come as a whole behind the head of the one before it, as nearly every one does; whether it was that."""
+        cdef Py_ssize_t n = PyBytes_GET_SIZE(data), k
+        cdef bytes raw = self._raw
+        if self._length < 0 or self._length >= self._limit or self.head is not self._none or len(self._got):
+            return False
+        k = PyBytes_GET_SIZE(raw)
+        if n - k != self._length or memcmp(PyBytes_AS_STRING(data), PyBytes_AS_STRING(raw), k) != 0:
+            return False
+        answer = self._answer
+        if answer is None or answer.done():
+            return False
+        self.head, self._framing, self._answer, self.plain = self._known.head, self._known, None, self._says_nothing
+        answer.set_result(PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + k, n - k))
+        return True
+
+
+cdef class Kept:
+    """The connections that stay open between questions, ``room`` at most; ``clock`` says since when."""
+
+    def __init__(self, Py_ssize_t room, clock):
+        self._idle, self._room, self._clock = [], room, clock
+
+    def take(self):
+        """A connection on which nothing has come since its last answer; None without one."""
+        return self._take()
+
+    cdef Wire _take(self):
+        cdef Wire found
+        while self._idle:
+            found = <Wire?>(<tuple>self._idle.pop())[1]
+            if not found._ended and not len(found._got) and found._transport is not None:
+                found.generation = self.generation
+                return found
+            found.close()
+        return None
+
+    def keep(self, Wire connection not None, long generation):
+        """Keeps a connection that takes another question, or closes it. ``generation`` is what that was when it was taken or made."""
+        self._keep(connection, generation)
+
+    cdef int _keep(self, Wire connection, long generation) except -1:
+        if self._closed or generation != self.generation or len(self._idle) >= self._room:
+            connection.close()
+            return 0
+        self._idle.append((self._clock(), connection))
+        if self._timer is None:
+            self._wait()
+        return 0
+
+    def outdate(self):
+        """Keep none of those that are in use now."""
+        self.generation += 1
+
+
+cdef class Shares:
+    """How the calls that a worker has ``room`` for are shared out to backends, whatever they are asked: to admit, to validate, to convert.
+
+    A backend may hold three times what is left (dynamic thresholds, as switches share out their buffers): one that hangs gets three
+    quarters of the room, two get three sevenths each. One that is asked nothing yet may always be asked something.
+    """
+
+    def __init__(self, Py_ssize_t room):
+        self._room, self._running = room, {}
+
+    def running(self, backend) -> int:
+        """How many calls of the backend are under way."""
+        return self._running.get(backend, 0)
+
+    def take(self, backend) -> bool:
+        """Whether one more call may begin; then ``give`` is due at its end."""
+        return self._take(backend)
+
+    def give(self, backend):
+        """A call has ended."""
+        self._give(backend)
+
+    cdef bint _take(self, object backend) except -1:
+        cdef Py_ssize_t running = self._running.get(backend, 0)
+        if running and running >= WEIGHT * (self._room - self._total):
+            return False
+        self._running[backend] = running + 1
+        self._total += 1
+        return True
+
+    cdef int _give(self, object backend) except -1:
+        cdef Py_ssize_t left = self._running[backend] - 1
+        self._total -= 1
+        if left:
+            self._running[backend] = left
+        else:
+            del self._running[backend]
+        return 0
+
+
+cdef inline double _now() noexcept:
+    """As ``time.monotonic()``."""
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return t.tv_sec + t.tv_nsec * 1e-9
+
+
+cdef class Ends:
+    """Tells connections that the time for their answers is up. One timer for all of them, as ``kas.meta.deadlines.Deadlines`` has for tasks:
+    nearly every answer comes long before that."""
+
+    def __init__(self):
+        self._due = {}
+
+    cdef int _add(self, Wire connection, double at) except -1:
+        self._due[connection] = at
+        if self._timer is None or at < self._fires:
+            self._arm(at)
+        return 0
+
+    def _arm(self, double at):
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires = at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - _now()), self._sweep)
+
+    def _sweep(self):
+        cdef double now = _now()
+        self._timer = None
+        late = [connection for connection, at in self._due.items() if <double>at <= now]
+        for connection in late:
+            del self._due[connection]
+            connection.late()
+        if self._due:
+            self._arm(min(self._due.values()))
+
+
+cdef class Asker:
+    """One backend, asked on connections that are open. ``most`` bytes of an answer are taken."""
+
+    def __init__(self, Shares shares not None, backend, Ends ends not None, Py_ssize_t most):
+        self._shares, self._backend, self._ends, self._most = shares, backend, ends, most
+
+    def begin(self, bytes body not None, double timeout_s, double left_s):
+        """Asks, when that is done as it was done before: on a connection that is open, with the head of the request before. The
+        connection, of which ``answered`` is to be awaited: then it is to ``rest``, and the share to be given back. None where it is to be
+        done otherwise."""
+        cdef Wire connection
+        cdef Kept pool
+        cdef double seconds = ceil(timeout_s if timeout_s < left_s else left_s)
+        if not self._fixed or self._last is None or not isinstance(self._pool, Kept):
+            return None
+        if <double>(<tuple>self._last[0])[0] != (seconds if seconds > 1 else 1) or get_value(_SPAN) is not None:
+            return None
+        pool = <Kept>self._pool
+        connection = pool._take()
+        if connection is None:
+            return None
+        if not self._shares._take(self._backend):
+            pool._keep(connection, connection.generation)
+            return None
+        self._ends._add(connection, _now() + timeout_s)
+        try:
+            connection._ask(<bytes?>self._last[2], body, self._most + 1)
+        except BaseException:
+            self._shares._give(self._backend)
+            self._rest(connection, False)
+            raise
+        return connection
+
+    def rest(self, Wire connection not None, bint good):
+        """What was answered has been taken. A connection that is no ``good`` is closed, whatever comes on it."""
+        self._rest(connection, good)
+
+    cdef int _rest(self, Wire connection, bint good) except -1:
+        self._ends._due.pop(connection, None)
+        connection.answered = None
+        if good:
+            (<Kept>self._pool)._keep(connection, connection.generation)
+        else:
+            connection.close()
+        return 0

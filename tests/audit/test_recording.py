@@ -1,0 +1,148 @@
+"""The way of most requests through the audit log: a plain answer, and entries that wait for a backend nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from itertools import count
+
+import orjson
+import pytest
+
+from kas.audit.auditor import Auditor
+from kas.audit.backend import Union
+from kas.audit.batch import Batch
+from kas.audit.policy import load
+from kas.auth.user import UserInfo
+from kas.filters.audit import audit
+from kas.filters.request_info import request_info
+from kas.observe.metrics import Registry
+from kas.request.http import Request, Response
+
+JANE = UserInfo("jane", ("dev", "system:authenticated"), "u-1")
+POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}], "omitStages": ["RequestReceived"]}
+
+
+class Log:
+    """An audit log with these backends; ``ask`` sends a request through its filter."""
+
+    def __init__(self, *backends, buffer=100, size=10, strict=False):
+        self.registry = Registry()
+        self.errors = self.registry.counter("apiserver_audit_error_total", "", ("plugin",))
+        union = Union(self.errors)
+        union.backends += [(Batch(b, buffer, size, 3600.0, 0.0, 0, union.failed), strict) for b in backends]
+        self.batch, self.auditor = union.backends[0][0], Auditor(load(POLICY), union, self.registry)
+        self.filter, self._info, self._numbers = audit(self.auditor), request_info(), count()
+
+    def ask(self, status=200, client="127.0.0.1"):
+        headers = [(b"host", b"127.0.0.1:6443"), (b"user-agent", b"test/1.0")]
+        req = Request("GET", "/api/v1/namespaces/ns/configmaps/c", "", headers, b"")
+        self._info.before(req)
+        req.user, req.client, req.audit_id = JANE, client, f"id-{next(self._numbers)}"
+        assert self.filter.before(req) is None
+        req.audit.authorized("allow", "because", 0.001)
+        self.filter.after(req, Response(status, [(b"content-type", b"application/json")], b'{"kind":"ConfigMap"}'))
+
+    @property
+    def counted(self):
+        return self.registry.metrics["apiserver_audit_event_total"].values[()]
+
+    @property
+    def lost(self):
+        return sum(self.errors.values.values())
+
+
+class Kept:
+    """A backend that keeps what it is given."""
+
+    name = "kept"
+
+    def __init__(self):
+        self.batches = []
+
+    def process(self, entries):
+        self.batches.append([orjson.loads(e.text)["auditID"] for e in entries])
+        self.last = [orjson.loads(e.line) for e in entries]
+
+    async def close(self):
+        pass
+
+
+def test_a_request_takes_no_step_of_python():
+    """Each would cost what a good part of the rest does."""
+
+    async def run():
+        log, called = Log(Kept()), []
+        log.ask()  # from now on there is who takes what waits
+
+        def seen(frame, event, arg):
+            if event == "call" and ("/kas/audit/" in frame.f_code.co_filename or "/filters/audit" in frame.f_code.co_filename):
+                called.append(frame.f_code.co_qualname)
+
+        sys.setprofile(seen)
+        try:
+            for _ in range(5):
+                log.ask()
+        finally:
+            sys.setprofile(None)
+        assert not called
+        assert len(log.batch.waiting) == log.counted == 6
+        await log.auditor.close(10.0)
+
+    asyncio.run(run())
+
+
+def test_batches_go_when_they_are_full_and_in_order():
+    async def run():
+        kept = Kept()
+        log = Log(kept, size=4)
+        for _ in range(11):
+            log.ask()
+        while len(kept.batches) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        log.ask(404)
+        await log.auditor.close(10.0)
+        assert [name for batch in kept.batches for name in batch] == [f"id-{n}" for n in range(12)]
+        assert [len(batch) for batch in kept.batches] == [4, 4, 4] and kept.last[-1]["responseStatus"]["code"] == 404
+
+    asyncio.run(run())
+
+
+def test_what_finds_no_room_is_lost_and_counted():
+    async def run():
+        kept = Kept()
+        log = Log(kept, buffer=3, size=10)
+        for _ in range(5):
+            log.ask()
+        assert (len(log.batch.waiting), log.lost, log.counted) == (3, 2, 5)
+        await log.auditor.close(10.0)
+        assert kept.batches == [["id-0", "id-1", "id-2"]]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("backends", "strict"), [(2, False), (1, True)])
+def test_several_backends_and_strict_ones_are_told_by_the_union(backends, strict):
+    async def run():
+        kept = [Kept() for _ in range(backends)]
+        log = Log(*kept, size=2, strict=strict)
+        for _ in range(4):
+            log.ask()
+        await log.auditor.close(10.0)
+        assert all([n for b in k.batches for n in b] == [f"id-{n}" for n in range(4)] for k in kept)
+
+    asyncio.run(run())
+
+
+def test_clients_are_shown_as_they_come():
+    async def run():
+        kept = Kept()
+        log = Log(kept)
+        told = ["127.0.0.1", "127.0.0.1", "2001:DB8::1", "unknown", "2001:DB8::1", "127.0.0.1"]
+        for client in told:
+            log.ask(client=client)
+        await log.auditor.close(10.0)
+        seen = [e.get("sourceIPs") for e in kept.last]
+        assert seen == [["127.0.0.1"], ["127.0.0.1"], ["2001:db8::1"], None, ["2001:db8::1"], ["127.0.0.1"]]
+
+    asyncio.run(run())
