@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 GIVE_UP_S = 2.0
+QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
 
@@ -164,7 +165,7 @@ async def _serve(
         loop.set_debug(True)
     await stop.wait()
     warming.cancel()
-    await _shut_down(server, listeners, runner)
+    await _shut_down(server, listeners, runner, gate)
 
 
 async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[str], None]) -> None:
@@ -270,10 +271,12 @@ def _give_up(server: Server) -> None:
     server.ending = asyncio.get_running_loop().create_task(end())
 
 
-async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) -> None:
+async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, gate: Gate) -> None:
     raw, began = server.options.raw, time.monotonic()
     server.shutting_down = True
     log.info("shutdown initiated")
+    if not raw.shutdown_delay_duration:
+        server.send_away()
     await runner.end(PEER_LEASE)  # what is passed on to this server comes to an end while it still serves
     if raw.shutdown_delay_duration:
         await asyncio.sleep(raw.shutdown_delay_duration / 2)
@@ -281,10 +284,17 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         await asyncio.sleep(raw.shutdown_delay_duration / 2)
     with contextlib.suppress(ValueError):  # logged; the server ends all the same
         await _run_hooks(server, server.extensions.pre_shutdown, lambda name: None)
-    server.not_accepting = True
     await runner.stop()
     end = time.monotonic() + raw.shutdown_grace
-    await server.waiting.wait(raw.shutdown_grace)
+    # Who is answered now leaves with the answer. Where there is no moment without requests, those that still come are refused.
+    await server.waiting.wait(min(QUIET_S, raw.shutdown_grace))
+    server.not_accepting = True
+    await server.waiting.wait(max(0.0, end - time.monotonic()))
+    gate.close()
+    await _all_sent(end)
+    ending = [listener for listener in listeners if not listener.deaf()]
+    for listener in listeners:
+        listener.stop()  # connections without a request end now, and a watch's with it: nobody asks again on one that is about to end
     server.watches.end_all()
     for _ in range(100):
         if not server.watches.open:
@@ -292,13 +302,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         await asyncio.sleep(0.01)
     if server.streams is not None:
         await server.streams.stop()
-    # Answers given to the listener may still be on their way. Where the system shows no /dev/fd nobody can tell: OSError.
-    with contextlib.suppress(TimeoutError, OSError):
-        async with asyncio.timeout(max(2.0, end - time.monotonic())):
-            await sent()
-    ending = [listener for listener in listeners if not listener.deaf()]
-    for listener in listeners:
-        listener.stop()
+    await _all_sent(end)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await asyncio.gather(*(x.stopped for x in ending if x.stopped is not None))
@@ -312,3 +316,10 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     server.store.close()
     if server.encryption is not None:
         server.encryption.close()
+
+
+async def _all_sent(end: float) -> None:
+    """Answers given to the listener may still be on their way. Where the system shows no /dev/fd nobody can tell: OSError."""
+    with contextlib.suppress(TimeoutError, OSError):
+        async with asyncio.timeout(max(2.0, end - time.monotonic())):
+            await sent()
