@@ -42,7 +42,7 @@ from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, bound_heaps, spare_descriptors
 from kas.request.http import Request
 from kas.server import Server
-from kas.store import Full, Store, StoreError, open_store
+from kas.store import Full, Store, StoreError, Unavailable, Unknown, open_store
 from kas.store.shared import Shared
 from kas.warmup import WarmUp
 
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 GIVE_UP_S = 2.0
+AGAIN_S = 1.0
 QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
@@ -123,7 +124,7 @@ async def _serve(
         await asyncio.to_thread(encryption.read_all, store)
         step("sealed values read")
     server.hooks.done(STORAGE)
-    server.bootstrap()
+    await _bootstrap(server, stop)
     step("bootstrap objects there")
     server.store.catch_up()
     server.load_derived()
@@ -166,6 +167,22 @@ async def _serve(
     await stop.wait()
     warming.cancel()
     await _shut_down(server, listeners, runner, gate)
+
+
+async def _bootstrap(server: Server, stop: asyncio.Event) -> None:
+    """On etcd the replica has just been complete, so one that does not answer now is waited for, until ``stop``: this worker may take the
+    place of one that died, and others serve. Raises ``StoreError``."""
+    while True:
+        try:
+            server.bootstrap()
+            return
+        except (Unavailable, Unknown) as e:
+            if not server.options.etcd or stop.is_set():
+                raise
+            log.warning("the bootstrap objects are written once etcd answers: %s", e)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_S):
+                await stop.wait()
 
 
 async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[str], None]) -> None:
