@@ -53,6 +53,7 @@ log = logging.getLogger("kas")
 
 GIVE_UP_S = 2.0
 AGAIN_S = 1.0
+HEARD_S = 0.02  # in which granian's threads mostly have heard of the end
 QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
@@ -303,15 +304,15 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
         await _run_hooks(server, server.extensions.pre_shutdown, lambda name: None)
     await runner.stop()
     end = time.monotonic() + raw.shutdown_grace
-    # Who is answered now leaves with the answer. Where there is no moment without requests, those that still come are refused.
-    await server.waiting.wait(min(QUIET_S, raw.shutdown_grace))
-    server.not_accepting = True
-    await server.waiting.wait(max(0.0, end - time.monotonic()))
+    if not await _quiet(server, min(QUIET_S, raw.shutdown_grace)):
+        server.not_accepting = True
+        await server.waiting.wait(max(0.0, end - time.monotonic()))
+        await _all_sent(max(2.0, end - time.monotonic()))
     gate.close()
-    await _all_sent(end)
     ending = [listener for listener in listeners if not listener.deaf()]
     for listener in listeners:
         listener.stop()  # connections without a request end now, and a watch's with it: nobody asks again on one that is about to end
+    await asyncio.sleep(HEARD_S)
     server.watches.end_all()
     for _ in range(100):
         if not server.watches.open:
@@ -319,10 +320,11 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
         await asyncio.sleep(0.01)
     if server.streams is not None:
         await server.streams.stop()
-    await _all_sent(end)
+    await _all_sent(max(2.0, end - time.monotonic()))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await asyncio.gather(*(x.stopped for x in ending if x.stopped is not None))
+    server.not_accepting = True
     await server.aggregator.close()
     if server.auditor is not None:
         # Three of the five seconds after which this process would be killed.
@@ -335,8 +337,26 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
         server.encryption.close()
 
 
-async def _all_sent(end: float) -> None:
-    """Answers given to the listener may still be on their way. Where the system shows no /dev/fd nobody can tell: OSError."""
-    with contextlib.suppress(TimeoutError, OSError):
-        async with asyncio.timeout(max(2.0, end - time.monotonic())):
+async def _all_sent(within_s: float) -> bool:
+    """Waits for answers that were given to the listener and are still on their way; False when that takes longer. Where the system shows
+    no /dev/fd nobody can tell."""
+    try:
+        async with asyncio.timeout(within_s):
             await sent()
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+async def _quiet(server: Server, within_s: float) -> bool:
+    """Whether there came a moment in which nobody is served and all answers are out. Who is answered before it leaves with the answer, so
+    it mostly comes soon, and nobody has to be refused."""
+    end = time.monotonic() + within_s
+    while (left := end - time.monotonic()) > 0:
+        if not await server.waiting.wait(left) or not await _all_sent(max(0.0, end - time.monotonic())):
+            return False
+        if not server.waiting.serving:
+            return True
+    return False
