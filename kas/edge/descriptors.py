@@ -84,9 +84,10 @@ class Gate:
         self._closed = False
 
     def close(self) -> None:
-        """Nobody is let in any more: the listeners are about to stop."""
+        """Nobody is let in any more: the listeners are about to stop. Where the system has no such filter, who comes waits till the end."""
         self._closed = True
-        self._filter(True)
+        with contextlib.suppress(OSError):
+            self._filter(True)
 
     def glance(self) -> None:
         """Looks, but only now and then while there is room for more than can come in between."""
