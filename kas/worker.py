@@ -42,7 +42,7 @@ from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, bound_heaps, spare_descriptors
 from kas.request.http import Request
 from kas.server import Server
-from kas.store import Full, Store, StoreError, open_store
+from kas.store import Full, Store, StoreError, Unavailable, Unknown, open_store
 from kas.store.shared import Shared
 from kas.warmup import WarmUp
 
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 GIVE_UP_S = 2.0
+AGAIN_S = 1.0
+HEARD_S = 0.02  # in which granian's threads mostly have heard of the end
+QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
 
@@ -122,7 +125,7 @@ async def _serve(
         await asyncio.to_thread(encryption.read_all, store)
         step("sealed values read")
     server.hooks.done(STORAGE)
-    server.bootstrap()
+    await _bootstrap(server, stop)
     step("bootstrap objects there")
     server.store.catch_up()
     server.load_derived()
@@ -164,7 +167,23 @@ async def _serve(
         loop.set_debug(True)
     await stop.wait()
     warming.cancel()
-    await _shut_down(server, listeners, runner)
+    await _shut_down(server, listeners, runner, gate)
+
+
+async def _bootstrap(server: Server, stop: asyncio.Event) -> None:
+    """On etcd the replica has just been complete, so one that does not answer now is waited for, until ``stop``: this worker may take the
+    place of one that died, and others serve. Raises ``StoreError``."""
+    while True:
+        try:
+            server.bootstrap()
+            return
+        except (Unavailable, Unknown) as e:
+            if not server.options.etcd or stop.is_set():
+                raise
+            log.warning("the bootstrap objects are written once etcd answers: %s", e)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_S):
+                await stop.wait()
 
 
 async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[str], None]) -> None:
@@ -270,10 +289,12 @@ def _give_up(server: Server) -> None:
     server.ending = asyncio.get_running_loop().create_task(end())
 
 
-async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) -> None:
+async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, gate: Gate) -> None:
     raw, began = server.options.raw, time.monotonic()
     server.shutting_down = True
     log.info("shutdown initiated")
+    if not raw.shutdown_delay_duration:
+        server.send_away()
     await runner.end(PEER_LEASE)  # what is passed on to this server comes to an end while it still serves
     if raw.shutdown_delay_duration:
         await asyncio.sleep(raw.shutdown_delay_duration / 2)
@@ -281,10 +302,17 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         await asyncio.sleep(raw.shutdown_delay_duration / 2)
     with contextlib.suppress(ValueError):  # logged; the server ends all the same
         await _run_hooks(server, server.extensions.pre_shutdown, lambda name: None)
-    server.not_accepting = True
     await runner.stop()
     end = time.monotonic() + raw.shutdown_grace
-    await server.waiting.wait(raw.shutdown_grace)
+    if not await _quiet(server, min(QUIET_S, raw.shutdown_grace)):
+        server.not_accepting = True
+        await server.waiting.wait(max(0.0, end - time.monotonic()))
+        await _all_sent(max(2.0, end - time.monotonic()))
+    gate.close()
+    ending = [listener for listener in listeners if not listener.deaf()]
+    for listener in listeners:
+        listener.stop()  # connections without a request end now, and a watch's with it: nobody asks again on one that is about to end
+    await asyncio.sleep(HEARD_S)
     server.watches.end_all()
     for _ in range(100):
         if not server.watches.open:
@@ -292,16 +320,11 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         await asyncio.sleep(0.01)
     if server.streams is not None:
         await server.streams.stop()
-    # Answers given to the listener may still be on their way. Where the system shows no /dev/fd nobody can tell: OSError.
-    with contextlib.suppress(TimeoutError, OSError):
-        async with asyncio.timeout(max(2.0, end - time.monotonic())):
-            await sent()
-    ending = [listener for listener in listeners if not listener.deaf()]
-    for listener in listeners:
-        listener.stop()
+    await _all_sent(max(2.0, end - time.monotonic()))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await asyncio.gather(*(x.stopped for x in ending if x.stopped is not None))
+    server.not_accepting = True
     await server.aggregator.close()
     if server.auditor is not None:
         # Three of the five seconds after which this process would be killed.
@@ -312,3 +335,28 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     server.store.close()
     if server.encryption is not None:
         server.encryption.close()
+
+
+async def _all_sent(within_s: float) -> bool:
+    """Waits for answers that were given to the listener and are still on their way; False when that takes longer. Where the system shows
+    no /dev/fd nobody can tell."""
+    try:
+        async with asyncio.timeout(within_s):
+            await sent()
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+async def _quiet(server: Server, within_s: float) -> bool:
+    """Whether there came a moment in which nobody is served and all answers are out. Who is answered before it leaves with the answer, so
+    it mostly comes soon, and nobody has to be refused."""
+    end = time.monotonic() + within_s
+    while (left := end - time.monotonic()) > 0:
+        if not await server.waiting.wait(left) or not await _all_sent(max(0.0, end - time.monotonic())):
+            return False
+        if not server.waiting.serving:
+            return True
+    return False

@@ -81,10 +81,19 @@ class Gate:
         self._stuck_since: float | None = None
         self._there: set[int] | None = None  # sockets that were open when it had been half as long
         self._near, self._glances = True, 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Nobody is let in any more: the listeners are about to stop. Where the system has no such filter, who comes waits till the end."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._filter(True)
 
     def glance(self) -> None:
         """Looks, but only now and then while there is room for more than can come in between."""
         self._glances += 1
+        if self._closed:
+            return
         if self._near or self._glances % SELDOM == 0:
             self.look()
 
@@ -128,8 +137,11 @@ class Gate:
     def _turn(self) -> None:
         self.shut = not self.shut
         log.warning("%s connections are let in: %d descriptors may be open", "no new" if self.shut else "new", self._most)
+        self._filter(self.shut)
+
+    def _filter(self, shut: bool) -> None:
         for s in self._sockets if sys.platform == "linux" else ():
-            if self.shut:
+            if shut:
                 drop = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RET, 0, 0, 0))
                 s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(drop)))
             else:

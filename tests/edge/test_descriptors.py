@@ -51,6 +51,20 @@ def test_the_gate_shuts_and_opens(listening: socket.socket) -> None:
     dial(listening).close()
 
 
+def test_a_gate_that_was_closed_lets_nobody_in_and_gives_nobody_up(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
+    gate = Gate([listening], MANY, pytest.fail)
+    with dial(listening), socket.socket() as late:  # the first one waits, and is not accepted
+        gate.close()
+        for _ in range(40):
+            now[0] += 1.0
+            gate.glance()
+        late.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            late.connect(listening.getsockname())
+
+
 def test_it_looks_seldom_while_there_is_room(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     real = Gate.look

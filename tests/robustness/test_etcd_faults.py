@@ -128,8 +128,10 @@ class Several(Recorder):
 
 
 def children(server: KasServer, name: str) -> list[int]:
+    """Of a server: its "kas-replicator", or its workers ("python", whatever the interpreter is called)."""
     out = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(server.pid)], capture_output=True, text=True, check=True).stdout
-    return [int(pid) for pid, comm in (line.split(None, 1) for line in out.splitlines()) if (comm == "kas-replicator") is (name == comm)]
+    found = [line.split(None, 1) for line in out.splitlines()]
+    return [int(pid) for pid, comm in found if (comm == "kas-replicator") is (name == "kas-replicator")]
 
 
 class Faults:

@@ -7,17 +7,20 @@ import json
 import os
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
 
 from kas.observe.metrics import NOW
+from kas.store.etcd.rpc.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, SETTINGS, frame
 from kas.supervisor import check_data_dir, claim_data_dir
 from kas.testing.server import KasServer
 
@@ -324,6 +327,85 @@ def test_sigterm_waits_for_a_list_on_its_way(kas_server, connect):
         body = first + b"".join(pieces)
     assert len(json.loads(body)["items"]) == 48
     assert server.process.wait(100) == 0
+
+
+def test_connections_that_are_kept_end_without_an_error(kas_server):
+    """Whoever keeps connections finds each at its end where it has no request, learns with its last answer that it is the last one, or has
+    its watch and the connection end together: there is none on which to ask a server that is about to go."""
+    server = kas_server("--workers", "1")
+    head = f"HTTP/1.1\r\nHost: kas\r\nAuthorization: Bearer {server.token}\r\n".encode()
+    body = b'{"metadata":{"name":"slow"}}'
+    path = b"/api/v1/namespaces/default/configmaps"
+    with contextlib.ExitStack() as stack:
+        idle, watch, slow = (stack.enter_context(_spoken(server)) for _ in range(3))
+        idle.sendall(b"GET /version " + head + b"\r\n")
+        assert _until(idle, b"}").startswith(b"HTTP/1.1 200")
+        watch.sendall(b"GET /api/v1/namespaces?watch=1 " + head + b"\r\n")
+        assert _until(watch, b"ADDED").startswith(b"HTTP/1.1 200")
+        slow.sendall(b"POST %b %bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (path, head, len(body), body[:9]))
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: not _ready(server), "readyz to fail")
+        slow.sendall(body[9:])
+        answer = _until(slow, b"")
+        assert answer.startswith(b"HTTP/1.1 201") and b"\r\nconnection: close\r\n" in answer
+        _until(watch, b"0\r\n\r\n")
+        with contextlib.suppress(OSError):  # who goes on with it meets its end, or an answer: no server that sends him away
+            watch.sendall(b"GET /version " + head + b"\r\n")
+            assert _until(watch, b"")[:12] in (b"", b"HTTP/1.1 200")
+        assert idle.recv(1) == b""
+    assert server.process.wait(60) == 0
+
+
+def test_a_connection_of_http2_is_told_to_go_and_its_watch_ends(kas_server):
+    server = kas_server("--workers", "1")
+    block = b"".join(
+        b"\0%c%b%c%b" % (len(name), name, len(value), value)
+        for name, value in (
+            (b":method", b"GET"), (b":scheme", b"https"), (b":path", b"/api/v1/namespaces?watch=1"), (b":authority", b"kas"),
+            (b"authorization", b"Bearer " + server.token.encode()),
+        )
+    )  # fmt: skip
+    with _spoken(server, "h2") as s:
+        s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0) + frame(HEADERS, END_STREAM | END_HEADERS, 1, block))
+        frames = _frames(s)
+        assert any(kind == DATA and b"ADDED" in payload for kind, _, payload in frames)
+        server.process.send_signal(signal.SIGTERM)
+        told = []
+        for kind, flags, _ in frames:
+            told += [kind] if kind == GOAWAY or (kind in (DATA, HEADERS) and flags & END_STREAM) else []
+        assert (set(told), told.count(DATA)) == ({DATA, GOAWAY}, 1)
+    assert server.process.wait(60) == 0
+
+
+def _frames(s: ssl.SSLSocket) -> Iterator[tuple[int, int, bytes]]:
+    """The kind, the flags and the payload of each frame that comes, until the connection ends; pings are answered."""
+    got = b""
+    while piece := s.recv(65536):
+        got += piece
+        while len(got) >= 9 and len(got) >= 9 + (size := int.from_bytes(got[:3], "big")):
+            kind, flags, payload, got = got[3], got[4], got[9 : 9 + size], got[9 + size :]
+            if kind == PING and not flags & ACK:
+                s.sendall(frame(PING, ACK, 0, payload))
+            yield kind, flags, payload
+
+
+def _spoken(server, protocol: str = "http/1.1") -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=server.ca)
+    context.set_alpn_protocols([protocol])
+    made = socket.create_connection(("127.0.0.1", server.port), 60)
+    return context.wrap_socket(made, server_hostname="127.0.0.1")
+
+
+def _until(s: ssl.SSLSocket, end: bytes) -> bytes:
+    """What comes up to ``end`` and with it, or all."""
+    got = b""
+    while not end or end not in got:
+        piece = s.recv(65536)
+        if not piece:
+            assert not end, got
+            return got
+        got += piece
+    return got
 
 
 def test_what_a_first_start_makes_is_whole_when_it_ends_at_once(kas_server):

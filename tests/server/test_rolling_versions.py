@@ -1,8 +1,8 @@
 """From one version's server to another's on the same etcd, and back, behind a balancer that asks for /readyz: what serves other APIs than
 the one before (``--runtime-config``) takes over under kubectl, an operator of kopf's and a cache that is fed with protobuf. kubectl and the
-cache see no error. kopf sees none but on kept connections of a server that ends: its 429 (upstream's answer with
-``--shutdown-send-retry-after``), or the end of one on which it has just sent. It tells of each in
-its log, tries again, and misses nothing."""
+cache see no error. kopf mostly sees none, either: connections that are kept end where they have no request, or with the answer. What is
+left is the end that meets a request on its way, and, at a server that finds no quiet moment to end in, its 429 (upstream's answer with
+``--shutdown-send-retry-after``). kopf tells of each in its log, tries again, and misses nothing."""
 
 from __future__ import annotations
 

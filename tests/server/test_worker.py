@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from kas.config.options import Options, complete
 from kas.config.validation import BACKENDS
+from kas.store import StoreError, Unavailable, Unknown
 from kas.store.lmdb import LMDBStore
 from kas.store.shared import Shared
-from kas.worker import _open
+from kas.worker import _bootstrap, _open
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "etcd3"])  # which tests/server/test_etcd.py opens
@@ -19,3 +24,39 @@ def test_each_backend_has_a_store_of_its_own(backend, tmp_path):
         assert (type(store) is LMDBStore) is (backend == "lmdb")
     finally:
         store.close()
+
+
+class Starting:
+    """A worker whose store says each of ``errors`` before it takes the bootstrap objects."""
+
+    def __init__(self, etcd: bool, *errors: StoreError) -> None:
+        self.options, self.errors = SimpleNamespace(etcd=etcd), list(errors)
+
+    def bootstrap(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def begun(server: Any, ended: bool = False) -> list[StoreError]:
+    async def run() -> list[StoreError]:
+        stop = asyncio.Event()
+        if ended:
+            stop.set()
+        await _bootstrap(server, stop)
+        return server.errors
+
+    return asyncio.run(run())
+
+
+AWAY = Unavailable("etcdserver: no server can be reached"), Unknown("etcdserver: request timed out")
+
+
+def test_a_worker_that_takes_the_place_of_another_waits_for_etcd(monkeypatch):
+    monkeypatch.setattr("kas.worker.AGAIN_S", 0.001)
+    assert begun(Starting(True, *AWAY, *AWAY)) == []
+
+
+@pytest.mark.parametrize(("etcd", "ended", "error"), [(True, True, AWAY[1]), (False, False, AWAY[1]), (True, False, StoreError("denied"))])
+def test_what_nobody_has_to_wait_for_is_told(etcd, ended, error):
+    with pytest.raises(type(error), match=str(error)):
+        begun(Starting(etcd, error), ended)

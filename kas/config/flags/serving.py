@@ -35,7 +35,7 @@ GENERIC = (
          no_effect("kas listens only once it is ready", False)),
     Flag("shutdown-delay-duration", "duration", 0.0, "How long to serve on, with /readyz failing, after SIGTERM."),
     Flag("shutdown-send-retry-after", "bool", True, "Answer 429 with Retry-After to requests that come after that delay.",
-         no_effect("such requests are always answered so", True), upstream=""),
+         no_effect("such requests are answered so where half a second has no moment without requests in which to end", True), upstream=""),
     Flag("shutdown-watch-termination-grace-period", "duration", 0.0, "How long open watches may drain at shutdown.",
          no_effect("watches end at once when the other requests have ended; clients resume them elsewhere", 0.0)),
     Flag("storage-initialization-timeout", "duration", 60.0, "How long the storage may take to be ready.",

@@ -7,6 +7,7 @@ connections as there are file descriptors for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
@@ -111,7 +112,7 @@ class FrontProcess:
         allowed = (limits.handshake_s, limits.silent_s, limits.linger_s)
         self._shaking, self._silent, self._lingering = (_Waiting(limit_s, self._time) for limit_s in allowed)
         self._patient: list[Relay] = []  # no worker was there when they wanted one
-        self._stop_asked = self._ending = False
+        self._stop_asked = self._ending = self._deaf = False
         self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker is there for the first time
         self.ended: asyncio.Future[None] = self.loop.create_future()
 
@@ -157,7 +158,7 @@ class FrontProcess:
             self._shaking.add(Relay(self, sock, host(address[0]), self._contexts.current))
 
     def _accept_again(self) -> None:
-        if not self._ending:
+        if not (self._ending or self._deaf):
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
     def greeted(self, relay: Relay) -> None:
@@ -177,6 +178,15 @@ class FrontProcess:
     def lingers(self, relay: Relay) -> None:
         """See ``relay.Front``."""
         self._lingering.add(relay)
+
+    def refused(self) -> None:
+        """See ``relay.Front``. While the server ends whoever still comes is refused, and may try another server: what has greeted and is
+        closed then is an error to a client."""
+        if self._stop_asked and not self._deaf:
+            self._deaf = True
+            self.loop.remove_reader(self._listening.fileno())
+            with contextlib.suppress(OSError):  # a system that cannot
+                self._listening.shutdown(socket.SHUT_RD)
 
     def gone(self, relay: Relay) -> None:
         """See ``relay.Front``."""

@@ -42,6 +42,9 @@ class Front(Protocol):
     def lingers(self, relay: Relay) -> None:
         """All is sent; the client may take a moment to read it."""
 
+    def refused(self) -> None:
+        """A worker takes no connections."""
+
     def gone(self, relay: Relay) -> None:
         """The relay is closed."""
 
@@ -137,6 +140,7 @@ class Relay:
             self._loop.call_later(RETRY_S, self._connect)
             return
         except OSError:
+            self._front.refused()
             self.close()
             return
         self._worker_fd = self._worker.fileno()

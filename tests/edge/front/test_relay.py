@@ -122,6 +122,27 @@ def test_bytes_pass_both_ways_unchanged(tmp_path):
     run(test())
 
 
+def test_who_comes_when_the_workers_have_stopped_to_listen_is_refused(tmp_path):
+    """So that whoever balances tries another server. What is open goes on."""
+    async def test():
+        async with scene(tmp_path) as s:
+            reader, writer = await s.dial()
+            writer.write(b"one")
+            assert await reader.readexactly(3) == b"one"
+            s.worker._server.close()
+            s.front.stop()
+            late, speaks = await s.dial()
+            speaks.write(b"too late")
+            assert await closed(late)
+            with pytest.raises(ConnectionRefusedError):
+                await s.plain()
+            writer.write(b"two")
+            assert await reader.readexactly(3) == b"two"
+            writer.close()
+
+    run(test())
+
+
 def test_a_worker_knows_what_was_shown_before_the_first_byte(tmp_path):
     async def test():
         found = []
