@@ -24,7 +24,7 @@ def test_nobody_is_asked_on_the_insecure_port():
     """Neither who it is nor whether they may: an authenticator and an authorizer that refuse everybody are not reached."""
 
     class Nobody(Harness):
-        def authenticate(self, get, peer=None, path=""):
+        def authenticate(self, get, peer=None, path="", found=None):
             raise AssertionError("asked who it is")
 
         def authorize(self, a):

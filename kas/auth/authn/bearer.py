@@ -40,6 +40,8 @@ class BearerToken:
     """Asks ``tokens`` for the request's bearer token. Only successes are remembered, by a digest of the header, bounded in number and
     time (``clock``)."""
 
+    by_header = True
+
     def __init__(
         self, tokens: TokenAuthenticator, ttl_s: float = SUCCESS_TTL_S, clock: Callable[[], float] = monotonic,
         counts: CacheCounts | None = None,
