@@ -174,8 +174,11 @@ def test_the_read_only_port_asks_nobody():
 
 
 def test_users_are_counted_by_class_and_not_by_the_names_clients_give():
-    for user, label in ((JANE, "other"), (NODE, "node")):
-        gate = Gate(Says(user))
+    for name, label in (
+        ("jane", "other"), ("system:node:a", "other"), ("system:made-up", "other"), ("jane@example.com", "email_id"), ("admin", "admin"),
+        ("kubelet", "kubelet"), ("system:serviceaccount:kube-system:default",) * 2, ("system:serviceaccount:x:default", "other"),
+    ):  # fmt: skip
+        gate = Gate(Says(UserInfo(name)))
         gate.run(bearer())
         assert f'authenticated_user_requests{{username="{label}"}} 1' in gate.metrics.expose().decode()
 
