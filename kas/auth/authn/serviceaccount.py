@@ -87,7 +87,7 @@ class JWTTokens:
 
 
 class ServiceAccountTokens:
-    """Token authenticator. ``lookup`` off trusts the signature alone (``--service-account-lookup=false``, legacy only)."""
+    """Token authenticator. What tokens speak for is always looked up."""
 
     def __init__(
         self,
@@ -95,7 +95,6 @@ class ServiceAccountTokens:
         audiences: Sequence[str],
         get: Getter,
         clock: Callable[[], float] = time,
-        lookup: bool = True,
         note_use: NoteUse | None = None,
         counts: TokenCounts | None = None,
     ) -> None:
@@ -104,7 +103,6 @@ class ServiceAccountTokens:
         self._audiences = frozenset(audiences)
         self._get = get
         self._clock = clock
-        self._lookup = lookup
         self._note_use = note_use
 
     def authenticate_token(self, token: str) -> UserInfo | None:
@@ -216,23 +214,21 @@ class ServiceAccountTokens:
             raise AuthenticationError("sub claim does not match the service account")
         if not (namespace and name and uid and secret_name):
             raise AuthenticationError("token is missing a claim")
-        notes = None
-        if self._lookup:
-            secret = self._get("secrets", namespace, secret_name)
-            if secret is None or secret["metadata"].get("deletionTimestamp"):
-                raise AuthenticationError("service account token has been invalidated")
-            stored = base64.b64decode((secret.get("data") or {}).get("token") or "")
-            if not hmac.compare_digest(stored, token.encode("utf-8", "surrogateescape")):
-                raise AuthenticationError("service account token does not match the secret")
-            account = self._get("serviceaccounts", namespace, name)
-            if account is None:
-                raise AuthenticationError(f'serviceaccounts "{name}" not found')
-            if account["metadata"].get("deletionTimestamp"):
-                raise AuthenticationError(f"service account {namespace}/{name} has been deleted")
-            _same_uid(account, uid, "service account UID ({}) does not match claim ({})")
-            self._used(secret, name)
-            generated = any(ref.get("name") == secret_name for ref in account.get("secrets") or ())
-            notes = Notes({GENERATED: secret_name}, (NO_GENERATED,)) if generated else Notes({MANUAL: secret_name})
+        secret = self._get("secrets", namespace, secret_name)
+        if secret is None or secret["metadata"].get("deletionTimestamp"):
+            raise AuthenticationError("service account token has been invalidated")
+        stored = base64.b64decode((secret.get("data") or {}).get("token") or "")
+        if not hmac.compare_digest(stored, token.encode("utf-8", "surrogateescape")):
+            raise AuthenticationError("service account token does not match the secret")
+        account = self._get("serviceaccounts", namespace, name)
+        if account is None:
+            raise AuthenticationError(f'serviceaccounts "{name}" not found')
+        if account["metadata"].get("deletionTimestamp"):
+            raise AuthenticationError(f"service account {namespace}/{name} has been deleted")
+        _same_uid(account, uid, "service account UID ({}) does not match claim ({})")
+        self._used(secret, name)
+        generated = any(ref.get("name") == secret_name for ref in account.get("secrets") or ())
+        notes = Notes({GENERATED: secret_name}, (NO_GENERATED,)) if generated else Notes({MANUAL: secret_name})
         user = UserInfo(username, service_account_groups(namespace), uid)
         user.notes = notes
         return user
