@@ -41,6 +41,7 @@ from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, bound_heaps, spare_descriptors
 from kas.request.http import Request
+from kas.request.masking import SHOWN_ID
 from kas.server import Server
 from kas.store import Full, Store, StoreError, Unavailable, Unknown, open_store
 from kas.store.shared import Shared
@@ -238,7 +239,7 @@ def _whose(frame: FrameType) -> str:
     if not isinstance(req, Request):
         return ""
     verb, user = req.info.verb if req.info else req.method, req.user.name if req.user is not None else ""
-    return f"verb={verb} path={req.path} userAgent={req.header(b'user-agent')} user={user} audit-ID={req.audit_id}"
+    return f"verb={verb} path={req.path} userAgent={req.header(b'user-agent')} user={user} audit-ID={req.audit_id[:SHOWN_ID]}"
 
 
 def _listeners(

@@ -67,7 +67,7 @@ class Attributes:
     def __init__(
         self, operation: str, group: str, version: str, resource: str, subresource: str, kind: str, namespace: str, name: str,
         obj: dict[str, Any] | None, old: dict[str, Any] | None, user: UserInfo, options: dict[str, Any], dry_run: bool, now: str,
-        warn: Callable[[str], None], annotate: Callable[[str, str], None],
+        warn: Callable[[str], None], annotate: Callable[[str, str], bool],
     ) -> None:  # fmt: skip
         self.operation, self.group, self.version, self.resource, self.subresource = operation, group, version, resource, subresource
         self.kind, self.namespace, self.name, self.obj, self.old = kind, namespace, name, obj, old

@@ -21,6 +21,7 @@ import ipaddress
 
 import orjson
 
+from kas.auth.impersonation import CONSTRAINT as _constraint
 from kas.meta.scalars import format_micro_time
 from kas.observe import latencies
 from kas.observe.caches import remembered
@@ -35,7 +36,7 @@ cdef str RECEIVED = "RequestReceived", COMPLETE = "ResponseComplete"
 cdef str METADATA = "Metadata"
 cdef str AUTHENTICATION = latencies.AUTHENTICATION, AUTHORIZATION = latencies.AUTHORIZATION
 cdef str TRUNCATED = "audit.k8s.io/truncated"
-cdef str CONSTRAINT = "authentication.kubernetes.io/impersonation-constraint"
+cdef str CONSTRAINT = _constraint
 cdef str DECISION = "authorization.k8s.io/decision", REASON = "authorization.k8s.io/reason"
 cdef bytes HEAD = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
 cdef bytes NOBODY = b"{}"

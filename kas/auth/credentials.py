@@ -19,6 +19,7 @@ from kas.auth.authn.bootstrap import BootstrapTokens
 from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
+from kas.auth.authn.websocket import WebSocketToken
 from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier, ensure_signing_key
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Credentials:
         self.bearer = BearerToken(self.tokens, counts=self._cache_counts)
         said = external.anonymous if external is not None else None
         anonymous, paths = (self._anonymous, None) if said is None else (said.enabled, said.paths)
-        self.authenticators = Authenticators([*self._others(), self.bearer, *self._more], anonymous, paths)
+        self.authenticators = Authenticators([*self._others(), self.bearer, WebSocketToken(self.bearer), *self._more], anonymous, paths)
 
     def _others(self) -> list[RequestAuthenticator]:
         """Proxies come first: their certificate is no user's."""

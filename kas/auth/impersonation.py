@@ -37,6 +37,10 @@ GROUP_HEADER = "impersonate-group"
 EXTRA_PREFIX = "impersonate-extra-"
 HEADER_PREFIX = "impersonate-"
 
+# Under which a request is told what it was impersonated by, for the audit log: no qualified name, so that no webhook's note can be taken
+# for it.
+CONSTRAINT = "impersonation constraint"
+
 AUTHENTICATION_GROUP = "authentication.k8s.io"
 # From so many groups or extra values on, one check for "*" is tried before one for each.
 MANY = 4

@@ -34,6 +34,7 @@ GROUP, RESOURCE = "certificates.k8s.io", "certificatesigningrequests"
 CLEAN_EVERY_S = 3600.0
 DONE, PENDING = datetime.timedelta(hours=1), datetime.timedelta(hours=24)
 APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 1000.0
 
 
 def condition(obj: Obj, kind: str) -> Obj | None:
@@ -48,7 +49,8 @@ def certificate(obj: Obj) -> bytes:
 
 
 class _Requests:
-    """A loop over the requests that are there and that come."""
+    """A loop over the requests that are there and that come. What cannot be decided yet comes again, after pauses that grow as upstream's
+    (``certificate_controller.go``)."""
 
     name = ""
 
@@ -56,6 +58,7 @@ class _Requests:
         self.client = Client(registries, self.name, "system:serviceaccount:kube-system:certificate-controller")
         self.registry = registries.of(GROUP, RESOURCE)
         self.queue = WorkQueue(self._sync, self.name)
+        self._tried: dict[str, int] = {}  # how often in vain, of requests that are there
 
     async def run(self) -> None:
         """Follow the requests until cancelled."""
@@ -64,13 +67,16 @@ class _Requests:
     def _look(self, record: Record) -> None:
         self.queue.add(split_key("", record.key)[1])
 
-    async def _sync(self, name: str) -> None:
+    async def _sync(self, name: str) -> float | None:
         obj = self.client.get(GROUP, RESOURCE, "", name)
-        if obj is not None and not certificate(obj):
-            await self.handle(obj)
+        if obj is None or certificate(obj) or await self.handle(obj):
+            self._tried.pop(name, None)
+            return None
+        tried = self._tried[name] = self._tried.get(name, 0) + 1
+        return min(FIRST_PAUSE_S * 2.0 ** min(tried - 1, 30), LONGEST_PAUSE_S)
 
-    async def handle(self, obj: Obj) -> None:
-        """One request without a certificate."""
+    async def handle(self, obj: Obj) -> bool:
+        """One request without a certificate; whether there is nothing more to do while it stays as it is."""
         raise NotImplementedError
 
     async def request(self, obj: Obj) -> CertificateSigningRequest | None:
@@ -115,28 +121,30 @@ class Signing(_Requests):
         super().__init__(registries)
         self._authority = authority
 
-    async def handle(self, obj: Obj) -> None:
-        """Issue the certificate, or say in a condition why there is none; what is not approved, or for others to sign, is left alone."""
+    async def handle(self, obj: Obj) -> bool:
+        """Issue the certificate, or say in a condition why there is none; what is not approved, or for others to sign, is left alone. An
+        authority that cannot sign may do so later."""
         if not condition(obj, APPROVED) or condition(obj, DENIED) or condition(obj, FAILED):
-            return
+            return True
         from kas.controllers.signing import SIGNERS  # as in ``request``
 
         spec = obj.get("spec") or {}
         problem_of = SIGNERS.get(spec.get("signerName") or "")
         request = await self.request(obj) if problem_of is not None else None
         if problem_of is None or request is None:
-            return
+            return True
         usages = spec.get("usages") or []
         problem = problem_of(request, usages)
         if problem:
             await self.write(obj, "status", self._with(obj, FAILED, "SignerValidationFailure", problem))
-            return
+            return True
         try:
             issued = self._authority.sign(request, usages, spec.get("expirationSeconds"))
         except (OSError, ValueError) as e:
             log.error("cannot sign csr %s: %s", obj["metadata"]["name"], e)
-            return
+            return False
         await self.write(obj, "status", {"certificate": base64.b64encode(issued).decode()})
+        return True
 
 
 class Approving(_Requests):
@@ -148,16 +156,17 @@ class Approving(_Requests):
         super().__init__(registries)
         self._authorizer = authorizer
 
-    async def handle(self, obj: Obj) -> None:
-        """Approve a kubelet's request for a client certificate, of its own renewed or of one that joins, where the authorizers say so."""
+    async def handle(self, obj: Obj) -> bool:
+        """Approve a kubelet's request for a client certificate, of its own renewed or of one that joins, where the authorizers say so; what
+        they do not say now they may say later."""
         if condition(obj, APPROVED) or condition(obj, DENIED):
-            return
+            return True
         from kas.controllers.signing import KUBELET_CLIENT, common_name, kubelet_client_problem  # as in ``request``
 
         spec = obj.get("spec") or {}
         request = await self.request(obj) if spec.get("signerName") == KUBELET_CLIENT else None
         if request is None or kubelet_client_problem(request, spec.get("usages") or ()):
-            return
+            return True
         user = UserInfo(spec.get("username") or "", spec.get("groups") or (), spec.get("uid") or "", spec.get("extra"))
         for subresource, what in (("selfnodeclient", "self kubelet"), ("nodeclient", "kubelet")):
             if subresource == "selfnodeclient" and user.name != common_name(request):
@@ -166,7 +175,8 @@ class Approving(_Requests):
             if (await awaited(self._authorizer.authorize(question)))[0] == ALLOW:
                 message = f"Auto approving {what} client certificate after SubjectAccessReview."
                 await self.write(obj, "approval", self._with(obj, APPROVED, "AutoApproved", message))
-                return
+                return True
+        return False
 
 
 class Cleaner:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import orjson
 
 from kas.auth.tokens import Verifier, discovery_document
+from kas.meta import gourl
 
 
 def documents(verifier: Verifier, issuer: str, jwks_uri: str) -> tuple[bytes, bytes] | None:
-    """(discovery document, key set) of a token issuer; ``jwks_uri`` is where the key set is found. None for an issuer that is no https URL,
-    whom nobody could check."""
-    if not issuer.startswith("https://"):
+    """(discovery document, key set) of a token issuer; ``jwks_uri`` is where the key set is found. None for an issuer that OpenID Connect
+    Discovery does not allow, whom nobody could check: no https URL, or one with a query or a fragment."""
+    try:
+        said = gourl.parse(issuer)
+    except ValueError:
+        return None
+    if said.scheme != "https" or said.query or said.fragment:
         return None
     keys = verifier.jwks()
     algorithms = sorted({k["alg"] for k in keys["keys"]})

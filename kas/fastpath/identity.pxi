@@ -66,13 +66,13 @@ def audit_id() -> str:
     return out[:36].decode("ascii")
 
 
-# Of a client's own id; upstream ignores what is longer.
+# Of a client's own id, which upstream takes whole: it stands in every event of the request, and in its answer.
 cdef enum:
-    MOST_OF_ID = 64
+    MOST_OF_ID = 1024
 
 
 def take_audit_id(Request req not None):
-    """Gives the request the client's Audit-ID, cut to 64 characters, or a drawn one."""
+    """Gives the request the client's Audit-ID, cut to 1,024 characters, or a drawn one."""
     given = req.names().get(b"audit-id")
     req.audit_id = (<bytes>given).decode("latin-1")[:MOST_OF_ID] if given else audit_id()
 

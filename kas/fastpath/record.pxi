@@ -125,11 +125,12 @@ cdef class Request:
         if len(<dict>self.warnings) < MOST_WARNINGS:
             (<dict>self.warnings)[text] = None
 
-    def annotate(self, str key not None, str value not None):
-        """Adds an audit annotation."""
+    def annotate(self, str key not None, str value not None) -> bool:
+        """Adds an audit annotation. What was said of the request stays: who comes later, as a webhook whose name begins a key of ours,
+        cannot say otherwise. Whether this is what is said now."""
         if self.annotations is None:
             self.annotations = {}
-        self.annotations[key] = value
+        return (<dict>self.annotations).setdefault(key, value) == value
 
 
 def request_of(dict scope not None, bint read_only=False) -> Request:

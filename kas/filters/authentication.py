@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Protocol
 
 from kas._fastpath import Recall, keyed_digest
-from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
+from kas.auth.authn import Authentication, AuthenticationError, Found, HeaderGet
 from kas.auth.authn.bearer import CacheCounts
 from kas.auth.authn.x509 import Peer
 from kas.auth.user import ANONYMOUS_USER, Notes, UserInfo
@@ -25,13 +25,14 @@ _EXTRA_SPACE = "the provided Authorization header contains extra space before th
 # Upstream's cache of successes; a revocation that is seen empties it at once. It counts from when the user was found, as that of who found
 # it does, who is to be asked anew when this is over.
 REMEMBERED_S = 10.0
+_COUNTED = frozenset(("admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"))
 
 
 class Authenticator(Protocol):
     """The union of all authenticators (kas.auth.authn.union.Authenticators)."""
 
-    def authenticate(self, get: HeaderGet, peer: object = None, path: str = "") -> Authentication:
-        """The user; AuthenticationError when there is nobody to serve. Awaitable where one has to wait."""
+    def authenticate(self, get: HeaderGet, peer: object = None, path: str = "", found: Found | None = None) -> Authentication:
+        """The user; AuthenticationError when there is nobody to serve. Awaitable where one has to wait. ``found`` is told how."""
 
 
 class _Known:
@@ -83,6 +84,12 @@ def _tell(req: Request, notes: Notes | None) -> None:
         req.warn(text)
 
 
+def _counted(name: str) -> str:
+    """Names are the clients' own, and whoever gives them may make as many as there is room for: they are counted by a few classes
+    (``compressUsername``)."""
+    return name if name in _COUNTED else "email_id" if "@" in name else "other"
+
+
 def _durations(registry: Registry) -> Histogram:
     """How long authentication took; the attempts are its observations."""
     said = "Authentication duration in seconds broken out by result."
@@ -119,37 +126,37 @@ def authentication(
                 _tell(req, req.user.notes)
             return None
         began, credential = monotonic(), req.raw_header(b"authorization")
+        found = Found() if credential and shown is None else None
         try:
             peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
-            user = authenticator().authenticate(req.get, peer, req.path)
+            user = authenticator().authenticate(req.get, peer, req.path, found)
         except AuthenticationError as e:
             raise refused(e, began) from None
         if user is None or isinstance(user, UserInfo):
-            accept(req, user, credential, known.forgotten, began)
+            accept(req, user, credential, found, known.forgotten, began)
             return None
-        return wait(req, user, credential, began)
+        return wait(req, user, credential, found, began)
 
-    async def wait(req: Request, pending: Awaitable[UserInfo | None], credential: bytes, began: float) -> None:
+    async def wait(req: Request, pending: Awaitable[UserInfo | None], credential: bytes, found: Found | None, began: float) -> None:
         forgotten = known.forgotten
         try:
             user = await pending
         except AuthenticationError as e:
             raise refused(e, began) from None
-        accept(req, user, credential, forgotten, began)
+        accept(req, user, credential, found, forgotten, began)
 
     def refused(e: AuthenticationError, began: float) -> Exception:
         log.warning('Unable to authenticate the request err="%s"', e)
         seconds.observe(("error",), monotonic() - began)
         return unauthorized()
 
-    def accept(req: Request, user: UserInfo | None, credential: bytes, forgotten: int, began: float) -> None:
+    def accept(req: Request, user: UserInfo | None, credential: bytes, found: Found | None, forgotten: int, began: float) -> None:
         if user is None:
             seconds.observe(("failure",), monotonic() - began)
             raise unauthorized()
         succeeded(took := monotonic() - began)
         req.authenticating = took
-        # Names are the clients' own, so they are counted by class only.
-        users.inc(name := (user.name.split(":")[1] if user.name.startswith("system:") else "other",))
+        users.inc(name := (_counted(user.name),))
         req.user = user
         if unusual or req.vouches:
             strip(req)
@@ -157,7 +164,7 @@ def authentication(
         if credential:
             kind, _, token = credential.strip().partition(b" ")
             bearer = kind.lower() == b"bearer"
-            if req.peer is None or req.peer.certificates is None:
+            if found is not None and found.by_header:
                 known.keep(credential, user, name, bearer, forgotten)
             req.drop_header(b"authorization")
             if bearer and token[:1] == b" ":

@@ -118,7 +118,7 @@ def parts(
 
 def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -> list[Filter]:
     """The filters of a port, outermost first. Each line says why it stands where it does."""
-    who = trusted() if port == "insecure" else authentication(p.authenticator, metrics, p.revoked, p.vouching)
+    who = trusted(settings.cors_allowed_origins) if port == "insecure" else authentication(p.authenticator, metrics, p.revoked, p.vouching)
     few: Sequence[Filter] = (read_only(TokenBucket(settings.api_rate, settings.api_burst, time.monotonic)),) if port == "read-only" else ()
     last = (consistent_read(*p.fresh),) if p.fresh is not None else ()
     return [

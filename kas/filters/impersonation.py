@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from time import monotonic
 
 from kas.auth.attributes import ALLOW, Attributes, Authorizer, Outcome, attributes_of
-from kas.auth.impersonation import LastModes, impersonate, is_impersonation, mode_of, wanted_user
+from kas.auth.impersonation import CONSTRAINT, LastModes, impersonate, is_impersonation, mode_of, wanted_user
 from kas.filters.handler import Filter
 from kas.meta.errors import ApiError
 from kas.meta.waiting import awaited, eager
@@ -78,7 +78,7 @@ def impersonation(authorizer: Authorizer, registry: Registry) -> Filter:
             raise
         observe(req, mode_of(constraint), ALLOWED, began)
         if constraint:
-            req.annotate("authentication.kubernetes.io/impersonation-constraint", constraint)
+            req.annotate(CONSTRAINT, constraint)
         req.user = user
         req.headers = [h for h in req.headers if not is_impersonation(h[0])]
 

@@ -10,6 +10,7 @@ from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
+from kas.request.masking import SHOWN_ID
 
 log = logging.getLogger("kas.panic")
 
@@ -22,7 +23,7 @@ def panic_recovery(registry: Registry) -> Filter:
     panics = registry.counter(METRIC, "Number of requests answered 500 because of a bug.")
 
     def recover(req: Request, exc: BaseException) -> Response:
-        log.error('apiserver panic\'d on %s %s audit-ID="%s"', req.method, go_quote(req.path), req.audit_id, exc_info=exc)
+        log.error('apiserver panic\'d on %s %s audit-ID="%s"', req.method, go_quote(req.path), req.audit_id[:SHOWN_ID], exc_info=exc)
         panics.inc()
         if req.audit is not None:
             req.audit.panicked = type(exc).__name__

@@ -8,7 +8,7 @@ from time import monotonic
 from kas.filters.handler import Filter
 from kas.meta.field import go_quote
 from kas.request.http import Request, Response
-from kas.request.masking import shortened, shown_target
+from kas.request.masking import SHOWN_ID, shortened, shown_target
 
 log = logging.getLogger("kas.http")
 
@@ -33,7 +33,7 @@ def slow_requests() -> Filter:
         log.warning(
             '"Slow request" verb=%s URI=%s latency="%.3fms"%s audit-ID=%s user=%s resp=%d',
             go_quote(req.info.verb if req.info else req.method), go_quote(shortened(shown_target(req.path, req.query))), took * 1e3, parts,
-            go_quote(req.audit_id), go_quote(shortened(user)), resp.status,
+            go_quote(req.audit_id[:SHOWN_ID]), go_quote(shortened(user)), resp.status,
         )  # fmt: skip
 
     return Filter("slow_requests", None, after)

@@ -1,10 +1,11 @@
-"""Query strings as logs and error texts may show them."""
+"""What a client chose, as logs and error texts may show it: query strings, ids."""
 
 from __future__ import annotations
 
 from urllib.parse import unquote_plus
 
 MASK = "***"
+SHOWN_ID = 64  # characters of a request's id in a line of the log (upstream's ``GetAuditIDTruncated``)
 SHOWN = 4096  # characters of what a client chose, in a line that is written without anybody asking for it
 # A parameter that is one of these, or has one of these in its name, is a credential or may become one (OAuth's code).
 NAMES = frozenset({"apikey", "api_key", "auth", "authorization", "bearer", "code", "jwt", "key", "pwd", "sig"})

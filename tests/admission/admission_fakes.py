@@ -135,9 +135,12 @@ class Request:
         meta = (obj or old or {}).get("metadata") or {}
         self.attributes = Attributes(
             operation, group, "v1", resource, subresource, kind, namespace, meta.get("name", "") if name is None else name, obj, old, user,
-            {}, dry_run, NOW, self.warnings.append, self.annotations.__setitem__,
+            {}, dry_run, NOW, self.warnings.append, self._annotate,
         )  # fmt: skip
         self.chain = Chain(list(plugins))
+
+    def _annotate(self, key: str, value: str) -> bool:
+        return self.annotations.setdefault(key, value) == value
 
     def run(self) -> dict[str, Any]:
         asyncio.run(self.steps())

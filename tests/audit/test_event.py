@@ -7,6 +7,7 @@ import pytest
 
 from kas.audit.event import COMPLETE, METADATA, RECEIVED, REQUEST, REQUEST_RESPONSE, Entry, Event, source_ips, without_managed_fields
 from kas.audit.policy import Verdict
+from kas.auth.impersonation import CONSTRAINT
 from kas.auth.user import UserInfo
 from kas.types.scheme import BUILTIN
 from tests.filters.requests import request
@@ -131,11 +132,26 @@ def test_a_status_is_told_at_every_level_and_the_object_only_at_the_highest():
 def test_impersonation_shows_both():
     e, req = event()
     req.user = UserInfo("eve", ("g",))
-    req.annotate("authentication.kubernetes.io/impersonation-constraint", "impersonate:user-info")
+    req.annotate(CONSTRAINT, "impersonate:user-info")
     req.annotate("b", "1")
     found = fields(e)
     assert found["user"]["username"] == "jane" and found["impersonatedUser"] == {"username": "eve", "groups": ["g"]}
     assert found["authenticationMetadata"] == {"impersonationConstraint": "impersonate:user-info"} and found["annotations"] == {"b": "1"}
+
+
+def test_who_comes_later_cannot_say_otherwise():
+    """Notes of webhooks and policies begin with their names, and a webhook may be called as a key of the server's own begins."""
+    e, req = event()
+    e.authorized("allow", "RBAC: allowed", 0.0)
+    assert not req.annotate("authorization.k8s.io/decision", "forbid") and not req.annotate("authorization.k8s.io/reason", "")
+    assert req.annotate("h.example.com/k", "1") and req.annotate("h.example.com/k", "1") and not req.annotate("h.example.com/k", "2")
+    assert req.annotate("authentication.kubernetes.io/impersonation-constraint", "impersonate:user-info")
+    found = fields(e)
+    assert found["annotations"] == {
+        "authentication.kubernetes.io/impersonation-constraint": "impersonate:user-info",
+        "authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "RBAC: allowed", "h.example.com/k": "1",
+    }  # fmt: skip
+    assert "authenticationMetadata" not in found and "impersonatedUser" not in found
 
 
 def test_omitted_stages():

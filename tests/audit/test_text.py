@@ -10,6 +10,7 @@ import pytest
 
 from kas.audit.event import COMPLETE, METADATA, RECEIVED, REQUEST_RESPONSE, STARTED, Event, source_ips
 from kas.audit.policy import Verdict
+from kas.auth.impersonation import CONSTRAINT
 from kas.auth.user import UserInfo
 from kas.request.http import Request, Response
 from kas.request.masking import shown_target
@@ -36,8 +37,8 @@ HEADERS = [
 ]  # fmt: skip
 ANNOTATIONS = [
     None, {}, {"a": EVERY}, {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "<r>"}, {"b": "1", "a": "2"},
-    {"c": "µ", EVERY: "\U0001f600", "authentication.kubernetes.io/impersonation-constraint": "impersonate:user-info", "a": ""},
-    {"authentication.kubernetes.io/impersonation-constraint": "x"},
+    {"c": "µ", EVERY: "\U0001f600", CONSTRAINT: "impersonate:user-info", "a": ""},
+    {CONSTRAINT: "x"},
 ]  # fmt: skip
 ANSWERS: list[tuple[int, bytes | None] | None] = [
     None, (200, None), (201, b'{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"<b>\xe2\x80\xa8"}}\n'),
@@ -56,7 +57,7 @@ def expected(e: Event, req: Request, stage: str, named: dict, stamps: tuple[str,
     if e.user is not None and req.user is not e.user:
         fields["impersonatedUser"] = req.user.to_dict()
     annotations = dict(sorted(req.annotations.items())) if req.annotations else {}
-    if (constraint := annotations.pop("authentication.kubernetes.io/impersonation-constraint", None)) is not None:
+    if (constraint := annotations.pop(CONSTRAINT, None)) is not None:
         fields["authenticationMetadata"] = {"impersonationConstraint": constraint}
     if sources := source_ips(req):
         fields["sourceIPs"] = sources

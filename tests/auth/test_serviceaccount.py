@@ -93,6 +93,44 @@ def test_what_is_being_deleted_ends_a_minute_later(world, what, text):
         tokens.authenticate_token(token)
 
 
+@pytest.mark.parametrize("aud", [None, []])
+def test_a_token_that_names_no_audience_is_for_the_server(world, aud):
+    """As tokens were before they had audiences, whoever issued them."""
+    _, signer, tokens, sa, _, _ = world
+    claims = {**bound_claims(ISSUER, sa, [ISSUER], 1000, 600), "aud": aud}
+    if aud is None:
+        del claims["aud"]
+    token = signer.sign(claims)
+    assert tokens.authenticate_token(token).name == "system:serviceaccount:ns:sa"
+    assert tokens.review(token, ["x", ISSUER])[1] == [ISSUER]
+    with pytest.raises(AuthenticationError, match=r'^token audiences \["https://k.*"\] is invalid for the target audiences \["x"\]$'):
+        tokens.review(token, ["x"])
+
+
+@pytest.mark.parametrize("aud", [5, {}, [ISSUER, 5], "", None])
+def test_audiences_that_are_none(world, aud):
+    _, signer, tokens, sa, _, _ = world
+    with pytest.raises(AuthenticationError):
+        tokens.authenticate_token(signer.sign({**bound_claims(ISSUER, sa, [ISSUER], 1000, 600), "aud": aud}))
+
+
+def test_a_legacy_token_is_for_the_server_alone(world):
+    objects, signer, tokens, sa, _, _ = world
+    secret = objects.put("secrets", {"metadata": {"name": "s", "namespace": "ns", "uid": "u-s"}})
+
+    def kept(claims):
+        token = signer.sign(claims)
+        secret["data"] = {"token": base64.b64encode(token.encode()).decode()}
+        return token
+
+    token = kept(legacy_claims(sa, secret))
+    assert tokens.review(token, ["x", ISSUER])[1] == [ISSUER]
+    with pytest.raises(AuthenticationError, match="is invalid for the target audiences"):
+        tokens.review(token, ["x"])
+    with pytest.raises(AuthenticationError, match="is invalid for the target audiences"):
+        tokens.authenticate_token(kept({**legacy_claims(sa, secret), "aud": ["other"]}))
+
+
 def test_token_of_another_key_or_issuer(world):
     _, _, tokens, sa, _, _ = world
     other = Signer(generate_key(), ISSUER)

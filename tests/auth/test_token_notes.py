@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from kas.auth.authn.bearer import BearerToken
-from kas.auth.authn.serviceaccount import GENERATED, MANUAL, NO_GENERATED, STALE, ServiceAccountTokens
+from kas.auth.authn.serviceaccount import GENERATED, LEGACY, MANUAL, NO_GENERATED, STALE, ServiceAccountTokens
 from kas.auth.authn.union import Authenticators
 from kas.auth.tokens import Signer, Verifier, bound_claims, legacy_claims
 from kas.filters.authentication import authentication
@@ -53,7 +53,16 @@ def test_a_token_in_time_is_not():
 
 def test_the_secret_of_a_token_without_end_is_named_and_a_generated_one_warned_of():
     token = SIGNER.sign(legacy_claims(ACCOUNT, SECRET))
+    without = {LEGACY: "system:serviceaccount:default:bot"}
     for req in asked_twice(token):
-        assert req.annotations == {MANUAL: "bot-token"} and req.warnings is None
+        assert req.annotations == {**without, MANUAL: "bot-token"} and req.warnings is None
     for req in asked_twice(token, ACCOUNT | {"secrets": [{"name": "other"}, {"name": "bot-token"}]}):
-        assert req.annotations == {GENERATED: "bot-token"} and list(req.warnings) == [NO_GENERATED]
+        assert req.annotations == {**without, GENERATED: "bot-token"} and list(req.warnings) == [NO_GENERATED]
+
+
+def test_a_token_that_names_no_audience_is_told_as_one_of_old() -> None:
+    claims = bound_claims("https://issuer", ACCOUNT, [], NOW - 4000, 365 * 86400, warn_after_s=3607)
+    del claims["aud"]
+    for req in asked_twice(SIGNER.sign(claims)):
+        assert req.annotations is not None
+        assert req.annotations[LEGACY] == "system:serviceaccount:default:bot" and STALE in req.annotations

@@ -140,8 +140,8 @@ def test_a_kubelet_that_may_join_is_approved(csr_server, client, tmp_path):
     status = eventually(client, "n1-again", lambda s: "certificate" in s)
     assert status["conditions"][0]["message"] == "Auto approving kubelet client certificate after SubjectAccessReview."
     assert whoami(csr_server, tmp_path, base64.b64decode(status["certificate"]))["groups"] == ["system:nodes", "system:authenticated"]
-    # The first one came before it might; nobody approved it.
-    assert "conditions" not in (client("GET", f"{REQUESTS}/n1")[1].get("status") or {})
+    # The first one came before it might, and is asked about again.
+    assert eventually(client, "n1", lambda s: "certificate" in s)["conditions"][0]["reason"] == "AutoApproved"
 
 
 NODE = ("system:node:n1", "system:nodes")
@@ -185,11 +185,16 @@ def test_a_certificate_lives_no_longer_than_its_authority(tmp_path):
 def test_an_authority_that_has_expired_ends_no_controller(tmp_path, caplog):
     ca, key = pki.issue([("CN", "ca")], ca=True, begins_s=-7200, ends_s=-3600).write(tmp_path, "ca")
     asked = body("late", request_pem("jane"))
-    asked["status"] = {"conditions": [{"type": "Approved", "status": "True"}]}
 
     async def sign() -> None:
         async with stored(tmp_path / "store") as registries:
-            await Signing(registries, Authority(Path(ca), Path(key))).handle(asked)
+            signing = Signing(registries, Authority(Path(ca), Path(key)))
+            made = await signing.client.create("certificates.k8s.io", "certificatesigningrequests", asked)
+            assert made is not None
+            await signing.write(made, "approval", signing._with(made, "Approved", "x", "y"))
+            pauses = [await signing._sync("late") for _ in range(15)]
+            assert pauses[:4] == [0.2, 0.4, 0.8, 1.6] and pauses[-1] == 1000  # until somebody renews it
+            assert await signing._sync("gone") is None
 
     asyncio.run(sign())
     assert "cannot sign csr late: the signer has expired" in caplog.text

@@ -244,3 +244,27 @@ def test_stored_messages_that_are_refused(made, stored, text):
 def test_a_message_round_trips():
     source = messages.DEKSource(b"sealed", "key-1", (("a.example.com", b"1"), ("b.example.com", b"")))
     assert messages.read_stored(messages.stored(b"data", source)) == (b"data", source)
+
+
+LONG = ".".join(letter * 63 for letter in "abc")
+
+
+@pytest.mark.parametrize("name", ["a.com", "dev.k8s.io.", "10.0.0.1", f"{'a' * 63}.k8s.io", f"{LONG}.{'d' * 54}.k8s.io"])
+def test_names_of_annotations(name):
+    messages.DEKSource(b"x", "k", ((name, b"bar"),)).check()
+
+
+@pytest.mark.parametrize("annotations, why", [
+    ((("@", b""),), 'annotations: Invalid value: "@": a lowercase RFC 1123 subdomain must consist of '),
+    ((("com", b""),), 'annotations: Invalid value: "com": should be a domain with at least two segments separated by dots'),
+    (((f"{'a' * 64}.k8s.io", b""),), f'annotations: Invalid value: "{"a" * 64}": must be no more than 63 characters'),
+    (((f"{LONG}.{'d' * 55}.k8s.io", b""),), f'annotations: Invalid value: "{LONG}.{"d" * 55}.k8s.io": must be no more than 253 characters'),
+    ((("a.com", b"a" * 31 * 1024), ("b.com", b"a" * 1024)), "total size of annotations is 32778, which exceeds the max size of 32768"),
+    ((("com", b""), ("a.com", b"a" * 32768)),
+     '[annotations: Invalid value: "com": should be a domain with at least two segments separated by dots, total size of '),
+])  # fmt: skip
+def test_annotations_that_are_refused(annotations, why):
+    """Upstream's table (``kmsv2/envelope_test.go``)."""
+    with pytest.raises(SealError) as e:
+        messages.DEKSource(b"x", "k", annotations).check()
+    assert str(e.value).startswith(f"failed to validate annotations: {why}")

@@ -371,8 +371,8 @@ async def certificates(m: Metered) -> None:
 async def users(m: Metered) -> None:
     for token in (None, None, ""):
         await m("GET", PODS, token=token)
-    assert m.value("authenticated_user_requests", username="other") == 2
-    assert m.value("authenticated_user_requests", username="anonymous") == 1
+    assert m.value("authenticated_user_requests", username="admin") == 2
+    assert m.value("authenticated_user_requests", username="other") == 1  # nobody
 
 
 async def service_account_token(m: Metered, **times: int) -> str:

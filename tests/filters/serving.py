@@ -78,7 +78,7 @@ class Harness:
             raise self.fails
         return value
 
-    def authenticate(self, get: Any, peer: Any = None, path: str = "") -> Any:
+    def authenticate(self, get: Any, peer: Any = None, path: str = "", found: Any = None) -> Any:
         return self.blocked(JANE) if self.wait == "authenticator" else JANE
 
     def authorize(self, a: Any) -> Any:

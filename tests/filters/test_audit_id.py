@@ -15,6 +15,8 @@ def test_audit_id_is_made_or_taken():
     f.before(req)
     f.after(req, resp)
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", header(resp, b"audit-id")[0].decode())
-    req = request(audit_id="mine" * 30)
-    f.before(req)
-    assert req.audit_id == ("mine" * 30)[:64]
+    for given in ("foo-bar-baz", "mine" * 30, "x" * 2000):
+        req, resp = request(audit_id=given), Response(200, [])
+        f.before(req)
+        f.after(req, resp)
+        assert req.audit_id == header(resp, b"audit-id")[0].decode() == given[:1024]

@@ -9,8 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from kas._fastpath import keyed_digest
-from kas.auth.authn import AuthenticationError
+from kas.auth.authn import AuthenticationError, Found
 from kas.auth.authn.bearer import BearerToken
+from kas.auth.authn.tokenfile import admin_token
+from kas.auth.authn.union import Authenticators
+from kas.auth.authn.websocket import WebSocketToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo
 from kas.filters import authentication as filters
 from kas.filters.authentication import REMEMBERED_S, authentication
@@ -24,13 +27,16 @@ NODE = UserInfo("system:node:a", ("system:nodes",))
 
 
 class Says:
-    """An authenticator with one answer, given later where ``later``; ``asked`` counts the questions."""
+    """An authenticator with one answer, given later where ``later``, by the Authorization header alone or not; ``asked`` counts the
+    questions."""
 
-    def __init__(self, answer: UserInfo | Exception | None, later: bool = False) -> None:
-        self.answer, self.later, self.asked = answer, later, 0
+    def __init__(self, answer: UserInfo | Exception | None, later: bool = False, by_header: bool = True) -> None:
+        self.answer, self.later, self.by_header, self.asked = answer, later, by_header, 0
 
-    def authenticate(self, get, peer=None, path=""):
+    def authenticate(self, get, peer=None, path="", found=None):
         self.asked += 1
+        if found is not None:
+            found.by_header = self.by_header
         return self.wait() if self.later else self.now()
 
     def now(self):
@@ -111,7 +117,7 @@ def test_what_two_remember_is_over_with_the_first(monkeypatch):
 
     tokens = Tokens(JANE)
     authenticator = BearerToken(tokens, clock=lambda: now[0])
-    gate = Gate(SimpleNamespace(authenticate=lambda get, peer, path: authenticator.authenticate(get, peer)))
+    gate = Gate(Authenticators([authenticator]))
 
     def ask(at: float) -> int:
         now[0] = at
@@ -168,8 +174,11 @@ def test_the_read_only_port_asks_nobody():
 
 
 def test_users_are_counted_by_class_and_not_by_the_names_clients_give():
-    for user, label in ((JANE, "other"), (NODE, "node")):
-        gate = Gate(Says(user))
+    for name, label in (
+        ("jane", "other"), ("system:node:a", "other"), ("system:made-up", "other"), ("jane@example.com", "email_id"), ("admin", "admin"),
+        ("kubelet", "kubelet"), ("system:serviceaccount:kube-system:default",) * 2, ("system:serviceaccount:x:default", "other"),
+    ):  # fmt: skip
+        gate = Gate(Says(UserInfo(name)))
         gate.run(bearer())
         assert f'authenticated_user_requests{{username="{label}"}} 1' in gate.metrics.expose().decode()
 
@@ -184,8 +193,9 @@ def test_a_waiting_authenticators_success_is_remembered_unless_revoked_meanwhile
         gate, asked, forget = asyncio.Event(), [], []
 
         class Asks:
-            def authenticate(self, get, peer=None, path=""):
+            def authenticate(self, get, peer=None, path="", found=None):
                 asked.append(get("authorization"))
+                found.by_header = True
 
                 async def wait():
                     await gate.wait()
@@ -232,3 +242,49 @@ def test_a_digest_depends_on_every_byte_and_on_the_key():
     assert keyed_digest(b"x") == keyed_digest(b"x") != keyed_digest(b"x", bytes(16))
     with pytest.raises(ValueError, match="sixteen"):
         keyed_digest(b"x", b"short")
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_only_who_was_found_by_the_header_is_remembered_by_it(later):
+    """Another credential may stand beside one that says nothing, and the next who sends that is somebody else."""
+    says = Says(JANE, later, by_header=False)
+    gate = Gate(says)
+    for asked in (1, 2):
+        assert gate.run(request(authorization="Basic guest")).user == JANE and says.asked == asked
+
+
+def test_a_header_that_says_nothing_makes_nobody_of_somebody_else():
+    """With a token among the subprotocols; and who may be nobody on some paths is not on others."""
+    bearer = BearerToken(admin_token("t"))
+    gate = Gate(Authenticators([bearer, WebSocketToken(bearer)], anonymous_paths=["/livez"]))
+    said = "base64url.bearer.authorization.k8s.io.dA,x"
+    for authorization in ("Basic guest", "Bearer bad", "Bearer "):
+        sent = {"authorization": authorization, "upgrade": "websocket", "sec_websocket_protocol": said}
+        assert gate.run(request(**sent)).user.name == "admin"
+        with pytest.raises(ApiError):
+            gate.run(request(authorization=authorization))
+    assert gate.run(request(path="/livez", authorization="Basic guest")).user is ANONYMOUS_USER
+    with pytest.raises(ApiError):
+        gate.run(request(authorization="Basic guest"))
+    assert gate.run(request(authorization="Bearer t")).user.name == "admin"
+    assert gate.filter.before(request(authorization="Bearer t")) is None
+
+
+def test_all_ways_of_a_union_tell_how_they_found_whom():
+    class Later(Says):
+        def authenticate(self, get, peer=None):
+            return self.wait()
+
+    async def go(*members):
+        found = Found()
+        user = Authenticators(members).authenticate(lambda name: "Bearer t", None, "", found)
+        assert (user if isinstance(user, UserInfo) else await user).name in ("jane", "admin")
+        return found.by_header
+
+    one, two = BearerToken(admin_token("t")), BearerToken(admin_token("t"))
+    for members, by_header in (
+        ((Later(JANE, by_header=True),), True), ((Later(JANE, by_header=False),), False), ((Later(None), one), True),
+        ((Later(AuthenticationError("no")), Later(JANE, by_header=False)), False), ((Later(JANE, by_header=False), two), False),
+        ((one,), True), ((two,), True), ((Later(None), two), True),
+    ):  # fmt: skip
+        assert asyncio.run(go(*members)) is by_header

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION
+from kas.auth.impersonation import CONSTRAINT
 from kas.auth.user import UserInfo
 from kas.filters.impersonation import impersonation
 from kas.meta.errors import ApiError
@@ -57,7 +58,7 @@ def test_the_request_becomes_the_users_and_its_headers_are_dropped(later):
 def test_the_constrained_form_is_noted_for_the_audit_log():
     req = become(Allows("impersonate:user-info", "impersonate-on:user-info:list"), impersonate_user="bob")
     assert req.user.name == "bob"
-    assert req.annotations == {"authentication.kubernetes.io/impersonation-constraint": "impersonate:user-info"}
+    assert req.annotations == {CONSTRAINT: "impersonate:user-info"}
 
 
 @pytest.mark.parametrize("later", [False, True])

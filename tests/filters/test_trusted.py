@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kas.filters.trusted import trusted
+from kas.request.http import Response
 from tests.filters.requests import request
 from tests.filters.serving import Harness
 
@@ -24,10 +27,36 @@ def test_nobody_is_asked_on_the_insecure_port():
     """Neither who it is nor whether they may: an authenticator and an authorizer that refuse everybody are not reached."""
 
     class Nobody(Harness):
-        def authenticate(self, get, peer=None, path=""):
+        def authenticate(self, get, peer=None, path="", found=None):
             raise AssertionError("asked who it is")
 
         def authorize(self, a):
             raise AssertionError("asked whether they may")
 
     assert Nobody(port="insecure").chain(request(authorization="Bearer x")).status == 200
+
+
+@pytest.mark.parametrize("headers, may", [
+    ({}, True), ({"host": "localhost:8080"}, True), ({"host": "LOCALHOST"}, True), ({"host": "127.0.0.1:8080"}, True),
+    ({"host": "127.1.2.3"}, True), ({"host": "[::1]:8080"}, True), ({"host": "[::1]"}, True),
+    # A name that somebody else lets mean this machine.
+    ({"host": "evil.example.com:8080"}, False), ({"host": "localhost.evil.example.com"}, False),
+    ({"host": "127.0.0.1.evil.example.com"}, False),
+    ({"host": "192.0.2.1"}, False), ({"host": "[::1"}, False), ({"host": "0.0.0.0"}, False),
+    # A page of this server's, of another's, and of one that CORS allows.
+    ({"host": "127.0.0.1:8080", "origin": "http://127.0.0.1:8080"}, True),
+    ({"host": "127.0.0.1:8080", "origin": "http://127.0.0.1:80"}, False),
+    ({"host": "127.0.0.1:8080", "origin": "https://evil.example.com"}, False), ({"host": "127.0.0.1:8080", "origin": "null"}, False),
+    ({"origin": "https://evil.example.com"}, False), ({"host": "localhost", "origin": "https://good.example.com"}, True),
+    # What reads only has no origin.
+    ({"host": "127.0.0.1:8080", "sec_fetch_site": "none"}, True), ({"host": "127.0.0.1:8080", "sec_fetch_site": "same-origin"}, True),
+    ({"host": "127.0.0.1:8080", "sec_fetch_site": "cross-site"}, False), ({"host": "127.0.0.1:8080", "sec_fetch_site": "same-site"}, False),
+    ({"host": "localhost", "origin": "https://good.example.com", "sec_fetch_site": "cross-site"}, True),
+])  # fmt: skip
+def test_nobody_is_trusted_whom_a_browser_may_work_for(headers, may):
+    req = request("POST", "/api/v1/namespaces", **headers)
+    answer = trusted(["^https://good[.]example[.]com$"]).before(req)
+    if may:
+        assert answer is None and "system:masters" in req.user.groups
+    else:
+        assert isinstance(answer, Response) and answer.status == 403 and req.user.name == "jane"

@@ -142,11 +142,11 @@ class _Said:
 
     def end(self) -> None:
         """Tell the audit log. Raises the first refusal."""
+        if self._failures:  # first, since what is said first stays: a policy may be called as its key begins
+            self._a.annotate(FAILURES, orjson.dumps(self._failures).decode())
         for key, values in self._annotations.items():
             if not names.is_qualified_name(key):
                 self._a.annotate(key, ", ".join(values))
-        if self._failures:
-            self._a.annotate(FAILURES, orjson.dumps(self._failures).decode())
         if self._refusal is not None:
             raise self._refusal
 

@@ -147,8 +147,8 @@ class Webhooks:
             full = review.annotation_key(hook.name, key)
             if full is None:
                 log.warning("Failed to set admission audit annotation %s/%s: it is no qualified name", hook.name, key)
-            else:
-                a.annotate(full, value)
+            elif not a.annotate(full, value):
+                log.warning("Failed to set admission audit annotation %s: it has already been set to another value", full)
         for text in found.warnings:
             a.warn(text)
 

@@ -31,8 +31,19 @@ class AuthenticationError(Exception):
 Authentication = UserInfo | None | Awaitable[UserInfo | None]
 
 
+class Found:
+    """What is to be known of how a user was found. ``by_header``: by the Authorization header alone, so that it is the same user's whatever
+    else a request says, and may be remembered by it."""
+
+    __slots__ = ("by_header",)
+
+    def __init__(self) -> None:
+        self.by_header = False
+
+
 class RequestAuthenticator(Protocol):
-    """Knows users by the headers of a request, or by what its connection proved."""
+    """Knows users by the headers of a request, or by what its connection proved. One with a true ``by_header`` goes by the Authorization
+    header and by nothing else."""
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
         """The user, or None without a credential of this kind; AuthenticationError for one that is bad. Awaitable where one has to wait."""

@@ -22,6 +22,8 @@ _NOBODY = b"\0" * 32
 class BasicAuth:
     """Knows users by the Authorization header of scheme Basic. ``users`` are (digest of the password, user) by name."""
 
+    by_header = True
+
     def __init__(self, users: Mapping[str, tuple[bytes, UserInfo]]) -> None:
         self._users = dict(users)
 

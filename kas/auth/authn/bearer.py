@@ -1,14 +1,8 @@
-"""``Authorization: Bearer`` and its websocket form, with a memory of recent successes.
-
-apiserver's ``authentication/request/{bearertoken,websocket}`` and ``token/cache``.
-"""
+"""``Authorization: Bearer``, with a memory of recent successes (apiserver's ``authentication/request/bearertoken`` and ``token/cache``)."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import re
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
@@ -22,9 +16,6 @@ from kas.observe.metrics import Registry, Timer
 SUCCESS_TTL_S = 10.0
 MAX_HEADER = 16 << 10
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-
-WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
-_RAW_URL = re.compile(r"[A-Za-z0-9_-]*")
 
 
 class CacheCounts:
@@ -48,6 +39,8 @@ class CacheCounts:
 class BearerToken:
     """Asks ``tokens`` for the request's bearer token. Only successes are remembered, by a digest of the header, bounded in number and
     time (``clock``)."""
+
+    by_header = True
 
     def __init__(
         self, tokens: TokenAuthenticator, ttl_s: float = SUCCESS_TTL_S, clock: Callable[[], float] = monotonic,
@@ -73,21 +66,20 @@ class BearerToken:
         return known[0] if known is not None and self.clock() < known[1] else None
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
-        """The user of the token in the Authorization header, else in the WebSocket protocol; None without one. Answers are remembered."""
+        """The user of the token in the Authorization header; None without one. Answers are remembered."""
         header = get("authorization")
         if header is None:
-            return self._websocket(get)
+            return None
         began = self.clock()
         known = self.remembered(header)
         if known is not None:
             self._counts.hit(self.clock() - began)
             return known
         token = bearer_token(header)
-        if not token:
-            return self._websocket(get)
-        return self._check(header, token)
+        return self.check(header, token) if token else None
 
-    def _check(self, header: str, token: str) -> UserInfo | Awaitable[UserInfo]:
+    def check(self, header: str, token: str) -> UserInfo | Awaitable[UserInfo]:
+        """The user of ``token``, remembered by ``header``, in which it stands. Raises AuthenticationError."""
         if len(header) > MAX_HEADER:
             raise AuthenticationError("bearer token is too long")
         began = self.clock()
@@ -125,17 +117,6 @@ class BearerToken:
             self._cache.put(_digest(header), (user, self.clock() + self._ttl), user.length)
         return user
 
-    def _websocket(self, get: HeaderGet) -> Authentication:
-        protocols = get("sec-websocket-protocol")
-        if not protocols or WEBSOCKET_PREFIX not in protocols or (get("upgrade") or "").lower() != "websocket":
-            return None
-        token, others = websocket_token(protocols)
-        if not token:
-            return None
-        if not others:
-            raise AuthenticationError("missing additional subprotocol")
-        return self._check("websocket " + token, token)
-
 
 def _digest(header: str) -> bytes:
     return hashlib.sha256(header.encode("utf-8", "surrogateescape")).digest()
@@ -150,24 +131,3 @@ def bearer_token(header: str) -> str:
     if len(parts) < 2 or parts[0].lower() != "bearer":
         return ""
     return parts[1]
-
-
-def websocket_token(protocols: str) -> tuple[str, list[str]]:
-    """(token, the other subprotocols); "" where none hides among them. Browsers cannot set headers on websockets, so the token stands
-    there, in base64 of URLs without padding."""
-    tokens, others = list[str](), list[str]()
-    for protocol in (p.strip() for p in protocols.split(",")):
-        if not protocol.startswith(WEBSOCKET_PREFIX):
-            if protocol:
-                others.append(protocol)
-            continue
-        if tokens:
-            raise AuthenticationError("multiple base64.bearer.authorization tokens specified")
-        encoded = protocol[len(WEBSOCKET_PREFIX) :]
-        try:
-            if not _RAW_URL.fullmatch(encoded):
-                raise binascii.Error("illegal character")
-            tokens.append(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode())
-        except (binascii.Error, UnicodeDecodeError) as e:
-            raise AuthenticationError(f"invalid base64.bearer.authorization token encoding: {e}") from e
-    return "".join(tokens), others

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
-from kas.auth.authn import Authentication, AuthenticationError, HeaderGet, RequestAuthenticator, TokenAuthenticator
+from kas.auth.authn import Authentication, AuthenticationError, Found, HeaderGet, RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo, with_authenticated
 from kas.meta.waiting import awaited, eager
@@ -83,12 +83,14 @@ class Authenticators:
         self._paths = None if anonymous_paths is None else frozenset(anonymous_paths)
         self._bearer = next((m for m in self._members if isinstance(m, BearerToken)), None)
 
-    def authenticate(self, get: HeaderGet, peer: Any = None, path: str = "") -> Authentication:
-        """The user, with ``system:authenticated``, of the first that finds a credential it accepts; an awaitable where one has to wait."""
+    def authenticate(self, get: HeaderGet, peer: Any = None, path: str = "", found: Found | None = None) -> Authentication:
+        """The user, with ``system:authenticated``, of the first that finds a credential it accepts; an awaitable where one has to wait.
+        ``found`` is told how, once there is a user."""
         if peer is None and self._bearer is not None:
             # Without a proven connection only credentials in headers count, and this one may be known.
             known = self._bearer.remembered(get("authorization") or "")
             if known is not None:
+                _tell(found, self._bearer)
                 return known
         errs: list[str] = []
         members = iter(self._members)
@@ -101,27 +103,29 @@ class Authenticators:
             if user is None:
                 continue
             if isinstance(user, UserInfo):
+                _tell(found, member)
                 return with_authenticated(user)
-            return self._wait(user, members, get, peer, path, errs)
+            return self._wait(user, member, members, get, peer, path, errs, found)
         return self._nobody(path, errs)
 
     async def _wait(
-        self, waiting: Awaitable[UserInfo | None], members: Iterator[RequestAuthenticator], get: HeaderGet, peer: Any, path: str,
-        errs: list[str],
+        self, waiting: Awaitable[UserInfo | None] | None, member: RequestAuthenticator, members: Iterator[RequestAuthenticator],
+        get: HeaderGet, peer: Any, path: str, errs: list[str], found: Found | None,
     ) -> UserInfo | None:  # fmt: skip
-        """The rest of ``authenticate`` from the first member on that has to wait."""
-        member: RequestAuthenticator | None = None
+        """The rest of ``authenticate`` from ``member`` on, who has to be waited for."""
         while True:
             try:
-                user = await (waiting if member is None else awaited(member.authenticate(get, peer)))
+                user = await (waiting if waiting is not None else awaited(member.authenticate(get, peer)))
             except AuthenticationError as e:
                 errs += e.why
             else:
                 if user is not None:
+                    _tell(found, member)
                     return with_authenticated(user)
-            member = next(members, None)
-            if member is None:
+            following = next(members, None)
+            if following is None:
                 return self._nobody(path, errs)
+            member, waiting = following, None
 
     def _nobody(self, path: str, errs: list[str]) -> UserInfo | None:
         if errs:
@@ -129,3 +133,8 @@ class Authenticators:
         if self._anonymous and (self._paths is None or path in self._paths):
             return ANONYMOUS_USER
         return None
+
+
+def _tell(found: Found | None, member: object) -> None:
+    if found is not None:
+        found.by_header = getattr(member, "by_header", False)

@@ -7,8 +7,8 @@ from kas.config.flags.row import Flag
 OWN = (
     Flag("data-dir", "path", "kas-data", "Where everything is kept: store, certificates, tokens.", own=True),
     Flag("workers", "int", 0, "Worker processes; at most 64, or eight for each CPU.", shown="number of cores", own=True),
-    Flag("insecure-port", "port", 0, "Plain HTTP port on 127.0.0.1 whose requests are system:masters; 0 = off, 'auto' = a free one.",
-         own=True),
+    Flag("insecure-port", "port", 0, "Plain HTTP port on 127.0.0.1 whose requests are system:masters, none of other sites' pages; 0 = off, "
+         "'auto' = a free one.", own=True),
     Flag("read-only-port", "port", 0, "Plain HTTP port on 127.0.0.1 for rate-limited anonymous GETs; 0 = off, 'auto' = a free one.",
          own=True),
     Flag("api-rate", "float", 10.0, "Requests per second of the read-only port.", own=True),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
+from kas.auth.attributes import aggregate
 from kas.encryption.ciphers import SealError
 from kas.meta import protowire
-from kas.meta.names import is_dns1123_subdomain
+from kas.meta.names import fully_qualified_domain_name
 from kas.meta.protowire import BYTES, VARINT, put_bytes, put_int, put_text
 
 AES_GCM_KEY, HKDF_SEED = 0, 1
@@ -44,17 +45,12 @@ class DEKSource(NamedTuple):
         why = key_id_problem(self.key_id)
         if why:
             raise SealError(f"failed to validate key id: {why}")
-        wrong = [f"annotations: Invalid value: {k!r}: {'; '.join(p)}" for k, _ in self.annotations if (p := _not_qualified(k))]
+        wrong = [str(e) for name, _ in self.annotations for e in fully_qualified_domain_name("annotations", name)]
         size = sum(len(k.encode()) + len(v) for k, v in self.annotations)
         if size > ANNOTATIONS_MAX:
             wrong.append(f"total size of annotations is {size}, which exceeds the max size of {ANNOTATIONS_MAX}")
         if wrong:
-            raise SealError(f"failed to validate annotations: {', '.join(wrong)}")
-
-
-def _not_qualified(name: str) -> list[str]:
-    problems = is_dns1123_subdomain(name)
-    return problems or ([] if "." in name else ["should be a domain with at least two segments separated by dots"])
+            raise SealError(f"failed to validate annotations: {aggregate(wrong)}")
 
 
 def key_id_problem(key_id: str) -> str:

@@ -83,6 +83,18 @@ def test_actions(governed):
     assert noted[0]["validationActions"] == ["Warn", "Audit"] and (noted[0]["policy"], noted[0]["binding"]) == ("p", "b")
 
 
+def test_no_policy_says_in_the_audit_log_that_nothing_failed(governed):
+    """Its name may be what the server's own key begins with."""
+    name, key = "validation.policy.admission.k8s.io", "validation_failure"
+    governed.policy(name, auditAnnotations=[{"key": key, "valueExpression": "'nothing'"}])
+    governed.bind("a", name)
+    governed.policy(validations=failing())
+    governed.bind(validationActions=["Audit"])
+    request = governed.request()
+    request.run()
+    assert json.loads(request.annotations[f"{name}/{key}"])[0]["policy"] == "p"
+
+
 def test_an_annotation_without_a_value_is_a_refusal_whatever_the_actions(governed):
     governed.policy(auditAnnotations=[{"key": "k", "valueExpression": "string(object.nope)"}])
     governed.bind(validationActions=["Audit"])

@@ -51,6 +51,18 @@ def test_what_a_no_is(hooked, hook):
     assert e.headers == {"retry-after": "7"} and e.details == {"name": "x", "retryAfterSeconds": 7}
 
 
+def test_what_is_said_for_the_audit_log_stays(hooked, hook, caplog):
+    """The name of a webhook is chosen by whoever configures it."""
+    hooked.add(webhook(hook.client()) | {"name": "authorization.k8s.io"})
+    notes = {"decision": "forbid", "ticket": "1"}
+    hook.answers = lambda asked: reviewed(asked, True, auditAnnotations=notes)
+    request = hooked.request()
+    request.annotations["authorization.k8s.io/decision"] = "allow"
+    request.run()
+    assert request.annotations == {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/ticket": "1"}
+    assert "Failed to set admission audit annotation authorization.k8s.io/decision: it has already been set" in caplog.text
+
+
 def test_all_at_once(hooked, hook):
     """Each answers only when all have been asked."""
     meet = threading.Barrier(4, timeout=60)
