@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from kas.config.validation import BACKENDS
 from tests import need
 
 ROOT = Path(__file__).parents[1]
@@ -259,6 +260,17 @@ def test_each_authenticator_is_in_a_union():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Credentials"
     )  # fmt: skip
     assert {*asked[: len(call.args)], *(keyword.arg for keyword in call.keywords)} == {*asked}
+
+
+def test_each_backend_has_a_value_is_opened_and_holds_to_the_contract():
+    """A package beside ``kas.store.lmdb``: its value of --storage-backend is its name, with a number maybe."""
+    packages = {p.parent.name for p in (KAS / "store").glob("*/__init__.py")}
+    values = [re.sub(r"\d+$", "", value) for value in BACKENDS]
+    assert len(packages) >= 2 and sorted(values) == sorted(packages)
+    openers = KAS / "worker.py", KAS / "replicator.py", KAS / "store" / "__init__.py"
+    for files in (openers, (ROOT / "tests" / "contract").glob("*.py")):
+        used = {name.split(".")[2] for path in files for name, _ in imported(path, types=False) if name.startswith("kas.store.")}
+        assert not packages - used, files
 
 
 def test_each_compiled_unit_has_its_design_page_and_its_types():
