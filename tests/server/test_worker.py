@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.config.flags import BY_NAME
 from kas.config.options import Options, complete
 from kas.config.validation import BACKENDS
 from kas.store.lmdb import LMDBStore
@@ -19,3 +20,8 @@ def test_each_backend_has_a_store_of_its_own(backend, tmp_path):
         assert (type(store) is LMDBStore) is (backend == "lmdb")
     finally:
         store.close()
+
+
+def test_each_backend_is_named_by_the_flags_text():
+    words = BY_NAME["storage-backend"].text.replace(",", " ").split()
+    assert [value for value in BACKENDS if value not in words] == []
