@@ -12,7 +12,7 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,16 +65,18 @@ def source(path: Path) -> Source:
     if path.suffix != ".py":
         return Source([], [], [], [], [])
     tree = ast.parse(path.read_text())
-    long, servers = [], []
+    imports, long, servers = [], [], []
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 80:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 80:
             long.append((f"{node.name}: {node.end_lineno - node.lineno + 1} lines", node.lineno))
         elif isinstance(node, ast.arg) and node.arg == "server" and (node.annotation is None or ast.unparse(node.annotation) == "Any"):
             servers.append(("takes a server", node.lineno))
         elif isinstance(node, ast.Attribute) and node.attr in ("server", "_server"):
             servers.append(("keeps a server", node.lineno))
     undocumented = [(n.name, n.lineno) for n in public(tree) if not ast.get_docstring(n)]
-    return Source(_imports(ast.walk(tree)), _imports(_run(tree)), undocumented, long, servers)
+    return Source(_imports(imports), _imports(_run(tree)), undocumented, long, servers)
 
 
 def imported(path: Path, types: bool = True) -> list[tuple[str, int]]:
@@ -94,13 +96,16 @@ def _imports(nodes: Iterable[ast.AST]) -> list[tuple[str, int]]:
     return out
 
 
-def _run(node: ast.AST):
-    """The nodes that run, sooner or later: all but what only type checkers read."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue
-        yield child
-        yield from _run(child)
+def _run(tree: ast.AST) -> Iterator[ast.AST]:
+    """The statements that run, sooner or later: all but what only type checkers read."""
+    left = [tree]
+    while left:
+        for child in ast.iter_child_nodes(left.pop()):
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+                if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                    continue
+                yield child
+                left.append(child)
 
 
 def room(name: str) -> str:
