@@ -12,10 +12,11 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kas.config.validation import BACKENDS
 from tests import need
 
 ROOT = Path(__file__).parents[1]
@@ -64,16 +65,18 @@ def source(path: Path) -> Source:
     if path.suffix != ".py":
         return Source([], [], [], [], [])
     tree = ast.parse(path.read_text())
-    long, servers = [], []
+    imports, long, servers = [], [], []
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 80:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 80:
             long.append((f"{node.name}: {node.end_lineno - node.lineno + 1} lines", node.lineno))
         elif isinstance(node, ast.arg) and node.arg == "server" and (node.annotation is None or ast.unparse(node.annotation) == "Any"):
             servers.append(("takes a server", node.lineno))
         elif isinstance(node, ast.Attribute) and node.attr in ("server", "_server"):
             servers.append(("keeps a server", node.lineno))
     undocumented = [(n.name, n.lineno) for n in public(tree) if not ast.get_docstring(n)]
-    return Source(_imports(ast.walk(tree)), _imports(_run(tree)), undocumented, long, servers)
+    return Source(_imports(imports), _imports(_run(tree)), undocumented, long, servers)
 
 
 def imported(path: Path, types: bool = True) -> list[tuple[str, int]]:
@@ -93,13 +96,16 @@ def _imports(nodes: Iterable[ast.AST]) -> list[tuple[str, int]]:
     return out
 
 
-def _run(node: ast.AST):
-    """The nodes that run, sooner or later: all but what only type checkers read."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue
-        yield child
-        yield from _run(child)
+def _run(tree: ast.AST) -> Iterator[ast.AST]:
+    """The statements that run, sooner or later: all but what only type checkers read."""
+    left = [tree]
+    while left:
+        for child in ast.iter_child_nodes(left.pop()):
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+                if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                    continue
+                yield child
+                left.append(child)
 
 
 def room(name: str) -> str:
@@ -259,6 +265,17 @@ def test_each_authenticator_is_in_a_union():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Credentials"
     )  # fmt: skip
     assert {*asked[: len(call.args)], *(keyword.arg for keyword in call.keywords)} == {*asked}
+
+
+def test_each_backend_has_a_value_is_opened_and_holds_to_the_contract():
+    """A package beside ``kas.store.lmdb``: its value of --storage-backend is its name, with a number maybe."""
+    packages = {p.parent.name for p in (KAS / "store").glob("*/__init__.py")}
+    values = [re.sub(r"\d+$", "", value) for value in BACKENDS]
+    assert len(packages) >= 2 and sorted(values) == sorted(packages)
+    openers = KAS / "worker.py", KAS / "replicator.py", KAS / "store" / "__init__.py"
+    for files in (openers, (ROOT / "tests" / "contract").glob("*.py")):
+        used = {name.split(".")[2] for path in files for name, _ in imported(path, types=False) if name.startswith("kas.store.")}
+        assert not packages - used, files
 
 
 def test_each_compiled_unit_has_its_design_page_and_its_types():

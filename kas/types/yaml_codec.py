@@ -426,6 +426,7 @@ _IMPLICIT = (True, True)
 _MAPPING_START = yaml.MappingStartEvent(None, None, True, flow_style=False)
 _MAPPING_FLOW = yaml.MappingStartEvent(None, None, True, flow_style=True)
 _SEQUENCE_START = yaml.SequenceStartEvent(None, None, True, flow_style=False)
+_MERGE_KEY = yaml.ScalarEvent(None, None, _IMPLICIT, "<<", style='"')  # upstream writes it plain, which reads as a merge
 _MAPPING_END, _SEQUENCE_END = yaml.MappingEndEvent(), yaml.SequenceEndEvent()
 
 
@@ -473,7 +474,7 @@ def _emit(value: Any, emit: Any, depth: int) -> None:
     elif isinstance(value, dict):
         emit(_MAPPING_START if value else _MAPPING_FLOW)
         for key in sorted(value, key=_natural):
-            emit(_string_event(key))
+            emit(_MERGE_KEY if key == "<<" else _string_event(key))
             _emit(value[key], emit, depth + 1)
         emit(_MAPPING_END)
     elif isinstance(value, list):

@@ -335,10 +335,8 @@ def test_a_kubelet_has_to_prove_itself(kas_server, connect, tmp_path):
 
 
 def test_open_streams_do_not_hold_up_the_end(kas_server, connect, tmp_path):
-    from time import monotonic
-
     with FakeKubelet(certificate=make_certificate(tmp_path, "127.0.0.1")) as k:
-        server = kas_server("--unsafe-no-fsync")
+        server = kas_server("--unsafe-no-fsync", "--shutdown-grace=10m")
         client = connect(server)
         client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
         client("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
@@ -350,9 +348,7 @@ def test_open_streams_do_not_hold_up_the_end(kas_server, connect, tmp_path):
         assert ws is not None
         with client.session.get(f"{server.url}{base}/log?follow=true", stream=True, timeout=20) as r:
             assert next(r.iter_lines()) == b"first line"
-            began = monotonic()
-            assert server.stop() == 0
-            assert monotonic() - began < 10
+            assert server.stop() == 0, "it waited for them and was killed, which is long before its grace ends"
         k.more_log.set()
         assert k.gone.wait(10)
         loop.close()

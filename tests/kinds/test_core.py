@@ -8,6 +8,7 @@ import pytest
 
 from kas.kinds.core.service.strategy import carry_over_allocated, normalize_cluster_ips
 from tests.kinds.helpers import create, refused, update
+from tests.kinds.written import Kind
 
 
 def named(**more):
@@ -25,6 +26,12 @@ def test_config_map_keys_are_in_one_bag_only_and_immutable_ones_frozen():
     assert fields(refused(update, "v1/configmaps", stored, lambda o: o["data"].update(b="2"))) == ["data"]
     got, _ = update("v1/configmaps", stored, lambda o: o["metadata"].update(labels={"a": "b"}))
     assert got["metadata"]["labels"] == {"a": "b"}
+
+
+def test_a_kind_of_the_core_group_is_written_by_its_short_name():
+    config_maps = Kind("v1/configmaps")
+    assert config_maps.create({"data": {"a": "b"}})["data"] == {"a": "b"}
+    assert config_maps.refusals({"data": {"?": "b"}}) == [("data[?]", "FieldValueInvalid")]
 
 
 def test_secret_takes_string_data_and_keeps_its_type():

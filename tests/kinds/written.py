@@ -19,11 +19,12 @@ USER = {"username": "jane", "uid": "u-1", "groups": ["devs", "system:authenticat
 
 
 class Kind:
-    """One served resource; ``create`` and ``update`` give the object as stored, ``refusals`` the (path, reason) of a 422."""
+    """One served resource, ``group/version/resource`` or, of the group "", ``v1/resource``. ``create`` and ``update`` give the object as
+    stored, ``refusals`` the (path, reason) of a 422."""
 
     def __init__(self, resource: str) -> None:
-        group, version, plural = resource.split("/")
-        self.resource = BUILTIN.resource(group, version, plural)
+        *group, version, plural = resource.split("/")
+        self.resource = BUILTIN.resource("".join(group), version, plural)
         self.warnings: list[str] = []
 
     def _context(self) -> Context:
@@ -31,8 +32,9 @@ class Kind:
         return Context(now=NOW, namespace=namespace, user=USER)
 
     def _input(self, obj: Obj) -> Obj:
-        head = {"apiVersion": f"{self.resource.group}/{self.resource.version}", "kind": self.resource.kind, "metadata": {"name": "a"}}
-        return pipeline.decode_input(self.resource, copy.deepcopy(head | obj))[0]
+        r = self.resource
+        head = {"apiVersion": f"{r.group}/{r.version}" if r.group else r.version, "kind": r.kind, "metadata": {"name": "a"}}
+        return pipeline.decode_input(r, copy.deepcopy(head | obj))[0]
 
     def create(self, obj: Obj) -> Obj:
         stored, self.warnings = pipeline.build_create(self.resource, self._input(obj), self._context())

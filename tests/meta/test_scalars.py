@@ -84,5 +84,5 @@ def test_digits_that_do_not_fit_are_told_before_the_unit(text, said):
 
 @pytest.mark.parametrize("text", ["92233720368547758080", "92233720368547758080x", "+18446744073709551616 ", "-99999999999999999999."])
 def test_what_is_too_large_is_told_before_what_is_no_digit(text):
-    with pytest.raises(DecodeError, match="value out of range$"):
+    with pytest.raises(DecodeError, match=r"value out of range$"):
         scalars.int64(text)

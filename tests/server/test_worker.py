@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kas.config.flags import BY_NAME
 from kas.config.options import Options, complete
 from kas.config.validation import BACKENDS
 from kas.store import StoreError, Unavailable, Unknown
@@ -60,3 +61,8 @@ def test_a_worker_that_takes_the_place_of_another_waits_for_etcd(monkeypatch):
 def test_what_nobody_has_to_wait_for_is_told(etcd, ended, error):
     with pytest.raises(type(error), match=str(error)):
         begun(Starting(etcd, error), ended)
+
+
+def test_each_backend_is_named_by_the_flags_text():
+    words = BY_NAME["storage-backend"].text.replace(",", " ").split()
+    assert [value for value in BACKENDS if value not in words] == []
