@@ -39,7 +39,8 @@ def crd_schema(
 
 def _value_node(f: scheme.Field, meta: Node, preserve: bool) -> Node:
     preserve = preserve or f.preserve
-    kind = "" if f.type == "intOrString" else f.schema.get("type") or ""
+    # A list's or map's ``type`` is that of what it holds.
+    kind = "" if f.card == "single" and f.type == "intOrString" else f.schema.get("type") or ""
     if kind in _SCALARS:
         return scalar(_SCALARS[kind])
     if kind == "string":

@@ -312,6 +312,12 @@ def _apply_move(run: _Run, operation: Operation) -> None:
         raise ApplyError(f"error in move for path: '{path}': {e}") from None
 
 
+def _go_length(text: bytes) -> int:
+    """The length of a JSON text as Go writes it: some characters are six, since they might stand in HTML or a script."""
+    html = sum(map(text.count, (b"<", b">", b"&")))
+    return len(text) + 5 * html + 3 * (text.count(b"\xe2\x80\xa8") + text.count(b"\xe2\x80\xa9"))
+
+
 def _apply_copy(run: _Run, operation: Operation) -> None:
     source = _pointer_of(operation, "copy", "from")
     container, key = run.find(source)
@@ -326,10 +332,10 @@ def _apply_copy(run: _Run, operation: Operation) -> None:
     if container is None:
         raise ApplyError(f"copy operation does not apply: doc is missing destination path: {path}: missing value")
     text = orjson.dumps(value, default=list)  # list: of a LongList
-    run.copied += len(text) if value is not None else 0
+    run.copied += _go_length(text) if value is not None else 0
     if run.copied > run.max_copy_bytes:
         raise ApplyError(
-            f"Unable to copy, the accumulated size increase of copy is {run.copied}, exceeding the limit {run.max_copy_bytes}"
+            f"Unable to complete the copy, the accumulated size increase of copy is {run.copied}, exceeding the limit {run.max_copy_bytes}"
         )
     try:
         # A copy of its own: the original may be changed later and the two must not be one.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kas.apiextensions.mergeschema import crd_schema
 from kas.meta.errors import ApiError
 from kas.patch._fieldsets import is_written, remove_items
-from kas.patch.fieldmanager import apply, builtin, create, deduced_schema, field_set, update
+from kas.patch.fieldmanager import Schema, apply, builtin, create, deduced_schema, field_set, update
 from kas.patch.fieldmanager.builtin import type_node
 from kas.types.scheme import BUILTIN, builtin_kind, decode, encode_json, schema_type
 from tests.types.randomobjects import struct
@@ -419,3 +419,73 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         yield value, key
         yield from places(inner)
+
+
+def versions(**schemas: dict) -> dict[str, Schema]:
+    """Merge schemas of a kind's versions, each from the schema of its spec; objects are the same in all of them."""
+    made: dict[str, Schema] = {}
+
+    def convert(obj: dict, api_version: str) -> tuple[Schema, dict]:
+        return made[api_version], {**obj, "apiVersion": api_version}
+
+    for name, spec in schemas.items():
+        api_version = f"e.com/{name}"
+        type = schema_type("Widget", {"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}})
+        made[api_version] = crd_schema(type, api_version, "Widget", convert=convert)
+    return made
+
+
+def test_another_order_of_the_same_items_is_no_change() -> None:
+    live = apply(WIDGET, None, widget({"tags": ["a", "b"], "parts": [{"name": "x"}, {"name": "y"}]}), "m", now=T1)
+    got = apply(WIDGET, live, widget({"tags": ["b", "a"], "parts": [{"name": "y"}, {"name": "x"}]}), "m", now=T2)
+    assert got["spec"] == {"tags": ["a", "b"], "parts": [{"name": "x"}, {"name": "y"}]}
+    assert got["metadata"]["managedFields"][0]["time"] == T1
+    # Beside a change the new order counts.
+    got = apply(WIDGET, live, widget({"tags": ["b", "a"], "parts": [{"name": "x"}, {"name": "y"}], "size": 1}), "m", now=T2)
+    assert got["spec"]["tags"] == ["b", "a"]
+
+
+def test_a_list_of_integers_or_strings_is_a_list() -> None:
+    schema = versions(v1={"ports": {"type": "array", "items": {"x-kubernetes-int-or-string": True}}})["e.com/v1"]
+    assert apply(schema, None, widget({"ports": [1, "a"]}), "m", now=T1)["spec"] == {"ports": [1, "a"]}
+    error = refused(schema, None, widget({"ports": 2}), "m")
+    assert error.message == "failed to create typed patch object (/w; e.com/v1, Kind=Widget): .spec.ports: expected list, got &{2}"
+
+
+def test_a_key_that_is_a_map_is_printed_as_upstream_prints_it() -> None:
+    error = refused(WIDGET, None, widget({"parts": [{"name": {"k": "x"}}]}), "m")
+    assert error.message == (
+        'failed to create typed patch object (/w; e.com/v1, Kind=Widget): .spec.parts[name=k="x"].name: expected string, '
+        'got &value.valueUnstructured{Value:map[string]interface {}{"k":"x"}}'
+    )
+
+
+def test_a_live_object_that_does_not_fit_is_found_before_its_fields_get_a_manager() -> None:
+    error = refused(WIDGET, widget({"tags": {"a": 1}}), widget({"size": "no number"}), "m")
+    assert error.message == (
+        "failed to create manager for existing fields: failed to convert new object (/w; e.com/v1, Kind=Widget) to smd typed: "
+        ".spec.tags: expected list, got &{map[a:1]}"
+    )
+
+
+PARTS = {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}, "n": {"type": "integer"}}}}
+KEYED = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (
+            {"parts": [{"n": 1}]},
+            '.spec.parts: element 0: associative list with keys has an element that omits all key fields ["k"] '
+            "(and doesn't have default values for any key fields)",
+        ),
+        ({"more": 1}, ".spec.more: schema error: invalid atom: inlined"),
+    ],
+)
+def test_what_another_managers_version_cannot_compare_is_said_with_its_path(spec: dict, why: str) -> None:
+    integer = {"type": "integer"}
+    of = versions(v1={"parts": PARTS, "more": integer, "n": integer}, v2={"parts": {**PARTS, **KEYED}, "n": integer})
+    live = apply(of["e.com/v2"], None, {**widget({"n": 1}), "apiVersion": "e.com/v2"}, "other", now=T1)
+    error = refused(of["e.com/v1"], {**live, "apiVersion": "e.com/v1"}, widget(spec), "m")
+    assert (error.code, error.message) == (500, f"failed to compare objects: {why}")

@@ -228,3 +228,12 @@ def test_entries_broken_by_admission_are_put_back() -> None:
     assert warning.endswith("please fix your requests: operation must be `Apply` or `Update`")
     assert meta["managedFields"] is before
     assert restore_after_admission(before, meta) is None
+
+
+def test_an_update_of_an_object_that_does_not_fit_leaves_no_managers() -> None:
+    type = schema_type("W", {"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}})
+    schema = crd_schema(type, "e.com/v1", "W")
+    schema.certain = lambda obj: False
+    live = {"apiVersion": "e.com/v1", "kind": "W", "metadata": {"name": "w"}, "spec": {"n": "a"}}
+    assert update(schema, live, {**live, "spec": {"n": 1}}, "m", now=T1) == []
+    assert update(schema, {**live, "spec": {"n": 2}}, {**live, "spec": {"n": 1}}, "m", now=T1) != []

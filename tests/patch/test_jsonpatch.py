@@ -76,7 +76,8 @@ def test_limits():
         jp.decode("[" + ",".join(['{"op":"test","path":"/a"}'] * 10_001) + "]")
     assert str(e.value) == "The allowed maximum operations in a JSON patch is 10000, got 10001"
     bomb = [{"op": "copy", "from": "/a", "path": f"/a/{i}"} for i in range(64)]
-    with pytest.raises(jp.ApplyError, match=r"^Unable to copy, the accumulated size increase of copy is \d+, exceeding the limit 3145728$"):
+    told = r"^Unable to complete the copy, the accumulated size increase of copy is \d+, exceeding the limit 3145728$"
+    with pytest.raises(jp.ApplyError, match=told):
         run({"a": {}}, *bomb)
 
 
@@ -113,3 +114,13 @@ def test_deep_documents_do_not_crash():
         jp.apply({}, patch)
     except jp.ApplyError as e:
         assert str(e) == "exceeded max depth"
+
+
+def test_what_a_copy_adds_is_counted_as_go_writes_it() -> None:
+    # {"a":"\u003c\u0026\u003e\u2028"}: six bytes a character
+    patch = [{"op": "copy", "from": "/x", "path": "/y"}]
+    document = {"x": {"a": "<&>\u2028"}}
+    assert jp.apply(document, patch, 32)["y"] == document["x"]
+    with pytest.raises(jp.ApplyError) as e:
+        jp.apply(document, patch, 31)
+    assert str(e.value) == "Unable to complete the copy, the accumulated size increase of copy is 32, exceeding the limit 31"

@@ -12,7 +12,6 @@ from kas.meta.errors import ApiError, bad_request
 from kas.patch._fieldsets import (
     Mismatch,
     difference,
-    equal_but_metadata,
     intersection,
     merge,
     remove_items,
@@ -95,15 +94,21 @@ def apply(
 
 def _tracked(schema: Schema, live: Obj, subresource: str, now: str, reset: Reset) -> Managers:
     """What is there before anybody applies belongs to a manager of its own."""
+    if not schema.structured:
+        _check_existing(schema, live, live)
     try:
         return track(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset)
     except Mismatch:
-        at, written = schema.written(live) if schema.written is not None else (schema, live)
-        errors = validate(at.root, written, True)
-        if not errors:
-            raise
+        _check_existing(*(schema.written(live) if schema.written is not None else (schema, live)), live)
+        raise
+
+
+def _check_existing(schema: Schema, obj: Obj, live: Obj) -> None:
+    """``obj`` is ``live`` in the type of the schema."""
+    errors = validate(schema.root, obj, True)
+    if errors:
         why = f"failed to convert new object ({shown_name(live)}) to smd typed: {mismatch_text(errors)}"
-        raise _plain(f"failed to create manager for existing fields: {why}") from None
+        raise _plain(f"failed to create manager for existing fields: {why}")
 
 
 def _result(obj: Obj, applied: Obj, manager: str, managers: Managers) -> Obj:
@@ -145,10 +150,16 @@ def _apply(
     fields = allowed(to_set(schema.root, applied), reset)
     managers[ident] = Managed(fields, schema.api_version, True, last.time if last is not None else "")
     merged = _prune(schema, merged, managers, ident, last)
-    managers, _ = update_managers(schema, live, merged, managers, ident, reset, force)
+    try:
+        managers, differing = update_managers(schema, live, merged, managers, ident, reset, force)
+    except Mismatch as e:
+        if schema.structured:
+            raise
+        raise _plain(f"failed to compare objects: {mismatch_text(e.errors)}") from None
     if not managers[ident].fields:
         del managers[ident]
-    return None if equal_but_metadata(live, merged, ("managedFields",)) else merged, managers
+    # Another order of the same items is no change.
+    return merged if any(differing) else None, managers
 
 
 def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: Managed | None) -> Obj:

@@ -24,6 +24,7 @@ from kas.patch._fieldsets import (
     reconcile,
     recursive_difference,
     union,
+    validate,
 )
 from kas.patch.fieldmanager.conflicts import conflicts_of
 from kas.patch.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, read, write
@@ -129,7 +130,7 @@ def update(
         managers, source = _decode(live_entries, entries_of(new), bool(subresource))
         if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
             return []
-        if not schema.fits(new):
+        if not schema.fits(new) or (live is not None and not schema.fits(live)):
             return []
         before = dict(managers)
         managers = track(schema, live or {}, new, managers, manager, subresource, now, reset_fields)
@@ -206,7 +207,7 @@ def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries |
 def track(schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: Reset) -> Managers:
     """The managers after an update of ``live`` to ``new``: what changed belongs to ``manager`` from now on; ``now`` is in RFC 3339."""
     managers = reconciled(schema, live, managers)
-    managers, changed = update_managers(schema, live, new, managers, None, reset, None)
+    managers, (changed, _) = update_managers(schema, live, new, managers, None, reset, None)
     taken = difference(changed, STRIPPED)
     if taken:
         ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
@@ -240,13 +241,12 @@ def update_managers(
     applier: Ident | None,
     reset: Reset,
     force: bool | None,
-) -> tuple[Managers, dict[str, Any]]:
+) -> tuple[Managers, tuple[dict[str, Any], dict[str, Any]]]:
     """Take what changed from all managers but ``applier``; with ``force`` False raise Conflicts instead of taking.
 
-    Returns the managers left and the set of changed and added fields.
+    Returns the managers left and two sets: the fields that are changed or added, and those that are gone.
     """
-    changed, removed = _filtered(compare(schema.root, live, new), reset)
-    found = {schema.api_version: (changed, removed)}
+    found = {schema.api_version: _compared(schema, live, new, reset)}
     conflicts: dict[Ident, dict] = {}
     out: Managers = {}
     for ident, m in managers.items():
@@ -259,7 +259,7 @@ def update_managers(
             new_at = schema.at(new, m.api_version, "failed to convert new object")
             if old_at is None or new_at is None:
                 continue
-            at = found[m.api_version] = _filtered(compare(old_at[0].root, old_at[1], new_at[1]), reset)
+            at = found[m.api_version] = _compared(old_at[0], old_at[1], new_at[1], reset)
         if force is False:
             conflict = intersection(m.fields, at[0])
             if conflict:
@@ -273,8 +273,19 @@ def update_managers(
             out[ident] = m.with_fields(left)
     if conflicts:
         raise conflicts_of(conflicts)
-    return out, changed
+    return out, found[schema.api_version]
 
 
-def _filtered(found: tuple[dict, dict], reset: Reset) -> tuple[dict, dict]:
-    return allowed(found[0], reset), allowed(found[1], reset)
+def _compared(schema: Schema, old: Obj, new: Obj, reset: Reset) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What differs, without what the endpoint's strategy resets. Raises Mismatch, with whole paths where an object does not fit."""
+    try:
+        changed, removed = compare(schema.root, old, new)
+    except Mismatch as e:
+        found: dict[tuple[str, str], None] = {}
+        for path, why in validate(schema.root, old, True) + validate(schema.root, new, True):
+            if why == "field not declared in schema":
+                found[path, "schema error: invalid atom: inlined"] = None  # how comparing says it
+            elif why.startswith("element "):
+                found[path, why] = None
+        raise Mismatch(list(found) or e.errors) from None
+    return allowed(changed, reset), allowed(removed, reset)

@@ -158,5 +158,5 @@ def _value_text(v):
     if isinstance(v, list):
         return "[" + ",".join(_value_text(x) for x in v) + "]"
     if isinstance(v, dict):
-        return "{" + ";".join(f"{k}={_value_text(v[k])}" for k in sorted(v)) + "}"
+        return "".join([f"{k}={_value_text(v[k])}" for k in sorted(v)])
     return _go_v(v)
