@@ -22,7 +22,7 @@ import json
 import sys
 import threading
 
-from kas.meta.utf8 import text as utf8_text
+from kas.meta.utf8 import text as _utf8_text
 
 cdef extern from *:
     """

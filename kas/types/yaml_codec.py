@@ -13,6 +13,7 @@ import io
 import math
 import re
 import struct
+from array import array
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cmp_to_key
@@ -114,39 +115,39 @@ def _message(error: yaml.YAMLError) -> str:
 
 
 # Nodes of a document: what the parser saw, kept until all of it was seen, because what it cannot read is told before what has no value.
+# A scalar that is a text and nothing else is that text: most are, and a document may have a million.
 class _Scalar:
-    __slots__ = ("line", "plain", "tag", "text")
+    __slots__ = ("plain", "tag", "text")
 
-    def __init__(self, text: str, tag: str, plain: bool, line: int) -> None:
-        self.text, self.tag, self.plain, self.line = text, tag, plain, line
+    def __init__(self, text: str, tag: str, plain: bool) -> None:
+        self.text, self.tag, self.plain = text, tag, plain
 
 
 class _Sequence:
-    __slots__ = ("children", "line")
+    __slots__ = ("children",)
 
-    def __init__(self, line: int) -> None:
+    def __init__(self) -> None:
         self.children: list[_Node] = []
-        self.line = line
 
 
 class _Mapping:
-    """``children``: keys and values in turn."""
+    """``children``: keys and values in turn, which begin in ``lines``."""
 
-    __slots__ = ("children", "line")
+    __slots__ = ("children", "lines")
 
-    def __init__(self, line: int) -> None:
+    def __init__(self) -> None:
         self.children: list[_Node] = []
-        self.line = line
+        self.lines = array("I")
 
 
 class _Alias:
-    __slots__ = ("line", "name", "node")
+    __slots__ = ("name", "node")
 
-    def __init__(self, name: str, node: _Node, line: int) -> None:
-        self.name, self.node, self.line = name, node, line
+    def __init__(self, name: str, node: _Node) -> None:
+        self.name, self.node = name, node
 
 
-_Node = _Scalar | _Sequence | _Mapping | _Alias
+_Node = str | _Scalar | _Sequence | _Mapping | _Alias
 _TAGS = "tag:yaml.org,2002:"
 
 
@@ -158,20 +159,27 @@ def _compose(data: bytes) -> _Node | None:
     def node(event: Any, depth: int) -> _Node:
         if depth > MAX_DEPTH:
             raise YAMLError("yaml: exceeded max depth")
-        line = event.start_mark.line + 1
-        made: _Scalar | _Sequence | _Mapping
+        made: str | _Scalar | _Sequence | _Mapping
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
                 raise YAMLError(f"yaml: unknown anchor '{event.anchor}' referenced")
-            return _Alias(event.anchor, anchors[event.anchor], line)
+            return _Alias(event.anchor, anchors[event.anchor])
         if isinstance(event, yaml.ScalarEvent):
-            made = _Scalar(event.value, (event.tag or "").replace(_TAGS, "!!", 1), event.implicit[0] and event.tag is None, line)
+            text, plain = event.value, event.implicit[0] and event.tag is None
+            if event.tag is None and (not plain or (_resolve(text) is text and text != "<<")):
+                made = text
+            else:
+                made = _Scalar(text, (event.tag or "").replace(_TAGS, "!!", 1), plain)
         else:
-            made = _Sequence(line) if isinstance(event, yaml.SequenceStartEvent) else _Mapping(line)
+            made = _Sequence() if isinstance(event, yaml.SequenceStartEvent) else _Mapping()
         if event.anchor is not None:
             anchors[event.anchor] = made
-        if not isinstance(made, _Scalar):
-            while not isinstance(item := parser.get_event(), (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
+        if isinstance(made, _Sequence):
+            while not isinstance(item := parser.get_event(), yaml.SequenceEndEvent):
+                made.children.append(node(item, depth + 1))
+        elif isinstance(made, _Mapping):
+            while not isinstance(item := parser.get_event(), yaml.MappingEndEvent):
+                made.lines.append(item.start_mark.line + 1)
                 made.children.append(node(item, depth + 1))
         return made
 
@@ -233,6 +241,8 @@ class _Decoder:
             self.aliased += 1
             if self.aliased > MAX_ALIASED_NODES:
                 raise YAMLError("yaml: document contains excessive aliasing")
+        if isinstance(node, str):
+            return node
         if isinstance(node, _Scalar):
             return _scalar(node)
         if isinstance(node, _Sequence):
@@ -257,7 +267,7 @@ class _Decoder:
     def mapping(self, node: _Mapping, out: dict[str, Any], seen: set[tuple[type, Any]]) -> None:
         """Adds what it says to ``out``; ``seen``: its keys as they were written (1 is not "1", though JSON has one key for both)."""
         children = iter(node.children)
-        for key, given in zip(children, children, strict=True):
+        for key, given, line in zip(children, children, node.lines[1::2], strict=True):
             if isinstance(key, _Scalar) and key.text == "<<" and (key.plain or key.tag == "!!merge"):
                 self.merge(given, out, seen)
                 continue
@@ -271,7 +281,7 @@ class _Decoder:
             seen.add(typed)
             value = self.value(given)
             if again:
-                self.repeated.append(f"line {given.line}: key {_go_syntax(key)} already set in map")
+                self.repeated.append(f"line {line}: key {_go_syntax(key)} already set in map")
             try:
                 out[_key(name, given)] = value
             except YAMLError as e:
@@ -326,6 +336,8 @@ _GO_NIL = "interface {}(nil)"
 
 def _go_syntax(node: _Node) -> str:
     """fmt's %#v of a decoded YAML value."""
+    if isinstance(node, str):
+        return go_quote(node)
     if isinstance(node, _Alias):
         return _go_syntax(node.node)
     if isinstance(node, _Sequence):

@@ -391,7 +391,7 @@ def decode(TypeDesc type not None, object obj, bytes raw=None):
             raise
         out = None
     if w.inexact:
-        return decode(type, json.loads(utf8_text(raw), parse_float=_Literal, parse_int=_whole))
+        return decode(type, json.loads(_utf8_text(raw), parse_float=_Literal, parse_int=_whole))
     return out, w.unknown
 
 

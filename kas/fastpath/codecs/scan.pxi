@@ -81,8 +81,8 @@ cdef str key_text(const char* s, int32_t start, int32_t stop):
     cdef bytes out
     if b"\\" in raw:
         out = bytes(len(raw) + 4)
-        return utf8_text(out[:unescape(PyBytes_AS_STRING(raw), len(raw), PyBytes_AS_STRING(out))])
-    return utf8_text(raw)
+        return _utf8_text(out[:unescape(PyBytes_AS_STRING(raw), len(raw), PyBytes_AS_STRING(out))])
+    return _utf8_text(raw)
 
 
 cdef str frame_path(const char* s, Frame* stack, int depth):
@@ -233,7 +233,7 @@ def _duplicate_fields_slow(bytes data):
                 walk(v, f"{path}[{i}]")
 
     try:
-        walk(json.loads(utf8_text(data), object_pairs_hook=pairs), "")
+        walk(json.loads(_utf8_text(data), object_pairs_hook=pairs), "")
     except RecursionError:
         raise DecodeError("exceeded max depth") from None
     except ValueError:
