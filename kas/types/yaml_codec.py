@@ -234,13 +234,11 @@ class _Decoder:
         self.open: set[int] = set()
         self.aliased = self.aliases = 0
         self.repeated: list[str] = []
-        self.unsupported: YAMLError | None = None  # what JSON has no key for, told when all had a value
+        self.unsupported: tuple[Any, _Node] | None = None  # the outermost key that JSON has not, and its value: told when all had one
 
     def value(self, node: _Node) -> Any:
         if self.aliases:
-            self.aliased += 1
-            if self.aliased > MAX_ALIASED_NODES:
-                raise YAMLError("yaml: document contains excessive aliasing")
+            self.spend(len(node.text) if isinstance(node, _Scalar) else 0)
         if isinstance(node, str):
             return node
         if isinstance(node, _Scalar):
@@ -252,6 +250,12 @@ class _Decoder:
         out: dict[str, Any] = {}
         self.mapping(node, out, set())
         return out
+
+    def spend(self, characters: int) -> None:
+        """What stands for an alias is made again, some ``characters`` of it. Raises YAMLError when that is too much."""
+        self.aliased += 1 + characters // 64
+        if self.aliased > MAX_ALIASED_NODES:
+            raise YAMLError("yaml: document contains excessive aliasing")
 
     def alias(self, node: _Alias, use: Callable[[_Node], Any]) -> Any:
         """``use`` of what it stands for."""
@@ -281,11 +285,14 @@ class _Decoder:
             seen.add(typed)
             value = self.value(given)
             if again:
+                if self.aliases and isinstance(name, str):
+                    self.spend(len(name))
                 self.repeated.append(f"line {line}: key {_go_syntax(key)} already set in map")
-            try:
-                out[_key(name, given)] = value
-            except YAMLError as e:
-                self.unsupported = e  # the outermost is told
+            text = _key(name)
+            if text is None:
+                self.unsupported = name, given
+            else:
+                out[text] = value
 
     def merge(self, node: _Node, out: dict[str, Any], seen: set[tuple[type, Any]]) -> None:
         """``<<``: what the mapping, or the mappings from the last to the first, say."""
@@ -298,8 +305,8 @@ class _Decoder:
                 raise YAMLError("yaml: map merge requires map or sequence of maps as the value")
 
 
-def _key(key: Any, value: _Node) -> str:
-    """A mapping key as JSON text, by the rules of sigs.k8s.io/yaml; ``value`` is what it stands for."""
+def _key(key: Any) -> str | None:
+    """A mapping key as JSON text, by the rules of sigs.k8s.io/yaml; None for one that JSON has not."""
     if isinstance(key, str):
         return key
     if key is True or key is False:
@@ -310,9 +317,14 @@ def _key(key: Any, value: _Node) -> str:
         if math.isfinite(key):
             return _shortest(key)
         return ".nan" if key != key else ".inf" if key > 0 else "-.inf"
+    return None
+
+
+def _unsupported(key: Any, value: _Node) -> YAMLError:
+    """The error for a key that JSON has not; ``value`` is what it stands for."""
     kind, text = ("%!s(<nil>)", "<nil>") if key is None else ("uint64", f"{key:#x}")
     shown = _go_syntax(value)
-    raise YAMLError(f"unsupported map key of type: {kind}, key: {text}, value: {'<nil>' if shown == _GO_NIL else shown}")
+    return YAMLError(f"unsupported map key of type: {kind}, key: {text}, value: {'<nil>' if shown == _GO_NIL else shown}")
 
 
 def _shortest(value: float) -> str:
@@ -388,7 +400,7 @@ def decode(data: bytes) -> tuple[Any, list[str]]:
     except RecursionError:
         raise YAMLError("yaml: exceeded max depth") from None
     if decoder.unsupported is not None:
-        raise decoder.unsupported
+        raise _unsupported(*decoder.unsupported)
     _check_numbers(value)
     if decoder.repeated:
         return value, ["yaml: unmarshal errors:\n  " + "\n  ".join(decoder.repeated)]

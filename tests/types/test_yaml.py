@@ -84,6 +84,23 @@ def test_keys_are_repeated_as_they_are_written(data, value, objections):
     assert decode(data) == (value, ["yaml: unmarshal errors:\n  " + "\n  ".join(objections)] if objections else [])
 
 
+@pytest.mark.parametrize(
+    "anchored",
+    [b"!!binary " + b"aGkh" * 20_000, b"'" + b"x" * 10 + b"'\nq: &z {? " + b"k" * 80_000 + b" : 1, ? " + b"k" * 80_000 + b" : 2}"],
+    ids=["binary", "repeated key"],
+)
+def test_what_is_made_again_for_each_alias_is_bounded_in_bytes(anchored):
+    name = b"z" if b"&z" in anchored else b"a"
+    with pytest.raises(YAMLError, match="excessive aliasing"):
+        decode(b"a: &a " + anchored + b"\nb: [" + b", ".join([b"*" + name] * 2000) + b"]\n")
+
+
+def test_of_keys_within_keys_that_json_has_not_the_outermost_is_told_once():
+    with pytest.raises(YAMLError, match=r"^unsupported map key of type: %!s\(<nil>\)") as caught:
+        decode(b"{~: " * 300 + b"x" + b"}" * 300)
+    assert str(caught.value).count("map[interface {}]interface {}{") == 299
+
+
 def test_what_an_alias_stands_for_is_a_value_of_its_own():
     value, _ = decode(b"a: &x {m: [1]}\nb: *x\n")
     value["a"]["m"].append(2)
