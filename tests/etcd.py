@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -13,18 +12,12 @@ from typing import TYPE_CHECKING
 from kas.store.errors import StoreError
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, REVOKE, STATUS, TIME_TO_LIVE, Client, Config
-from tests import need
+from tests import need, ports
 
 if TYPE_CHECKING:
     from tests.robustness.shims import SlowDisk
 
 START_S = 60.0
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class Etcd:
@@ -35,9 +28,9 @@ class Etcd:
         self, directory: Path, name: str = "default", peers: dict[str, str] | None = None, files: tuple[str, str, str] | None = None,
     ) -> None:  # fmt: skip
         self.program = need.program("etcd", "Debian's etcd-server")
-        self.data, self.name = Path(directory) / "etcd", name
-        self.url, self.files = f"http{'s' if files else ''}://127.0.0.1:{_free_port()}", files
-        self.peers = peers or {name: f"http://127.0.0.1:{_free_port()}"}
+        self.data, self.log, self.name = Path(directory) / "etcd", Path(directory) / f"etcd-{name}.log", name
+        self.url, self.files = f"http{'s' if files else ''}://127.0.0.1:{ports.reserve()}", files
+        self.peers = peers or {name: f"http://127.0.0.1:{ports.reserve()}"}
         self.listens = self.peers[name]  # where it hears the others; elsewhere than ``peers`` says when something is between
         self._prefix: tuple[str, ...] = ()
         self.disk: SlowDisk | None = None
@@ -70,7 +63,7 @@ class Etcd:
                     client.call(RANGE, pb.RangeRequest(key=b"/"), within_s=2.0)
                     return self
                 if self._process is None or self._process.poll() is not None or time.monotonic() > until:
-                    raise RuntimeError("etcd did not start")
+                    raise RuntimeError(f"etcd did not start: {self.log.read_text(errors='replace')[-2000:]}")
         finally:
             client.close()
 
@@ -87,7 +80,9 @@ class Etcd:
             ca, certificate, key = self.files
             command += ["--client-cert-auth", "--trusted-ca-file", ca, "--cert-file", certificate, "--key-file", key]
         before = self.disk.before if self.disk else None
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=before)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=before)
         if self.disk:
             self.disk.watch()
 
@@ -138,13 +133,12 @@ class Cluster:
     """Several members; a context manager."""
 
     def __init__(self, directory: Path, members: int = 3, *flags: str) -> None:
-        peers = {f"m{i}": f"http://127.0.0.1:{_free_port()}" for i in range(members)}
+        peers = {f"m{i}": f"http://127.0.0.1:{ports.reserve()}" for i in range(members)}
         self.members = [Etcd(Path(directory) / name, name, peers) for name in peers]
         self.flags = flags
 
     def __enter__(self) -> Cluster:
         for member in self.members:
-            member.data.parent.mkdir(parents=True, exist_ok=True)
             member.spawn(*self.flags)
         self.answers()
         return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import ssl
 import subprocess
 import time
@@ -21,16 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from kas import cli, envtest
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, Client
-from tests import etcd, pki
+from tests import etcd, pki, ports
 
 WAIT_S = 120.0  # envtest itself waits for 20 s
 COLLECTOR = 'workqueue_adds_total{name="garbage-collector-controller"}'
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def new_key() -> rsa.RSAPrivateKey:
@@ -62,16 +55,16 @@ class ControlPlane:
         self.running: list[subprocess.Popen] = []
 
     def start(self, *more: str) -> None:
-        url = f"http://127.0.0.1:{free_port()}"
+        url = f"http://127.0.0.1:{ports.reserve()}"
         flags = [f"--advertise-client-urls={url}", f"--data-dir={self.etcd_data}", f"--listen-client-urls={url}",
-                 f"--listen-peer-urls=http://127.0.0.1:{free_port()}"]  # fmt: skip
+                 f"--listen-peer-urls=http://127.0.0.1:{ports.reserve()}"]  # fmt: skip
         if has_flag(self.assets / "etcd", "unsafe-no-fsync"):
             flags.append("--unsafe-no-fsync=true")
         self._run("etcd", flags, f"{url}/health")
         self.serve(url, *more)
 
     def serve(self, etcd_url: str, *more: str) -> None:
-        port = free_port()
+        port = ports.reserve()
         self.url = f"https://127.0.0.1:{port}"
         flags = [
             "--allow-privileged=true", "--authorization-mode=RBAC", "--bind-address=127.0.0.1", f"--cert-dir={self.certs}",

@@ -14,7 +14,7 @@ from kas.endpoints.proxy_websocket import open_websocket
 from kas.endpoints.subresources.log import log_options
 from kas.meta.errors import ApiError
 from kas.request.requestinfo import Query
-from tests import need
+from tests import need, ports
 from tests.endpoints.fakekubelet import FakeKubelet, make_certificate
 
 V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
@@ -102,9 +102,7 @@ def test_streams_of_a_log():
 
 
 def test_log_of_a_dead_kubelet(client, namespace, kubelet):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        free = s.getsockname()[1]
+    free = ports.reserve()
     patch = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": free}}}}
     client("PATCH", f"/api/v1/nodes/{namespace}/status", patch, "application/merge-patch+json")
     code, body = client("GET", f"/api/v1/namespaces/{namespace}/pods/p/log")

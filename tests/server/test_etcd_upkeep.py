@@ -15,9 +15,10 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import ALARM, COMPACT, RANGE
 from kas.store.etcd.client import Client as Calls
 from kas.testing.server import KasServer
+from tests import ports
 from tests.conftest import Client
 from tests.controllers.waiting import until
-from tests.etcd import Etcd, _free_port
+from tests.etcd import Etcd
 
 EVENTS, CONFIG_MAPS = "/api/v1/namespaces/default/events", "/api/v1/namespaces/default/configmaps"
 MANY = 600
@@ -32,7 +33,7 @@ def etcd(tmp_path_factory) -> Iterator[Etcd]:
 @pytest.fixture(scope="module")
 def server(etcd: Etcd, tmp_path_factory) -> Iterator[KasServer]:
     """The first address of etcd is nobody's."""
-    servers = f"http://127.0.0.1:{_free_port()},{etcd.url}"
+    servers = f"http://127.0.0.1:{ports.reserve()},{etcd.url}"
     flags = ("--storage-backend=etcd3", f"--etcd-servers={servers}", "--advertise-address=127.0.0.1", "--event-ttl=2s")
     with KasServer(tmp_path_factory.mktemp("kas"), *flags, "--max-requests-inflight=0", workers=2) as server:
         yield server
