@@ -1,6 +1,7 @@
 """The six promises of a watch, recorded from many clients while writers write, workers and servers die and history is compacted.
 
-KAS_ROBUSTNESS_SECONDS (6) is how long each scenario writes, KAS_ROBUSTNESS_WATCHERS (6) how many watch.
+KAS_ROBUSTNESS_SECONDS (6) is how long each scenario writes, KAS_ROBUSTNESS_WATCHERS (6) how many watch, KAS_ROBUSTNESS_WRITERS (3) how
+many write. All that any of them is told is kept and judged.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import requests
@@ -23,7 +25,9 @@ from tests.robustness.watch_model import ADDED, BOOKMARK, DELETED, MODIFIED, Cli
 SECONDS = float(os.environ.get("KAS_ROBUSTNESS_SECONDS", "6"))
 PATH = "/api/v1/namespaces/default/configmaps"
 SELECTOR = "labelSelector=promise"
-WRITERS, WATCHERS, KEYS = 3, int(os.environ.get("KAS_ROBUSTNESS_WATCHERS", "6")), 5
+WRITERS, WATCHERS = int(os.environ.get("KAS_ROBUSTNESS_WRITERS", "3")), int(os.environ.get("KAS_ROBUSTNESS_WATCHERS", "6"))
+KEYS = 5
+OFTEN = 6  # so many watchers begin again every few seconds, the others now and then: a connection costs more than what comes on it
 
 
 class Recorder:
@@ -90,17 +94,20 @@ class Recorder:
             with self._lock:
                 self.clients.append(client)
                 self.current[i] = client
+            connected: dict[str, Any] = {}
             while not self.stop_watching.is_set():
-                if not self._session(client.sessions[-1], rnd):
+                if not self._session(client.sessions[-1], rnd.randrange(3, 6 if i < OFTEN else 16), connected):
                     self.expired += 1
                     break
                 client.sessions.append(Session(client.reached()))
 
-    def _session(self, s: Session, rnd: random.Random) -> bool:
-        """Watches until the stream ends or is cut; False when the revision has expired."""
-        query = f"watch=1&{SELECTOR}&allowWatchBookmarks=1&resourceVersion={s.after}&timeoutSeconds={rnd.randrange(3, 6)}"
+    def _session(self, s: Session, seconds: int, connected: dict[str, Any]) -> bool:
+        """Watches until the stream ends or is cut; False when the revision has expired. ``connected`` are clients, by the server's URL,
+        whose connections are used again."""
+        query = f"watch=1&{SELECTOR}&allowWatchBookmarks=1&resourceVersion={s.after}&timeoutSeconds={seconds}"
         try:
             c = self.connect(self.server)
+            c = connected.setdefault(c.server.url, c)
             with c.session.get(f"{c.server.url}{PATH}?{query}", stream=True, timeout=20) as r:
                 if r.status_code != 200:
                     time.sleep(0.1)
@@ -121,9 +128,9 @@ class Recorder:
         """Ends the writers, lets every watcher reach the end, and checks all of them."""
         self.stop_writing.set()
         for t in self._threads[:WRITERS]:
-            t.join(30)
+            t.join(60)
         end, listed = self._list()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         # A bookmark before each session's end brings every client to the list's revision, whatever happens.
         while time.monotonic() < until and not all(c.reached() >= end for c in list(self.current.values())):
             time.sleep(0.1)

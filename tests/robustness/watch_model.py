@@ -7,6 +7,8 @@ falsified histories, to show that they would tell.
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -52,7 +54,7 @@ class Write:
     value: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     type: str
     revision: int
@@ -66,6 +68,17 @@ class Session:
 
     after: int
     events: list[Event] = field(default_factory=list)
+    _looked_at: int = field(default=0, repr=False)
+    _newest: int = field(default=0, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)  # of these two
+
+    def reached(self) -> int:
+        """The newest revision it knows of. Each event is looked at once, however often this is asked, from any thread."""
+        with self._lock:
+            new = self.events[self._looked_at :]
+            self._looked_at += len(new)
+            self._newest = max([self._newest, self.after, *(e.revision for e in new)])
+            return self._newest
 
 
 @dataclass
@@ -80,8 +93,7 @@ class Client:
 
     def reached(self) -> int:
         """The revision up to which the client knows everything."""
-        seen = [e.revision for s in self.sessions for e in s.events]
-        return max([s.after for s in self.sessions] + seen)
+        return max(s.reached() for s in self.sessions)
 
     def state(self) -> dict[str, str]:
         out = dict(self.initial)
@@ -142,7 +154,7 @@ def resumable(client: Client, writes: Iterable[Write]) -> None:
             continue
         if changes[0] <= s.after:
             raise BrokenResumable(f"resumed after {s.after}, got {changes[0]}")
-        skipped = [r for r in revisions if s.after < r < changes[0]]
+        skipped = revisions[bisect_right(revisions, s.after) : bisect_left(revisions, changes[0])]
         if skipped:
             raise BrokenResumable(f"resumed after {s.after}, skipped {skipped[0]}")
 
