@@ -122,7 +122,8 @@ def test_requests_for_certificates_of_pods_are_the_nodes_own(graph):
     assert ask(on, N1, "list", **certificates) == ask(on, N2, "watch", **own, **certificates) == (NO_OPINION, why, "")
     assert ask(on, N2, "get", name="r", **certificates)[1] == "no relationship found between node 'n2' and this object"
     why = "nodes may not access the status subresource of PodCertificateRequests"
-    for verb, sub, said in (("delete", "", "nodes may not delete podcertificaterequests"), ("get", "status", why), ("update", "status", why)):
+    gone = "nodes may not delete podcertificaterequests"
+    for verb, sub, said in (("delete", "", gone), ("get", "status", why), ("update", "status", why)):
         assert ask(on, N1, verb, name="r", sub=sub, **certificates) == (NO_OPINION, said, "")
         assert ask(off, N1, verb, name="r", sub=sub, **certificates) == (NO_OPINION, "", "")
 
