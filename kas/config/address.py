@@ -7,9 +7,21 @@ import ipaddress
 import socket
 import struct
 
+from kas.meta import ip
+
 _SIOCGIFADDR = 0x8915
 # Of the documentation ranges: a route to them is the default route. Nothing is sent.
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
+
+
+def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """The network of a CIDR as ``netutils.ParseCIDRSloppy`` reads it: leading zeros mean nothing, bits behind the prefix are dropped, and
+    an address without a prefix is none. None for what is none."""
+    cidr = ip.parse_cidr(text)
+    if cidr is None:
+        return None
+    kind = ipaddress.IPv4Network if cidr.ip.bits == 32 else ipaddress.IPv6Network
+    return kind((cidr.network.number, cidr.prefix))
 
 
 def advertised(asked: str, bind: str) -> str:
@@ -25,8 +37,8 @@ def advertised(asked: str, bind: str) -> str:
 
 def reachable(address: str) -> str:
     """``address``, or this host's for a loopback one: endpoints may not be loopback. Stays loopback when there is no other."""
-    ip = ipaddress.ip_address(address)
-    return host_address(ip.version) or address if ip.is_loopback else address
+    own = ipaddress.ip_address(address)
+    return host_address(own.version) or address if own.is_loopback else address
 
 
 def host_address(version: int) -> str:
@@ -49,8 +61,8 @@ def _source(family: socket.AddressFamily) -> str:
             address: str = s.getsockname()[0]
     except OSError:
         return ""
-    ip = ipaddress.ip_address(address)
-    return "" if ip.is_loopback or ip.is_link_local or ip.is_unspecified else address
+    own = ipaddress.ip_address(address)
+    return "" if own.is_loopback or own.is_link_local or own.is_unspecified else address
 
 
 def _of_interface(name: str) -> str:

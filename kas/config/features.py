@@ -41,6 +41,7 @@ GOVERNED = {
     "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three admission plug-ins",
     "HPAScaleToZero": "minReplicas may be 0",
     "KMSv1": "KMS plug-ins of version 1",
+    "KubeletServiceAccountTokenForCredentialProviders": "kubelets may read the service accounts of their pods",
     "LoggingAlphaOptions": "--log-*-split-stream and --log-*-info-buffer-size may be given",
     "MutablePVNodeAffinity": "nodeAffinity of PersistentVolumes may change",
     "NodeDeclaredFeatures": "the plug-in NodeDeclaredFeatureValidator",

@@ -351,7 +351,7 @@ def complete(o: Options) -> Completed:
         read_only_port=o.read_only_port,
         store_max_size=o.store_max_size,
         history_max_size=o.history_max_size,
-        service_ranges=[ipaddress.ip_network(part.strip(), strict=False) for part in o.service_cluster_ip_range.split(",")],
+        service_ranges=[address.network(part) for part in o.service_cluster_ip_range.split(",")],
         node_ports=o.service_node_port_range,
         advertise_address=advertise,
         endpoint_address=address.reachable(advertise),

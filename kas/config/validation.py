@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kas import KUBERNETES_VERSION
-from kas.config import auditing, authentication, ciphers, features, overrides
+from kas.config import address, auditing, authentication, ciphers, features, overrides
 from kas.config.flags.storage import MEDIA_TYPES
 from kas.config.flagtypes import AUTO_PORT, quote
 from kas.meta.goerrors import unreadable
@@ -36,7 +36,7 @@ OWN_LIMITS = (
     "workers", "http2-max-streams-per-connection", "api-burst", "api-rate", "default-not-ready-toleration-seconds",
     "default-unreachable-toleration-seconds", "worker-timeout",
 )  # fmt: skip
-KNOWN_MEDIA_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")  # upstream's
+KNOWN_MEDIA_TYPES = ("application/json", "application/vnd.kubernetes.protobuf", "application/yaml")  # upstream's
 PEERS = "UnknownVersionInteroperabilityProxy"
 OLDEST_EMULATED = 3  # minor releases back
 _MAX_AGE = re.compile(r"max-age=[^=]*")
@@ -238,8 +238,10 @@ def _storage(o: Options) -> Iterator[str]:
         yield from list(_watch_cache_sizes(getattr(o, "watch_cache_sizes")))[:1]  # noqa: B009
     if o.encryption_provider_config_automatic_reload and not o.encryption_provider_config:
         yield "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
-    if o.storage_media_type not in KNOWN_MEDIA_TYPES:
-        yield f"unable to find serializer for {quote(o.storage_media_type)}, supported media types: {', '.join(KNOWN_MEDIA_TYPES)}"
+    if not o.storage_media_type:
+        yield '"" is not a valid mime-type'
+    elif o.storage_media_type not in KNOWN_MEDIA_TYPES:
+        yield f"--storage-media-type {quote(o.storage_media_type)} invalid, allowed values: {', '.join(KNOWN_MEDIA_TYPES)}"
     if o.storage_backend not in BACKENDS:
         yield f"--storage-backend invalid, allowed values: {', '.join(BACKENDS)}: kas does not have {quote(o.storage_backend)} yet"
     elif o.storage_backend == "etcd3":
@@ -408,11 +410,11 @@ def _network(o: Options) -> Iterator[str]:
     networks = []
     parts = o.service_cluster_ip_range.split(",")
     for i, part in enumerate(parts[:2]):
-        try:
-            networks.append(ipaddress.ip_network(part.strip(), strict=False))
-        except ValueError:
+        network = address.network(part)
+        if network is None:
             yield f"service-cluster-ip-range[{i}] is not {'an ip net' if i else 'a valid cidr'}"
             break
+        networks.append(network)
     if len(parts) > 2 and len(networks) == 2:
         yield "--service-cluster-ip-range must not contain more than two entries"
     elif len(networks) == 2 and networks[0].version == networks[1].version:
@@ -423,9 +425,9 @@ def _network(o: Options) -> Iterator[str]:
             yield f"error determining service IP ranges for {which} service cidr: {why}"
     # The kubernetes Service is of the first family, and what stands in its endpoints is the advertised address.
     if networks and o.advertise_address and o.endpoint_reconciler_type != "none":
-        address = ipaddress.ip_address(o.advertise_address)
-        if address.version != networks[0].version:
-            yield f"service IP family {quote(str(networks[0]))} must match public address family {quote(str(address))}"
+        advertised = ipaddress.ip_address(o.advertise_address)
+        if advertised.version != networks[0].version:
+            yield f"service IP family {quote(str(networks[0]))} must match public address family {quote(str(advertised))}"
     low, high = o.service_node_port_range
     own = o.kubernetes_service_node_port
     if not 0 <= own <= 65535:

@@ -172,8 +172,8 @@ def _has(values: Collection[str], value: str) -> bool:
 
 
 def flow_hash(schema: str, distinguisher: str) -> int:
-    """64 bits that tell the flows of all schemas apart."""
-    return int.from_bytes(hashlib.sha256(f"{schema},{distinguisher}".encode("utf-8", "surrogateescape")).digest()[:8], "little")
+    """64 bits that tell the flows of all schemas apart, the same as upstream's: a flow has the queues that it has there."""
+    return int.from_bytes(hashlib.sha256(f"{schema}\0{distinguisher}".encode("utf-8", "surrogateescape")).digest()[:8], "little")
 
 
 def deal(value: int, deck: int, size: int) -> tuple[int, ...]:

@@ -1,11 +1,13 @@
 """The Node authorizer: kubelets reach what their pods refer to."""
 
 import pytest
+import requests
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import NodeGraph
 from kas.auth.user import UserInfo
+from kas.config import features
 from kas.meta.selectors import parse_field_selector
 from kas.registry.bootstrap import role_rules
 
@@ -119,5 +121,35 @@ def test_requests_for_certificates_of_pods_are_the_nodes_own(graph):
     why = "can only list/watch podcertificaterequests with nodeName field selector"
     assert ask(on, N1, "list", **certificates) == ask(on, N2, "watch", **own, **certificates) == (NO_OPINION, why, "")
     assert ask(on, N2, "get", name="r", **certificates)[1] == "no relationship found between node 'n2' and this object"
-    for verb, sub in (("delete", ""), ("get", "status")):
-        assert ask(on, N1, verb, name="r", sub=sub, **certificates) == (NO_OPINION, "", "")
+    why = "nodes may not access the status subresource of PodCertificateRequests"
+    gone = "nodes may not delete podcertificaterequests"
+    for verb, sub, said in (("delete", "", gone), ("get", "status", why), ("update", "status", why)):
+        assert ask(on, N1, verb, name="r", sub=sub, **certificates) == (NO_OPINION, said, "")
+        assert ask(off, N1, verb, name="r", sub=sub, **certificates) == (NO_OPINION, "", "")
+
+
+def test_service_accounts_of_own_pods_can_be_read(authorizer, graph):
+    """Credential plug-ins of kubelets want their annotations."""
+    assert ask(authorizer, N1, "get", "serviceaccounts", "sa")[0] == ALLOW
+    assert ask(authorizer, N2, "get", "serviceaccounts", "sa")[1] == "no relationship found between node 'n2' and this object"
+    assert ask(authorizer, N1, "get", "serviceaccounts", "other")[0] == NO_OPINION
+    for verb, name, sub in (("list", "", ""), ("watch", "sa", ""), ("get", "sa", "token"), ("delete", "sa", "")):
+        said = ask(authorizer, N1, verb, "serviceaccounts", name, sub=sub)
+        assert said == (NO_OPINION, "can only create tokens for individual service accounts", "")
+    with features.DEFAULT.overridden(KubeletServiceAccountTokenForCredentialProviders=False):
+        assert ask(authorizer, N1, "get", "serviceaccounts", "sa") == (NO_OPINION, "not allowed to get service accounts", "")
+        assert ask(authorizer, N1, "create", "serviceaccounts", "sa", sub="token")[0] == ALLOW
+
+
+def test_gates_that_are_on_bring_their_rules(kas_server):
+    """What system:node may by them is what the authorizer goes by, too."""
+    server = kas_server(
+        "--unsafe-no-fsync", "--controllers=none", "--authorization-mode=Node,RBAC",
+        "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true",
+    )  # fmt: skip
+    url, head = f"{server.url}/apis/authorization.k8s.io/v1/subjectaccessreviews", {"Authorization": f"Bearer {server.token}"}
+    for verb, resource in (("list", "clustertrustbundles"), ("create", "podcertificaterequests")):
+        asked = {"verb": verb, "group": "certificates.k8s.io", "resource": resource, "namespace": ""}
+        review = {"spec": {"user": N1.name, "groups": list(N1.groups), "resourceAttributes": asked}}
+        answer = requests.post(url, json=review, headers=head, verify=server.ca)
+        assert answer.json()["status"]["allowed"] is True, (resource, answer.text)

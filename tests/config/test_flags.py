@@ -144,6 +144,10 @@ def test_nothing_given_nothing_said():
           "type ClusterIP"]),
         (["--service-cluster-ip-range=a,b,c"], ["service-cluster-ip-range[0] is not a valid cidr"]),
         (["--service-cluster-ip-range=10.0.0.5/24"], []),
+        (["--service-cluster-ip-range=010.000.0.5/024,fd00::/0108"], []),  # as Go has read them since long ago
+        (["--service-cluster-ip-range=10.0.0.0"], ["service-cluster-ip-range[0] is not a valid cidr"]),
+        (["--service-cluster-ip-range=10.0.0.0/255.255.255.0"], ["service-cluster-ip-range[0] is not a valid cidr"]),
+        (["--service-cluster-ip-range=10.0.0.0/24, fd00::/108"], ["service-cluster-ip-range[1] is not an ip net"]),
         (["--service-cluster-ip-range="], []),
         (["--kubernetes-service-node-port=100"], ["kubernetes service port range {30000 2768} doesn't contain 100"]),
         (["--advertise-address=::1"], ['service IP family "10.0.0.0/24" must match public address family "::1"']),
@@ -170,8 +174,9 @@ def test_nothing_given_nothing_said():
         (["--watch-cache-sizes=pods#5,nodes"], ["invalid value of watch cache size: nodes"]),
         (["--watch-cache-sizes=pods#x"], ["invalid size of watch cache size: pods#x"]),
         (["--storage-media-type=application/vnd.kubernetes.protobuf"], []),
-        (["--storage-media-type=text/x"], ['unable to find serializer for "text/x", supported media types: '
-                                           "application/json, application/yaml, application/vnd.kubernetes.protobuf"]),
+        (["--storage-media-type=text/x"], ['--storage-media-type "text/x" invalid, allowed values: '
+                                           "application/json, application/vnd.kubernetes.protobuf, application/yaml"]),
+        (["--storage-media-type="], ['"" is not a valid mime-type']),
         (["--watch-cache-sizes=pods#-1"], ["watch cache size cannot be negative: pods#-1"]),
         (["--watch-cache-sizes=pods", "--watch-cache=false"], []),
         (["--etcd-servers-overrides=pods"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 
 import pytest
@@ -110,6 +111,15 @@ def test_a_hand_is_of_different_queues_and_every_queue_is_dealt():
     assert {i for h in hands for i in h} == set(range(64))
     assert deal(7, 1, 1) == (0,) and sorted(deal(12345, 5, 5)) == [0, 1, 2, 3, 4]
     assert flow_hash("s", "u") != flow_hash("s", "v") != flow_hash("t", "v")
+
+
+def test_a_flow_has_the_queues_that_it_has_upstream():
+    """The dumps name them: the first eight bytes of the SHA-256 of schema, NUL, distinguisher, dealt from the low end."""
+    value = int.from_bytes(hashlib.sha256(b"service-accounts\x00system:serviceaccount:a:b").digest()[:8], "little")
+    assert flow_hash("service-accounts", "system:serviceaccount:a:b") == value
+    first = value % 128
+    second = value // 128 % 127
+    assert deal(value, 128, 2) == (first, second + (second >= first))
 
 
 def test_one_schema_that_changes_leaves_what_reading_all_of_them_would(tmp_path):

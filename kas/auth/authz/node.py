@@ -12,6 +12,7 @@ from kas._fastpath import Rule as PolicyRule
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
 from kas.auth.authz.roles import Rule
 from kas.auth.user import UserInfo, node_name
+from kas.config import features
 
 _ALLOWED: Outcome = (ALLOW, "", "")
 _NO_OPINION: Outcome = (NO_OPINION, "", "")
@@ -35,10 +36,12 @@ class NodeAuthorizer:
     def __init__(self, graph: Reaches, rules: Sequence[Rule]) -> None:
         self._graph = graph
         self._rules = [PolicyRule(r) for r in rules]
+        # system:node has no rule about them while their gate is off.
+        self._certificates = any("podcertificaterequests" in (r.get("resources") or ()) for r in rules)
         self._checks = {
             ("", "secrets"): self._read, ("", "configmaps"): self._read, ("", "persistentvolumeclaims"): self._claim,
             ("", "persistentvolumes"): self._get, ("resource.k8s.io", "resourceclaims"): self._get,
-            ("storage.k8s.io", "volumeattachments"): self._get, ("", "serviceaccounts"): self._token,
+            ("storage.k8s.io", "volumeattachments"): self._get, ("", "serviceaccounts"): self._service_account,
             ("coordination.k8s.io", "leases"): self._lease, ("storage.k8s.io", "csinodes"): self._csi_node,
             ("resource.k8s.io", "resourceslices"): self._slice, ("", "nodes"): self._node, ("", "pods"): self._pod,
             ("certificates.k8s.io", "podcertificaterequests"): self._pod_certificate,
@@ -95,7 +98,12 @@ class NodeAuthorizer:
             return _no("can only get/update/patch this type")
         return self._related(node, a)
 
-    def _token(self, node: str, a: Attributes) -> Outcome:
+    def _service_account(self, node: str, a: Attributes) -> Outcome:
+        """Tokens, and the account itself: plug-ins that get credentials for images look at its annotations."""
+        if a.verb == "get" and not a.subresource:
+            if not features.DEFAULT.enabled("KubeletServiceAccountTokenForCredentialProviders") and not self._certificates:
+                return _no("not allowed to get service accounts")
+            return self._read(node, a)
         if a.verb != "create" or not a.name:
             return _no("can only create tokens for individual service accounts")
         if a.subresource != "token":
@@ -136,12 +144,16 @@ class NodeAuthorizer:
         return _no(f"only the following verbs are allowed for a ResourceSlice: {verbs}")
 
     def _pod_certificate(self, node: str, a: Attributes) -> Outcome:
-        if not any(r.allows(a) for r in self._rules):  # system:node has no rule about them while their gate is off
+        if not self._certificates:
             return _NO_OPINION
+        if a.subresource:
+            return _no("nodes may not access the status subresource of PodCertificateRequests")
         if a.verb == "create":  # for which pods is admission's to say
             return _ALLOWED
         if a.verb == "get":
             return self._related(node, a)
+        if a.verb not in ("list", "watch"):
+            return _no(f"nodes may not {a.verb} podcertificaterequests")
         if _selects(a, "spec.nodeName", node):
             return _ALLOWED
         return _no("can only list/watch podcertificaterequests with nodeName field selector")
