@@ -15,7 +15,7 @@ from kas.cel.environment import Function
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
-from kas.cel.values import NONE, Message, Optional, TypeValue, equal
+from kas.cel.values import NONE, Message, Optional, TypeValue, as_key, equal, key_value
 from kas.meta.field import go_float
 from kas.meta.regex import RegexError, compiled
 
@@ -130,19 +130,12 @@ def lookup(value: Any, key: Any) -> tuple[bool, Any]:
     if isinstance(value, dict):
         if isinstance(key, (list, dict)):
             return False, None
-        key = _number(key)
-        return (True, value[key]) if key in value and isinstance(key, bool) is isinstance(_stored(value, key), bool) else (False, None)
+        key = as_key(_number(key))
+        return (True, value[key]) if key in value else (False, None)
     if isinstance(value, list):
         i = _index(key)
         return (True, value[i]) if 0 <= i < len(value) else (False, None)
     return False, None
-
-
-def _stored(value: dict[Any, Any], key: Any) -> Any:
-    """The key as it stands in the map: True and 1 are one to Python, and two to CEL."""
-    if not isinstance(key, int) or key not in (0, 1):
-        return key
-    return next(k for k in value if k == key)
 
 
 def _number(key: Any) -> Any:
@@ -315,7 +308,7 @@ class _Planner:
         if all(isinstance(k, Constant) and isinstance(v, Constant) and not o for k, v, o in entries) and not any(
             isinstance(k, Constant) and isinstance(k.value, (list, dict)) for k, _, _ in entries
         ):
-            return Constant({k.value: v.value for k, v, _ in entries if isinstance(k, Constant) and isinstance(v, Constant)})
+            return Constant({as_key(k.value): v.value for k, v, _ in entries if isinstance(k, Constant) and isinstance(v, Constant)})
 
         def make(frame: Frame) -> dict[Any, Any]:
             out: dict[Any, Any] = {}
@@ -366,9 +359,9 @@ class _Planner:
                 pairs = items.items() if isinstance(items, dict) else enumerate(items)
                 for k, v in pairs:
                     if second:
-                        inner[first], inner[second] = k, v
+                        inner[first], inner[second] = key_value(k), v
                     else:
-                        inner[first] = k if isinstance(items, dict) else v
+                        inner[first] = key_value(k) if isinstance(items, dict) else v
                     if condition(frame) is not True:
                         break
                     inner[accumulator] = _value(step, frame)
@@ -382,10 +375,13 @@ class _Planner:
 
 
 def hashable(key: Any) -> Any:
-    """What may be a map's key. Raises EvaluationError for lists and maps, which are no keys in CEL; what is dyn may be one of them."""
+    """What may be a map's key, as the map has it.
+
+    Raises EvaluationError for lists and maps, which are no keys in CEL; what is dyn may be one of them.
+    """
     if isinstance(key, (list, dict)):
         raise EvaluationError(f"unsupported key type: {_go_type(key)}")
-    return key
+    return as_key(key)
 
 
 _ABSENT = object()

@@ -29,7 +29,7 @@ from kas.cel.types import (
     struct,
     type_of,
 )
-from kas.cel.values import NS, Duration, Message, Timestamp, TypeValue, Uint, type_of_value
+from kas.cel.values import NS, Duration, Message, Timestamp, TypeValue, Uint, key_value, type_of_value
 
 P = "google.protobuf."
 MAX_EXACT = 1 << 53  # of whole numbers that JSON's have room for
@@ -103,7 +103,7 @@ def _json_map(v: Any) -> dict[str, Any]:
 
 def _key(k: Any) -> str:
     if not isinstance(k, str):
-        raise _unsupported(k, "string")
+        raise _unsupported(key_value(k), "string")
     return k
 
 

@@ -114,6 +114,33 @@ class TypeValue:
         self.type = type
 
 
+class BoolKey:
+    """A boolean as a map's key. Python takes True and 1 for one key, CEL for two."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        return "true" if self.value else "false"
+
+
+TRUE_KEY, FALSE_KEY = BoolKey(True), BoolKey(False)  # the only ones, so that they are equal as objects are
+
+
+def as_key(value: Any) -> Any:
+    """A value as a map has it for a key."""
+    if isinstance(value, bool):
+        return TRUE_KEY if value else FALSE_KEY
+    return value
+
+
+def key_value(key: Any) -> Any:
+    """The value that a map's key is."""
+    return key.value if isinstance(key, BoolKey) else key
+
+
 class Optional:
     """A value, or none."""
 

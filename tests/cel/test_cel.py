@@ -28,6 +28,12 @@ def value(text: str):
         ("[0, 1].exists(x, 1 / x == 1)", True),
         ("object.none == null && !has(object.nope)", True),
         ("true in {true: 1} && !(dyn(1) in {true: 1})", True),
+        # True and 1 are two keys, and 0 and false are.
+        ("{dyn(1): 'a', dyn(true): 'b', dyn(0): 'c', dyn(false): 'd'}.size() == 4", True),
+        ("[{dyn(true): 'b', dyn(1): 'a'}].all(m, m[true] == 'b' && m[1] == 'a' && m[1.0] == 'a' && !(false in m) && !(dyn(0) in m))", True),
+        ("{dyn(1): 2} != {dyn(true): 2} && {true: 2} == {true: 2} && {true: 1}.all(k, k == true && type(k) == bool)", True),
+        ("'%s'.format([{true: 1}]) == '{true:1}' && {true: 1}.map(k, k) == [true]", True),
+        ("{true: 2}.transformMap(k, v, k) == {true: true}", True),
         ("object.one[1] == 'a' && object.one[1.0] == 'a' && object.one[1u] == 'a'", True),
         ("dyn(1) == 1.0 && dyn(1u) == 1 && !(dyn(true) == 1)", True),
         ("1 in [1.0, 2.0].map(x, dyn(x))", True),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost, traversal
 from kas.cel.problems import EvaluationError
 from kas.cel.types import DYN, INT, STRING, list_of
-from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, Uint, size, type_of_value, units
+from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, Uint, key_value, size, type_of_value, units
 from kas.meta.field import go_quote
 from kas.meta.regex import Pattern, RegexError, compiled
 
@@ -266,7 +266,7 @@ def _shown(v: Any) -> str:
     if isinstance(v, list):
         return "[" + ", ".join(map(_inner, v)) + "]"
     if isinstance(v, dict):
-        return "{" + ", ".join(f"{k}:{x}" for k, x in sorted((_inner(k), _inner(x)) for k, x in v.items())) + "}"
+        return "{" + ", ".join(f"{k}:{x}" for k, x in sorted((_inner(key_value(k)), _inner(x)) for k, x in v.items())) + "}"
     if isinstance(v, TypeValue):
         return str(v.type)
     if isinstance(v, (Optional, Opaque)):
