@@ -71,7 +71,6 @@ GOVERNED = {
 
 # What is easily expected of a gate of fields, and is not so, as in kube-apiserver.
 NOT_GOVERNED = {
-    "AllowInsecureKubeletCertificateSigningRequests": "kubelets may ask for certificates of other nodes",
     "CRDObservedGenerationTracking": "kept when a client writes them; no loop of the server does",
 }
 

@@ -83,3 +83,7 @@ def test_a_set_of_gates_can_be_overridden_for_a_while():
     assert gate.enabled("APIServerIdentity") and not gate.enabled("GenericWorkload")
     with pytest.raises(KeyError):
         gate.enabled("Nope")
+
+
+def test_what_a_gate_governs_is_said_once():
+    assert not features.GOVERNED.keys() & features.NOT_GOVERNED.keys()
