@@ -221,7 +221,7 @@ def test_nothing_given_nothing_said():
         (["--requestheader-client-ca-file=/dev/null"], ['missing content for CA bundle "request-header::/dev/null"']),
     ],
 )  # fmt: skip
-def test_flags_of_tokens_of_others(flags, says):
+def test_what_is_said_of_values(flags, says):
     assert read(flags)[1] == says
 
 
