@@ -338,7 +338,7 @@ class Server:
         if self.tracer is not None:
             self.tracer.observe(self.admission, {"start_mutate": "admit", "start_validate": "validate"})
         self.writer = Writer(self.admission, clock.now, self.authorizer)
-        deleter = Deleter(self.writer)
+        deleter = Deleter(self.writer, raw.delete_collection_workers)
         events = self.metrics.counter(
             "apiserver_watch_events_total", "Number of events sent in watch clients", ("group", "version", "resource")
         )

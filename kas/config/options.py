@@ -116,6 +116,7 @@ class Options:
     enable_logs_handler: bool
     enable_priority_and_fairness: bool
     enable_swagger_ui: bool
+    delete_collection_workers: int
     encryption_provider_config: str
     encryption_provider_config_automatic_reload: bool
     endpoint_reconciler_type: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from kas.admission import DELETE
@@ -23,7 +25,7 @@ from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
 from kas.request.http import Request, Response
-from kas.store import PAGE_BYTES
+from kas.store import PAGE_BYTES, Record
 from kas.types.scheme import builtin_kind
 
 OPTIONS = builtin_kind("meta.k8s.io", "v1", "DeleteOptions")
@@ -61,10 +63,11 @@ def delete_options(req: Request) -> dict[str, Any]:
 
 
 class Deleter:
-    """Serves DELETE of objects and collections."""
+    """Serves DELETE of objects and collections; of a collection ``at_once`` objects (1 for less) are deleted at a time
+    (``--delete-collection-workers``)."""
 
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
+    def __init__(self, writer: Writer, at_once: int = 1) -> None:
+        self.writer, self.at_once = writer, at_once
 
     @staticmethod
     async def options(req: Request, served: Served) -> dict[str, Any]:
@@ -102,7 +105,8 @@ class Deleter:
         return Delete(served.registry, ctx, name, options, served, self.writer.asked(req, served, DELETE, ctx, asked, options))
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
-        """Serve DELETE of what a list would show, one after the other; what is gone already is no error. Answers with that list."""
+        """Serve DELETE of what a list would show; what is gone already is no error. Answers with that list. After a refusal no other delete
+        is begun, and the refusal is answered once those under way have ended."""
         m = respond.media(req)
         o, matcher, sieve = await step(len(req.query) >= LONG_QUERY, asked_of, req, served)
         options = await self.options(req, served)
@@ -113,7 +117,7 @@ class Deleter:
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
-        meta, done, size, stint = None, list[Shown](), 0, Stint()
+        meta, done, size = None, list[Shown](), 0
         while True:
             page: Any
             if sieve is None:
@@ -126,18 +130,41 @@ class Deleter:
                 meta = listing.list_meta(q, page) if q.limit else listing.plain_meta(q, page.revision)
             # Before they go: what cannot be shown is not deleted.
             shown = await served.converted(page.records) if sieve is None else page.shown
-            for rec in page.records:
-                if stint.over:  # a dry run waits for nothing
-                    await stint.pause()
-                found = (await step(len(rec.json) >= LARGE, registry.object, rec))["metadata"]
-                ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))
-                try:
-                    await self.step(req, served, ctx, found["name"], options).run()
-                except errors.ApiError as e:
-                    if e.code != 404:
-                        raise
+            await self._each(req, served, page.records, options)
             done += shown
             size += sum(map(len, page.records))
             if q.limit or not page.more:
                 return await step(size >= LARGE, listing.encode, q, meta, done)
             start, revision = page.next_key, page.revision
+
+    async def _each(self, req: Request, served: Served, records: Sequence[Record], options: dict[str, Any]) -> None:
+        """Deletes the objects, begun in their order. Several are under way at once: they share commits, and each waits for its own."""
+        todo, stint, refused = iter(records), Stint(), False
+
+        async def work() -> None:
+            nonlocal refused
+            for rec in todo:
+                if stint.over:  # a dry run waits for nothing
+                    await stint.pause()
+                if refused:
+                    return
+                try:
+                    await self._one(req, served, rec, options)
+                except BaseException:
+                    refused = True
+                    raise
+
+        if (at_once := min(self.at_once, len(records))) <= 1:
+            return await work()
+        ended = await asyncio.gather(*(work() for _ in range(at_once)), return_exceptions=True)
+        if raised := next((e for e in ended if e is not None), None):
+            raise raised
+
+    async def _one(self, req: Request, served: Served, rec: Record, options: dict[str, Any]) -> None:
+        found = (await step(len(rec.json) >= LARGE, served.registry.object, rec))["metadata"]
+        ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))
+        try:
+            await self.step(req, served, ctx, found["name"], options).run()
+        except errors.ApiError as e:
+            if e.code != 404:
+                raise

@@ -61,14 +61,15 @@ class Api:
     """HorizontalPodAutoscalers, stored as autoscaling/v2, served as v1 (through ``converter``) and v2 (``native``); and ConfigMaps."""
 
     def __init__(
-        self, path: Any, converter: Any = BUILT_IN, plugins: Sequence[Any] = (), native: Any = BUILT_IN, transformers: Any = None
-    ) -> None:
+        self, path: Any, converter: Any = BUILT_IN, plugins: Sequence[Any] = (), native: Any = BUILT_IN, transformers: Any = None,
+        deletes_at_once: int = 1,
+    ) -> None:  # fmt: skip
         self.store = open_store(str(path), sync=False, transformers=transformers)
         self.store.start(asyncio.get_running_loop())
         always = SimpleNamespace(authorize=lambda a: (ALLOW, "", ""))
         self.writer = Writer(Chain(list(plugins)), lambda: NOW, always)
         self.watches = Watches(1800)
-        self.rest = Rest(self.writer, Deleter(self.writer), self.watches)
+        self.rest = Rest(self.writer, Deleter(self.writer, deletes_at_once), self.watches)
         self.registry = Registry(BUILTIN.resource(GROUP, "v2", RESOURCE), self.store, lambda: NOW)
         self.config_maps = Registry(BUILTIN.resource("", "v1", "configmaps"), self.store, lambda: NOW)
         self.rest.add(Served(BUILTIN.resource(GROUP, "v1", RESOURCE), self.registry, converter))

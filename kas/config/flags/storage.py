@@ -7,8 +7,8 @@ from kas.config.flags.row import Flag, no_effect
 JSON, PROTOBUF = MEDIA_TYPES = "application/json", "application/vnd.kubernetes.protobuf"
 
 ETCD = (
-    Flag("delete-collection-workers", "int", 1, "Deletes of a deletecollection that run at once.",
-         no_effect("what a deletecollection found is deleted one after the other", 1)),
+    Flag("delete-collection-workers", "int", 16, "Deletes of a deletecollection that are under way at once; they share commits.",
+         upstream="1"),
     Flag("enable-garbage-collector", "bool", True, "Whether owners' dependents are collected.",
          no_effect("finalizers of propagation are always set; the collector itself is --controllers=-garbage-collector-controller", True)),
     Flag("encryption-provider-config", "string", "", "File that says which resources are encrypted in the store, and with which keys."),

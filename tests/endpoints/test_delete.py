@@ -1,0 +1,80 @@
+"""Deletes of a collection: how many are under way at once, and what a refusal leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kas.admission import DELETE, Attributes
+from kas.meta import errors
+from tests.endpoints.inprocess import Api
+
+PATH = "/api/v1/namespaces/ns/configmaps"
+
+
+class Slow:
+    """Counts the deletes that it is asked about at once, and refuses those of some names."""
+
+    name = "Slow"
+
+    def __init__(self, *refused: str) -> None:
+        self.refused, self.under_way, self.most = refused, 0, 0
+        self.asked: list[str] = []
+
+    def handles(self, a: Attributes) -> bool:
+        return a.operation == DELETE
+
+    async def validate(self, a: Attributes) -> None:
+        name = a.old["metadata"]["name"]
+        self.asked.append(name)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.under_way -= 1
+        if name in self.refused:
+            raise errors.forbidden("", "configmaps", name, "kept")
+
+
+def deleted(path: Any, count: int, plugin: Slow, at_once: int, query: str = "") -> tuple[int, Any, list[str], list[str]]:
+    """The status and answer of a deletecollection of ``count`` config maps, the names in the order of their events, and those left."""
+
+    async def main() -> tuple[int, Any, list[str], list[str]]:
+        api = Api(path, plugins=[plugin], deletes_at_once=at_once)
+        try:
+            for i in range(count):
+                assert (await api("POST", PATH, {"metadata": {"name": f"c{i:02}"}}))[0] == 201
+            before = api.store.revision
+            status, answer = await api("DELETE", PATH + query)
+            gone = [e.key.rpartition("/")[2] for e in api.store.events("/registry/", before)[0] if e.record is None]
+            left = [rec.key.rpartition("/")[2] for rec in api.store.range(api.config_maps.prefix("ns")).records]
+            return status, answer, gone, left
+        finally:
+            api.watches.end_all()
+            api.close()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(0, 1), (1, 1), (4, 4), (100, 20)])
+def test_so_many_are_under_way_at_once(tmp_path, at_once, most):
+    names = [f"c{i:02}" for i in range(20)]
+    status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(), at_once)
+    assert (status, left, plugin.most, plugin.asked) == (200, [], most, names)
+    assert [o["metadata"]["name"] for o in answer["items"]] == names == sorted(gone)
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_after_a_refusal_no_other_is_begun(tmp_path, at_once):
+    status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow("c05"), at_once)
+    assert (status, answer["message"]) == (403, 'configmaps "c05" is forbidden: kept')
+    assert "c05" in left and sorted([*gone, *left]) == [f"c{i:02}" for i in range(20)]
+    assert 5 < len(plugin.asked) <= 5 + at_once and plugin.under_way == 0  # whoever was asked has been answered
+    assert set(plugin.asked) - {"c05"} == set(gone)
+
+
+def test_a_dry_run_deletes_nothing(tmp_path):
+    status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(), 4, "?dryRun=All")
+    assert (status, gone, len(left), plugin.most, len(answer["items"])) == (200, [], 20, 4, 20)
