@@ -25,6 +25,7 @@ COMPONENTS = ("", KUBE)
 # What gates govern here besides the fields of ``gated_fields``. Where a gate is on for good there is nothing to govern.
 GOVERNED = {
     "AllowInsecureKubeletCertificateSigningRequests": "kubelets may ask for certificates of other nodes",
+    "AllowParsingUserUIDFromCertAuth": "uid of a user with a client certificate, from its subject",
     "AllowUnsafeMalformedObjectDeletion": "ignoreStoreReadErrorWithClusterBreakingPotential, and how unreadable objects are told",
     "APIResponseCompression": "gzip of large answers",
     "APIServerIdentity": "the Lease of this API server in kube-system",
