@@ -41,9 +41,10 @@ def request_of(pem: bytes) -> x509.CertificateSigningRequest:
     try:
         found = x509.load_pem_x509_csr(pem)
         _ = found.subject, found.extensions  # remembered by the request
+        valid = found.is_signature_valid
     except unreadable() as e:
         raise ValueError(str(e)) from None
-    if not found.is_signature_valid:
+    if not valid:
         raise ValueError("the request is not signed with its own key")
     return found
 

@@ -65,18 +65,22 @@ def test_a_bad_request_is_refused(path, value, want):
 
 
 def odd(what: str) -> bytes:
-    """A request (DER) of a version that there is not, or with a name that is no text."""
+    """A request (DER) of a version or with a curve that there is not, or with a name that is no text."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "\0odd")])
     der = x509.CertificateSigningRequestBuilder().subject_name(name).sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    if what == "curve":
+        return der.replace(bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a8648ce3d03017f"))
     return der.replace(b"\2\1\0", b"\2\1\5", 1) if what == "version" else der.replace(b"\x0c\4\0odd", b"\3\4\0odd")
 
 
-@pytest.mark.parametrize("what", ["version", "bits"])
+@pytest.mark.parametrize("what", ["version", "bits", "curve"])
 def test_a_request_that_cannot_be_read_is_refused(what):
     pem = f"-----BEGIN CERTIFICATE REQUEST-----\n{base64.b64encode(odd(what)).decode()}\n-----END CERTIFICATE REQUEST-----\n".encode()
     assert ("spec.request", INVALID) in CSR.refusals(changed(GOOD, "spec.request", base64.b64encode(pem).decode()))
     with pytest.raises(ValueError):
         request_of(pem)
+    if what == "curve":
+        return  # whose it is can be read
     with pytest.raises(ValueError):
         asyncio.run(_requests.subject(base64.b64encode(pem).decode()))
 
