@@ -64,7 +64,7 @@ def _gates() -> Iterator[str]:
     yield ""
     yield "| gate | default | stage | governs |"
     yield "| --- | --- | --- | --- |"
-    for name in sorted(effective):
+    for name in sorted(effective | features.NOT_GOVERNED.keys()):
         gate = known[name]
         what = [features.GOVERNED[name]] if name in features.GOVERNED else []
         fields = sorted(kinds.get(name, ()))

@@ -82,6 +82,8 @@ def wanted_user(headers: Iterable[tuple[str, str]]) -> UserInfo | None:
     wanted = UserInfo(first.get(USER_HEADER, ""), groups, first.get(UID_HEADER, ""), extra)
     if not wanted.name:
         if asked or wanted.uid:
+            if not features.DEFAULT.enabled("ConstrainedImpersonation"):
+                raise errors.bad_request(f"requested [{_go_references(wanted)}] without impersonating a user")
             raise errors.bad_request(f"requested {_go_user(wanted)} without impersonating a user name")
         return None
     return wanted
@@ -106,6 +108,15 @@ def _go_user(u: UserInfo) -> str:
         pairs = (f"{go_quote(k)}:[]string{{{', '.join(map(go_quote, u.extra[k]))}}}" for k in sorted(u.extra))
         extra = "map[string][]string{" + ", ".join(pairs) + "}"
     return f"&user.DefaultInfo{{Name:{go_quote(u.name)}, UID:{go_quote(u.uid)}, Groups:{groups}, Extra:{extra}}}"
+
+
+def _go_references(u: UserInfo) -> str:
+    """Go's ``%v`` of the ObjectReferences that WithImpersonation, the filter before the modes, asks about."""
+    asked = [f"{{Group  {name}    }}" for name in u.groups]
+    asked += [f"{{UserExtra  {value}  {AUTHENTICATION_GROUP}/v1  {key}}}" for key, values in u.extra.items() for value in values]
+    if u.uid:
+        asked.append(f"{{UID  {u.uid}  {AUTHENTICATION_GROUP}/v1  }}")
+    return " ".join(asked)
 
 
 class LastModes:
@@ -137,6 +148,8 @@ async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserI
 
     ``request`` is the request's own question, its user the requester.
     """
+    if not features.DEFAULT.enabled("ConstrainedImpersonation"):
+        return await _before_modes(authorizer, request.user, wanted), ""
     first: errors.ApiError | None = None
     requester = request.user.name
     for mode in last.order(requester, _modes(request.user, wanted)):
@@ -154,8 +167,6 @@ async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserI
 
 def _modes(requester: UserInfo, wanted: UserInfo) -> list[str]:
     """The constrained modes that apply, then "" for the old one."""
-    if not features.DEFAULT.enabled("ConstrainedImpersonation"):
-        return [""]
     only_name = not (wanted.uid or wanted.groups or wanted.extra)
     node = _node_of(wanted.name)
     account = split_service_account(wanted.name)
@@ -190,12 +201,34 @@ async def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInf
         await _check(authorizer, _question(requester, verb, AUTHENTICATION_GROUP, "uids", wanted.uid))
     await _check_groups(authorizer, requester, verb, wanted.groups, mode)
     await _check_extra(authorizer, requester, verb, wanted.extra, mode)
+    return _become(wanted, groups), verb if mode else ""
+
+
+async def _before_modes(authorizer: Authorizer, requester: UserInfo, wanted: UserInfo) -> UserInfo:
+    """``impersonate`` alone, in the order of WithImpersonation, the filter without modes: its refusals keep an authorizer's error back."""
+    account = split_service_account(wanted.name)
+    namespace, name = account or ("", wanted.name)
+    questions = [Attributes(requester, "impersonate", namespace, "", "", "serviceaccounts" if account else "users", "", name)]
+    questions += [Attributes(requester, "impersonate", "", "", "", "groups", "", group) for group in wanted.groups]
+    for key, values in wanted.extra.items():
+        questions += [Attributes(requester, "impersonate", "", AUTHENTICATION_GROUP, "v1", "userextras", key, value) for value in values]
+    if wanted.uid:
+        questions.append(_question(requester, "impersonate", AUTHENTICATION_GROUP, "uids", wanted.uid))
+    for question in questions:
+        decision, reason, _ = await awaited(authorizer.authorize(question))
+        if decision != ALLOW:
+            raise forbidden(question, reason)
+    return _become(wanted, wanted.groups or (service_account_groups(account[0]) if account else ()))
+
+
+def _become(wanted: UserInfo, groups: tuple[str, ...]) -> UserInfo:
+    """The user to go on as, in one of the groups that tell whether somebody is known."""
     if wanted.name == ANONYMOUS:
         if UNAUTHENTICATED not in groups:
             groups = (*groups, UNAUTHENTICATED)
     elif UNAUTHENTICATED not in groups and AUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
-    return UserInfo(wanted.name, groups, wanted.uid, wanted.extra), verb if mode else ""
+    return UserInfo(wanted.name, groups, wanted.uid, wanted.extra)
 
 
 async def _check_name(authorizer: Authorizer, requester: UserInfo, verb: str, wanted: UserInfo, mode: str) -> tuple[str, ...]:

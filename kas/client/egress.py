@@ -108,7 +108,8 @@ def _read(path: str) -> list[Obj]:
     found = value.get("egressSelections") or []
     if not isinstance(found, list) or not all(isinstance(s, dict) for s in found):
         raise ConfigurationError("error unmarshaling JSON: while decoding JSON: egressSelections is no list of objects")
-    return found
+    # The older name is converted to the newer one, upstream too.
+    return [{**s, "name": "controlplane"} if s.get("name") == "master" else s for s in found]
 
 
 def _connection(selection: Obj) -> Obj:

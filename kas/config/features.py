@@ -25,6 +25,7 @@ COMPONENTS = ("", KUBE)
 # What gates govern here besides the fields of ``gated_fields``. Where a gate is on for good there is nothing to govern.
 GOVERNED = {
     "AllowInsecureKubeletCertificateSigningRequests": "kubelets may ask for certificates of other nodes",
+    "AllowParsingUserUIDFromCertAuth": "uid of a user with a client certificate, from its subject",
     "AllowUnsafeMalformedObjectDeletion": "ignoreStoreReadErrorWithClusterBreakingPotential, and how unreadable objects are told",
     "APIResponseCompression": "gzip of large answers",
     "APIServerIdentity": "the Lease of this API server in kube-system",
@@ -72,6 +73,7 @@ GOVERNED = {
 # What is easily expected of a gate of fields, and is not so, as in kube-apiserver.
 NOT_GOVERNED = {
     "CRDObservedGenerationTracking": "kept when a client writes them; no loop of the server does",
+    "UnauthenticatedHTTP2DOSMitigation": "nothing: HTTP/2 connections without a credential stay open, see docs/threat-model.md",
 }
 
 

@@ -17,6 +17,7 @@ from kas.controllers.client import Client
 from kas.controllers.queue import WorkQueue, follow
 from kas.informers.reflector import split_key
 from kas.meta.aside import LARGE, step
+from kas.meta.pem import unreadable
 from kas.meta.stored import object_of
 from kas.meta.waiting import awaited
 from kas.registry.registries import Registries
@@ -200,16 +201,18 @@ class Cleaner:
 
 
 def is_over(obj: Obj, now: datetime.datetime) -> bool:
-    """Whether a request is done with at ``now``."""
+    """Whether a request is done with at ``now``: what was decided an hour ago, what has expired, and what nobody decided in a day."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    if not conditions:
+        return now - _moment(obj["metadata"].get("creationTimestamp")) > PENDING
     issued = certificate(obj)
-    approved, created = condition(obj, APPROVED), _moment(obj["metadata"].get("creationTimestamp"))
-    if issued and (_expired(issued, now) or (approved and now - _moment(approved.get("lastUpdateTime")) > DONE)):
-        return True
-    for kind in (DENIED, FAILED):
-        found = condition(obj, kind)
-        if found and now - _moment(found.get("lastUpdateTime")) > DONE:
+    for found in conditions:
+        late = now - _moment(found.get("lastUpdateTime")) > DONE
+        if found.get("type") in (DENIED, FAILED) and late:
             return True
-    return not issued and not approved and now - created > PENDING
+        if found.get("type") == APPROVED and issued and (late or _expired(issued, now)):
+            return True
+    return False
 
 
 def _moment(text: Any) -> datetime.datetime:
@@ -220,6 +223,6 @@ def _expired(issued: bytes, now: datetime.datetime) -> bool:
     from cryptography import x509  # as for Signing
 
     try:
-        return any(c.not_valid_after_utc < now for c in x509.load_pem_x509_certificates(issued))
-    except ValueError:
+        return x509.load_pem_x509_certificate(issued).not_valid_after_utc < now  # the first one: those behind it may end earlier
+    except unreadable():
         return False  # an old one, from when nobody looked

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kas.auth.user import NODE_PREFIX, NODES
+from kas.meta.pem import unreadable
 
 CLIENT, KUBELET_CLIENT, KUBELET_SERVING = (
     "kubernetes.io/kube-apiserver-client", "kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"
@@ -37,9 +38,13 @@ _EXTENDED = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth": Exte
 
 def request_of(pem: bytes) -> x509.CertificateSigningRequest:
     """The request, read to its end, which may be long work. Raises ValueError for what is none or is not signed with its own key."""
-    found = x509.load_pem_x509_csr(pem)
-    _ = found.subject, found.extensions  # remembered by the request
-    if not found.is_signature_valid:
+    try:
+        found = x509.load_pem_x509_csr(pem)
+        _ = found.subject, found.extensions  # remembered by the request
+        valid = found.is_signature_valid
+    except unreadable() as e:
+        raise ValueError(str(e)) from None
+    if not valid:
         raise ValueError("the request is not signed with its own key")
     return found
 
@@ -73,7 +78,7 @@ def kubelet_client_problem(request: x509.CertificateSigningRequest, usages: Coll
     for type_, what in ((x509.DNSName, "DNS"), (x509.RFC822Name, "email"), (x509.IPAddress, "IP"), (x509.UniformResourceIdentifier, "URI")):
         if names.get(type_):
             return f"{what} subjectAltNames are not allowed"
-    return _kubelet_problem(request, usages, "client auth")
+    return _name_problem(request) or _usages_problem(usages, "client auth")
 
 
 def kubelet_serving_problem(request: x509.CertificateSigningRequest, usages: Collection[str]) -> str:
@@ -87,15 +92,17 @@ def kubelet_serving_problem(request: x509.CertificateSigningRequest, usages: Col
         return "email subjectAltNames are not allowed"
     if names.get(x509.UniformResourceIdentifier):
         return "URI subjectAltNames are not allowed"
-    return _kubelet_problem(request, usages, "server auth")
+    return _usages_problem(usages, "server auth") or _name_problem(request)
 
 
-def _kubelet_problem(request: x509.CertificateSigningRequest, usages: Collection[str], purpose: str) -> str:
-    if set(usages) - {_ENCIPHERMENT} != {_SIGNATURE, purpose}:
-        return f"usages did not match [{_SIGNATURE} {_ENCIPHERMENT} {purpose}]"
-    if not common_name(request).startswith(NODE_PREFIX):
-        return "subject common name does not begin with system:node:"
-    return ""
+def _name_problem(request: x509.CertificateSigningRequest) -> str:
+    return "" if common_name(request).startswith(NODE_PREFIX) else f"subject common name does not begin with {NODE_PREFIX}"
+
+
+def _usages_problem(usages: Collection[str], purpose: str) -> str:
+    if set(usages) - {_ENCIPHERMENT} == {_SIGNATURE, purpose}:
+        return ""
+    return f"usages did not match [{' '.join(sorted((_SIGNATURE, _ENCIPHERMENT, purpose)))}]"
 
 
 def client_problem(request: x509.CertificateSigningRequest, usages: Collection[str]) -> str:

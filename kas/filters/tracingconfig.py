@@ -7,16 +7,16 @@ import importlib.util
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kas.meta import field
+from kas.meta import field, gourl
 from kas.meta.field import FieldError
 from kas.meta.goerrors import unreadable
-from kas.meta.gourl import parse_request_uri
 from kas.observe.tracing import MILLION
 from kas.types.configfile import INT32, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse
 
 SCHEME = "k8s.io/apiserver/pkg/server/options/tracing.go:49"
 _SHAPE = Struct("TracingConfiguration", {"endpoint": STRING, "samplingRatePerMillion": INT32})
 KINDS: Kinds = {(f"apiserver.config.k8s.io/{v}", "TracingConfiguration"): _SHAPE for v in ("v1alpha1", "v1beta1", "v1")}
+NAMING = "https://github.com/grpc/grpc/blob/master/doc/naming.md"
 TRANSPORTS = ("dns", "unix", "unix-abstract")
 
 
@@ -67,9 +67,10 @@ def _problems(said: dict[str, object]) -> Iterator[FieldError]:
     if isinstance(endpoint, str):
         whole = endpoint if "//" in endpoint else f"dns://{endpoint}"
         try:
-            scheme = parse_request_uri(whole)[0]
+            scheme = gourl.parse(whole).scheme
         except ValueError as e:
             yield field.invalid("endpoint", whole, str(e))
             return
         if scheme not in TRANSPORTS:
-            yield field.invalid("endpoint", whole, f"unsupported scheme: {scheme}.  Options are none, dns, unix, or unix-abstract")
+            why = f"unsupported scheme: {scheme}.  Options are none, dns, unix, or unix-abstract.  See {NAMING}"
+            yield field.invalid("endpoint", whole, why)

@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 _BLOCK = re.compile(
@@ -33,6 +34,16 @@ def pem_blocks(data: bytes) -> Iterator[Block]:
         yield Block(match.group(1).decode("utf-8", "replace"), bool(match.group(2)), der)
 
 
+@cache
+def unreadable() -> tuple[type[Exception], ...]:
+    """What ``cryptography`` raises for a certificate or request that it cannot read: a version that there is not, an extension that comes
+    twice and a name of some kinds are no ValueErrors to it, and a BIT STRING where a text should stand is a TypeError. Takes it in."""
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    return ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType
+
+
 def bundle_problem(bundle: bytes) -> str:
     """What keeps client-go's ``ParseCertsPEM`` from taking a bundle of certificates, "" for nothing. Takes ``cryptography`` in."""
     from cryptography import x509
@@ -43,7 +54,7 @@ def bundle_problem(bundle: bytes) -> str:
             found = True
             try:
                 x509.load_der_x509_certificate(block.der)
-            except ValueError:
+            except unreadable():
                 return "x509: malformed certificate"
     return "" if found else "data does not contain any valid RSA or ECDSA certificates"
 
@@ -57,7 +68,7 @@ def authorities_problem(bundle: bytes) -> str:
         if block.kind == "CERTIFICATE" and not block.has_headers:
             try:
                 x509.load_der_x509_certificate(block.der)
-            except ValueError as e:
+            except unreadable() as e:
                 broken = broken or f"failed to parse certificate: {e}"
                 continue
             return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import ssl
 from ipaddress import ip_network
 
 import pytest
@@ -114,6 +115,26 @@ def test_what_is_no_certificate_is_refused(tmp_path):
         check(Certificates([b"\x30\x03\x02\x01\x01"]))
     with pytest.raises(AuthenticationError):
         check(Certificates([pki.issue(JANE, CA).der, b"nothing"]))
+
+
+@pytest.mark.parametrize("odd", ["version", "bits", "twice", "name"])
+def test_what_cannot_be_read_is_refused_whatever_is_odd_of_it(tmp_path, odd):
+    check, der = verifier(tmp_path, CA)[0].check, pki.unreadable(CA)[odd]
+    for shown in ([der], [pki.issue(JANE, CA).der, der]):
+        with pytest.raises(AuthenticationError):
+            check(Certificates(shown))
+    assert Certificates([der]).ends >= 0  # what is told of it before it is checked
+
+
+@pytest.mark.parametrize("odd", ["version", "bits", "twice", "name"])
+def test_a_bundle_with_what_cannot_be_read_is_refused(tmp_path, odd):
+    check, looks, _ = verifier(tmp_path, CA)
+    block = ssl.DER_cert_to_PEM_cert(pki.unreadable()[odd])
+    (tmp_path / "ca.crt").write_text(block)
+    looks.now = LOOK_EVERY_S
+    check.check(Certificates([pki.issue(JANE, CA).der]))  # as it was
+    with pytest.raises(ValueError):
+        Bundle(str(tmp_path / "ca.crt"))
 
 
 @pytest.mark.parametrize(("constraint", "names", "good"), [

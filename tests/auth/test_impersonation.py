@@ -145,3 +145,51 @@ def test_a_right_that_was_taken_away_ends_with_the_next_request():
         impersonate(authorizer, listing_pods(BOB), UserInfo("jane"), last)
     assert e.value.code == 403 and asked == ["impersonate-on:user-info:list", "impersonate:user-info", "impersonate-on:user-info:list",
                                              "impersonate"]  # fmt: skip
+
+
+class Asked:
+    """An authorizer that allows what is not in ``but``, and remembers what it was asked."""
+
+    def __init__(self, *but):
+        self.but, self.questions = but, []
+
+    def authorize(self, a):
+        self.questions.append((a.namespace, a.api_group, a.api_version, a.resource, a.subresource, a.name))
+        return (NO_OPINION, "told", "kept back") if a.name in self.but else (ALLOW, "", None)
+
+
+def test_without_modes_the_questions_come_in_the_order_of_the_filter_before_them():
+    wanted = UserInfo("tester", ("system:authenticated", "g"), "some-uid", {"scopes": ["scope-a", "scope-b"]})
+    named = "authentication.k8s.io"
+    with features.DEFAULT.overridden(ConstrainedImpersonation=False):
+        asked = Asked()
+        user, constraint = impersonate(asked, listing_pods(BOB), wanted, LastModes())
+        assert (user, constraint) == (wanted, "")
+        assert asked.questions == [
+            ("", "", "", "users", "", "tester"), ("", "", "", "groups", "", "system:authenticated"), ("", "", "", "groups", "", "g"),
+            ("", named, "v1", "userextras", "scopes", "scope-a"), ("", named, "v1", "userextras", "scopes", "scope-b"),
+            ("", named, "v1", "uids", "", "some-uid"),
+        ]  # fmt: skip
+        asked = Asked("scope-b", "some-uid")
+        with pytest.raises(ApiError) as e:
+            impersonate(asked, listing_pods(BOB), wanted, LastModes())
+        assert asked.questions[-1][-1] == "scope-b"
+        assert e.value.message == (
+            'userextras.authentication.k8s.io "scope-b" is forbidden: User "bob" cannot impersonate resource '
+            '"userextras/scopes" in API group "authentication.k8s.io" at the cluster scope: told'
+        )
+        asked = Asked()
+        user, _ = impersonate(asked, listing_pods(BOB), UserInfo("system:serviceaccount:foo:default"), LastModes())
+        assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:foo", "system:authenticated")
+        assert asked.questions == [("foo", "", "", "serviceaccounts", "", "default")]
+
+
+def test_without_modes_attributes_without_a_name():
+    headers = [("impersonate-uid", "some-uid"), ("impersonate-extra-scopes", "scope-a"), ("impersonate-group", "some-group")]
+    with features.DEFAULT.overridden(ConstrainedImpersonation=False), pytest.raises(ApiError) as e:
+        wanted_user(headers)
+    assert (e.value.code, e.value.message) == (
+        400,
+        "requested [{Group  some-group    } {UserExtra  scope-a  authentication.k8s.io/v1  scopes} "
+        "{UID  some-uid  authentication.k8s.io/v1  }] without impersonating a user",
+    )

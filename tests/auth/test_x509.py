@@ -1,12 +1,17 @@
 """Client certificates, read as users."""
 
+import datetime
 import hashlib
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from kas.auth.authn import AuthenticationError
-from kas.auth.authn.x509 import Certificates, ClientCertificate, Peer, user_from_certificate
+from kas.auth.authn.x509 import UID_OID, Certificates, ClientCertificate, Peer, user_from_certificate
 from kas.auth.user import CREDENTIAL_ID
+from kas.config import features
 from tests import pki
 from tests.auth.headers import headers
 
@@ -62,6 +67,23 @@ def test_a_subject_without_a_name_says_nothing(subject):
     """It is no failure, so that others are asked; where they have nothing against it, it is anonymous."""
     shown = pki.issue(subject)
     assert ClientCertificate(Authority(shown)).authenticate(headers(), peer(shown)) is None
+
+
+@pytest.mark.parametrize("value", [("",), ("1", "")])
+def test_a_uid_that_is_none_names_nobody(value):
+    uids = [x509.NameAttribute(x509.ObjectIdentifier(UID_OID), v, _validate=False) for v in value]
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a"), *uids])
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    shown = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now).sign(key, hashes.SHA256())
+    with pytest.raises(AuthenticationError):
+        user_from_certificate(shown.public_bytes(serialization.Encoding.DER))
+
+
+def test_without_the_gate_a_subject_has_no_uid():
+    with features.DEFAULT.overridden(AllowParsingUserUIDFromCertAuth=False):
+        for uids in ([("UID", "u-1")], [("UID", "1"), ("UID", "2")]):
+            assert user_from_certificate(pki.issue([("CN", "a"), *uids]).der).uid == ""
 
 
 def test_a_subject_with_two_uids_names_nobody():

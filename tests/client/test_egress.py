@@ -43,6 +43,9 @@ def selection(protocol: str, transport: dict[str, Any] | None = None, name: str 
 def test_direct_connections_are_what_kas_makes(tmp_path):
     assert said(tmp_path, *(selection("Direct", name=n) for n in ("cluster", "controlplane", "ETCD"))) == ""
     assert said(tmp_path) == "" and said(tmp_path, unknown=1) == ""
+    assert said(tmp_path, selection("Direct", name="master")) == ""
+    doubled = f'{VALIDATE}{AT}[1]: Duplicate value: "controlplane"'
+    assert said(tmp_path, selection("Direct", name="controlplane"), selection("Direct", name="master")) == doubled
 
 
 HTTPS = {"tcp": {"url": "https://x"}}

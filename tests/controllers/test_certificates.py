@@ -157,7 +157,11 @@ DNS, MAIL = x509.DNSName("n1"), x509.RFC822Name("a@b.c")
         (KUBELET_CLIENT, request_pem(*NODE, "dev"), (SIGNING, CLIENT_USE), "subject organization is not system:nodes"),
         (KUBELET_CLIENT, request_pem("jane", "system:nodes"), (SIGNING, CLIENT_USE), "subject common name does not begin with"),
         (KUBELET_CLIENT, request_pem(*NODE, names=(DNS,)), (SIGNING, CLIENT_USE), "DNS subjectAltNames are not allowed"),
-        (KUBELET_CLIENT, request_pem(*NODE), (SIGNING, CLIENT_USE, SERVER_USE), "usages did not match"),
+        (KUBELET_CLIENT, request_pem(*NODE), (SIGNING, CLIENT_USE, SERVER_USE),
+         "usages did not match [client auth digital signature key encipherment]"),
+        (KUBELET_CLIENT, request_pem("jane", "system:nodes"), (SIGNING,), "subject common name does not begin with system:node:"),
+        (KUBELET_SERVING, request_pem("jane", "system:nodes", names=(DNS,)), (SIGNING,),
+         "usages did not match [digital signature key encipherment server auth]"),
         (KUBELET_SERVING, request_pem(*NODE, names=(DNS,)), (SIGNING, SERVER_USE), ""),
         (KUBELET_SERVING, request_pem(*NODE), (SIGNING, SERVER_USE), "DNS or IP subjectAltName is required"),
         (KUBELET_SERVING, request_pem(*NODE, names=(DNS, MAIL)), (SIGNING, SERVER_USE), "email subjectAltNames are not allowed"),
@@ -224,6 +228,29 @@ def test_what_is_removed(kinds, age_h, certificate, over):
     conditions = [{"type": kind, "status": "True", "lastUpdateTime": then} for kind in kinds]
     status = {"conditions": conditions, **({"certificate": certificate} if certificate else {})}
     assert is_over({"metadata": {"creationTimestamp": then}, "status": status}, now) is over
+
+
+@pytest.mark.parametrize("kind", ["Denied", "Failed", "Approved"])
+def test_what_was_decided_late_stays_its_hour(kind):
+    """The day is for what nobody decided: a request of 25 hours that was denied a moment ago can still be read."""
+    now = datetime.datetime.now(datetime.UTC)
+    created, decided = ((now - datetime.timedelta(hours=h)).strftime("%Y-%m-%dT%H:%M:%SZ") for h in (25, 0.8))
+    status = {"conditions": [{"type": kind, "status": "True", "lastUpdateTime": decided}]}
+    assert not is_over({"metadata": {"creationTimestamp": created}, "status": status}, now)
+
+
+@pytest.mark.parametrize(("kinds", "chain", "over"), [
+    (["Approved"], ("expired",), True), (["Approved"], ("good",), False), (["Approved"], ("good", "expired"), False),
+    ([], ("expired",), False),
+])  # fmt: skip
+def test_an_approved_request_whose_certificate_has_expired_is_removed(kinds, chain, over):
+    made = {"expired": pki.issue([("CN", "a")], begins_s=-7200, ends_s=-3600), "good": pki.issue([("CN", "b")])}
+    now = datetime.datetime.now(datetime.UTC)
+    text = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    pem = b"".join(made[name].pem for name in chain)
+    conditions = [{"type": kind, "status": "True", "lastUpdateTime": text} for kind in kinds]
+    status = {"conditions": conditions, "certificate": base64.b64encode(pem).decode()}
+    assert is_over({"metadata": {"creationTimestamp": text}, "status": status}, now) is over
 
 
 def test_the_names_of_the_switch():

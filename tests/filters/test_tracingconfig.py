@@ -14,12 +14,18 @@ VALIDATE = "failed to validate tracing configuration: "
 NEGATIVE = "samplingRatePerMillion: Invalid value: -2: sampling rate must be positive"
 TOO_MANY = "samplingRatePerMillion: Invalid value: 1000001: sampling rate per million must be less than or equal to one million"
 UNSUPPORTED = (
-    'endpoint: Invalid value: "http://x:1": unsupported scheme: http.  Options are none, dns, unix, or unix-abstract'
+    'endpoint: Invalid value: "http://x:1": unsupported scheme: http.  Options are none, dns, unix, or unix-abstract.  '
+    "See https://github.com/grpc/grpc/blob/master/doc/naming.md"
+)
+NO_URL = (
+    'endpoint: Invalid value: "dn%2s://localhost:4317": parse "dn%2s://localhost:4317": '
+    "first path segment in URL cannot contain colon"
 )
 WRONG = [
     ({"samplingRatePerMillion": -2}, VALIDATE + NEGATIVE),
     ({"samplingRatePerMillion": MILLION + 1}, VALIDATE + TOO_MANY),
     ({"endpoint": "http://x:1", "samplingRatePerMillion": -2}, f"{VALIDATE}[{NEGATIVE}, {UNSUPPORTED}]"),
+    ({"endpoint": "dn%2s://localhost:4317"}, VALIDATE + NO_URL),
     ({"nope": 1}, DECODE + 'strict decoding error: unknown field "nope"'),
     ({"kind": "X"}, DECODE + 'no kind "X" is registered for version "apiserver.config.k8s.io/v1" in scheme '
                              '"k8s.io/apiserver/pkg/server/options/tracing.go:49"'),
@@ -33,7 +39,7 @@ def test_files_that_cannot_be_used(tmp_path, said, text):
     assert str(e.value) == text
 
 
-@pytest.mark.parametrize("endpoint", ["localhost:4317", "dns://x:1", "unix:///run/otel.sock", "unix-abstract:///x"])
+@pytest.mark.parametrize("endpoint", ["localhost:4317", "dns://google.com:4317", "unix://path/to/socket", "unix:///run/otel.sock", "unix-abstract:///x"])
 def test_files_that_can_be_used(tmp_path, endpoint):
     for version in ("v1alpha1", "v1beta1", "v1"):
         path = configuration(tmp_path, apiVersion=f"apiserver.config.k8s.io/{version}", endpoint=endpoint)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import datetime
+import ssl
 
 import pytest
 from cryptography import x509
@@ -11,8 +13,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from kas.kinds.certificates.pem import request_problem
+from kas.admission.plugins import _requests
+from kas.controllers.signing import request_of
+from kas.kinds.certificates.pem import certificate_problem, request_problem, trust_bundle
+from kas.meta.pem import authorities_problem, bundle_problem
 from kas.registry.strategy import Context, strategy_of
+from tests import pki
 from tests.kinds.written import FORBIDDEN, INVALID, NOW, REQUIRED, UNSUPPORTED, Kind, changed
 
 CSR = Kind("certificates.k8s.io/v1/certificatesigningrequests")
@@ -56,6 +62,36 @@ def test_the_requester_is_the_user_whatever_the_body_says():
 )
 def test_a_bad_request_is_refused(path, value, want):
     assert want in CSR.refusals(changed(GOOD, path, value))
+
+
+def odd(what: str) -> bytes:
+    """A request (DER) of a version or with a curve that there is not, or with a name that is no text."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "\0odd")])
+    der = x509.CertificateSigningRequestBuilder().subject_name(name).sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    if what == "curve":
+        return der.replace(bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a8648ce3d03017f"))
+    return der.replace(b"\2\1\0", b"\2\1\5", 1) if what == "version" else der.replace(b"\x0c\4\0odd", b"\3\4\0odd")
+
+
+@pytest.mark.parametrize("what", ["version", "bits", "curve"])
+def test_a_request_that_cannot_be_read_is_refused(what):
+    pem = f"-----BEGIN CERTIFICATE REQUEST-----\n{base64.b64encode(odd(what)).decode()}\n-----END CERTIFICATE REQUEST-----\n".encode()
+    assert ("spec.request", INVALID) in CSR.refusals(changed(GOOD, "spec.request", base64.b64encode(pem).decode()))
+    with pytest.raises(ValueError):
+        request_of(pem)
+    if what == "curve":
+        return  # whose it is can be read
+    with pytest.raises(ValueError):
+        asyncio.run(_requests.subject(base64.b64encode(pem).decode()))
+
+
+@pytest.mark.parametrize("what", ["version", "bits", "twice", "name"])
+def test_certificates_that_cannot_be_read_are_refused(what):
+    pem = ssl.DER_cert_to_PEM_cert(pki.unreadable()[what])
+    for of in (bundle_problem, authorities_problem, certificate_problem):
+        if what == "version":  # the others are looked at less closely there
+            assert of(pem.encode())
+    assert trust_bundle(pem, "spec.trustBundle")
 
 
 def test_approval_stamps_the_condition_and_keeps_the_rest():

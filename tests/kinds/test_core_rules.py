@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import ssl
 
 import pytest
 from cryptography import x509
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kas.config import features
 from kas.kinds.core.event import strict_update
 from kas.meta.checks import non_special_ip
+from tests import pki
 from tests.kinds.helpers import create, refused, update
 
 PORTS = [{"port": 80, "protocol": "TCP", "targetPort": 80}]
@@ -302,6 +304,15 @@ def test_key_pairs_are_looked_into():
     assert warnings(ours, crt) == [f"tls: failed to find certificate PEM data in certificate input, {switched}"]
     types = "after skipping PEM blocks of the following types: [EC PRIVATE KEY PRIVATE KEY]"
     assert warnings(ours + theirs, ours) == [f'tls: failed to find "CERTIFICATE" PEM block in certificate input {types}']
+    odd = ssl.DER_cert_to_PEM_cert(pki.unreadable()["version"]).encode()
+    assert warnings(odd, ours) == ["x509: malformed certificate: 3 is not a valid X509 version"]
+    curve, unknown = bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a8648ce3d03017f")
+    der = key.private_bytes(serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    block = base64.encodebytes(der.replace(curve, unknown))
+    strange = b"-----BEGIN PRIVATE KEY-----\n" + block + b"-----END PRIVATE KEY-----\n"
+    assert warnings(crt, strange) == ["tls: failed to parse private key"]
+    strange = ssl.DER_cert_to_PEM_cert(x509.load_pem_x509_certificate(crt).public_bytes(serialization.Encoding.DER).replace(curve, unknown))
+    assert warnings(strange.encode(), ours)[0].startswith("x509: malformed certificate")
 
 
 @pytest.mark.parametrize(

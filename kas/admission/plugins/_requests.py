@@ -7,7 +7,7 @@ import binascii
 from typing import TYPE_CHECKING
 
 from kas.meta.aside import LARGE, step
-from kas.meta.pem import pem_blocks
+from kas.meta.pem import pem_blocks, unreadable
 
 if TYPE_CHECKING:
     from cryptography.x509 import Name
@@ -28,4 +28,7 @@ def _subject(request: str) -> Name:
         raise ValueError(str(e)) from None
     if block is None or block.kind != "CERTIFICATE REQUEST":
         raise ValueError("PEM block type must be CERTIFICATE REQUEST")
-    return x509.load_der_x509_csr(block.der).subject
+    try:
+        return x509.load_der_x509_csr(block.der).subject
+    except unreadable() as e:
+        raise ValueError(str(e)) from None

@@ -20,6 +20,7 @@ from kas.auth.authn import AuthenticationError
 from kas.auth.authn.constraints import Constraints, Names
 from kas.auth.authn.x509 import Certificates
 from kas.auth.publickeys import usable
+from kas.meta.pem import unreadable
 
 log = logging.getLogger("kas.authn")
 
@@ -76,7 +77,10 @@ class _Certificate:
 
 
 def _read(der: bytes) -> _Certificate:
-    return _Certificate(x509.load_der_x509_certificate(der), der)
+    try:
+        return _Certificate(x509.load_der_x509_certificate(der), der)
+    except unreadable() as e:
+        raise AuthenticationError(f"x509: {e}") from None
 
 
 class _Search:
@@ -157,10 +161,7 @@ def verify(certificates: Sequence[bytes], roots: Sequence[_Certificate], now: fl
 
     Raises AuthenticationError with Go's reason.
     """
-    try:
-        leaf, *more = map(_read, certificates[:MAX_CERTIFICATES])
-    except (ValueError, UnsupportedAlgorithm) as e:
-        raise AuthenticationError(f"x509: {e}") from None
+    leaf, *more = map(_read, certificates[:MAX_CERTIFICATES])
     search = _Search(roots, more, now)
     for path in search.paths(leaf):
         if _for_clients(path):
@@ -206,7 +207,10 @@ class Bundle:
                 pem = f.read()
             if b"-----BEGIN CERTIFICATE-----" not in pem:
                 raise ValueError(f"data does not contain any valid RSA or ECDSA certificates: {file}")
-            out += [_Certificate(c, c.public_bytes(_DER)) for c in x509.load_pem_x509_certificates(pem)]
+            try:
+                out += [_Certificate(c, c.public_bytes(_DER)) for c in x509.load_pem_x509_certificates(pem)]
+            except unreadable() as e:
+                raise ValueError(f"{e}: {file}") from None
         return out
 
 

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from kas.auth.authn import AuthenticationError, HeaderGet
 from kas.auth.user import CREDENTIAL_ID, UserInfo, with_authenticated
+from kas.config import features
+from kas.meta.pem import unreadable
 from kas.observe.caches import Cache
 from kas.observe.metrics import Histogram, Registry
 
@@ -105,14 +107,20 @@ class ClientCertificate:
 
 
 def user_from_certificate(der: bytes) -> UserInfo | None:
-    """The user a certificate names, None when it names none; AuthenticationError when it has more than one uid."""
+    """The user a certificate names, None when it names none; AuthenticationError for a uid that is empty or one of several."""
     name, groups, uids = _attributes(der)
     if not name:
         return None
-    if len(uids) > 1:
-        raise AuthenticationError(f"x509: expected at most one uid in the subject, found {len(uids)}")
     extra = {CREDENTIAL_ID: [f"X509SHA256={hashlib.sha256(der).hexdigest()}"]}
-    return UserInfo(name, groups, uids[0] if uids else "", extra)
+    return UserInfo(name, groups, _uid(uids) if uids and features.DEFAULT.enabled("AllowParsingUserUIDFromCertAuth") else "", extra)
+
+
+def _uid(uids: Sequence[str]) -> str:
+    if len(uids) > 1:
+        raise AuthenticationError(f"expected 1 UID, but found multiple: [{' '.join(uids)}]")
+    if not uids[0]:
+        raise AuthenticationError("UID cannot be an empty string")
+    return uids[0]
 
 
 def _end(der: bytes) -> float:
@@ -120,11 +128,12 @@ def _end(der: bytes) -> float:
 
     try:
         return x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()
-    except ValueError:
+    except unreadable():
         return 0.0
 
 
 def _attributes(der: bytes) -> tuple[str, list[str], list[str]]:
+    """The last common name, the organizations, and the uids."""
     from cryptography import x509  # a server without client certificates never loads it
 
     def values(oid: Any) -> list[str]:

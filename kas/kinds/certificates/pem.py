@@ -9,8 +9,9 @@ import base64
 from typing import Any
 
 from kas.meta import field
+from kas.meta.aside import LARGE
 from kas.meta.field import FieldError, go_quote
-from kas.meta.pem import pem_blocks
+from kas.meta.pem import pem_blocks, unreadable
 
 OMITTED = "<value omitted>"
 MAX_TRUST_BUNDLE = 1 << 20
@@ -31,11 +32,14 @@ def der_request_problem(der: bytes) -> str | None:
     from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
-        return _signature_problem(x509.load_der_x509_csr(der))
-    except ValueError:
-        return None
+        request = x509.load_der_x509_csr(der)
+        if len(der) < LARGE:  # who looks at the names of a larger one does so beside the loop
+            _ = request.subject
+        return _signature_problem(request)
     except UnsupportedAlgorithm:
         return "x509: cannot verify signature: algorithm unimplemented"
+    except unreadable():
+        return None
 
 
 def stub_key(der: bytes) -> Any:
@@ -140,7 +144,7 @@ def certificate_problem(data: bytes) -> str:
         count += 1
         try:
             x509.load_der_x509_certificate(block.der)
-        except ValueError:
+        except unreadable():
             return "x509: malformed certificate"
     return "" if count else "must contain at least one CERTIFICATE PEM block"
 
@@ -166,7 +170,7 @@ def trust_bundle(text: str, path: str) -> list[FieldError]:
                 problem = "" if constraints.ca else "does not have the CA bit set"
             except x509.ExtensionNotFound:
                 problem = "does not have the CA bit set"
-            except ValueError:
+            except unreadable():
                 problem = "does not parse as X.509"
         if problem:
             errs.append(field.invalid(path, OMITTED, f"entry {i} {problem}"))

@@ -12,7 +12,7 @@ from kas.meta import field, names
 from kas.meta.checks import conditions, dns_subdomain, immutable, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import OMIT_VALUE, FieldError
-from kas.meta.pem import pem_blocks
+from kas.meta.pem import pem_blocks, unreadable
 from kas.registry.printing.cells import labels, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
@@ -213,14 +213,14 @@ def _issued(ctx: Context, spec: dict[str, Any], status: dict[str, Any]) -> list[
         return refuse("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
     try:
         leaf = x509.load_der_x509_certificate(blocks[0].der)
-    except ValueError:
+        public, strange = leaf.public_key(), _strange_names(leaf)
+    except unreadable():
         return refuse("leaf certificate does not parse as valid X.509")
-    strange = _strange_names(leaf)
     der = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     stub, wanted = decode_bytes(spec.get("stubPKCS10Request")), decode_bytes(spec.get("pkixPublicKey"))
     if stub:
         wanted = stub_key(stub).public_bytes(*der)
-    if leaf.public_key().public_bytes(*der) != wanted:
+    if public.public_bytes(*der) != wanted:
         return strange + refuse("leaf certificate was not issued to the requested public key")
     missing = [
         field.required(f"status.{name}", f"must be present and {rule}")
@@ -256,7 +256,7 @@ def _issued(ctx: Context, spec: dict[str, Any], status: dict[str, Any]) -> list[
             return refuse("issued certificate chain must consist entirely of CERTFICATE PEM blocks")
         try:
             x509.load_der_x509_certificate(block.der)
-        except ValueError:
+        except unreadable():
             return refuse("intermediate certificate does not parse as valid X.509")
     return []
 

@@ -12,6 +12,7 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, gojson, names
 from kas.meta.age import age
 from kas.meta.field import FieldError
+from kas.meta.pem import unreadable
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.checktables import ANY, TOP, Checked, each
@@ -112,11 +113,11 @@ def _tls_warnings(obj: Obj) -> list[str]:
 
     try:
         public = x509.load_pem_x509_certificate(certificate).public_key()
-    except ValueError as err:
+    except unreadable() as err:
         return [f"x509: malformed certificate: {err}"]
     try:
         private = serialization.load_pem_private_key(key, None)
-    except (ValueError, TypeError):
+    except unreadable():
         return ["tls: failed to parse private key"]
     if private.public_key() != public:
         return ["tls: private key does not match public key"]
