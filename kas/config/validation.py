@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 AUTHORIZERS = ("Node", "RBAC", "ABAC", "Webhook", "AlwaysAllow", "AlwaysDeny")
 # What each name means to the listener, which knows none older than 1.2.
 TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS12": "tls1.2", "VersionTLS13": "tls1.3"}
+SHORTEST_V6_PREFIX = 64  # of what services can be given addresses from
 RECONCILERS = ("master-count", "lease", "none")
 MAX_EXPIRATION_S = 1 << 32
 MAX_STREAMS = (1 << 32) - 1  # what the setting of HTTP/2 can say
@@ -422,6 +423,10 @@ def _network(o: Options) -> Iterator[str]:
     for which, net in zip(("primary", "secondary"), networks, strict=False):
         if net.num_addresses < 8:
             why = "the service cluster IP range must be at least 8 IP addresses"
+            yield f"error determining service IP ranges for {which} service cidr: {why}"
+        # kube-apiserver starts with it, and its allocator then says so of each Service.
+        if net.version == 6 and net.prefixlen < SHORTEST_V6_PREFIX:
+            why = f"shortest allowed prefix length for service CIDR is {SHORTEST_V6_PREFIX}, got {net.prefixlen}"
             yield f"error determining service IP ranges for {which} service cidr: {why}"
     # The kubernetes Service is of the first family, and what stands in its endpoints is the advertised address.
     if networks and o.advertise_address and o.endpoint_reconciler_type != "none":
