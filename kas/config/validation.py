@@ -15,7 +15,7 @@ from kas.config import address, auditing, authentication, ciphers, features, ove
 from kas.config.flags.storage import MEDIA_TYPES
 from kas.config.flagtypes import AUTO_PORT, quote
 from kas.meta.goerrors import unreadable
-from kas.observe.process import too_few_descriptors
+from kas.observe.process import too_few_descriptors, unfit
 
 if TYPE_CHECKING:
     from kas.config.options import Options
@@ -170,6 +170,8 @@ def _limits(o: Options) -> Iterator[str]:
     if o.workers > (most := max(FEW_WORKERS, WORKERS_PER_CPU * (os.cpu_count() or 1))):
         yield f"--workers must be at most {most} on this machine"
     elif o.workers >= 0 and (why := too_few_descriptors(o.workers or len(os.sched_getaffinity(0)))):
+        yield why
+    if why := unfit():
         yield why
 
 
