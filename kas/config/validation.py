@@ -54,14 +54,14 @@ BACKENDS = ("lmdb", "etcd3")
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
-    "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
+    "basic-auth-file", "client-ca-file", "requestheader-client-ca-file", "peer-ca-file",
 )  # fmt: skip
 
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (  # in upstream's order, where it has one
-        _logging, _limits, _headers, _versions, _storage, _ports, _serving, _files, authentication.problems, _identity, _clients,
+        _logging, _limits, _headers, _versions, _storage, _ports, _names, _serving, _files, authentication.problems, _identity, _clients,
         _authorization, auditing.problems, _api, _metrics, _network,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
@@ -233,6 +233,12 @@ def _ports(o: Options) -> Iterator[str]:
             yield f"--{name}-port {port} must be between 0 and 65535, inclusive. 0 for turning off {name} port"
     if not any(ports.values()):  # upstream has only the secure one; here another may serve in its place
         yield "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"
+
+
+def _names(o: Options) -> Iterator[str]:
+    for name in o.tls_san:
+        if not (address.is_address(name) or address.is_host_name(name)):
+            yield f"--tls-san: {quote(name)} is neither a name of DNS nor an address"
 
 
 def _storage(o: Options) -> Iterator[str]:

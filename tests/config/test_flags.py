@@ -142,6 +142,11 @@ def test_nothing_given_nothing_said():
         (["--kubernetes-service-node-port=70000"],
          ["--kubernetes-service-node-port 70000 must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
           "type ClusterIP"]),
+        (["--tls-san=a.example,*.b_c.example,192.0.2.1,::1"], []),
+        (["--tls-san=é,,300.1.1.1,a b"],
+         [f'--tls-san: "{name}" is neither a name of DNS nor an address' for name in ("é", "", "300.1.1.1", "a b")]),
+        (["--tls-san=" + 254 * "x"], [f'--tls-san: "{254 * "x"}" is neither a name of DNS nor an address']),
+        (["--peer-ca-file=/nowhere"], ["open /nowhere: no such file or directory"]),
         (["--service-cluster-ip-range=::/0", "--advertise-address=::1"],
          ["error determining service IP ranges for primary service cidr: shortest allowed prefix length for service CIDR is 64, got 0"]),
         (["--service-cluster-ip-range=10.0.0.0/24,fd00::/63"],

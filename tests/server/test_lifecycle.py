@@ -212,6 +212,11 @@ def test_what_repeats_a_flag_is_told_in_part():
     assert done.returncode == 1 and done.stderr.endswith("xxx ...\n") and len(done.stderr) < 5000
 
 
+def test_an_external_host_that_no_certificate_can_have(tmp_path: Path):
+    with KasServer(tmp_path, "--unsafe-no-fsync", "--external-hostname", "é:80") as server:
+        assert requests.get(server.url + "/readyz", verify=str(server.ca), timeout=30).status_code == 200
+
+
 def test_too_few_addresses_are_refused(tmp_path: Path):
     """And not found out by threads that cannot begin."""
     command = f"ulimit -v 2000000; exec {sys.executable} -m kas.cli serve --secure-port auto --data-dir {tmp_path / 'd'}"
