@@ -118,7 +118,7 @@ def test_a_new_quota_counts_for_itself(quota: Quota, monkeypatch: pytest.MonkeyP
 
     async def settled() -> None:
         await asyncio.sleep(0)
-        while len(quota.controller.queue):
+        while len(quota.controller.queue):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     loop.run_until_complete(settled())
