@@ -12,6 +12,7 @@ from kas.meta.standard import open_standard_streams
 
 EXIT_USAGE = 2
 REFUSED = 1  # the exit code of kube-apiserver, whatever is wrong with its flags and files
+LONGEST_FINDING = 4096  # characters: some repeat a flag, or a line of a file
 USAGE = """usage: kas <command>
 
 A Kubernetes API server.
@@ -76,7 +77,7 @@ def serve(args: Sequence[str]) -> int:
     options, errors = read(args)
     errors += preflight(options)
     for text in errors:
-        print(f"kas: {text}", file=sys.stderr)
+        print(f"kas: {text}" if len(text) <= LONGEST_FINDING else f"kas: {text[:LONGEST_FINDING]} ...", file=sys.stderr)
     return REFUSED if errors else run(complete(options))
 
 

@@ -20,7 +20,7 @@ def preflight(o: Options) -> list[str]:
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
         or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
         or o.egress_selector_config_file or o.audit_log_path or o.audit_webhook_config_file or o.client_ca_file
-        or o.requestheader_client_ca_file
+        or o.requestheader_client_ca_file or o.kubelet_client_certificate or o.kubelet_certificate_authority
     )  # fmt: skip
     plugins = o.admission_control or o.enable_admission_plugins or o.disable_admission_plugins
     if not (chosen or o.runtime_config or plugins or files):
@@ -55,6 +55,7 @@ def unusable(o: Options) -> list[str]:
         lambda: controllers.chosen(o.controllers),
         lambda: _authorities(o),
         lambda: _serving(o),
+        lambda: _kubelets(o),
         lambda: _credentials(o),
         lambda: _authentication(o),
         lambda: _authorization(o),
@@ -127,6 +128,25 @@ def _serving(o: Options) -> None:
         found = keypairs.problem(cert, key, "sni-serving-cert")
         if found:
             raise ValueError(f"failed to load SNI cert and key: {found}")
+
+
+def _kubelets(o: Options) -> None:
+    """What is shown to kubelets, and whom they are believed for; otherwise the first log or exec would find out."""
+    from kas.config import keypairs
+    from kas.meta.pem import authorities_problem
+
+    found = ""
+    if o.kubelet_client_certificate and o.kubelet_client_key:
+        found = keypairs.problem(o.kubelet_client_certificate, o.kubelet_client_key, "kubelet-client")
+    if found:
+        raise ValueError(f"--kubelet-client-certificate: {found}")
+    try:
+        data = Path(o.kubelet_certificate_authority).read_bytes() if o.kubelet_certificate_authority else b""
+    except OSError:
+        return  # told by ``validation``
+    why = authorities_problem(data) if data else ""
+    if why:
+        raise ValueError(f"--kubelet-certificate-authority: {why}")
 
 
 def _credentials(o: Options) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import socket
 
+from kas.config import address
 from kas.config.options import Completed
 from kas.meta.files import write_whole
 
@@ -22,9 +23,8 @@ def prepare(o: Completed) -> None:
     for x in extra:
         if x in ("0.0.0.0", "::"):
             continue
-        is_ip = x.replace(".", "").isdigit() or ":" in x
-        target = ips if is_ip else names
-        if x not in target:
+        target = ips if address.is_address(x) else names if address.is_host_name(x) else None  # --external-hostname may be anything
+        if target is not None and x not in target:
             target.append(x)
     if o.raw.bind_address in ("0.0.0.0", "::"):
         names.append(socket.gethostname().lower())

@@ -39,7 +39,7 @@ from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
 from kas.meta.standard import flush_standard_streams
 from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
-from kas.observe.process import age_s, bound_heaps, spare_descriptors
+from kas.observe.process import age_s, bound_heaps, mappable, spare_descriptors
 from kas.request.http import Request
 from kas.request.masking import SHOWN_ID
 from kas.server import Server
@@ -206,9 +206,11 @@ def _open(options: Completed, shared: Shared, others: Sequence[Shared], ask: int
         from kas.replicator import open_etcd_store
 
         return open_etcd_store(options, [shared, *others], ask, encryption.transformer if encryption is not None else None)
-    raw = options.raw
+    raw, size = options.raw, mappable(options.store_max_size)
+    if size < options.store_max_size:
+        log.warning("start: addresses are limited, so the store's file ends at %d MiB and not where --store-max-size says", size >> 20)
     return open_store(
-        str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared,
+        str(options.data_dir / "store"), max_size=size, sync=not raw.unsafe_no_fsync, shared=shared,
         transformers=encryption.transformer if encryption is not None else None,
     )  # fmt: skip
 

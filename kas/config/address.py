@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
+import re
 import socket
 import struct
 
 from kas.meta import ip
 
+LONGEST_NAME = 253
+_HOST_NAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[-A-Za-z0-9_.]*[A-Za-z0-9_])?", re.ASCII)
 _SIOCGIFADDR = 0x8915
 # Of the documentation ranges: a route to them is the default route. Nothing is sent.
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_host_name(text: str) -> bool:
+    """Whether a text is a name that a certificate can have: one of DNS, whose first label may be ``*``; underscores are common."""
+    return len(text) <= LONGEST_NAME and _HOST_NAME.fullmatch(text) is not None and not text.replace(".", "").isdigit()
 
 
 def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:

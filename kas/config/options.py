@@ -15,7 +15,8 @@ from kas.config.flags import BY_NAME, FLAGS, Flag
 from kas.config.flagtypes import TYPES
 from kas.config.overrides import Override, overrides
 
-OF_ETCD = ("lease-reuse-duration-seconds", "storage-media-type")  # beside --etcd-*
+# Beside --etcd-*
+OF_ETCD = ("lease-reuse-duration-seconds", "storage-media-type", "peer-ca-file", "peer-advertise-ip", "peer-advertise-port")
 MULTIMAP = "colonSeparatedMultimapStringString"
 # Types of flags by what Python has for them.
 _LISTS: dict[str, type] = {"strings": str, "stringArray": str, "namedCertKey": str, "int32Slice": int}

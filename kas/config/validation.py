@@ -15,7 +15,7 @@ from kas.config import address, auditing, authentication, ciphers, features, ove
 from kas.config.flags.storage import MEDIA_TYPES
 from kas.config.flagtypes import AUTO_PORT, quote
 from kas.meta.goerrors import unreadable
-from kas.observe.process import too_few_descriptors
+from kas.observe.process import too_few_descriptors, unfit
 
 if TYPE_CHECKING:
     from kas.config.options import Options
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 AUTHORIZERS = ("Node", "RBAC", "ABAC", "Webhook", "AlwaysAllow", "AlwaysDeny")
 # What each name means to the listener, which knows none older than 1.2.
 TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS12": "tls1.2", "VersionTLS13": "tls1.3"}
+SHORTEST_V6_PREFIX = 64  # of what services can be given addresses from
 RECONCILERS = ("master-count", "lease", "none")
 MAX_EXPIRATION_S = 1 << 32
 MAX_STREAMS = (1 << 32) - 1  # what the setting of HTTP/2 can say
@@ -53,14 +54,14 @@ BACKENDS = ("lmdb", "etcd3")
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
-    "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
+    "basic-auth-file", "client-ca-file", "requestheader-client-ca-file", "peer-ca-file",
 )  # fmt: skip
 
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (  # in upstream's order, where it has one
-        _logging, _limits, _headers, _versions, _storage, _ports, _serving, _files, authentication.problems, _identity, _clients,
+        _logging, _limits, _headers, _versions, _storage, _ports, _names, _serving, _files, authentication.problems, _identity, _clients,
         _authorization, auditing.problems, _api, _metrics, _network,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
@@ -170,6 +171,8 @@ def _limits(o: Options) -> Iterator[str]:
         yield f"--workers must be at most {most} on this machine"
     elif o.workers >= 0 and (why := too_few_descriptors(o.workers or len(os.sched_getaffinity(0)))):
         yield why
+    if why := unfit():
+        yield why
 
 
 def _versions(o: Options) -> Iterator[str]:
@@ -230,6 +233,12 @@ def _ports(o: Options) -> Iterator[str]:
             yield f"--{name}-port {port} must be between 0 and 65535, inclusive. 0 for turning off {name} port"
     if not any(ports.values()):  # upstream has only the secure one; here another may serve in its place
         yield "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"
+
+
+def _names(o: Options) -> Iterator[str]:
+    for name in o.tls_san:
+        if not (address.is_address(name) or address.is_host_name(name)):
+            yield f"--tls-san: {quote(name)} is neither a name of DNS nor an address"
 
 
 def _storage(o: Options) -> Iterator[str]:
@@ -422,6 +431,10 @@ def _network(o: Options) -> Iterator[str]:
     for which, net in zip(("primary", "secondary"), networks, strict=False):
         if net.num_addresses < 8:
             why = "the service cluster IP range must be at least 8 IP addresses"
+            yield f"error determining service IP ranges for {which} service cidr: {why}"
+        # kube-apiserver starts with it, and its allocator then says so of each Service.
+        if net.version == 6 and net.prefixlen < SHORTEST_V6_PREFIX:
+            why = f"shortest allowed prefix length for service CIDR is {SHORTEST_V6_PREFIX}, got {net.prefixlen}"
             yield f"error determining service IP ranges for {which} service cidr: {why}"
     # The kubernetes Service is of the first family, and what stands in its endpoints is the advertised address.
     if networks and o.advertise_address and o.endpoint_reconciler_type != "none":

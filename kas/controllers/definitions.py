@@ -6,7 +6,8 @@ write says all three, so that a new resource is served that much earlier.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kas.apiextensions.definition import NO_CA_BUNDLE, light
@@ -30,12 +31,54 @@ _APPROVAL = {
 class _Names:
     """Of one definition: the group, what it asks for and what it has."""
 
-    __slots__ = ("accepted", "group", "requested")
+    __slots__ = ("accepted", "group", "kinds", "requested", "resources")
 
     def __init__(self, obj: Obj) -> None:
         self.group: str = obj["spec"]["group"]
         self.requested: Obj = obj["spec"]["names"]
         self.accepted: Obj = (obj.get("status") or {}).get("acceptedNames") or {}
+        a = self.accepted
+        self.resources = {x for x in (a.get("plural"), a.get("singular"), *(a.get("shortNames") or ())) if x}
+        self.kinds = {x for x in (a.get("kind"), a.get("listKind")) if x}
+
+
+class _Group:
+    """The definitions of a group by name, how many have each name of a resource and a kind, and who does not have all of its names."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, _Names] = {}
+        self.resources: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
+        self.wanting: set[str] = set()
+
+    def put(self, name: str, new: _Names | None) -> bool:
+        """``name`` has become this, or is gone. Whether somebody may have now what was not to be had before."""
+        old = self.members.pop(name, None)
+        if old is not None:
+            self.resources.subtract(old.resources)
+            self.kinds.subtract(old.kinds)
+        self.wanting.discard(name)
+        if new is not None:
+            self.members[name] = new
+            self.resources.update(new.resources)
+            self.kinds.update(new.kinds)
+            if new.requested != new.accepted:
+                self.wanting.add(name)
+        if old is None:
+            return False
+        freed = [(self.resources, x) for x in old.resources] + [(self.kinds, x) for x in old.kinds]
+        found = False
+        for count, x in freed:
+            if not count[x]:
+                del count[x]
+                found = True
+        return found
+
+    def used(self, own: str) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+        """Whether another than ``own`` has a name of a resource, and of a kind."""
+        mine = self.members.get(own)
+        resources, kinds = (mine.resources, mine.kinds) if mine is not None else (set[str](), set[str]())
+        return lambda x: self.resources[x] > (x in resources), lambda x: self.kinds[x] > (x in kinds)
 
 
 class DefinitionConditions:
@@ -47,7 +90,7 @@ class DefinitionConditions:
         self.client = Client(registries, "kube-apiserver", "system:apiserver")
         self.registry = registries.of(GROUP, RESOURCE)
         self.queue = WorkQueue(self._sync, self.name)
-        self._groups: dict[str, dict[str, _Names]] = {}
+        self._groups: dict[str, _Group] = {}
 
     async def run(self) -> None:
         """Follow the definitions until cancelled."""
@@ -65,27 +108,26 @@ class DefinitionConditions:
                 self._look(name, light(e.record))
             elif e.previous is not None:
                 group = light(e.previous)["spec"]["group"]
-                others = self._groups.get(group, {})
-                others.pop(name, None)
-                if not others:
-                    self._groups.pop(group, None)
-                self._look_again(others)
+                others = self._groups.get(group)
+                if others is None:
+                    continue
+                if others.put(name, None):
+                    self._look_again(others)
+                if not others.members:
+                    del self._groups[group]
 
     def _look(self, name: str, obj: Obj) -> None:
         new = _Names(obj)
-        others = self._groups.setdefault(new.group, {})
-        had = others.get(name)
-        others[name] = new
-        if had is not None and had.accepted != new.accepted:
+        others = self._groups.setdefault(new.group, _Group())
+        if others.put(name, new):
             self._look_again(others)
         if self._wanted(obj) is not None:
             self.queue.add(name)
 
-    def _look_again(self, group: dict[str, _Names]) -> None:
+    def _look_again(self, group: _Group) -> None:
         """A name has become free, which those who do not have all of theirs may want."""
-        for name, names in group.items():
-            if names.requested != names.accepted:
-                self.queue.add(name)
+        for name in group.wanting:
+            self.queue.add(name)
 
     async def _sync(self, name: str) -> None:
         def change(obj: Obj) -> bool:
@@ -132,13 +174,7 @@ class DefinitionConditions:
         """What of the requested names may be had, and (reason, message) where something may not."""
         if names.requested == names.accepted:
             return names.accepted, None
-        resources: set[str] = set()
-        kinds: set[str] = set()
-        for name, other in self._groups.get(names.group, {}).items():
-            if name != own:
-                a = other.accepted
-                resources.update(x for x in (a.get("plural"), a.get("singular"), *(a.get("shortNames") or ())) if x)
-                kinds.update(x for x in (a.get("kind"), a.get("listKind")) if x)
+        resources, kinds = (self._groups.get(names.group) or _Group()).used(own)
         out: Obj = dict(names.accepted)
         problem: tuple[str, str] | None = None
         for key, used, reason in (
@@ -151,7 +187,7 @@ class DefinitionConditions:
                 asked = [x for x in wanted or () if x not in known]
             else:
                 asked = [wanted] if wanted and wanted != has else []
-            taken = list(dict.fromkeys(x for x in asked if x in used))
+            taken = list(dict.fromkeys(filter(used, asked)))
             if taken:
                 texts = [f"{go_quote(x)} is already in use" for x in taken]
                 problem = (reason, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")

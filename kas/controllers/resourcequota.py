@@ -83,9 +83,9 @@ class ResourceQuotas:
         for e in events:
             if e.key.startswith(root):
                 if e.record is not None and _to_count(e):
-                    namespace = split_key(self.registry, e.key)[0]
+                    namespace, name = split_key(self.registry, e.key)
                     known.setdefault(namespace, PAUSE_S)
-                    self.queue.add(namespace)
+                    self.queue.add((namespace, name))
             elif known:
                 namespace = e.key.rpartition("/")[0].rpartition("/")[2]
                 if namespace in known and self._frees(e):
@@ -101,7 +101,21 @@ class ResourceQuotas:
             return _pod_frees(e.record.json, e.previous.json)
         return e.key.startswith(self.resized)
 
-    async def _sync(self, namespace: str) -> float | None:
+    async def _sync(self, item: str | tuple[str, str]) -> float | None:
+        """Counts for all quotas of a namespace, or for one that is new or asks for something else: others are as they were."""
+        return await (self._namespace(item) if isinstance(item, str) else self._one(*item))
+
+    async def _one(self, namespace: str, name: str) -> float | None:
+        quota = self.client.get("", "resourcequotas", namespace, name)
+        if quota is None:
+            return None
+        unconfirmed = self.unconfirmed.setdefault(namespace, {})
+        changed = await self._quota(namespace, quota, dict(unconfirmed), unconfirmed)
+        if not self.unconfirmed.get(namespace):
+            self.unconfirmed.pop(namespace, None)
+        return QUIET_S if quota["metadata"]["uid"] in unconfirmed else AGAIN_S if changed else None
+
+    async def _namespace(self, namespace: str) -> float | None:
         quotas = self.client.list("", "resourcequotas", namespace)
         if not quotas:
             self.namespaces.pop(namespace, None)
@@ -110,15 +124,7 @@ class ResourceQuotas:
         began, changed, stint = self.clock(), False, Stint()
         before, unconfirmed = self.unconfirmed.get(namespace, {}), dict[str, _Unconfirmed]()
         for quota in quotas:
-            uid, revision = quota["metadata"]["uid"], quota["metadata"]["resourceVersion"]
-            last = before.get(uid) or _Unconfirmed(revision, self.clock(), 0)
-            last = last if last.revision == revision else _Unconfirmed(revision, self.clock(), last.tries + 1)
-            confirmed = self.clock() - last.since >= QUIET_S or last.tries >= MOST_TRIES
-            hard = (quota.get("spec") or {}).get("hard") or {}
-            counted = await self._count(namespace, quota, hard)
-            if not confirmed and _keep(quota, counted):
-                unconfirmed[uid] = last
-            changed |= await self._write(namespace, quota, hard, counted)
+            changed |= await self._quota(namespace, quota, before, unconfirmed)
             if stint.over:  # a count of nothing but numbers, and a status that stays, wait for nobody
                 await stint.pause()
         self.namespaces[namespace] = pause = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (self.clock() - began)))
@@ -126,7 +132,23 @@ class ResourceQuotas:
             self.unconfirmed[namespace] = unconfirmed
             return max(QUIET_S, pause)
         self.unconfirmed.pop(namespace, None)
-        return AGAIN_S if changed else None
+        return max(AGAIN_S, pause) if changed else None
+
+    async def _quota(
+        self, namespace: str, quota: dict[str, Any], before: dict[str, _Unconfirmed], unconfirmed: dict[str, _Unconfirmed]
+    ) -> bool:
+        """Counts for one; whether it said something else. What is not believed yet is put into ``unconfirmed``, what was not before is in
+        ``before``."""
+        uid, revision = quota["metadata"]["uid"], quota["metadata"]["resourceVersion"]
+        last = before.get(uid) or _Unconfirmed(revision, self.clock(), 0)
+        last = last if last.revision == revision else _Unconfirmed(revision, self.clock(), last.tries + 1)
+        confirmed = self.clock() - last.since >= QUIET_S or last.tries >= MOST_TRIES
+        hard = (quota.get("spec") or {}).get("hard") or {}
+        counted = await self._count(namespace, quota, hard)
+        unconfirmed.pop(uid, None)
+        if not confirmed and _keep(quota, counted):
+            unconfirmed[uid] = last
+        return await self._write(namespace, quota, hard, counted)
 
     async def _count(self, namespace: str, quota: dict[str, Any], hard: dict[str, str]) -> pod_objects.Amounts:
         """What is used of each of the quota's resources that some kind counts."""

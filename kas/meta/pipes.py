@@ -5,11 +5,12 @@ from __future__ import annotations
 import select
 from collections.abc import Iterable
 
+LONGEST_S = 86400.0  # poll(2) counts milliseconds in 32 bits
 
 def readable(fds: Iterable[int], timeout_s: float | None = None) -> set[int]:
     """Those of ``fds`` that can be read without waiting, because something came, or they ended or broke. Waits for the first of them;
-    after ``timeout_s``, if that is given, the set may be empty. Not to be called on an event loop's thread."""
+    after ``timeout_s``, if that is given, or a day, if it is longer, the set may be empty. Not to be called on an event loop's thread."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
-    return {fd for fd, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)}
+    return {fd for fd, _ in poll.poll(None if timeout_s is None else min(timeout_s, LONGEST_S) * 1000)}

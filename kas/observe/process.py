@@ -17,6 +17,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 MMAP_BYTES, TRIM_BYTES = 2 << 20, 8 << 20
 ADOPTED_S = 0.0005  # between two looks at who the parent is
 GROWN_BYTES = 8 << 20
+ADDRESSES_BYTES = 1 << 30  # of a worker's threads, their heaps and stacks; not memory
 RESERVE = 64  # descriptors that are never given to clients: files, the store, threads of the listeners
 
 
@@ -40,6 +41,25 @@ def too_few_descriptors(workers: int) -> str:
     if limit == resource.RLIM_INFINITY or limit >= wanted:
         return ""
     return f"{limit} files may be open, {workers} workers want {wanted} at least: ulimit -n, LimitNOFILE of systemd"
+
+
+def unfit() -> str:
+    """Why nothing can be served in this place, or "": the server would be ready and then fail here and there. The soft limit counts."""
+    if sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
+        return "/proc is not mounted, which tells what processes and their descriptors do: mount -t proc proc /proc"
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY or limit >= 2 * ADDRESSES_BYTES:
+        return ""
+    return (
+        f"processes may have {limit >> 20} MiB of addresses, threads and the store's file want {2 * ADDRESSES_BYTES >> 20} at least: "
+        "ulimit -v, LimitAS of systemd; memory itself is bounded by --memory of containers, MemoryMax of systemd"
+    )
+
+
+def mappable(size: int) -> int:
+    """How much of a file of ``size`` bytes may be mapped where addresses are limited: half of them, at least, are left for threads."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return size if limit == resource.RLIM_INFINITY else min(size, max(limit - ADDRESSES_BYTES, 0) // 2)
 
 
 def spare_descriptors() -> int:

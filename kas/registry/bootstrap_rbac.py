@@ -12,6 +12,7 @@ import orjson
 
 from kas.auth.authz.rules import covers
 from kas.meta.labelselectors import converted
+from kas.meta.selectors import LabelSelector
 
 Obj = dict[str, Any]
 
@@ -63,23 +64,49 @@ def _merge_meta(wanted: Obj, old: Obj) -> Obj:
 def aggregate(cluster_roles: Sequence[Obj]) -> list[tuple[str, list[Obj]]]:
     """(name, rules it should have) for every aggregated ClusterRole whose rules are not what its selectors gather."""
     by_name = sorted(cluster_roles, key=lambda r: r["metadata"]["name"])
+    labelled = _Labelled(by_name)
+    said: dict[int, list[bytes]] = {}  # what the rules of a role say, by its place
     out = []
-    for role in by_name:
-        aggregation = role.get("aggregationRule")
-        if not aggregation:
+    for place, role in enumerate(by_name):
+        if not (chosen := selectors(role)):
             continue
-        selectors = [converted(selector) for selector in aggregation.get("clusterRoleSelectors") or ()]
-        if None in selectors:
-            # A selector that means nothing gathers nothing, and takes nothing away.
-            continue
-        name = role["metadata"]["name"]
         gathered: dict[bytes, Obj] = {}  # each once, by what it says
-        for selector in filter(None, selectors):
-            for other in by_name:
-                if other["metadata"]["name"] == name or not selector.matches(other["metadata"].get("labels")):
+        for selector in chosen:
+            for other in labelled.selected(selector):
+                if other == place:
                     continue
-                for rule in other.get("rules") or ():
-                    gathered.setdefault(orjson.dumps(rule, option=orjson.OPT_SORT_KEYS), rule)
+                rules = by_name[other].get("rules") or ()
+                if other not in said:
+                    said[other] = [orjson.dumps(rule, option=orjson.OPT_SORT_KEYS) for rule in rules]
+                for text, rule in zip(said[other], rules, strict=True):
+                    gathered.setdefault(text, rule)
         if (found := list(gathered.values())) != (role.get("rules") or []):
-            out.append((name, found))
+            out.append((role["metadata"]["name"], found))
     return out
+
+
+def selectors(role: Obj) -> list[LabelSelector] | None:
+    """What a ClusterRole gathers, None for one that is not aggregated. One with a selector that means nothing is none: it gathers nothing,
+    and nothing is taken away from it."""
+    aggregation = role.get("aggregationRule")
+    if not aggregation:
+        return None
+    found = [converted(selector) for selector in aggregation.get("clusterRoleSelectors") or ()]
+    return None if None in found else [selector for selector in found if selector is not None]
+
+
+class _Labelled:
+    """Places of roles by the labels they have, so that a selector is compared with those that may fit it only."""
+
+    def __init__(self, roles: Sequence[Obj]) -> None:
+        self._labels = [role["metadata"].get("labels") or {} for role in roles]
+        self._places: dict[tuple[str, str], list[int]] = {}
+        for place, labels in enumerate(self._labels):
+            for item in labels.items():
+                self._places.setdefault(item, []).append(place)
+
+    def selected(self, selector: LabelSelector) -> list[int]:
+        """The places of those that the selector matches, in order."""
+        exact = [(r.key, value) for r in selector.requirements if (value := selector.requires_exact_match(r.key)) is not None]
+        few: Sequence[int] = min((self._places.get(item, []) for item in exact), key=len, default=range(len(self._labels)))
+        return [place for place in few if selector.matches(self._labels[place])]

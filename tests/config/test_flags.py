@@ -142,6 +142,16 @@ def test_nothing_given_nothing_said():
         (["--kubernetes-service-node-port=70000"],
          ["--kubernetes-service-node-port 70000 must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
           "type ClusterIP"]),
+        (["--tls-san=a.example,*.b_c.example,192.0.2.1,::1"], []),
+        (["--tls-san=é,,300.1.1.1,a b"],
+         [f'--tls-san: "{name}" is neither a name of DNS nor an address' for name in ("é", "", "300.1.1.1", "a b")]),
+        (["--tls-san=" + 254 * "x"], [f'--tls-san: "{254 * "x"}" is neither a name of DNS nor an address']),
+        (["--peer-ca-file=/nowhere"], ["open /nowhere: no such file or directory"]),
+        (["--service-cluster-ip-range=::/0", "--advertise-address=::1"],
+         ["error determining service IP ranges for primary service cidr: shortest allowed prefix length for service CIDR is 64, got 0"]),
+        (["--service-cluster-ip-range=10.0.0.0/24,fd00::/63"],
+         ["error determining service IP ranges for secondary service cidr: shortest allowed prefix length for service CIDR is 64, got 63"]),
+        (["--service-cluster-ip-range=0.0.0.0/0,fd00::/64"], []),  # as large as ServiceCIDRs may be
         (["--service-cluster-ip-range=a,b,c"], ["service-cluster-ip-range[0] is not a valid cidr"]),
         (["--service-cluster-ip-range=10.0.0.5/24"], []),
         (["--service-cluster-ip-range=010.000.0.5/024,fd00::/0108"], []),  # as Go has read them since long ago

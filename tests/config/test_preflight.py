@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kas.config.options import Options
 from kas.preflight import preflight, unusable
+from tests.pki import issue
 
 POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"
 
@@ -25,3 +26,17 @@ def test_where_audit_events_go(tmp_path):
 def test_without_a_policy_there_are_no_events(tmp_path):
     assert unusable(Options({"audit-webhook-config-file": str(tmp_path / "none")})) == []
     assert unusable(Options({"audit-log-path": str(tmp_path)})) == [f"ensureLogFile: open {tmp_path}: is a directory"]
+
+
+def test_what_kubelets_are_shown(tmp_path):
+    garbage, shown, key = tmp_path / "garbage", tmp_path / "cert.pem", tmp_path / "key.pem"
+    garbage.write_text("nothing")
+    issued = issue([("CN", "kas")])
+    shown.write_bytes(issued.pem)
+    key.write_bytes(issued.key_pem)
+    pair = {"kubelet-client-certificate": str(shown), "kubelet-client-key": str(key)}
+    assert preflight(Options(pair | {"kubelet-certificate-authority": str(shown)})) == []
+    (why,) = preflight(Options(pair | {"kubelet-client-key": str(garbage)}))
+    assert why == "--kubelet-client-certificate: tls: failed to find any PEM data in key input"
+    (why,) = preflight(Options({"kubelet-certificate-authority": str(garbage)}))
+    assert why == "--kubelet-certificate-authority: unable to load root certificates: unable to parse bytes as PEM block"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from kas.controllers.definitions import DefinitionConditions
+from kas.controllers.definitions import DefinitionConditions, _Group, _Names
 from kas.store import Op
 from tests.endpoints.customs import definition
 from tests.endpoints.test_custom_table import Table, run
+from tests.growth.counting import Spent
 
 
 def test_a_name_that_becomes_free_concerns_those_alone_who_lack_one(tmp_path):
@@ -97,3 +98,44 @@ def test_no_short_name_is_compared_with_all_others(tmp_path):
 
     run(tmp_path, body)
     assert len(compared) <= 4 * 500
+
+
+def test_names_are_not_looked_for_among_all_of_a_group(tmp_path):
+    """Who defines one resource of a group after the other: each was compared with all that were there."""
+    costs: list[float] = []
+
+    def cost(loop: DefinitionConditions, n: int) -> float:
+        for i in range(n):
+            crd = definition("example.com", plural=f"p{i}", kind=f"K{i}", shortNames=[f"s{i}"])
+            crd["metadata"]["name"] = f"p{i}.example.com"
+            crd["status"] = {"acceptedNames": crd["spec"]["names"], "conditions": []}
+            loop._look(crd["metadata"]["name"], crd)
+        new = definition("example.com", plural="new", kind="New", shortNames=["s7"])
+        with Spent() as spent:
+            for _ in range(200):
+                found, problem = loop._accept("new.example.com", _Names(new))
+                loop._look("new.example.com", new)
+        assert "shortNames" not in found and problem == ("ShortNamesConflict", '"s7" is already in use')
+        return spent.seconds
+
+    async def body(t: Table) -> None:
+        costs.extend(cost(DefinitionConditions(t.registries), n) for n in (100, 3000))
+
+    run(tmp_path, body)
+    assert costs[1] < 5 * costs[0]  # thirty times as many
+
+
+def test_a_group_knows_which_names_are_used_by_others():
+    def names(**accepted: object) -> _Names:
+        return _Names({"spec": {"group": "g", "names": {"plural": "a"}}, "status": {"acceptedNames": accepted}})
+
+    group = _Group()
+    assert not group.put("a", names(plural="a", singular="a", kind="A", shortNames=["x"]))
+    assert not group.put("b", names(plural="b", kind="B"))
+    resources, kinds = group.used("b")
+    assert resources("a") and resources("x") and not resources("b") and kinds("A") and not kinds("B") and not kinds("a")
+    assert not group.put("a", names(plural="a", kind="A", shortNames=["x", "y"], singular="a"))  # nothing is free that was not
+    assert group.put("a", names(plural="a", kind="A", shortNames=["y"]))
+    assert not group.used("b")[0]("x") and group.wanting == {"a", "b"}
+    assert group.put("a", None) and not group.used("c")[0]("a") and set(group.members) == {"b"} and group.wanting == {"b"}
+    assert not group.put("a", None)

@@ -35,3 +35,12 @@ def test_a_number_above_what_select_knows():
         assert high > 1024
         os.write(w, b"x")
         assert readable((high,)) == {high}
+
+
+def test_a_wait_longer_than_the_system_can_count():
+    r, w = os.pipe()
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, r)
+        stack.callback(os.close, w)
+        os.write(w, b"x")
+        assert readable((r,), 2562047 * 3600.0) == {r}

@@ -207,6 +207,44 @@ def test_too_few_open_files_are_refused(tmp_path: Path):
     assert not (tmp_path / "d").exists()
 
 
+def test_what_repeats_a_flag_is_told_in_part():
+    done = serve("--logging-format", "x" * 100_000)
+    assert done.returncode == 1 and done.stderr.endswith("xxx ...\n") and len(done.stderr) < 5000
+
+
+def test_an_external_host_that_no_certificate_can_have(tmp_path: Path):
+    with KasServer(tmp_path, "--unsafe-no-fsync", "--external-hostname", "é:80") as server:
+        assert requests.get(server.url + "/readyz", verify=str(server.ca), timeout=30).status_code == 200
+
+
+def test_too_few_addresses_are_refused(tmp_path: Path):
+    """And not found out by threads that cannot begin."""
+    command = f"ulimit -v 2000000; exec {sys.executable} -m kas.cli serve --secure-port auto --data-dir {tmp_path / 'd'}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("kas: processes may have 1953 MiB of addresses, threads and the store's file want 2048 at least: ")
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "d").exists()
+
+
+def test_as_few_addresses_as_allowed_are_enough(tmp_path: Path):
+    with KasServer(tmp_path, "--unsafe-no-fsync", workers=2, prefix=["sh", "-c", 'ulimit -v 2200000; exec "$@"', "sh"]) as server:
+        wait_for(lambda: "the store's file ends at 562 MiB" in server.output, "what is told")
+        headers = {"Authorization": f"Bearer {server.token}"}
+        for path in ["/openapi/v2", "/api/v1/pods", "/metrics"] * 5:
+            assert requests.get(server.url + path, headers=headers, verify=str(server.ca), timeout=30).status_code == 200
+    assert "Traceback" not in server.output and "new thread" not in server.output
+
+
+def test_without_proc_it_says_so(tmp_path: Path):
+    command = f"mount -t tmpfs none /proc && exec {sys.executable} -m kas.cli serve --secure-port auto --data-dir {tmp_path / 'd'}"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    if "kas: " not in done.stderr:
+        pytest.skip(f"nothing can be mounted here: {done.stderr}")
+    assert (done.returncode, done.stderr) == (
+        1, "kas: /proc is not mounted, which tells what processes and their descriptors do: mount -t proc proc /proc\n"
+    )  # fmt: skip
+
+
 def test_port_in_use(tmp_path: Path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

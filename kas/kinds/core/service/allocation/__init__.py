@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ import orjson
 from kas.kinds.core.service.allocation import addresses, ports
 from kas.kinds.core.service.allocation.addresses import AllocationError
 from kas.kinds.core.service.allocation.families import family_of, init_family_fields, is_headless, left_alone
+from kas.kinds.core.service.allocation.held import Held
 from kas.kinds.core.service.allocation.portmap import PortMap
 from kas.kinds.core.service.strategy import carry_over_allocated, needs_node_port, normalize_cluster_ips
 from kas.kinds.core.service.validation import needs_health_check
@@ -43,6 +45,8 @@ class ServiceAllocator:
         self.ips, self.cidrs = ip_registry, cidr_registry
         self.store = ip_registry.whole
         self.portmap = PortMap(self.store, *node_ports) if beside_others else None
+        self._held = {f: Held(self.store, self.ips.root, partial(addresses.number_of, f)) for f in ("IPv4", "IPv6")}
+        self._held_ports = Held(self.store, ports.ROOT, int)
         self._turn = asyncio.Lock()
 
     # --- what the registry calls
@@ -107,10 +111,6 @@ class ServiceAllocator:
     def _taken(self, ip: str) -> bool:
         return self.store.get(self.ips.root + ip) is not None
 
-    def _all_taken(self) -> set[str]:
-        root = self.ips.root
-        return {r.key[len(root) :] for r in self.store.range(root).records}
-
     def _all_addresses(self, ctx: Context, obj: Obj) -> None:
         spec = obj["spec"]
         given = list(spec.get("clusterIPs") or ())
@@ -124,7 +124,7 @@ class ServiceAllocator:
         known = self._ranges()
         if not asked:
             try:
-                return addresses.choose(known, family, self._taken, self._all_taken, ctx.dry_run)
+                return addresses.choose(known, family, self._taken, self._held[family].free, ctx.dry_run)
             except AllocationError as e:
                 raise errors.internal(f"failed to allocate a serviceIP: {e}") from None
         try:
@@ -196,12 +196,11 @@ class ServiceAllocator:
     # --- ports
 
     def _ports(self, ctx: Context) -> ports.PortChoice:
-        store, others = self.store, self.portmap
+        store, held, others = self.store, self._held_ports, self.portmap
         return ports.PortChoice(
             self.node_ports,
             lambda port: store.get(ports.key(port)) is not None or (others is not None and others.taken(port)),
-            lambda: {int(r.key[len(ports.ROOT) :]) for r in store.range(ports.ROOT).records}
-            | (others.all_taken() if others is not None else set()),
+            lambda: held.numbers() if others is None else held.numbers() | others.all_taken(),
             ctx.dry_run,
         )
 

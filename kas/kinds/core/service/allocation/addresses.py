@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -118,13 +119,21 @@ def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bo
         raise AllocationError(TAKEN)
 
 
+def number_of(family: str, name: str) -> int | None:
+    """The number of the address that an IPAddress is named after, None for one of another family."""
+    try:
+        return int.from_bytes(socket.inet_pton(socket.AF_INET6 if family == "IPv6" else socket.AF_INET, name))
+    except (OSError, ValueError):  # ValueError: a NUL
+        return None
+
+
 def choose(
-    known: list[Range], family: str, taken: Callable[[str], bool], all_taken: Callable[[], set[str]], dry_run: bool = False
+    known: list[Range], family: str, taken: Callable[[str], bool], free: Callable[[int, int], int | None], dry_run: bool = False
 ) -> str:
     """A free address of ``family``, from the upper part of a range while there is one. Raises AllocationError.
 
-    A few random tries come first; only a range that is nearly full is looked through. A dry run takes nothing and
-    answers with the network's own address, which is never given out.
+    A few random tries come first; where they fail, ``free(low, high)`` knows a number of the family that nobody has. A dry run takes
+    nothing and answers with the network's own address, which is never given out.
     """
     mine = [r for r in known if r.family == family]
     if dry_run:
@@ -138,23 +147,9 @@ def choose(
             ip = r.address(r.dynamic + secrets.randbelow(span))
             if not taken(ip):
                 return ip
-    used = {int(ipaddress.ip_address(ip)) for ip in all_taken() if (parsed := parse_ip(ip)) is not None and family == f"IPv{parsed.family}"}
     for r in mine:
         for low, high in ((r.dynamic, r.last), (r.first, r.dynamic - 1)):
-            number = _free_between(low, high, used)
+            number = free(low, high)
             if number is not None:
                 return r.address(number)
     raise AllocationError(FULL)
-
-
-def _free_between(low: int, high: int, used: set[int]) -> int | None:
-    """A number not ``used``, the first one after a random start; at most ``len(used) + 1`` steps."""
-    span = high - low + 1
-    if span <= 0:
-        return None
-    start = secrets.randbelow(span)
-    for i in range(min(span, len(used) + 1)):
-        number = low + (start + i) % span
-        if number not in used:
-            return number
-    return None

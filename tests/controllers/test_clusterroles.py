@@ -1,0 +1,159 @@
+"""Aggregated ClusterRoles: what a pass costs, and when there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from kas.controllers import clusterroles
+from kas.controllers.client import Client
+from kas.controllers.clusterroles import ClusterRoleAggregation
+from kas.registry.bootstrap_rbac import aggregate
+from tests.controllers.stored import stored
+from tests.growth.counting import Spent
+
+GROUP = "rbac.authorization.k8s.io"
+
+
+def role(name: str, collect: str = "", selector: dict[str, Any] | None = None) -> dict[str, Any]:
+    obj: dict[str, Any] = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+    if collect:
+        obj["metadata"]["labels"] = {"collect": collect}
+    if selector is not None:
+        obj["aggregationRule"] = {"clusterRoleSelectors": [selector]}
+    else:
+        obj["rules"] = [{"apiGroups": ["example.com"], "resources": [name], "verbs": ["get"]}]
+    return obj
+
+
+@contextlib.asynccontextmanager
+async def running(directory: Path) -> AsyncIterator[tuple[Client, ClusterRoleAggregation]]:
+    async with stored(directory) as registries, asyncio.timeout(60):
+        controller = ClusterRoleAggregation(registries)
+        task = asyncio.create_task(controller.run())
+        try:
+            yield Client(registries, "test"), controller
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def make(client: Client, *roles: dict[str, Any]) -> None:
+    for each in roles:
+        assert await client.create(GROUP, "clusterroles", each) is not None
+
+
+def gathered(client: Client, name: str) -> list[str]:
+    found = client.get(GROUP, "clusterroles", "", name)
+    assert found is not None
+    return [rule["resources"][0] for rule in found.get("rules") or ()]
+
+
+async def until(true: Callable[[], object]) -> None:
+    while not true():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+def play(directory: Path, story: Callable[[Client, ClusterRoleAggregation], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with running(directory) as (client, controller):
+            await story(client, controller)
+
+    asyncio.run(run())
+
+
+def test_roles_that_no_rule_is_about_bring_no_pass(tmp_path):
+    async def story(client: Client, controller: ClusterRoleAggregation) -> None:
+        await make(client, role("whole", selector={"matchLabels": {"collect": "yes"}}), role("part", "yes"))
+        await until(lambda: gathered(client, "whole") == ["part"])
+        await until(lambda: controller._selectors is not None and not len(controller.queue) and not controller.queue._timers)
+        before = controller.passes
+        await make(client, *(role(f"other-{i}", "no") for i in range(20)))
+        await make(client, role("part-2", "yes"))
+        await until(lambda: gathered(client, "whole") == ["part", "part-2"])
+        # One for the last role, one for what the first had written.
+        await until(lambda: not len(controller.queue) and not controller.queue._timers)
+        assert controller.passes - before <= 2
+
+    play(tmp_path, story)
+
+
+def test_who_is_selected_no_longer_is_left_out(tmp_path):
+    async def story(client: Client, controller: ClusterRoleAggregation) -> None:
+        registry = client.registries.of(GROUP, "clusterroles")
+        await make(client, role("whole", selector={"matchLabels": {"collect": "yes"}}), role("a", "yes"), role("b", "yes"))
+        await until(lambda: gathered(client, "whole") == ["a", "b"])
+        await client.update(registry, "", "a", lambda obj: obj["metadata"].pop("labels"))
+        await until(lambda: gathered(client, "whole") == ["b"])
+        await client.delete(registry, "", "b")
+        await until(lambda: gathered(client, "whole") == [])
+
+    play(tmp_path, story)
+
+
+def test_more_selectors_than_are_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(clusterroles, "MOST_SELECTORS", 1)
+
+    async def story(client: Client, controller: ClusterRoleAggregation) -> None:
+        for value in ("x", "y", "z"):
+            await make(client, role(f"whole-{value}", selector={"matchLabels": {"collect": value}}))
+        await until(lambda: not len(controller.queue) and not controller.queue._timers)
+        await make(client, role("part", "z"))
+        await until(lambda: gathered(client, "whole-z") == ["part"])
+
+    play(tmp_path, story)
+
+
+def test_many_changes_are_one_pass(tmp_path):
+    """Between two passes is a rest, whatever comes meanwhile."""
+
+    async def story(client: Client, controller: ClusterRoleAggregation) -> None:
+        await make(client, role("whole", selector={"matchLabels": {"collect": "yes"}}))
+        await until(lambda: controller._selectors is not None and not len(controller.queue) and not controller.queue._timers)
+        assert controller._rested > began
+        controller._rested += 3600
+        before = controller.passes
+        await make(client, *(role(f"part-{i}", "yes") for i in range(30)))
+        await asyncio.sleep(0)
+        assert controller.passes == before and list(controller.queue._timers) == ["all"]
+        controller.queue.add("all")  # the rest is over
+        await until(lambda: len(gathered(client, "whole")) == 30)
+
+    began = monotonic()
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("how", ["one rule of all", "a rule of each", "levels"])
+def test_a_pass_grows_with_the_roles(how):
+    def roles(n: int) -> list[dict[str, Any]]:
+        if how == "one rule of all":
+            return [role("whole", selector={"matchLabels": {"collect": "yes"}}), *(role(f"r{i}", "yes") for i in range(n))]
+        if how == "a rule of each":
+            wholes = [role(f"w{i}", selector={"matchLabels": {"collect": f"v{i}"}}) for i in range(n // 2)]
+            return [*wholes, *(role(f"r{i}", f"v{i}") for i in range(n // 2))]
+        return [
+            *(role(f"w{i}", "yes", {"matchLabels": {"collect": "yes"}}) for i in range(3)),
+            *(role(f"r{i}", "yes") for i in range(n)),
+        ]
+
+    def cost(n: int) -> float:
+        made = roles(n)
+        best = math.inf
+        gc.disable()
+        for _ in range(3):
+            with Spent() as spent:
+                aggregate(made)
+            best = min(best, spent.seconds)
+        gc.enable()
+        return best
+
+    # A walk within a walk would be 2; that what is larger than the processor's caches costs more is some of the rest.
+    assert math.log(cost(8000) / cost(1000), 8) < 1.6
