@@ -102,4 +102,4 @@ class RequestAdmission:
             return
         if error:
             raise errors.internal(error)
-        raise errors.forbidden(a.group, a.resource, name, reason)
+        raise authz.forbidden(question, reason)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kas.admission import CREATE, DELETE, UPDATE, Attributes
+from kas.auth.attributes import NO_OPINION
 from kas.endpoints.served import Served
 from kas.meta import errors, field
 from kas.registry.generic import Registry
@@ -468,3 +470,16 @@ def test_what_is_of_the_storage_is_told_before_the_rules_of_the_kind(tmp_path, w
             assert seen == [(UPDATE, version, 20, True)]
 
     run(tmp_path, test, plugins=[OfStorage("judge", validates=judge, waits=waits), unheard])
+
+
+def test_who_may_not_create_by_an_apply_is_told_as_by_the_authorization_filter(tmp_path):
+    async def test(api):
+        said = ""
+        api.writer.authorizer = SimpleNamespace(authorize=lambda a: (NO_OPINION, said, ""))
+        for said in ("", 'RBAC: role.rbac.authorization.k8s.io "r" not found'):
+            code, status = await api("PATCH", f"{MAPS}/a?fieldManager=m", config_map("a"), APPLY)
+            why = 'User "admin" cannot create resource "configmaps" in API group "" in the namespace "ns"' + (f": {said}" if said else "")
+            assert (code, status["message"]) == (403, f'configmaps "a" is forbidden: {why}')
+            assert status["details"] == {"name": "a", "kind": "configmaps"}
+
+    run(tmp_path, test)
