@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from time import monotonic
 
 from kas.admission import Attributes
@@ -14,9 +15,43 @@ from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
 from kas.observe.latencies import VALIDATING_WEBHOOK
 
+FEW = 8  # that are looked at without a pause
 
-async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
-    """Ask the webhooks that the request is for. Raises what the first of them, in their order, refuses with."""
+
+def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
+    """Ask the webhooks that the request is for; None when it is for none. Raises, as what is to be awaited does, what the first of them, in
+    their order, refuses with."""
+    hooks, asked = webhooks.hooks.all, None
+    if len(hooks) > FEW:
+        return _several(webhooks, a)
+    own = Versioned(a, webhooks.equivalents)
+    for i, hook in enumerate(hooks):
+        told = webhooks.matched(hook, a, own)
+        if told is not None:
+            if asked is not None or hook.conditions is not None or told.kind != own.kind:
+                return _several(webhooks, a)
+            asked = hook, told, i
+    return _only(webhooks, a, own, *asked) if asked is not None else None
+
+
+async def _only(webhooks: Webhooks, a: Attributes, objects: Versioned, hook: Hook, told: Invocation, index: int) -> None:
+    """Ask the one webhook that the request is for."""
+    began, refused = monotonic(), None
+    try:
+        await webhooks.ask(hook, a, told, objects)
+    except (CallError, Rejection, ApiError) as e:
+        refused = _refusal(webhooks, a, hook, index, began, e)
+        a.waited(VALIDATING_WEBHOOK, monotonic() - began)
+    else:
+        took = monotonic() - began
+        webhooks.metrics.allowed(hook.name, a.operation, took)
+        a.waited(VALIDATING_WEBHOOK, took)
+    if refused is not None:
+        raise refused
+
+
+async def _several(webhooks: Webhooks, a: Attributes) -> None:
+    """Ask all that the request is for, each in its version, all at once."""
     own = Versioned(a, webhooks.equivalents)
     versions = {own.kind: own}
 
@@ -37,12 +72,13 @@ async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
     if len(asked) == 1:
         hook, told, i = asked[0]
         refused = [await _ask(webhooks, hook, a, told, versions[told.kind], i)]
-    else:
+    elif asked:
         async with asyncio.TaskGroup() as group:
             calls = [group.create_task(_ask(webhooks, hook, a, told, versions[told.kind], i)) for hook, told, i in asked]
         refused = [call.result() for call in calls]
-    if asked:
-        a.waited(VALIDATING_WEBHOOK, monotonic() - began)
+    else:
+        return
+    a.waited(VALIDATING_WEBHOOK, monotonic() - began)
     for error in refused:
         if error is not None:
             raise error
@@ -51,14 +87,18 @@ async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
 async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, index: int) -> ApiError | None:
     """The refusal, None when the request may go on."""
     began = monotonic()
-    error: CallError | Rejection | ApiError
     try:
         await webhooks.ask(hook, a, told, objects)
     except (CallError, Rejection, ApiError) as e:
-        error = e
-    else:
-        webhooks.metrics.allowed(hook.name, a.operation, monotonic() - began)
-        return None
+        return _refusal(webhooks, a, hook, index, began, e)
+    webhooks.metrics.allowed(hook.name, a.operation, monotonic() - began)
+    return None
+
+
+def _refusal(
+    webhooks: Webhooks, a: Attributes, hook: Hook, index: int, began: float, error: CallError | Rejection | ApiError
+) -> ApiError | None:
+    """What it means that a webhook, which was asked since ``began``, does not allow the request; None when the request may go on."""
     webhooks.count(hook, a, began, error)
     if isinstance(error, CallError):
         return webhooks.failed(hook, a, error, 0, index)
