@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from time import monotonic
 
 from kas.admission import Attributes
 from kas.admission.matching import Invocation
 from kas.admission.versioned import Versioned
+from kas.admission.webhook._texts import only
 from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.meta.errors import ApiError
@@ -31,23 +33,10 @@ def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
             if asked is not None or hook.conditions is not None or told.kind != own.kind:
                 return _several(webhooks, a)
             asked = hook, told, i
-    return _only(webhooks, a, own, *asked) if asked is not None else None
-
-
-async def _only(webhooks: Webhooks, a: Attributes, objects: Versioned, hook: Hook, told: Invocation, index: int) -> None:
-    """Ask the one webhook that the request is for."""
-    began, refused = monotonic(), None
-    try:
-        await webhooks.ask(hook, a, told, objects)
-    except (CallError, Rejection, ApiError) as e:
-        refused = _refusal(webhooks, a, hook, index, began, e)
-        a.waited(VALIDATING_WEBHOOK, monotonic() - began)
-    else:
-        took = monotonic() - began
-        webhooks.metrics.allowed(hook.name, a.operation, took)
-        a.waited(VALIDATING_WEBHOOK, took)
-    if refused is not None:
-        raise refused
+    if asked is None:
+        return None
+    hook, told, i = asked
+    return only(webhooks, a, own, hook, told, partial(_refuse, webhooks, a, hook, i))
 
 
 async def _several(webhooks: Webhooks, a: Attributes) -> None:
@@ -90,16 +79,25 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
     try:
         await webhooks.ask(hook, a, told, objects)
     except (CallError, Rejection, ApiError) as e:
-        return _refusal(webhooks, a, hook, index, began, e)
+        return _refusal(webhooks, a, hook, index, e, monotonic() - began)
     webhooks.metrics.allowed(hook.name, a.operation, monotonic() - began)
     return None
 
 
 def _refusal(
-    webhooks: Webhooks, a: Attributes, hook: Hook, index: int, began: float, error: CallError | Rejection | ApiError
+    webhooks: Webhooks, a: Attributes, hook: Hook, index: int, error: CallError | Rejection | ApiError, took: float
 ) -> ApiError | None:
-    """What it means that a webhook, which was asked since ``began``, does not allow the request; None when the request may go on."""
-    webhooks.count(hook, a, began, error)
+    """What it means that a webhook does not allow the request; None when the request may go on."""
+    webhooks.count(hook, a, took, error)
     if isinstance(error, CallError):
         return webhooks.failed(hook, a, error, 0, index)
     return error.error if isinstance(error, Rejection) else error
+
+
+def _refuse(webhooks: Webhooks, a: Attributes, hook: Hook, index: int, error: Exception, took: float) -> None:
+    """Raises what ``_refusal`` says, or the error that is none of a webhook's."""
+    if not isinstance(error, CallError | Rejection | ApiError):
+        raise error
+    refusal = _refusal(webhooks, a, hook, index, error, took)
+    if refusal is not None:
+        raise refusal
