@@ -202,6 +202,7 @@ cdef struct Split:
     Py_ssize_t end     # offset of the end of metadata
     Tape* tape         # takes notes for the transcoder, or NULL
     bint retape        # something was written without its tokens
+    bint differs       # the form that is stored is not the one that is answered, but for its resourceVersion
 
 
 cpdef bytes varint(uint64_t v)

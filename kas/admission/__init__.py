@@ -15,7 +15,9 @@ from typing import Any, Protocol
 from kas.auth.user import UserInfo
 from kas.meta import errors
 from kas.meta.field import FieldError
+from kas.meta.stored import Stored
 from kas.meta.waiting import awaited
+from kas.registry.admission import Forms, Made
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 MUCH = 500  # entries: who adds as many to an object makes what comes next long work
@@ -53,11 +55,14 @@ class Attributes:
     request has to be answered, by ``time.monotonic``; ``bodies_recorded`` whether the audit log shows what was sent, so that an annotation
     may, too; ``waited(seconds)`` is told how long webhooks took; ``verb`` is the request's, which tells a patch from an update. ``grown``
     says that a plug-in has added ``MUCH`` to ``obj``.
+
+    ``forms``, for validating plug-ins where ``obj`` is small and what will be stored, gives its stored form and, where that is found by the
+    way, its JSON; who needs the JSON keeps both in ``made``, and the write goes on with them. ``replaced`` is what holds ``old`` as JSON.
     """
 
     __slots__ = (
-        "annotate", "bodies_recorded", "deadline", "dry_run", "group", "grown", "kind", "name", "namespace", "now", "obj", "old",
-        "operation", "options", "reinvocation", "resource", "subresource", "user", "verb", "version", "waited", "warn",
+        "annotate", "bodies_recorded", "deadline", "dry_run", "forms", "group", "grown", "kind", "made", "name", "namespace", "now", "obj",
+        "old", "operation", "options", "reinvocation", "replaced", "resource", "subresource", "user", "verb", "version", "waited", "warn",
     )  # fmt: skip
     # None where the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules these operations out in
     # ``handles``, which a type checker cannot follow; the Any keeps it from asking each of them again, not from checking the dict.
@@ -75,6 +80,9 @@ class Attributes:
         self.reinvocation: Reinvocation | None = None
         self.deadline, self.bodies_recorded, self.grown, self.verb = inf, False, False, ""
         self.waited: Callable[[str, float], None] = _nobody
+        self.forms: Forms | None = None
+        self.made: Made | None = None
+        self.replaced: Stored | None = None
 
     def adds(self, entries: int) -> None:
         """A plug-in adds so many list entries or keys to ``obj``: what came small may be large now."""
@@ -130,6 +138,7 @@ class Timer(Protocol):
 Timers = Callable[[str, str, str, bool], Timer]
 # (plug-in's name, what it does, what counts the seconds it took without refusing)
 Steps = tuple[tuple[str, Callable[[Attributes], Any], Timer | None], ...]
+Left = tuple[Steps, Awaitable[None], float]  # steps, what the first of them waits for, since when
 
 
 # Plans that are remembered: 2,000 definitions in use have four each. When there are more, all are made again.
@@ -204,26 +213,19 @@ class Chain:
 
     def _all(self, steps: Steps, what: str, a: Attributes) -> Awaitable[None] | None:
         """All of the ``steps``, counted as one."""
-        if self._timers is None or not steps:
-            return self._start(steps, what, a)
+        if not steps:
+            return None
         began = monotonic()
         try:
-            pending = self._start(steps, what, a)
+            left = self._run(steps, what, a)
         except errors.ApiError:
             self._refused("", what, a, began)
             raise
-        if pending is not None:
-            return self._waited(pending, what, a, began)
-        self._whole_timer(what, a).add(monotonic() - began)
+        if left is not None:
+            return self._rest(left, what, a, began)
+        if self._timers is not None:
+            self._whole_timer(what, a).add(monotonic() - began)
         return None
-
-    async def _waited(self, pending: Awaitable[None], what: str, a: Attributes, began: float) -> None:
-        try:
-            await pending
-        except errors.ApiError:
-            self._refused("", what, a, began)
-            raise
-        self._whole_timer(what, a).add(monotonic() - began)
 
     def _whole_timer(self, what: str, a: Attributes) -> Timer:
         found = self._whole.get((what, a.operation))
@@ -232,9 +234,8 @@ class Chain:
             found = self._whole[what, a.operation] = self._timers("", what, a.operation, False)
         return found
 
-    def _start(self, steps: Steps, what: str, a: Attributes) -> Awaitable[None] | None:
-        if not steps:
-            return None
+    def _run(self, steps: Steps, what: str, a: Attributes) -> Left | None:
+        """As far as it goes without waiting; None when that was all of it."""
         began = monotonic()
         for i, (name, step, timer) in enumerate(steps):
             try:
@@ -243,7 +244,7 @@ class Chain:
                 self._refused(name, what, a, began)
                 raise
             if pending is not None:
-                return self._rest(steps[i:], pending, began, what, a)
+                return steps[i:], pending, began
             if timer is not None:
                 now = monotonic()
                 took, row = now - began, timer.row
@@ -255,19 +256,25 @@ class Chain:
                 began = now
         return None
 
-    async def _rest(self, steps: Steps, pending: Awaitable[None], began: float, what: str, a: Attributes) -> None:
-        """``steps``, the first of which is ``pending`` since ``began``."""
-        name, _, timer = steps[0]
+    async def _rest(self, left: Left | None, what: str, a: Attributes, since: float) -> None:
+        """What is ``left`` of steps that began with ``since``."""
         try:
-            await pending
+            while left is not None:
+                steps, pending, began = left
+                name, _, timer = steps[0]
+                try:
+                    await pending
+                except errors.ApiError:
+                    self._refused(name, what, a, began)
+                    raise
+                if timer is not None:
+                    timer.add(monotonic() - began)
+                left = self._run(steps[1:], what, a)
         except errors.ApiError:
-            self._refused(name, what, a, began)
+            self._refused("", what, a, since)
             raise
-        if timer is not None:
-            timer.add(monotonic() - began)
-        more = self._start(steps[1:], what, a)
-        if more is not None:
-            await more
+        if self._timers is not None:
+            self._whole_timer(what, a).add(monotonic() - since)
 
     def _refused(self, name: str, what: str, a: Attributes, began: float) -> None:
         if self._timers is not None:

@@ -81,7 +81,14 @@ class Versioned:
     def encoded(self) -> tuple[bytes | None, bytes | None]:
         """The objects as JSON, made once."""
         if self._json is None:
-            kind, obj, old = self.kind_record(), self.obj, self.old
+            a, obj, old = self._a, self.obj, self.old
+            if a.forms is not None and obj is a.obj and old is a.old and self.kind == self.own:
+                a.made = a.made or a.forms(obj)
+                one, other = a.made[1], a.replaced.json if a.replaced is not None else None
+                if one is not None and (other is None) == (old is None):
+                    self._json = one, other
+                    return self._json
+            kind = self.kind_record()
             one = encode_json((self._other or kind).type, obj) if obj is not None else None
             self._json = one, encode_json(kind.type, old) if old is not None else None
         return self._json
@@ -89,7 +96,7 @@ class Versioned:
     def small(self) -> tuple[bytes | None, bytes | None] | None:
         """What is ``encoded``, where that is there already or the objects are small enough to be encoded at once, else None."""
         old = self.old
-        if self._json is None and (outweighs(self.obj, LARGE) or (old is not None and outweighs(old, LARGE))):
+        if self._json is None and self._a.forms is None and (outweighs(self.obj, LARGE) or (old is not None and outweighs(old, LARGE))):
             return None
         return self.encoded()
 

@@ -5,6 +5,7 @@
 #   Kept     the connections that stay open between questions; kas.client.pool.Pool adds how they are made and how they age
 #   Shares   who may ask how much at once
 #   Ends     whose time is up
+#   Asking   one question and its answer
 #   Asker    a question as a whole, where nothing about it is new; kas.client.hooks.HookClient adds what is done otherwise
 #
 # Ownership: a Wire holds what has come and nobody has taken; of an answer that was taken nothing but its head stays. It is used on the
@@ -81,3 +82,15 @@ cdef class Asker:
     cdef Py_ssize_t _most
 
     cdef int _rest(self, Wire connection, bint good) except -1
+
+
+cdef class Asking:
+    cdef Asker _asker
+    cdef Wire _connection               # None once the answer was taken, or is to be looked at
+    cdef double _until                  # of the monotonic clock
+    cdef bytes _body                    # what was sent, and before that, as the asker knows it
+    cdef tuple _last
+    cdef bint _waits
+    cdef object _more                   # how the rest is found out, where the answer is none of the usual ones
+
+    cdef int _over(self, bint good) except -1

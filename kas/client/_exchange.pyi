@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 class Wire:
@@ -55,5 +55,5 @@ class Asker:
     _last: Any
     _fixed: bool
     def __init__(self, shares: Shares, backend: Hashable, ends: Ends, most: int) -> None: ...
-    def begin(self, body: bytes, timeout_s: float, left_s: float) -> Any: ...
+    def begin(self, body: bytes, timeout_s: float, left_s: float) -> Awaitable[bytes] | None: ...
     def rest(self, connection: Wire, good: bool) -> None: ...

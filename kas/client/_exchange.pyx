@@ -4,6 +4,7 @@ Why C: a write that a webhook is asked about spent two fifths of what the questi
 (``bench/webhook_cost.py``).
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.contextvars cimport get_value
 from libc.math cimport ceil
@@ -284,9 +285,8 @@ cdef class Asker:
         self._shares, self._backend, self._ends, self._most = shares, backend, ends, most
 
     def begin(self, bytes body not None, double timeout_s, double left_s):
-        """Asks, when that is done as it was done before: on a connection that is open, with the head of the request before. The
-        connection, of which ``answered`` is to be awaited: then it is to ``rest``, and the share to be given back. None where it is to be
-        done otherwise."""
+        """Asks, when that is done as it was done before: on a connection that is open, with the head of the request before. The answer, to
+        be awaited; None where it is to be done otherwise."""
         cdef Wire connection
         cdef Kept pool
         cdef double seconds = ceil(timeout_s if timeout_s < left_s else left_s)
@@ -308,7 +308,7 @@ cdef class Asker:
             self._shares._give(self._backend)
             self._rest(connection, False)
             raise
-        return connection
+        return Asking(self, connection, body, _now() + timeout_s)
 
     def rest(self, Wire connection not None, bint good):
         """What was answered has been taken. A connection that is no ``good`` is closed, whatever comes on it."""
@@ -321,4 +321,67 @@ cdef class Asker:
             (<Kept>self._pool)._keep(connection, connection.generation)
         else:
             connection.close()
+        return 0
+
+
+@cython.freelist(16)
+cdef class Asking:
+    """A question that was asked the usual way: to be awaited once, for the body of its answer. Raises as ``HookClient.post`` does. Then the
+    connection rests, and the share is given back; what is never awaited is to be closed."""
+
+    def __init__(self, Asker asker not None, Wire connection not None, bytes body not None, double until):
+        self._asker, self._connection, self._body, self._until, self._last = asker, connection, body, until, asker._last
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Wire connection = self._connection
+        if self._more is not None:
+            return next(self._more)
+        if connection is None:
+            raise RuntimeError("an answer is awaited once")
+        answered = connection.answered
+        if not self._waits:
+            self._waits = True
+            answered._asyncio_future_blocking = True
+            return answered
+        found = answered.result()
+        if not connection.plain:
+            self._connection = None
+            self._more = self._asker.unusual(connection, found, self._last, self._body, self._until).__await__()
+            return next(self._more)
+        self._over(True)
+        raise StopIteration(found)
+
+    def send(self, _):
+        """As every generator has it."""
+        return self.__next__()
+
+    def throw(self, kind, value=None, trace=None):
+        """The answer did not come, or nobody wants it."""
+        if self._more is not None:
+            return self._more.throw(kind, value, trace)
+        error = value if value is not None else kind() if isinstance(kind, type) else kind
+        self._over(False)
+        if isinstance(error, BackendError):
+            raise self._asker.unanswered(error, self._last) from None
+        raise error
+
+    def close(self):
+        """Nobody wants the answer."""
+        if self._more is not None:
+            self._more.close()
+        else:
+            self._over(False)
+
+    cdef int _over(self, bint good) except -1:
+        cdef Wire connection = self._connection
+        if connection is not None:
+            self._connection = None
+            self._asker._rest(connection, good)
+            self._asker._shares._give(self._asker._backend)
         return 0

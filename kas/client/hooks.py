@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from kas.client._exchange import Asker, Ends, Shares
+from kas.client.exchange import Exchange
 from kas.client.http import DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, renewed
 from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool, said
@@ -42,6 +43,8 @@ _HEADERS = [
 ]  # fmt: skip
 _SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
 _UNAVAILABLE = 503
+
+Sent = tuple[tuple[int, Headers], Target, bytes]  # for how many seconds and with which headers, to whom, the head
 
 
 class HookError(Exception):
@@ -67,33 +70,26 @@ class HookClient(Asker):
         self._deadlines = deadlines or Deadlines()
         self._fixed = not credentials.token_file and (tls is None or tls.fixed)  # nothing of what it shows is in files, which change
 
-    async def post(self, body: bytes, timeout_s: float, left_s: float = math.inf) -> bytes:
-        """The body of the answer. Raises HookError, also when ``timeout_s`` is over; cancelling it closes the connection.
+    def post(self, body: bytes, timeout_s: float, left_s: float = math.inf) -> Awaitable[bytes]:
+        """The body of the answer, to be awaited. Raises HookError, also when ``timeout_s`` is over; cancelling it closes the connection.
 
         The backend is told how many seconds it has; ``left_s`` may be less, when whoever asks will have given up by then.
         """
-        connection = self.begin(body, timeout_s, left_s)
-        if connection is None:
-            return await self._otherwise(body, timeout_s, left_s)
-        assert self._last is not None  # what was sent
-        _, target, head = self._last
-        until = monotonic() + timeout_s
+        return self.begin(body, timeout_s, left_s) or self._otherwise(body, timeout_s, left_s)
+
+    async def unusual(self, connection: Exchange, found: bytes, last: Sent, body: bytes, until: float) -> bytes:
+        """What ``post`` gives for an answer that says more than its body, or is no such answer; it has come."""
+        _, target, head = last
         try:
-            try:
-                found: bytes = await connection.answered
-            except BackendError as e:
-                self.rest(connection, False)
-                raise HookError(f'Post "{target.url}": {e}') from None
-            except BaseException:
-                self.rest(connection, False)
-                raise
-            if connection.plain:
-                self.rest(connection, True)
-                return found
             self.rest(connection, len(found) <= MAX_ANSWER and connection.persistent)
             return await self._slowly(said(connection, found), target, head, body, until)
         finally:
             self._shares.give(self._backend)
+
+    @staticmethod
+    def unanswered(error: BackendError, last: Sent) -> HookError:
+        """What ``post`` raises."""
+        return HookError(f'Post "{last[1].url}": {error}')
 
     async def _otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
         """``post`` where there is no connection yet, or something about the question is new."""
@@ -138,7 +134,7 @@ class HookClient(Asker):
             raise HookError(f"0-length response with status code: {answer.status} and content type: {answer.content_type}")
         return answer.body
 
-    def _told(self, seconds: int) -> tuple[tuple[int, Headers], Target, bytes]:
+    def _told(self, seconds: int) -> Sent:
         """Where it is asked when it has so many seconds, and the head of that request: mostly those of the last one."""
         last = self._last
         headers = self._credentials.headers()  # tokens are read from files, and change

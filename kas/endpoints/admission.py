@@ -10,8 +10,10 @@ from kas.admission import CREATE, Attributes, Chain
 from kas.auth import attributes as authz
 from kas.meta import errors
 from kas.meta.field import FieldError
+from kas.meta.stored import Stored
 from kas.meta.waiting import awaited
 from kas.observe.latencies import VALIDATING_WEBHOOK
+from kas.registry.admission import Forms, Made
 from kas.registry.strategy import Context, Obj
 from kas.request.http import Request
 
@@ -72,10 +74,19 @@ class RequestAdmission:
             self._attributes.reinvocation = None
         return due
 
-    def validate(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
+    def validate(
+        self, operation: str, obj: Obj | None, old: Obj | None, forms: Forms | None = None, replaced: Stored | None = None
+    ) -> Awaitable[None] | None:
         """Run the validating plug-ins in order; what is left of it as an awaitable when one waits."""
         self._about(operation, obj, old)
-        return self._chain.start_validate(self._attributes)
+        a = self._attributes
+        a.forms, a.replaced = forms, replaced
+        return self._chain.start_validate(a)
+
+    @property
+    def made(self) -> Made | None:
+        """What ``forms`` gave for what was validated last, where a plug-in needed that."""
+        return self._attributes.made
 
     async def found_by_storage(self, operation: str, obj: Obj, old: Obj | None) -> list[FieldError]:
         """What plug-ins that are part of upstream's storage say of an object that the kind's own rules refuse."""
@@ -85,6 +96,7 @@ class RequestAdmission:
     def _about(self, operation: str, obj: Obj | None, old: Obj | None) -> None:
         a = self._attributes
         a.obj, a.old = obj, old
+        a.forms = a.replaced = a.made = None
         if operation == CREATE and obj is not None and not a.subresource:
             a.name = obj["metadata"].get("name", "")  # generated meanwhile
             if a.operation != CREATE and a.options.get("kind") == "UpdateOptions":  # an update or patch that creates

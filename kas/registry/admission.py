@@ -6,7 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from kas.meta.field import FieldError
+from kas.meta.stored import Stored
 from kas.registry.strategy import Obj
+
+
+Encoded = tuple[bytes, bytes, int, int, bytes | None]  # see encode_stored
+Made = tuple[Encoded, bytes | None]  # see encode_both
+Forms = Callable[[Obj], Made]  # ``kas.registry.generic.Registry.forms``
 
 
 class Admission(Protocol):
@@ -31,8 +37,16 @@ class Admission(Protocol):
         mutating step is over: the next one starts anew."""
         ...
 
-    def validate(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
-        """Runs the validating plug-ins in order; what is left when one waits."""
+    def validate(
+        self, operation: str, obj: Obj | None, old: Obj | None, forms: Forms | None = None, replaced: Stored | None = None
+    ) -> Awaitable[None] | None:
+        """Runs the validating plug-ins in order; what is left when one waits. ``forms`` are those of ``obj`` where it is small and what will
+        be stored, ``replaced`` holds ``old`` as JSON."""
+        ...
+
+    @property
+    def made(self) -> Made | None:
+        """What ``forms`` gave for what was validated last, where a plug-in needed that."""
         ...
 
     async def found_by_storage(self, operation: str, obj: Obj, old: Obj | None) -> list[FieldError]:

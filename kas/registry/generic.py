@@ -17,6 +17,7 @@ from kas.meta import errors
 from kas.meta.names import is_valid_path_segment_name
 from kas.meta.stored import object_of
 from kas.registry import deletion, pipeline
+from kas.registry.admission import Encoded, Forms, Made
 from kas.registry.deletion import Deletion
 from kas.registry.requests import UNCOUNTED, Pages, Requests, StorageMetrics
 from kas.registry.strategy import Context, Obj, Strategy, strategy_of
@@ -24,13 +25,12 @@ from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Change, Create, Delete, UpdateWith
 from kas.store import Conflict, Draft, Op, Record, Store, StoreError, build_record
 from kas.types.fieldlabels import selectable_fields
-from kas.types.scheme import EncodeError, Resource, encode_stored
+from kas.types.scheme import EncodeError, Resource, encode_both, encode_stored
 
 # Upstream's bound is etcd's, 1.5 MiB of protobuf. Here what is stored can be sent again: the bound of a request body.
 MAX_OBJECT_BYTES = 3 << 20
 DOTS = (".", "..")  # with "/" and "%" all that path segments may not be or hold
 
-Encoded = tuple[bytes, bytes, int, int, bytes | None]  # see encode_stored
 AfterDelete = Callable[[Obj, Context], Awaitable[None]]
 
 
@@ -81,6 +81,11 @@ class Registry:
     def strategy(self) -> Strategy:
         """Made on first use: a kind's module is loaded by its first write, or in the background after the start."""
         return strategy_of(self.resource)
+
+    @functools.cached_property
+    def shown_forms(self) -> Forms | None:
+        """``forms``, where what is stored is what validating plug-ins are shown: where nothing is filled in between."""
+        return self.forms if type(self.strategy).as_read is Strategy.as_read else None
 
     # --- keys and reading
 
@@ -171,9 +176,17 @@ class Registry:
         try:
             found: Encoded = encode_stored(self.type, obj)
         except EncodeError as e:
-            if str(e) == "exceeded max depth":
-                raise errors.bad_request(str(e)) from None
-            raise
+            raise _not_written(e) from None
+        return found
+
+    def forms(self, obj: Obj) -> Made:
+        """``encoded``, and the object as JSON where that is found by the way: then it is made once for both. The object may have its
+        resourceVersion, which is not in what is stored."""
+        self.strategy.as_read(obj)
+        try:
+            found: Made = encode_both(self.type, obj)
+        except EncodeError as e:
+            raise _not_written(e) from None
         return found
 
     def bounded(self, ctx: Context, obj: Obj, encoded: Encoded, stored_bytes: int) -> Encoded:
@@ -190,13 +203,12 @@ class Registry:
             raise errors.request_entity_too_large(f"limit is {MAX_OBJECT_BYTES}")
         return encoded
 
-    def not_stored(self, obj: Obj, revision: int) -> Decoded:
-        """``obj`` as the answer to a write that does not store it, under ``revision`` when it has one. Raises 400 for what is nested too
-        deep."""
+    def not_stored(self, obj: Obj, revision: int, made: Made | None = None) -> Decoded:
+        """``obj`` as the answer to a write that does not store it, under ``revision`` when it has one; ``made`` are its ``forms`` where they
+        are there. Raises 400 for what is nested too deep."""
         if revision:
             obj["metadata"]["resourceVersion"] = str(revision)
-        self.encoded(obj)
-        return Decoded(self.type, obj, revision)
+        return Decoded(self.type, obj, revision, (made or self.forms(obj))[1])
 
     # --- committing
 
@@ -273,6 +285,10 @@ class Registry:
             and stored.startswith(middle, len(head))
             and not self.store.stale(rec)
         )
+
+
+def _not_written(e: EncodeError) -> Exception:
+    return errors.bad_request(str(e)) if str(e) == "exceeded max depth" else e
 
 
 def _use_up(obj: Obj, old: Obj | None) -> None:

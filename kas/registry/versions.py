@@ -90,9 +90,9 @@ class Decoded:
 
     __slots__ = ("_json", "_revision", "object", "type")
 
-    def __init__(self, type_: TypeDesc, obj: Obj, revision: int) -> None:
-        self.type, self.object, self._revision = type_, obj, revision
-        self._json: bytes | None = None
+    def __init__(self, type_: TypeDesc, obj: Obj, revision: int, text: bytes | None = None) -> None:
+        """``text`` is its JSON, where that is known."""
+        self.type, self.object, self._revision, self._json = type_, obj, revision, text
 
     @property
     def revision(self) -> int:

@@ -33,7 +33,7 @@ from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import Unanswered, keep_timestamps, restore_after_admission
 from kas.registry import pipeline
-from kas.registry.admission import Admission, dedup_owner_references
+from kas.registry.admission import Admission, Made, dedup_owner_references
 from kas.registry.deletion import Step
 from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Decoded, Shown, Version
@@ -107,6 +107,7 @@ class Write:
         self.changed = False  # by admission
         self.sure_of = -1  # reads at this revision were as new as they could be
         self.large = False  # what a request brought is worked on beside the loop
+        self.replaced: Record | None = None
 
     def _costly(self) -> bool:
         return self.admission is not None and self.registry.strategy.costly
@@ -150,8 +151,11 @@ class Write:
         waits."""
         if self.admission is None:
             return None
-        if self.native or self.own:
+        if self.own:
             return self.admission.validate(operation, obj, live)
+        if self.native:
+            small = not self.large
+            return self.admission.validate(operation, obj, live, self.registry.shown_forms if small else None, self.replaced if small else None)
         return self._admit_shown(self.admission, operation, obj, live)
 
     async def _admit_shown(self, admission: Admission, operation: str, obj: Obj, live: Obj | None) -> None:
@@ -165,6 +169,10 @@ class Write:
             return e
         found = await self.admission.found_by_storage(operation, obj if self.native else await self.to_request(obj), live)
         return e.after(found) if found else e
+
+    def _made(self) -> Made | None:
+        """The forms of the object that a validating plug-in has had made."""
+        return self.admission.made if self.admission is not None else None
 
     # --- a new object
 
@@ -208,11 +216,15 @@ class Write:
         if ctx.dry_run:
             if registry.store.get(key) is not None:
                 raise Conflict(None, key)
-            return await step(self.large, registry.not_stored, obj, 0)
+            return await step(self.large, registry.not_stored, obj, 0, self._made())
         if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
-        encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
+        made = self._made()
+        if made is not None:
+            encoded = made[0]
+        else:
+            encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         encoded = registry.bounded(ctx, obj, encoded, 0)
         return await registry.commit(key, obj, 0, encoded, ctx=ctx)
 
@@ -346,6 +358,7 @@ class Update(Write):
         old = await POOL.run(object_of, rec) if self.large else object_of(rec)
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
+        self.replaced = rec
         # mutate
         if self.large:
             wanted = await self._answered(live)
@@ -395,19 +408,24 @@ class Update(Write):
     async def _commit(self, rec: Record, obj: Obj, old: Obj) -> Shown:
         ctx, registry = self.ctx, self.registry
         meta = obj["metadata"]
+        made = self._made()
         meta.pop("resourceVersion", None)
-        meta.pop("selfLink", None)
+        if meta.pop("selfLink", None) is not None:
+            made = None  # it was shown to plug-ins, and is not stored
         if registry.gone_with_update(obj, old):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written.
             revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
             return registry.not_stored(obj, revision)
-        encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
+        if made is not None:
+            encoded = made[0]
+        else:
+            encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         if registry.is_stored(encoded, rec):
             if await self.was_behind(self.read_at):
                 raise Conflict(registry.store.get(self.key), self.key)
             return rec
         if ctx.dry_run:
-            return await step(self.large, registry.not_stored, obj, rec.revision)
+            return await step(self.large, registry.not_stored, obj, rec.revision, made)
         encoded = registry.bounded(ctx, obj, encoded, len(rec.json))
         return await registry.commit(self.key, obj, rec.revision, encoded, old, None if self.subresource else ctx)
 

@@ -27,6 +27,7 @@ from kas._codecs import (
     decode_protobuf_whole,
     drop_nulls,
     duplicate_fields,
+    encode_both,
     encode_json,
     encode_json_split,
     encode_protobuf,
@@ -53,9 +54,9 @@ from kas.observe import caches
 __all__ = [
     "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource",
     "TypeDesc", "apply_schema_defaults", "builtin_field", "builtin_kind", "builtin_type", "decode", "decode_plain", "decode_protobuf",
-    "decode_protobuf_whole", "default", "drop_nulls", "duplicate_fields", "encode_json", "encode_json_split", "encode_protobuf",
-    "encode_stored", "envelope", "envelope_head", "find_builtin_kind", "go_quote", "lazy_schema_type", "open_envelope", "pretty_json",
-    "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf", "varint", "without_member", "write_json",
+    "decode_protobuf_whole", "default", "drop_nulls", "duplicate_fields", "encode_both", "encode_json", "encode_json_split",
+    "encode_protobuf", "encode_stored", "envelope", "envelope_head", "find_builtin_kind", "go_quote", "lazy_schema_type", "open_envelope",
+    "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf", "varint", "without_member", "write_json",
     "zero",
 ]  # fmt: skip
 

@@ -17,8 +17,8 @@ class Plugin(WebhookPlugin):
     name = "ValidatingAdmissionWebhook"
     resource, kind = "validatingwebhookconfigurations", "validating"
 
-    def validate(self, a: Attributes) -> Awaitable[None]:
-        """Ask the webhooks. To be awaited; raises what the first of them refuses with, and 500 for one that fails and must not."""
+    def validate(self, a: Attributes) -> Awaitable[None] | None:
+        """Ask the webhooks, if any is about the request. Raises, as what is to be awaited does, what the first of them refuses with, and 500 for one that fails and must not."""
         from kas.admission.webhook.validating import dispatch
 
         return dispatch(self.webhooks, a)

@@ -17,3 +17,10 @@ cdef class Texts:
     cdef Py_ssize_t _most               # bytes of what is kept of a user
 
     cdef bytes _about(self, a, shown, own)
+
+
+cdef class Allowed:
+    cdef object _requests               # the counter
+    cdef dict _known                    # by webhook and operation: its labels there, and the Timer of how long such calls take
+
+    cdef int _allowed(self, str name, str operation, double seconds) except -1

@@ -3,12 +3,58 @@
 Why C: to put a review together took a tenth of what a webhook costs the server (``bench/webhook_cost.py``).
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.string cimport memcmp
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.string cimport memcmp, memcpy
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 import orjson
 
-cdef object _dumps = orjson.dumps
+from kas._fastpath cimport Timer
+from kas._fastpath import audit_id
+from kas.meta.aside import LARGE, POOL
+from kas.observe.latencies import VALIDATING_WEBHOOK
+
+cdef object _dumps = orjson.dumps, _VALIDATING = VALIDATING_WEBHOOK
+cdef Py_ssize_t _LARGE = LARGE
+
+cdef inline double _now() noexcept:
+    """As ``time.monotonic()``."""
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return t.tv_sec + t.tv_nsec * 1e-9
+
+
+cdef bytes _quoted(bytes before, str text):
+    """``before`` and the text as JSON."""
+    cdef Py_ssize_t n, i, k = PyBytes_GET_SIZE(before)
+    cdef const char *s = PyUnicode_AsUTF8AndSize(text, &n)
+    cdef bytes out
+    cdef char *p
+    for i in range(n):
+        if <unsigned char>s[i] < 32 or s[i] == 34 or s[i] == 92:
+            return before + <bytes>_dumps(text)
+    out = PyBytes_FromStringAndSize(NULL, k + n + 2)
+    p = PyBytes_AS_STRING(out)
+    memcpy(p, PyBytes_AS_STRING(before), k)
+    p[k] = 34
+    memcpy(p + k + 1, s, n)
+    p[k + n + 1] = 34
+    return out
+
+
+cdef bytes _joined(tuple parts):
+    cdef Py_ssize_t n = 0
+    cdef bytes out, part
+    cdef char *p
+    for part in parts:
+        n += PyBytes_GET_SIZE(part)
+    out = PyBytes_FromStringAndSize(NULL, n)
+    p = PyBytes_AS_STRING(out)
+    for part in parts:
+        memcpy(p, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
+        p += PyBytes_GET_SIZE(part)
+    return out
 
 
 cdef class Texts:
@@ -29,13 +75,13 @@ cdef class Texts:
         if a.resource == "namespaces" and not a.group:
             place = called  # that of a Namespace is itself
         if called:
-            name = b',"name":' + <bytes>_dumps(called)
+            name = _quoted(b',"name":', called)
         if place:
-            namespace = b',"namespace":' + <bytes>_dumps(place)
-        return b"".join((
-            self._begin, uid.encode(), b'",', said, name, namespace, b',"operation":"', (<str?>a.operation).encode(), b'","userInfo":', info,
+            namespace = _quoted(b',"namespace":', place)
+        return _joined((
+            self._begin, <bytes>uid.encode(), b'",', said, name, namespace, _quoted(b',"operation":', <str?>a.operation), b',"userInfo":', info,
             b',"object":', obj if obj is not None else b"null", b',"oldObject":', old if old is not None else b"null",
-            b',"dryRun":true,"options":' if a.dry_run else b',"dryRun":false,"options":', _dumps(self.options(a)), b"}}",
+            b',"dryRun":true,"options":' if a.dry_run else b',"dryRun":false,"options":', <bytes>_dumps(self.options(a)), b"}}",
         ))
 
     cdef bytes _about(self, a, shown, own):
@@ -71,3 +117,60 @@ cdef class Texts:
             ):
                 return last[2]
         return self.read(body, uid)
+
+
+cdef class Allowed:
+    """Counts the calls of webhooks that had nothing against a request."""
+
+    def __init__(self, requests):
+        self._requests, self._known = requests, {}
+
+    def allowed(self, str name not None, str operation not None, double seconds):
+        """A webhook was asked, and has nothing against it."""
+        self._allowed(name, operation, seconds)
+
+    cdef int _allowed(self, str name, str operation, double seconds) except -1:
+        cdef tuple key = (name, operation), known = self._known.get(key)
+        cdef dict values
+        if known is None:
+            self._known[key] = self.first(name, operation, seconds)
+            return 0
+        values = self._requests.values
+        values[known[0]] = values.get(known[0], 0) + 1
+        (<Timer?>known[1]).add(seconds)
+        return 0
+
+
+async def only(webhooks, a, objects, hook, told, refused):
+    """Asks the one validating webhook that a request is for, as ``Webhooks.ask`` does, and counts what it said. ``refused(error, seconds)``
+    says what it means that it did not allow the request, or raises that."""
+    cdef double began = _now(), took
+    cdef Texts reviews = hook.reviews
+    cdef tuple texts = objects.small()
+    cdef bytes body
+    cdef object error = None
+    client = webhooks.clients.found(hook.client_key)
+    try:
+        if reviews is None or client is None or texts is None or (a.dry_run and not hook.dry_run):
+            await webhooks.ask(hook, a, told, objects)
+        else:
+            uid = audit_id()
+            sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
+            try:
+                body = await client.post(sent, hook.timeout_s, a.deadline - _now())
+                if PyBytes_GET_SIZE(body) < _LARGE:
+                    found = reviews.response(body, uid)
+                else:
+                    found = await POOL.run(reviews.response, body, uid)
+            except Exception as e:
+                raise webhooks.unanswered(hook, e) from None
+            if found.annotations or found.warnings or not found.allowed:
+                webhooks.heard(hook, a, found)
+    except Exception as e:
+        error = e
+    took = _now() - began
+    a.waited(_VALIDATING, took)
+    if error is None:
+        (<Allowed?>webhooks.metrics)._allowed(hook.name, a.operation, took)
+    else:
+        refused(error, took)

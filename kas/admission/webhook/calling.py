@@ -119,16 +119,25 @@ class Webhooks:
                 found = reviews.response(answer, uid)
             else:
                 found = await POOL.run(reviews.response, answer, uid)
-        except HookError as e:
-            what = "could not get REST client" if e.client else "failed to call webhook"
-            raise CallError(hook, f"{what}: {e}", e.code) from None
-        except review.InvalidResponseError as e:
-            raise CallError(hook, f"received invalid webhook response: {e}", 503) from None
+        except (HookError, review.InvalidResponseError) as e:
+            raise self.unanswered(hook, e) from None
+        self.heard(hook, a, found)
+        return found
+
+    @staticmethod
+    def unanswered(hook: Hook, error: Exception) -> Exception:
+        """What ``ask`` raises instead of what was raised while an answer was got and read."""
+        if isinstance(error, HookError):
+            what = "could not get REST client" if error.client else "failed to call webhook"
+            return CallError(hook, f"{what}: {error}", error.code)
+        return CallError(hook, f"received invalid webhook response: {error}", 503) if isinstance(error, review.InvalidResponseError) else error
+
+    def heard(self, hook: Hook, a: Attributes, found: review.Response) -> None:
+        """Tell what a webhook has said besides. Raises Rejection where it does not allow the request."""
         if found.annotations or found.warnings:
             self._tell(hook, a, found)
         if not found.allowed:
             raise Rejection(rejection(hook.name, found.status))
-        return found
 
     def _reviews(self, hook: Hook, a: Attributes) -> review.Reviews:
         """How the webhook is asked. Raises CallError and ApiError where it is not."""
@@ -152,10 +161,10 @@ class Webhooks:
         for text in found.warnings:
             a.warn(text)
 
-    def count(self, hook: Hook, a: Attributes, began: float, error: Exception | None) -> None:
+    def count(self, hook: Hook, a: Attributes, took: float, error: Exception | None) -> None:
         """Count a call that ended with ``error``, or well."""
         if error is None:
-            self.metrics.allowed(hook.name, a.operation, monotonic() - began)
+            self.metrics.allowed(hook.name, a.operation, took)
             return
         operation, why = a.operation, ""
         if isinstance(error, CallError):
@@ -164,7 +173,7 @@ class Webhooks:
             code, why = error.error.code, NO_ERROR
         else:
             code, why = 0, SERVER_ERROR
-        self.metrics.called(hook.name, operation, monotonic() - began, code, bool(why))
+        self.metrics.called(hook.name, operation, took, code, bool(why))
         if why:
             self.metrics.rejected(hook.name, operation, why, code)
 

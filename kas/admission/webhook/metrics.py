@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kas.admission.conditionmetrics import ConditionMetrics
+from kas.admission.webhook._texts import Allowed
 from kas.observe.metrics import Labels, Registry, Timer
 
 # Why a request was refused.
@@ -11,7 +12,7 @@ MAX_CODE = 600
 OK = 200
 
 
-class WebhookMetrics:
+class WebhookMetrics(Allowed):
     """``kind`` is "admit" or "validating", as upstream calls the two."""
 
     def __init__(self, metrics: Registry, kind: str) -> None:
@@ -40,29 +41,24 @@ class WebhookMetrics:
             ("name", "type"),
         )
         # As many as the counter has children.
-        self._known: dict[tuple[str, str, int, bool], tuple[Labels, Timer]] = {}
-        self._allowed: dict[tuple[str, str], tuple[Labels, Timer]] = {}  # of those, what most calls are
+        self._called: dict[tuple[str, str, int, bool], tuple[Labels, Timer]] = {}
+        super().__init__(self._requests)
         self.conditions = ConditionMetrics(metrics, "webhook", kind)
 
     def called(self, name: str, operation: str, seconds: float, code: int, rejected: bool) -> None:
         """A webhook was asked; ``code`` is that of its answer, 0 where the fault is ours."""
-        known = self._known.get((name, operation, code, rejected))
+        known = self._called.get((name, operation, code, rejected))
         if known is None:
             said = "true" if rejected else "false"
             known = (name, self._kind, operation, str(min(code, MAX_CODE)), said), Timer(self._seconds, (name, self._kind, operation, said))
-            self._known[name, operation, code, rejected] = known
+            self._called[name, operation, code, rejected] = known
         self._requests.inc(known[0])
         known[1].add(seconds)
 
-    def allowed(self, name: str, operation: str, seconds: float) -> None:
-        """A webhook was asked, and has nothing against it."""
-        known = self._allowed.get((name, operation))
-        if known is None:
-            self.called(name, operation, seconds, OK, False)
-            self._allowed[name, operation] = self._known[name, operation, OK, False]
-        else:
-            self._requests.inc(known[0])
-            known[1].add(seconds)
+    def first(self, name: str, operation: str, seconds: float) -> tuple[Labels, Timer]:
+        """Count the first call that ended well, and return what counts the others."""
+        self.called(name, operation, seconds, OK, False)
+        return self._called[name, operation, OK, False]
 
     def rejected(self, name: str, operation: str, why: str, code: int) -> None:
         """A request was refused because of a webhook."""

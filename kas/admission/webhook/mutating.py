@@ -64,8 +64,9 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
             a.annotate(f"patch.webhook.admission.k8s.io/{place}", orjson.dumps(shown).decode())
     except (CallError, Rejection, ApiError) as e:
         error = e
-    webhooks.count(hook, a, began, error)
-    a.waited(MUTATING_WEBHOOK, monotonic() - began)
+    took = monotonic() - began
+    webhooks.count(hook, a, took, error)
+    a.waited(MUTATING_WEBHOOK, took)
     a.annotate(f"mutation.webhook.admission.k8s.io/{place}", orjson.dumps({**about, "mutated": changed}).decode())
     if isinstance(error, CallError):
         error = webhooks.failed(hook, a, error, round_, index)

@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from functools import partial
 from time import monotonic
 
 from kas.admission import Attributes
 from kas.admission.matching import Invocation
 from kas.admission.versioned import Versioned
+from kas.admission.webhook._texts import only
 from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
 from kas.observe.latencies import VALIDATING_WEBHOOK
 
+FEW = 8  # that are looked at without a pause
 
-async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
-    """Ask the webhooks that the request is for. Raises what the first of them, in their order, refuses with."""
+
+def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
+    """Ask the webhooks that the request is for; None when it is for none. Raises, as what is to be awaited does, what the first of them, in
+    their order, refuses with."""
+    hooks, asked = webhooks.hooks.all, None
+    if len(hooks) > FEW:
+        return _several(webhooks, a)
+    own = Versioned(a, webhooks.equivalents)
+    for i, hook in enumerate(hooks):
+        told = webhooks.matched(hook, a, own)
+        if told is not None:
+            if asked is not None or hook.conditions is not None or told.kind != own.kind:
+                return _several(webhooks, a)
+            asked = hook, told, i
+    if asked is None:
+        return None
+    hook, told, i = asked
+    return only(webhooks, a, own, hook, told, partial(_refuse, webhooks, a, hook, i))
+
+
+async def _several(webhooks: Webhooks, a: Attributes) -> None:
+    """Ask all that the request is for, each in its version, all at once."""
     own = Versioned(a, webhooks.equivalents)
     versions = {own.kind: own}
 
@@ -37,12 +61,13 @@ async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
     if len(asked) == 1:
         hook, told, i = asked[0]
         refused = [await _ask(webhooks, hook, a, told, versions[told.kind], i)]
-    else:
+    elif asked:
         async with asyncio.TaskGroup() as group:
             calls = [group.create_task(_ask(webhooks, hook, a, told, versions[told.kind], i)) for hook, told, i in asked]
         refused = [call.result() for call in calls]
-    if asked:
-        a.waited(VALIDATING_WEBHOOK, monotonic() - began)
+    else:
+        return
+    a.waited(VALIDATING_WEBHOOK, monotonic() - began)
     for error in refused:
         if error is not None:
             raise error
@@ -51,15 +76,28 @@ async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
 async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, index: int) -> ApiError | None:
     """The refusal, None when the request may go on."""
     began = monotonic()
-    error: CallError | Rejection | ApiError
     try:
         await webhooks.ask(hook, a, told, objects)
     except (CallError, Rejection, ApiError) as e:
-        error = e
-    else:
-        webhooks.metrics.allowed(hook.name, a.operation, monotonic() - began)
-        return None
-    webhooks.count(hook, a, began, error)
+        return _refusal(webhooks, a, hook, index, e, monotonic() - began)
+    webhooks.metrics.allowed(hook.name, a.operation, monotonic() - began)
+    return None
+
+
+def _refusal(
+    webhooks: Webhooks, a: Attributes, hook: Hook, index: int, error: CallError | Rejection | ApiError, took: float
+) -> ApiError | None:
+    """What it means that a webhook does not allow the request; None when the request may go on."""
+    webhooks.count(hook, a, took, error)
     if isinstance(error, CallError):
         return webhooks.failed(hook, a, error, 0, index)
     return error.error if isinstance(error, Rejection) else error
+
+
+def _refuse(webhooks: Webhooks, a: Attributes, hook: Hook, index: int, error: Exception, took: float) -> None:
+    """Raises what ``_refusal`` says, or the error that is none of a webhook's."""
+    if not isinstance(error, CallError | Rejection | ApiError):
+        raise error
+    refusal = _refusal(webhooks, a, hook, index, error, took)
+    if refusal is not None:
+        raise refusal

@@ -34,6 +34,7 @@ cdef int put_plain(Buf* b, TypeDesc owner, Field f, object v, Split* s, int dept
         if kind in (K_STRING, K_INT32, K_INT64, K_BOOL, K_DOUBLE, K_QUANTITY, K_DURATION, K_INTSTR):
             v = zero_value(f)
         elif kind == K_BYTES and s.stored:
+            s.differs = True
             return put(b, b'""', 2)
         else:
             return put(b, b"null", 4)
@@ -202,6 +203,7 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
                 if (<Field>info.field).omitempty:
                     continue
                 empty = s.stored
+                s.differs |= empty
         put(b, info.key + first, info.key_n - first)
         first = False
         if s.tape != NULL:
@@ -293,6 +295,18 @@ def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None, Py_
     than ``least`` keys and values, and for what has no protobuf form, as a time that no check has looked at. Raises EncodeError
     ("exceeded max depth") for more than 500 levels.
     """
+    return _stored(type, obj, stored, least, None)
+
+
+def encode_both(TypeDesc type not None, dict obj not None):
+    """``(encode_stored(type, obj), text)``: ``text`` is encode_json() of the same, where that is found by the way, else None."""
+    cdef list text = []
+    stored = _stored(type, obj, None, KEPT_TOKENS, text)
+    return stored, text[0] if text else None
+
+
+cdef tuple _stored(TypeDesc type, dict obj, object stored, Py_ssize_t least, list text):
+    """As encode_stored() says. ``text`` gets the bytes of encode_json(), where it is a list and they are found by the way."""
     cdef Buf b
     cdef Split s
     cdef Tape tape
@@ -316,10 +330,22 @@ def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None, Py_
                     message = tape_protobuf(&tape, type, None, None)
             except DecodeError:
                 message = None
+        if text is not None and not s.differs and b.p[s.cut] == 34:  # a key of the metadata follows where the cut is
+            put_revised(&b, s.cut, obj["metadata"], text)
         return *split_parts(&b, &s), message
     finally:
         free(b.p)
         tape_free(&tape)
+
+
+cdef int put_revised(Buf* b, Py_ssize_t cut, dict meta, list text) except -1:
+    """Adds what is written, with the resourceVersion of the metadata where the cut is; nothing for one that is no text."""
+    cdef object revision = meta.get("resourceVersion")
+    if not revision:
+        text.append(PyBytes_FromStringAndSize(b.p, b.n))
+    elif PyUnicode_CheckExact(revision):
+        text.append(b.p[:cut] + b'"resourceVersion":' + write_json(revision) + b"," + b.p[cut:b.n])
+    return 0
 
 
 cdef int put_split(Buf* b, TypeDesc type, dict obj, Split* s, object stored) except -1:
@@ -327,6 +353,7 @@ cdef int put_split(Buf* b, TypeDesc type, dict obj, Split* s, object stored) exc
     s.stored = not stored_as_json(type) if stored is None else stored
     s.cut = s.end = -1
     s.prefix = 1
+    s.differs = False
     put_struct(b, type, obj, s, 0)
     if s.cut < 0:
         raise EncodeError(f"{type.kind_name}: there is no metadata")
