@@ -359,3 +359,9 @@ def test_nothing_lies_outside_of_the_checkout():
             if above:
                 wrong.append(f"{own}:{number}: {line.strip()[:100]}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_lies_about_that_a_test_or_a_command_left():
+    """A file named by a wrong value of a flag, say: those of this directory have names that one can say."""
+    names = [p.name for p in ROOT.iterdir()]
+    assert [name for name in names if not re.fullmatch(r"\.?[A-Za-z0-9][A-Za-z0-9_.-]*", name)] == []
