@@ -118,7 +118,7 @@ def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = 
 
 def _add(union: Union, backend: Backend, f: BackendFlags, joins: bool = False) -> None:
     if f.truncate_enabled:
-        backend = Truncate(backend, f.truncate_max_event_size, f.truncate_max_batch_size)
+        backend = Truncate(backend, f.truncate_max_event_size, f.truncate_max_batch_size, union.failed)
     if f.mode == BATCH:
         qps = f.batch_throttle_qps if f.batch_throttle_enable else 0.0
         backend = Batch(backend, f.batch_buffer_size, f.batch_max_size, f.batch_max_wait, qps, f.batch_throttle_burst, union.failed, joins)

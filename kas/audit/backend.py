@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from kas.audit._engine import Buffer
@@ -15,11 +15,12 @@ log = logging.getLogger("kas.audit")
 
 
 class AuditError(Exception):
-    """Entries could not be stored: ``lost`` of those that were given, None for all of them."""
+    """Entries could not be stored: ``lost`` of those that were given, None for all of them. ``plugin`` is who lost them, where that is not
+    the backend itself."""
 
-    def __init__(self, message: str, lost: int | None = None) -> None:
+    def __init__(self, message: str, lost: int | None = None, plugin: str = "") -> None:
         super().__init__(message)
-        self.lost = lost
+        self.lost, self.plugin = lost, plugin
 
 
 class Backend(Protocol):
@@ -36,14 +37,15 @@ class Backend(Protocol):
 
 
 class Truncate:
-    """Entries that are larger than ``max_event`` bytes lose their bodies, and what is too large even then is refused; batches are cut to
-    ``max_batch`` bytes (``plugin/pkg/audit/truncate``)."""
+    """Entries that are larger than ``max_event`` bytes lose their bodies, and what is too large even then is lost: ``failed`` is told of
+    it, and nobody is refused for it, as upstream. Batches are cut to ``max_batch`` bytes (``plugin/pkg/audit/truncate``)."""
 
-    def __init__(self, backend: Backend, max_event: int, max_batch: int) -> None:
+    def __init__(self, backend: Backend, max_event: int, max_batch: int, failed: Callable[[Backend, AuditError, int], None]) -> None:
         self.name, self._backend, self._max_event, self._max_batch = backend.name, backend, max_event, max_batch
+        self._failed = failed
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
-        """Hand on what fits. Raises AuditError, or its awaitable does, when something does not, or could not be stored."""
+        """Hand on what fits. Raises AuditError, or its awaitable does, when something of that could not be stored."""
         batches: list[list[Entry]] = [[]]
         size, lost = 0, 0
         for given in entries:
@@ -56,7 +58,9 @@ class Truncate:
                 size = 0
             batches[-1].append(entry)
             size += entry.size
-        failed = AuditError(f"{lost} events are too large even without their bodies", lost) if lost else None
+        if lost:
+            self._failed(self, AuditError("event is too large even after truncating", lost, "truncate"), lost)
+        failed: AuditError | None = None
         waiting: list[tuple[Awaitable[None], int]] = []
         for batch in filter(None, batches):
             try:
@@ -148,8 +152,9 @@ class Union:
 
     def failed(self, backend: Backend, e: AuditError, given: int) -> None:
         """Count and log what a backend could not store, of so many events that it was ``given``."""
-        self._errors.inc((backend.name,), given if e.lost is None else e.lost)
-        log.error("Error in audit plugin '%s' affecting audit events: %s", backend.name, e)
+        plugin, lost = e.plugin or backend.name, given if e.lost is None else e.lost
+        self._errors.inc((plugin,), lost)
+        log.error("Error in audit plugin '%s' affecting audit events: %s", plugin, e)
 
     async def close(self) -> None:
         """Store what waits in any of them; at the same time, so that none has less of it for another's sake."""

@@ -48,7 +48,7 @@ class Batch(Buffer):
         if len(waiting) >= self._due:
             self._full.set()
         if lost:
-            raise AuditError("audit buffer queue blocked", lost)
+            raise AuditError("audit buffer queue blocked", lost, "buffered")
 
     async def _run(self) -> None:
         while True:

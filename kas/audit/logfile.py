@@ -37,7 +37,7 @@ def legacy_line(entry: Entry) -> bytes:
     """The one-line form of ``--audit-log-format=legacy`` (``audit.EventString``)."""
     f = entry.fields
     user, other = f.get("user") or {}, f.get("impersonatedUser")
-    groups = ",".join(go_quote(g) for g in user.get("groups") or ()) or "<none>"
+    groups = ",".join(go_quote(g) for g in user.get("groups") or () if user.get("username")) or "<none>"
     acting, acting_groups = "<self>", "<lookup>"
     if other is not None:
         acting = other.get("username") or ""
@@ -45,7 +45,7 @@ def legacy_line(entry: Entry) -> bytes:
             acting_groups = ",".join(go_quote(g) for g in other["groups"])
     status = f.get("responseStatus")
     shown = {
-        "id": f["auditID"], "stage": f["stage"], "ip": (f.get("sourceIPs") or [""])[0], "method": f["verb"],
+        "id": f["auditID"], "stage": f["stage"], "ip": (f.get("sourceIPs") or ["<unknown>"])[0], "method": f["verb"],
         "user": user.get("username") or "<none>", "groups": groups, "as": acting, "asgroups": acting_groups,
         "user-agent": f.get("userAgent") or "", "namespace": (f.get("objectRef") or {}).get("namespace") or "<none>",
         "uri": f["requestURI"], "response": str(status["code"]) if status is not None else "<deferred>",

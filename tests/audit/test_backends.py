@@ -55,15 +55,19 @@ class Sink:
 def test_large_entries_lose_their_bodies_and_batches_are_cut():
     sink = Sink()
     size = len(entry(1).text)
-    truncate = Truncate(sink, size + 200, 2 * size + 100)
+    metrics = Registry()
+    union = Union(metrics.counter("apiserver_audit_error_total", "help", ("plugin",)))
+    truncate = Truncate(sink, size + 200, 2 * size + 100, union.failed)
     truncate.process([entry(n) for n in range(5)])
     assert sink.batches == [["id-0", "id-1"], ["id-2", "id-3"], ["id-4"]]
     truncate.process([entry(6, requestObject={"a": "x" * 500})])
     kept = orjson.loads(sink.last[0].text)
     assert "requestObject" not in kept and kept["annotations"] == {"audit.k8s.io/truncated": "true"}
-    with pytest.raises(AuditError, match="1 events are too large") as e:
-        truncate.process([entry(7, userAgent="x" * 500), entry(8)])
-    assert sink.batches[-1] == ["id-8"] and e.value.lost == 1
+    # What is lost for its size is counted, and refuses nobody's request.
+    union.backends = [(truncate, True)]
+    union.process([entry(7, userAgent="x" * 500), entry(8)])
+    assert sink.batches[-1] == ["id-8"]
+    assert b'apiserver_audit_error_total{plugin="truncate"} 1' in metrics.expose()
 
 
 def test_a_part_that_cannot_be_stored_keeps_no_other_from_it():
@@ -77,16 +81,17 @@ def test_a_part_that_cannot_be_stored_keeps_no_other_from_it():
         assert pending is not None
         await pending
 
-    size, large = len(entry(1).text), entry(7, userAgent="x" * 500)
+    size, large, told = len(entry(1).text), entry(7, userAgent="x" * 500), []
     for waits in (False, True):
         gate = asyncio.Event()
         gate.set()
         sink = Broken(gate=gate if waits else None)
-        truncate = Truncate(sink, size + 200, 2 * size + 100)
-        with pytest.raises(AuditError, match="too large") as e:
+        truncate = Truncate(sink, size + 200, 2 * size + 100, lambda b, e, n: told.append((str(e), e.plugin, n)))
+        with pytest.raises(AuditError, match="broken") as e:
             entries = [*(entry(n) for n in range(5)), large]
             asyncio.run(later(truncate, entries)) if waits else truncate.process(entries)
-        assert sink.batches == [["id-0", "id-1"], ["id-4"]] and e.value.lost == 3
+        assert sink.batches == [["id-0", "id-1"], ["id-4"]] and e.value.lost == 2
+    assert told == [("event is too large even after truncating", "truncate", 1)] * 2
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -152,7 +157,7 @@ def test_a_full_buffer_loses_what_comes_and_says_so():
         batch = Batch(sink, 2, 1, 0, 0, 0, lambda b, e, n: None)
         with pytest.raises(AuditError, match="queue blocked") as e:
             batch.process([entry(n) for n in range(3)])
-        assert e.value.lost == 1
+        assert (e.value.lost, e.value.plugin) == (1, "buffered")
         gate.set()
         await batch.close()
         assert sink.batches == [["id-0"], ["id-1"]]

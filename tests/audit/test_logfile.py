@@ -273,6 +273,14 @@ def test_standard_output(tmp_path, capfdbinary):
     assert orjson.loads(capfdbinary.readouterr().out)["auditID"] == "id-7"
 
 
+def test_the_legacy_form_of_who_is_not_known():
+    unknown = entry(1, user={"groups": ["a"]}, sourceIPs=[], userAgent="", objectRef={"resource": "foo"}, responseStatus=None, verb="")
+    assert legacy_line(unknown) == (
+        b'2026-01-02T03:04:05.000000Z AUDIT: id="id-1" stage="ResponseComplete" ip="<unknown>" method="" user="<none>" groups="<none>" '
+        b'as="<self>" asgroups="<lookup>" user-agent="" namespace="<none>" uri="/api/v1/pods?n=1" response="<deferred>"\n'
+    )
+
+
 def test_the_legacy_form():
     assert legacy_line(entry(1)) == (
         b'2026-01-02T03:04:05.000000Z AUDIT: id="id-1" stage="ResponseComplete" ip="127.0.0.1" method="list" user="jane" '

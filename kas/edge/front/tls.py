@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from OpenSSL import SSL, crypto
 
 from kas.auth.publickeys import usable
+from kas.meta.pem import unreadable
 
 log = logging.getLogger("kas.front")
 
@@ -128,7 +128,9 @@ def _bearable(_connection: SSL.Connection, certificate: crypto.X509, _error: int
     ends the handshake then, too."""
     try:
         return usable(certificate.get_pubkey().to_cryptography_key())
-    except (ValueError, UnsupportedAlgorithm, crypto.Error):
+    except crypto.Error:
+        return False
+    except unreadable():
         return False  # a key that nobody could verify anything with
 
 
@@ -159,12 +161,15 @@ def _read(file: str) -> bytes:
 def shown(connection: SSL.Connection) -> list[bytes]:
     """The certificates the client has shown (DER), its own first; none when it has shown none. ``ValueError`` for what is none, and for
     more than ``MOST_SHOWN`` bytes: anybody may show anything, and it is kept as long as the connection."""
-    own = connection.get_peer_certificate(as_cryptography=True)
-    if own is None:
-        return []
-    # A server's list of OpenSSL begins with the intermediates.
-    first = own.public_bytes(_DER)
-    more = [c.public_bytes(_DER) for c in connection.get_peer_cert_chain(as_cryptography=True) or ()]
+    try:
+        own = connection.get_peer_certificate(as_cryptography=True)
+        if own is None:
+            return []
+        # A server's list of OpenSSL begins with the intermediates.
+        first = own.public_bytes(_DER)
+        more = [c.public_bytes(_DER) for c in connection.get_peer_cert_chain(as_cryptography=True) or ()]
+    except unreadable() as e:
+        raise ValueError(str(e)) from None
     chain = [first, *(der for der in more if der != first)]
     if sum(map(len, chain)) > MOST_SHOWN:
         raise ValueError("the client shows too much")

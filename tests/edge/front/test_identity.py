@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,33 @@ def test_a_bad_certificate_is_401_and_does_no_harm_beside_a_good_token(world, sh
                                 "reason": "Unauthorized", "code": 401})  # fmt: skip
         assert ask(s, f"Authorization: Bearer {world.server.token}")[1]["username"] == "admin"
         assert ask(s)[0] == 401
+
+
+class Odd(pki.Issued):
+    """A certificate with other bytes than it was issued with."""
+
+    def __init__(self, der: bytes, like: pki.Issued) -> None:
+        super().__init__(like.cert, like.key)
+        self._der = der
+
+    @property
+    def pem(self) -> bytes:
+        return ssl.DER_cert_to_PEM_cert(self._der).encode()
+
+
+@pytest.mark.parametrize("odd", ["version", "bits", "twice", "name"])
+def test_a_certificate_that_cannot_be_read_does_no_more_harm(world, odd):
+    """Of a version that there is not it ends the handshake, as it does in Go."""
+    key = pki.issue(JANE)
+    shown = Odd(pki.unreadable(world.ca, key.key)[odd], key)
+    if odd == "version":
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            world.who(shown)
+    else:
+        with world.dial(shown) as s:
+            assert ask(s)[0] == 401
+            assert ask(s, f"Authorization: Bearer {world.server.token}")[1]["username"] == "admin"
+    assert "Traceback" not in world.server.output
 
 
 def test_a_certificate_wins_over_a_token_also_one_that_is_known(world):
