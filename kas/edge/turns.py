@@ -28,6 +28,7 @@ from kas.edge.front.introduction import Introductions
 TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs take half of it
 SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
 BEGUN = 8  # of those put down, in a turn that took no longer
+HANDS = 2  # how often the processor is offered for it: to the thread that reads and writes, and to the one that hands over what was read
 HOLD_S = 0.002  # how long one of who floods may take until the next of his is begun beside it
 
 
@@ -148,7 +149,8 @@ class Turns:
                         continue
                     if not gave_way:
                         gave_way = True
-                        self._give_way()
+                        for _ in range(HANDS):
+                            self._give_way()
                         self._put_all_down()
                         continue  # who came meanwhile is first
                     flooded = True

@@ -9,7 +9,7 @@ from typing import Any
 
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
-from kas.edge.turns import BEGUN, HOLD_S, SHARED_TURN_S, TURN_S, Turns
+from kas.edge.turns import BEGUN, HANDS, HOLD_S, SHARED_TURN_S, TURN_S, Turns
 from kas.request.http import Request, Response
 from tests.filters.serving import answer, head, until
 
@@ -156,8 +156,8 @@ def test_who_floods_gets_little_of_a_turn() -> None:
     async def go() -> None:
         loop, flood = flooded(2 * BEGUN + 4)
         loop.arrive(*flood, Arrived("q0", "quiet"), Arrived("o0", "other"), Arrived("q1", "quiet"))
-        assert await loop.turn() == ["q0", "o0", "f0", "q1"] and loop.gave_way == [2]
-        assert await loop.turn() == ["f1"] and loop.gave_way == [2, 4]
+        assert await loop.turn() == ["q0", "o0", "f0", "q1"] and loop.gave_way == [2] * HANDS
+        assert await loop.turn() == ["f1"] and loop.gave_way == [2] * HANDS + [4] * HANDS
         # As many as one turn takes are no flood.
         while loop.begun[-1] != f"f{len(flood) - BEGUN - 2}":
             assert len(await loop.turn()) == 1 and loop.gave_way[-1] == len(loop.begun) - 1
@@ -213,7 +213,7 @@ def test_one_of_a_flood_waits_for_the_one_before() -> None:
         loop.going["f1"] = asyncio.get_running_loop().create_future()
         loop.arrive(*flood)
         assert await loop.turn() == ["f0"]
-        assert [await loop.turn() for _ in range(3)] == [[], [], []] and loop.gave_way == [0]
+        assert [await loop.turn() for _ in range(3)] == [[], [], []] and loop.gave_way == [0] * HANDS
         loop.arrive(Arrived("q0", "quiet"), Arrived("q1", "quiet"))
         assert await loop.turn() == ["q0", "q1"]
         assert await loop.turn() == []
