@@ -7,7 +7,8 @@ Both are users of the level ``global-default``; the flood keeps ten times half o
 thing at a time. In each round the quiet tenant is measured alone and then beside the flood, so that both meet the same mood of the machine;
 the ratio of the medians of their p99 is what counts. ``--off`` shows the same with max-in-flight instead. Server on CPU 0, clients on the
 last one, as in ``end_to_end.py``; the quiet tenant's client has a real-time priority where that is allowed, because it would wait for the
-flood's client otherwise, which is not the server's doing.
+flood's client otherwise, which is not the server's doing; and the server, where that is allowed, the highest of the ordinary ones, so that
+other programs of the machine take little from it: alone it hardly meets them, beside a flood, when it is never idle, it would all the time.
 
 ``--burst`` counts CPU time of the server instead, so that other users of the machine matter less (Linux): while the worker is stopped
 the flood sends one GET on each connection and the quiet tenant one behind them all; what the worker spends until the quiet one has its
@@ -46,6 +47,7 @@ TENANTS = ("quiet", "flood")
 TIMES = 10
 OFF = ("--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0")
 FIRST = ("chrt", "--fifo", "1") if os.geteuid() == 0 and shutil.which("chrt") else ()
+ABOVE = ("nice", "-n", "-20") if os.geteuid() == 0 and shutil.which("nice") else ()
 ASKED = re.compile(r'^apiserver_request_total\{.*resource="configmaps".*\} (\d+)', re.M)
 LIMIT = re.compile(r'^apiserver_flowcontrol_nominal_limit_seats\{priority_level="global-default"\} (\d+)', re.M)
 
@@ -201,7 +203,7 @@ def main() -> None:
         flags = ["--token-auth-file", str(tokens), "--workers", str(args.workers)]
         flags += OFF if args.off else [f"--max-requests-inflight={args.seats - writes}", f"--max-mutating-requests-inflight={writes}"]
         client = Client(directory)
-        with KasServer(directory / "server", *flags, prefix=pinned(0) if args.workers == 1 else ()) as server:
+        with KasServer(directory / "server", *flags, prefix=(*ABOVE, *pinned(0)) if args.workers == 1 else ABOVE) as server:
             seats = prepare(server)
             targets = {t: Target("kas", "127.0.0.1", server.port, server.ca, f"{t}-token", (server.pid,), f"{t}-token") for t in TENANTS}
             connections = TIMES * seats // len(TENANTS)

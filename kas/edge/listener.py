@@ -96,17 +96,19 @@ class Listener:
         app, turns = self.app, self.turns or Turns(loop)
         running: dict[Any, asyncio.Task] = {}  # the loop itself holds its tasks weakly
 
-        def begin(watcher: Any, scope: dict[str, Any]) -> None:
+        def begin(watcher: Any, scope: dict[str, Any]) -> asyncio.Task | None:
             proto = watcher.proto
             try:
                 rest = app.begin(scope, proto.receive, proto.send, watcher, spawn)
             except BaseException as exc:  # the request's root: granian logs the error and ends the connection
                 watcher.err(exc)
-                return
+                return None
             if rest is None:
                 watcher.done()
             elif rest is not PARKED:
                 spawn(rest, watcher)
+                return running[watcher]
+            return None
 
         def spawn(rest: Coroutine[Any, Any, None], watcher: Any) -> None:
             running[watcher] = loop.create_task(finish(rest, watcher))

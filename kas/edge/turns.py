@@ -6,10 +6,12 @@ flood that comes at once would have that done for all of it before anybody else 
 time, or while somebody waits for seats, is put down by credential, and one of each is begun in turn; then others are heard. What a
 credential is worth, and who waits how long then, is for the filters; nothing is refused here.
 
-Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Who then has more
-put down than all others together floods: of his, two a turn are begun at most, and the processor is offered to the other threads after
-it. Granian's, which reads and writes for everybody in the order of arrival, would otherwise get to run when the kernel takes the
-processor away, some milliseconds later, and whatever it has in hand by then is the flood's.
+Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Then who has nothing put
+down is begun before those who have, and who has more put down than all others together floods: of his, one a turn is begun, and only when
+the one before has ended or had ``HOLD_S`` for it; before it the processor is offered to the other threads, and who came meanwhile is
+begun first. Granian's threads, which read and write for everybody in the order of arrival, would otherwise get to run when the kernel takes
+the processor away, some milliseconds later, and whatever they have in hand by then is the flood's; so would seats, the store's next
+commit and what waits to be written to clients.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from kas.edge.front.introduction import Introductions
 TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs take half of it
 SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
 BEGUN = 8  # of those put down, in a turn that took no longer
-FLOOD_BEGUN = 2  # the same of who floods
+HANDS = 2  # how often the processor is offered for it: to the thread that reads and writes, and to the one that hands over what was read
+HOLD_S = 0.002  # how long one of who floods may take until the next of his is begun beside it
 
 
 class Handed(Protocol):
@@ -37,7 +40,17 @@ class Handed(Protocol):
         """ASGI's."""
 
 
-Begin = Callable[[Any, dict[str, Any]], object]
+class Going(Protocol):
+    """What is left to do of a request that was begun: its task."""
+
+    def done(self) -> bool:
+        """Whether that is done."""
+
+    def add_done_callback(self, told: Callable[[Any], object], /) -> object:
+        """``told`` is called once it is."""
+
+
+Begin = Callable[[Any, dict[str, Any]], Going | None]
 Arrived = tuple[Begin, Introductions | None, Any]
 
 
@@ -53,8 +66,13 @@ class Turns:
         self._due = False  # whether a turn is to come
         self._come: deque[Arrived] = deque()
         self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any]]]] = OrderedDict()  # by credential, who is next first
+        self._fresh: OrderedDict[int, None] = OrderedDict()  # those of them of whom none has been begun since they had nothing put down
+        self._passed = 0  # how many of these were begun while others were next
         self._waiting = 0  # how many there are in all of them
         self._ended = 0.0  # when the last turn did that began what was put down
+        self._last: Going | None = None  # of the flood's, the one that was begun last
+        self._beside = 0.0  # when another one may be begun beside it
+        self._held = False  # only the flood's is left, and waits for that
 
     def arrive(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
         """``begin(request, scope)`` is called in a turn of the loop, this one or a later one; it does not raise. From any thread."""
@@ -68,9 +86,15 @@ class Turns:
         try:
             self._begin_some()
         finally:  # whatever became of one of them, the others are begun
-            if (self._come or self._flows) and not self._due:
+            if (self._come or (self._flows and not self._held)) and not self._due:
                 self._due = True
                 self._loop.call_soon(self._turn)
+
+    def _resume(self, _: object = None) -> None:
+        self._held = False
+        if self._flows and not self._due:
+            self._due = True
+            self._loop.call_soon(self._turn)
 
     def _begin_some(self) -> None:
         come, clock, crowded = self._come, self._clock, self._crowded
@@ -87,9 +111,13 @@ class Turns:
             else:
                 if not come:
                     return
+        self._put_all_down()
+        self._go_on(began, length)
+
+    def _put_all_down(self) -> None:
+        come = self._come
         while come:
             self._put_down(*come.popleft())
-        self._go_on(began, length)
 
     def _put_down(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
         scope = request.scope
@@ -97,28 +125,72 @@ class Turns:
         waiting = self._flows.get(key)
         if waiting is None:
             waiting = self._flows[key] = deque()
+            self._fresh[key] = None
         waiting.append((begin, request, scope))
         self._waiting += 1
 
     def _go_on(self, began: float, length: float) -> None:
         """Begins some of what was put down, none where this turn has taken its time, one where what was begun before does so in tasks."""
-        now, floods = self._clock(), 0
+        now, shared = self._clock(), length < TURN_S
         if now - began <= length:
-            until, shared = now + length, length < TURN_S
-            for _ in range(1 if began - self._ended > length else BEGUN):
-                if not self._flows or now > until or floods == FLOOD_BEGUN:
-                    break
-                key, waiting = self._flows.popitem(last=False)
-                floods += shared and BEGUN < len(waiting) > self._waiting - len(waiting)
-                begin, request, scope = waiting.popleft()
-                self._waiting -= 1
-                if waiting:
-                    self._flows[key] = waiting
-                begin(request, scope)
+            until = now + length
+            left = 1 if began - self._ended > length else BEGUN
+            gave_way = flooded = False
+            while left and self._flows and now <= until:
+                key = self._next(shared)
+                if shared and self._floods(key):
+                    if key in self._fresh:
+                        del self._fresh[key]  # he has come anew, but in numbers
+                        continue
+                    if flooded or self._holds(now):
+                        if len(self._flows) == 1:
+                            break
+                        self._flows.move_to_end(key)
+                        continue
+                    if not gave_way:
+                        gave_way = True
+                        for _ in range(HANDS):
+                            self._give_way()
+                        self._put_all_down()
+                        continue  # who came meanwhile is first
+                    flooded = True
+                self._begin(key)
+                left -= 1
                 now = self._clock()
-        if floods:
-            self._give_way()
         self._ended = now
+
+    def _next(self, shared: bool) -> int:
+        """Whose request is next: while there are several users who has come anew, but not for ever."""
+        return next(iter(self._fresh if shared and self._fresh and self._passed < BEGUN else self._flows))
+
+    def _floods(self, key: int) -> bool:
+        count = len(self._flows[key])
+        return BEGUN < count > self._waiting - count
+
+    def _holds(self, now: float) -> bool:
+        """Whether the flood has to wait for the one of it that was begun last. Who is held alone needs no turn until then."""
+        last = self._last
+        if last is None or now >= self._beside or last.done():
+            self._last = None
+            return False
+        if not self._held and len(self._flows) == 1:
+            self._held = True
+            last.add_done_callback(self._resume)
+            self._loop.call_later(self._beside - now, self._resume)
+        return True
+
+    def _begin(self, key: int) -> None:
+        flows, fresh, floods = self._flows, self._fresh, self._floods(key)
+        self._passed = self._passed + 1 if key in fresh and len(fresh) < len(flows) else 0
+        waiting = flows.pop(key)
+        fresh.pop(key, None)
+        begin, request, scope = waiting.popleft()
+        self._waiting -= 1
+        if waiting:
+            flows[key] = waiting
+        going = begin(request, scope)
+        if floods:
+            self._last, self._beside = going, self._clock() + HOLD_S
 
 
 def _credential(scope: dict[str, Any], introductions: Introductions | None) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
-from kas.edge.turns import BEGUN, FLOOD_BEGUN, SHARED_TURN_S, TURN_S, Turns
+from kas.edge.turns import BEGUN, HANDS, HOLD_S, SHARED_TURN_S, TURN_S, Turns
 from kas.request.http import Request, Response
 from tests.filters.serving import answer, head, until
 
@@ -30,21 +30,29 @@ class Loop:
         self.now, self.crowd, self.several = 0.0, 0, False
         self.begun: list[str] = []
         self.gave_way: list[int] = []  # after how many that were begun
+        self.meanwhile: list[Arrived] = []  # come while others have the processor
+        self.going: dict[str, asyncio.Future[None]] = {}  # by name, of who goes on until that is done
         self.turns = Turns(
             asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
-            lambda: self.gave_way.append(len(self.begun)),
+            self.give_way,
         )  # fmt: skip
 
     def arrive(self, *requests: Arrived) -> None:
         for request in requests:
             self.turns.arrive(self.begin, None, request)
 
-    def begin(self, request: Any, scope: dict[str, Any]) -> None:
+    def give_way(self) -> None:
+        self.gave_way.append(len(self.begun))
+        came, self.meanwhile = self.meanwhile, []
+        self.arrive(*came)
+
+    def begin(self, request: Any, scope: dict[str, Any]) -> asyncio.Future[None] | None:
         assert scope is request.scope
         self.begun.append(request.name)
         self.pass_(request.takes)
         if request.later:
             asyncio.get_running_loop().call_soon(self.pass_, request.later)
+        return self.going.get(request.name)
 
     def pass_(self, seconds: float) -> None:
         self.now += seconds
@@ -106,8 +114,8 @@ def test_turns_are_short_while_several_users_ask() -> None:
         assert await loop.turn() == ["f0", "f1"]
         assert await loop.turn() == ["f2", "q"]
         assert await loop.turn() == ["f3", "f4"]
-        loop.arrive(Arrived("q2", "quiet"))  # who comes later stands behind one of those before it
-        assert await loop.turn() == ["f5", "q2"]
+        loop.arrive(Arrived("q2", "quiet"))  # who has nothing put down stands before those who have
+        assert await loop.turn() == ["q2", "f5"]
 
     asyncio.run(go())
 
@@ -135,22 +143,26 @@ def test_one_of_each_credential_in_turn() -> None:
     asyncio.run(go())
 
 
+def flooded(count: int = 3 * BEGUN) -> tuple[Loop, list[Arrived]]:
+    """Several users ask, seats are waited for, and one has so many at once."""
+    loop = Loop()
+    loop.crowd, loop.several = 1, True
+    return loop, [Arrived(f"f{i}", "flood") for i in range(count)]
+
+
 def test_who_floods_gets_little_of_a_turn() -> None:
-    """While others ask, and as long as it has more put down than all of them; the other threads get to run after it."""
+    """While others ask, and as long as it has more put down than all of them; the other threads get to run before it."""
 
     async def go() -> None:
-        loop = Loop()
-        loop.crowd, loop.several = 1, True
-        flood = 2 * BEGUN + 4
-        loop.arrive(
-            *(Arrived(f"f{i}", "flood") for i in range(flood)), Arrived("q0", "quiet"), Arrived("o0", "other"), Arrived("q1", "quiet")
-        )
-        assert await loop.turn() == ["f0", "q0", "o0", "f1"] and loop.gave_way == [4]
-        assert await loop.turn() == ["q1", "f2", "f3"] and loop.gave_way == [4, 7]
+        loop, flood = flooded(2 * BEGUN + 4)
+        loop.arrive(*flood, Arrived("q0", "quiet"), Arrived("o0", "other"), Arrived("q1", "quiet"))
+        assert await loop.turn() == ["q0", "o0", "f0", "q1"] and loop.gave_way == [2] * HANDS
+        assert await loop.turn() == ["f1"] and loop.gave_way == [2] * HANDS + [4] * HANDS
         # As many as one turn takes are no flood.
-        while loop.begun[-1] != f"f{flood - BEGUN - 1}":
-            assert 0 < len(await loop.turn()) <= FLOOD_BEGUN
-        assert await loop.turn() == [f"f{i}" for i in range(flood - BEGUN, flood)]
+        while loop.begun[-1] != f"f{len(flood) - BEGUN - 2}":
+            assert len(await loop.turn()) == 1 and loop.gave_way[-1] == len(loop.begun) - 1
+        last = [f"f{i}" for i in range(len(flood) - BEGUN - 1, len(flood))]
+        assert [await loop.turn(), await loop.turn()] == [last[:-1], last[-1:]]
         gave_way = len(loop.gave_way)
         # Nor are many users with many each, nor one that nobody else is there beside.
         loop.arrive(*(Arrived(f"{t}{i}", t) for i in range(BEGUN + 1) for t in "abc"))
@@ -160,6 +172,57 @@ def test_who_floods_gets_little_of_a_turn() -> None:
         loop.several = False
         loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * BEGUN)))
         assert len(await loop.turn()) == BEGUN and len(loop.gave_way) == gave_way
+
+    asyncio.run(go())
+
+
+def test_who_comes_anew_is_first() -> None:
+    """Before those who have something put down, and before the flood when it came while that gave way."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        loop.arrive(*flood, Arrived("o0", "other"), Arrived("o1", "other"))
+        assert await loop.turn() == ["o0", "f0", "o1"]
+        loop.arrive(Arrived("o2", "other"), Arrived("q0", "quiet"))
+        loop.meanwhile = [Arrived("late", "late")]
+        assert await loop.turn() == ["o2", "q0", "late", "f1"]
+
+    asyncio.run(go())
+
+
+def test_who_always_comes_anew_starves_nobody() -> None:
+    """Another credential with each request."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        loop.arrive(*flood)
+        for turn in range(len(flood) + 2):
+            loop.arrive(*(Arrived("x", f"{turn} {i}") for i in range(BEGUN)))
+            await loop.turn()
+        assert len([x for x in loop.begun if x != "x"]) > len(flood) // 2
+
+    asyncio.run(go())
+
+
+def test_one_of_a_flood_waits_for_the_one_before() -> None:
+    """For ``HOLD_S`` of its work in a task, and no turn is made for it meanwhile; others are begun."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        ends = loop.going["f0"] = asyncio.get_running_loop().create_future()
+        loop.going["f1"] = asyncio.get_running_loop().create_future()
+        loop.arrive(*flood)
+        assert await loop.turn() == ["f0"]
+        assert [await loop.turn() for _ in range(3)] == [[], [], []] and loop.gave_way == [0] * HANDS
+        loop.arrive(Arrived("q0", "quiet"), Arrived("q1", "quiet"))
+        assert await loop.turn() == ["q0", "q1"]
+        assert await loop.turn() == []
+        ends.set_result(None)
+        await until(lambda: loop.begun[-1] == "f1")
+        assert await loop.turn() == []
+        loop.pass_(HOLD_S)  # f1 goes on and on
+        await until(lambda: len(loop.begun) == len(flood) + 2)
+        assert [x for x in loop.begun if x[0] == "f"] == [x.name for x in flood]
 
     asyncio.run(go())
 
