@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """`` (did you mean X?)`` for the word of ``known`` that looks most like ``word``, with ``prefix`` before it; an empty text if none does."""
+    """`` (did you mean X?)`` for the word of ``known`` that looks most like ``word``, behind ``prefix``; an empty text if none does."""
     from difflib import get_close_matches  # only who is refused pays for it
 
     shape = {name.lower(): name for name in known}
