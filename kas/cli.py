@@ -9,8 +9,10 @@ from kas import KUBERNETES_VERSION, __version__
 from kas.config import flagset
 from kas.config.options import complete, read
 from kas.meta.standard import open_standard_streams
+from kas.meta.suggest import did_you_mean
 
 EXIT_USAGE = 2
+COMMANDS = ("serve", "storage", "snapshot", "envtest", "version")
 REFUSED = 1  # the exit code of kube-apiserver, whatever is wrong with its flags and files
 LONGEST_FINDING = 4096  # characters: some repeat a flag, or a line of a file
 USAGE = """usage: kas <command>
@@ -32,6 +34,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command; ends the process with its exit code."""
     open_standard_streams()
     command, *rest = list(sys.argv[1:] if args is None else args) or ["--help"]
+    if command == "help" and rest[:1] and rest[0] in COMMANDS[:-1]:
+        command, rest = rest[0], ["--help"]
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
     elif command in ("--version", "version") and not rest:
@@ -51,7 +55,9 @@ def main(args: Sequence[str] | None = None) -> None:
 
         sys.exit(envtest(rest, serve))
     else:
-        what = f"unknown command {command!r}" if command != "version" else f"version takes no arguments, got {' '.join(rest)}"
+        what = f"unknown command {command!r}{did_you_mean(command, COMMANDS)}"
+        if command in ("version", "--version"):
+            what = f"version takes no arguments, got {' '.join(rest)}"
         print(f"kas: {what}; see kas --help", file=sys.stderr)
         sys.exit(EXIT_USAGE)
 

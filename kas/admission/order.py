@@ -10,6 +10,7 @@ from typing import Protocol
 from kas.admission import Plugin, Timers, configuration
 from kas.admission.initializer import Initializer
 from kas.meta.field import go_quote
+from kas.meta.suggest import did_you_mean
 from kas.observe.metrics import Registry as Metrics
 from kas.observe.metrics import Timer
 
@@ -84,19 +85,20 @@ def problems(settings: Settings) -> list[str]:
     named, out = settings.admission_control, []
     if named and (settings.enable_admission_plugins or settings.disable_admission_plugins):
         out.append("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive")
-    out += [f"admission-control plugin {go_quote(n)} is unknown" for n in _unknown(named)]
+    out += [f"admission-control {text}" for text in _unknown(named)]
     return out + wrong_names(settings.enable_admission_plugins, settings.disable_admission_plugins)
 
 
 def _unknown(names: list[str]) -> list[str]:
-    return [n for n in names if (n not in ORDER or n in ALWAYS) and n not in NO_EFFECT]
+    wrong = [n for n in names if (n not in ORDER or n in ALWAYS) and n not in NO_EFFECT]
+    return [f"plugin {go_quote(n)} is unknown{did_you_mean(n, set(ORDER) - {n, *ALWAYS})}" for n in wrong]
 
 
 def wrong_names(enable: list[str], disable: list[str]) -> list[str]:
     """What is wrong with the names, as upstream says it: those nobody has, and those in both lists."""
     out = []
     for flag, names in (("enable", enable), ("disable", disable)):
-        out += [f"{flag}-admission-plugins plugin {go_quote(n)} is unknown" for n in _unknown(names)]
+        out += [f"{flag}-admission-plugins {text}" for text in _unknown(names)]
     both = set(enable) & set(disable)
     if both:
         out.append(f"[{' '.join(sorted(both))}] in enable-admission-plugins and disable-admission-plugins overlapped")

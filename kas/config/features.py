@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kas.config.flagtypes import parse_bool
+from kas.meta.suggest import did_you_mean
 
 TABLE = Path(__file__).parent / "tables" / "gates.json"
 FIELDS = Path(__file__).parent / "tables" / "gated.json"
@@ -162,7 +163,7 @@ def problems(given: Mapping[str, list[str]]) -> list[str]:
                 out.append(f"invalid value of {name}={value}, err: {e}")
                 continue
             if name not in gates and name not in CLASSES:
-                out.append(f"unrecognized feature gate: {name}")
+                out.append(f"unrecognized feature gate: {name}{did_you_mean(name, gates)}")
             elif name in gates and gates[name].locked and on != gates[name].default:
                 default = str(gates[name].default).lower()
                 out.append(f"cannot set feature gate {name} to {value.lower()}, feature is locked to {default}")

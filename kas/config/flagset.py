@@ -8,6 +8,7 @@ from typing import Any
 
 from kas.config.flags import BY_NAME, FLAGS, Flag
 from kas.config.flagtypes import quote
+from kas.meta.suggest import did_you_mean
 
 _SHORT = {flag.short: flag for flag in FLAGS if flag.short}
 
@@ -47,7 +48,7 @@ def _long(out: Parsed, arg: str, rest: list[str]) -> None:
         return
     flag = BY_NAME.get(name.replace("_", "-"))
     if flag is None:
-        out.errors.append(f"unknown flag: --{name}")
+        out.errors.append(f"unknown flag: --{name}{did_you_mean(name.replace('_', '-'), BY_NAME, '--')}")
         if not sep and rest and not rest[0].startswith("-"):
             rest.pop(0)  # most likely its value, and no finding of its own
     elif sep:

@@ -332,7 +332,6 @@ def _get_only(req: Request) -> None:
 
 def _spec_type(req: Request, version: str) -> str | None:
     """The content type to answer with, None for 406."""
-    _get_only(req)
     from kas.endpoints import openapi
 
     return openapi.negotiate(req.header(b"accept"), version)

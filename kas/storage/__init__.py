@@ -9,10 +9,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 
+from kas.meta.suggest import did_you_mean
+
 EXIT_USAGE, EXIT_FAILED = 2, 1
+COMMANDS = ("migrate", "copy", "check")
 USAGE = """usage: kas storage <command>
 
   migrate    write every object again with today's encryption keys, and forget the history; the server must not run
@@ -61,14 +64,22 @@ def main(args: Sequence[str]) -> int:
         from kas.storage.migrate import main as migrate
 
         return migrate(rest)
-    if asked or name not in ("copy", "check"):
+    if asked or not args:
         print(usage, end="", file=sys.stdout if asked else sys.stderr)
         return 0 if asked else EXIT_USAGE
+    if name not in COMMANDS:
+        return unknown("storage", name, COMMANDS)
     from kas.storage.command import exit_code
 
     if name == "check":
         return exit_code(_check, rest)
     return exit_code(_copy, rest, "a copy goes on where it was when it is asked for again")
+
+
+def unknown(command: str, name: str, known: Iterable[str]) -> int:
+    """Say that ``kas COMMAND`` has no subcommand ``name``; the exit code."""
+    print(f"kas: unknown command {name!r} of kas {command}{did_you_mean(name, known)}; see kas {command} --help", file=sys.stderr)
+    return EXIT_USAGE
 
 
 def _copy(args: list[str]) -> int:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from kas.storage import told
+from kas.storage import told, unknown
 from kas.storage.checking import Checked, check
 from kas.storage.command import (
     EXIT_FAILED,
@@ -64,9 +64,11 @@ def main(args: Sequence[str]) -> int:
     if {"-h", "--help"} & set(args):
         print(USAGE, end="")
         return 0
-    if not args or args[0] not in commands:
+    if not args:
         print(USAGE, end="", file=sys.stderr)
         return EXIT_USAGE
+    if args[0] not in commands:
+        return unknown("snapshot", args[0], commands)
     return exit_code(commands[args[0]], args[1:], LEFT.get(args[0], ""))
 
 

@@ -41,6 +41,12 @@ def test_all_that_is_wrong_with_names_is_told():
     ]  # fmt: skip
 
 
+def test_a_misspelt_plugin_is_told_with_the_one_that_was_meant():
+    assert order.wrong_names(["PodSecurty"], []) == [
+        'enable-admission-plugins plugin "PodSecurty" is unknown (did you mean PodSecurity?)',
+    ]  # fmt: skip
+
+
 def test_one_flag_may_name_all_that_are_on():
     named = Options({"admission-control": ["ResourceQuota", "NamespaceLifecycle", "AlwaysAdmit"]})
     always = ["RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning"]

@@ -37,6 +37,7 @@ def test_one_can_be_switched_and_classes_too():
     ("entry", "says"),
     [
         ("Nope=true", "unrecognized feature gate: Nope"),
+        ("WatchLst=true", "unrecognized feature gate: WatchLst (did you mean WatchList?)"),
         ("APIServerTracing=false", "cannot set feature gate APIServerTracing to false, feature is locked to true"),
         ("InOrderInformers=false", "cannot set feature gate InOrderInformers to false, feature is locked to true"),
         ("APIServerTracing", "missing bool value for APIServerTracing"),

@@ -57,6 +57,8 @@ def test_two_dashes_end_the_flags():
     [
         (["--nope=1"], "unknown flag: --nope"),
         (["--nope", "1"], "unknown flag: --nope"),
+        (["--secure-prt=1"], "unknown flag: --secure-prt (did you mean --secure-port?)"),
+        (["--Service_Cluster_IP", "1"], "unknown flag: --Service_Cluster_IP (did you mean --service-cluster-ip-range?)"),
         (["-x"], "unknown shorthand flag: 'x' in -x"),
         (["-v"], "flag needs an argument: 'v' in -v"),
         (["--v"], "flag needs an argument: --v"),

@@ -62,6 +62,21 @@ def test_head_is_for_what_is_no_resource(client, namespace):
         assert client.raw("HEAD", path).status_code == 200, path
 
 
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "POST"])
+@pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/version", "/metrics", "/metrics/slis"])
+def test_documents_and_numbers_are_read_by_any_method(client, method, path):
+    """kube-openapi's and Prometheus' handlers do not look at it; a probe that sends HEAD finds them."""
+    answer = client.raw(method, path)
+    read = client.raw("GET", path)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, read.headers["content-type"])
+    assert bool(answer.content) == (method != "HEAD") and answer.headers.get("etag") == read.headers.get("etag")
+
+
+def test_numbers_are_not_reset(client):
+    for path in ("/metrics", "/metrics/slis"):
+        assert client.raw("DELETE", path).status_code == 405, path
+
+
 def test_a_path_with_two_slashes_in_front_is_nobodys(client):
     request = client.session.prepare_request(requests.Request("GET", client.server.url))
     request.url = f"{client.server.url}//api/v1/configmaps"  # set afterwards: one would be taken away

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from kas import cli
 from kas.observe.metrics import NOW
 from kas.store.etcd.rpc.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, SETTINGS, frame
 from kas.supervisor import check_data_dir, claim_data_dir
@@ -45,6 +46,24 @@ def test_version_names_both_versions():
 def test_every_way_to_ask_for_the_version(args):
     done = subprocess.run([sys.executable, "-m", "kas.cli", *args], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("kas ") and "Kubernetes v1.36.2" in done.stdout and len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["serve", "storage", "snapshot", "envtest"])
+def test_help_on_a_command_is_what_the_command_says_of_itself(command, capsys):
+    told = []
+    for args in (["help", command], [command, "--help"]):
+        with contextlib.suppress(SystemExit):
+            cli.main(args)
+        told.append(capsys.readouterr())
+    assert told[0] == told[1] and f"sage: kas {command}" in told[0].out and not told[0].err
+
+
+def test_a_misspelt_command_is_refused_with_the_one_that_was_meant(capsys):
+    for word, meant in (("serv", " (did you mean serve?)"), ("snapshots", " (did you mean snapshot?)"), ("dance", "")):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([word])
+        assert ended.value.code == 2
+        assert capsys.readouterr().err == f"kas: unknown command {word!r}{meant}; see kas --help\n"
 
 
 def test_the_raw_version_is_that_of_the_endpoint(kas, client):

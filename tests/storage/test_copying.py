@@ -350,6 +350,7 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
         (["check", "--from=etcd:http://a:0"], "--from: http://a:0 names no port between 1 and 65535"),
         (["check", "--from=etcd:ftp://a"], "--from: ftp://a is not the URL of a server"),
         (["check", "--from=etcd:http://a:1", "--from-overrides=/events#http://b:x"], "--from-overrides: http://b:x names no port"),
+        (["cpy"], "kas: unknown command 'cpy' of kas storage (did you mean copy?); see kas storage --help\n"),
         (["check", "--from", "lmdb:/x", "more"], "unexpected argument more"),
         (["check", "--from=lmdb:/x", "--nonsense"], "unknown flag: --nonsense"),
     ):  # fmt: skip

@@ -249,7 +249,8 @@ def test_what_a_server_holds_when_it_is_saved_is_one_moment(tmp_path: Path, caps
 
 def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
     for args, code, why in (
-        ([], 2, "usage"), (["nonsense"], 2, "usage"), (["save", "--from", "lmdb:/x"], 2, "name the file"),
+        ([], 2, "usage"), (["sav"], 2, "kas: unknown command 'sav' of kas snapshot (did you mean save?); see kas snapshot --help\n"),
+        (["save", "--from", "lmdb:/x"], 2, "name the file"),
         (["save", str(tmp_path / "s")], 2, "--from"), (["save", str(tmp_path / "s"), "--from", f"lmdb:{tmp_path}"], 1, "holds no store"),
         (["restore", str(tmp_path / "s"), "--to", "lmdb:/x", "--bump-revision=-1"], 2, "--bump-revision"),
     ):  # fmt: skip
