@@ -57,7 +57,8 @@ soak: build
 
 # More than 100,000 requests, whose sequence differs from run to run.
 fuzz: build
-	KAS_FUZZ_EXAMPLES=10000 $(BIN)/python -m pytest tests/robustness/test_fuzz_http.py $(ARGS)
+	KAS_FUZZ_EXAMPLES=10000 KAS_FUZZ_REQUESTS=100000 $(BIN)/python -m pytest --timeout 7200 \
+		tests/robustness/test_fuzz_http.py tests/robustness/test_fuzz_kinds.py $(ARGS)
 
 lint: build
 	$(BIN)/ruff check .

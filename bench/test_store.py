@@ -46,7 +46,7 @@ def test_get_sealed(tmp_path: Path, benchmark: Any) -> None:
     cipher, nonce = AESGCM(b"k" * 32), b"n" * 12
 
     class Transformer:
-        plain, refuses_plain = False, ""
+        plain, waits, refuses_plain = False, False, ""
 
         def seal(self, plain: bytes, key: bytes) -> bytes:
             return cipher.encrypt(nonce, plain, key)

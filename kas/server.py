@@ -351,6 +351,10 @@ class Server:
         self.metrics.add(celmetrics.COMPILATION)
         self.metrics.add(celmetrics.EVALUATION)
         self.rest = Rest(self.writer, deleter, self.watches)
+        if self.encryption is not None and self.encryption.may_wait:
+            from kas.endpoints.opening import Opening  # nobody else needs it
+
+            self.rest.opening = Opening(self.encryption.waits)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
             converters(HookClients(Users({}), self.services.resolve, shares, self.egress), self.metrics), self._forget,

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from kas.encryption.ciphers import SealError
 from kas.encryption.configuration import Loaded, load
+from kas.encryption.kms.keys import opening
 from kas.encryption.kms.plugins import KMSPlugins
 from kas.encryption.observed import FAILURE, SUCCESS, Observed
 from kas.encryption.providers import GroupResource, Members, Sealing, build, find
@@ -62,6 +63,7 @@ class _Between:
         self._both = [s for s in (before, after) if s is not None]
         self._before = before
         self.plain = before is None or before.plain
+        self.waits = any(s.waits for s in self._both)
         self.refuses_plain = "" if before is None else min(s.refuses_plain for s in self._both)
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
@@ -114,6 +116,16 @@ class EncryptionAtRest:
         before, after = self._now.sealing(resource), coming[1].sealing(resource)
         return _Between(before, after) if before is not None or after is not None else None
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether there may be values whose keys a plug-in is asked for one by one (version 1)."""
+        return self._kms_v1
+
+    def waits(self, key: str) -> bool:
+        """Whether the values of a key, or behind a prefix of one resource, are such."""
+        found = self.transformer(key)
+        return found is not None and found.waits
+
     def _sealing(self, key: str, now: _InForce) -> Sealing | None:
         resource, root = self._resources.of(key), key[: key.find("/", len(ROOT))]
         found = now.sealing(resource) if resource is not None else None
@@ -126,8 +138,12 @@ class EncryptionAtRest:
         return self._resources.prefixes(self._now.members)
 
     def read_all(self, store: Readable) -> str:
-        """Reads what may be sealed, for ``READING_S`` at most: keys are asked for before anybody waits for them. The first thing that
-        cannot be read, or "". Blocks; not for the loop's thread."""
+        """Reads what may be sealed, for ``READING_S`` at most: keys are asked for before anybody waits for them, and stay for those who
+        follow it from the start. The first thing that cannot be read, or "". Blocks; not for the loop's thread."""
+        with opening():
+            return self._read_all(store)
+
+    def _read_all(self, store: Readable) -> str:
         until = time.monotonic() + READING_S
         for prefix in self.prefixes():
             start, more = "", True

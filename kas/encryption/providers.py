@@ -51,6 +51,7 @@ class Sealing:
         self._prefix = members[0][0].decode()
         self.plain = not self._prefix
         self.refuses_plain = "" if any(not prefix for prefix, _ in members) else NO_PREFIX
+        self.waits = any(getattr(member, "waits", False) for _, member in members)
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
         """See ``kas/store/transform.py``."""

@@ -53,7 +53,7 @@ def number(text: str) -> int:
 
 
 def list_options(q: Query, force_watch: bool = False) -> ListOptions:
-    """The options of a list or watch. Raises 400, 422 and, for a shardSelector, 500 as upstream does.
+    """The options of a list or watch. Raises 400 and 422.
 
     A path below ``/watch/`` forces the watch, but its options are read and checked as a list's unless they say ``watch`` too.
     """
@@ -101,8 +101,8 @@ def _shards(text: str) -> Shards:
 
     try:
         return parse(text)
-    except ShardError as e:  # upstream's storage complains
-        raise errors.ApiError(500, "", f"invalid shard selector: {e}") from None
+    except ShardError as e:
+        raise bad_request(f"invalid shard selector: {e}") from None
 
 
 def resource_version(text: str) -> int:

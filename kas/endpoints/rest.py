@@ -5,8 +5,8 @@ A body is read here, once a handler that takes one is found: what is refused bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
-from typing import Any
+from collections.abc import Awaitable, Callable, Set
+from typing import TYPE_CHECKING, Any
 
 from kas._fastpath import Getters
 from kas.endpoints import read
@@ -16,9 +16,13 @@ from kas.endpoints.served import Served
 from kas.endpoints.watch import Watches, watch
 from kas.endpoints.write import Writer
 from kas.meta import errors
-from kas.request.http import Request, Result, with_body
+from kas.meta.waiting import awaited
+from kas.request.http import Request, Response, Result, with_body
 from kas.request.negotiation import JSON, PROTOBUF, YAML
 from kas.types import deprecated
+
+if TYPE_CHECKING:
+    from kas.endpoints.opening import Opening
 
 # (request, served, namespace, name) -> answer
 Handler = Callable[[Request, Any, str, str], Result]
@@ -71,6 +75,7 @@ class Rest:
         # Groups whose kinds are not loaded, and whom to tell of the first request for one (kas.warmup).
         self.cold: Set[str] = frozenset()
         self.ask: Callable[[str], object] = lambda group: None
+        self.opening: Opening | None = None  # where values may be sealed with keys that somebody is asked for
 
     def add(self, served: Any) -> None:
         """Serve one more resource, or one in another's place."""
@@ -100,6 +105,16 @@ class Rest:
 
     def handle(self, req: Request) -> Result:
         """Find what serves the request, by resource and verb, and call it: 404 for what does not exist, 405 for what it cannot do."""
+        if self.opening is not None and (pending := self.opening.begun(req, self.resources)) is not None:
+            return self._handle_opened(req, pending)
+        return self._handle(req)
+
+    async def _handle_opened(self, req: Request, pending: Awaitable[None]) -> Response:
+        """Once what is read is opened: a plug-in was asked for the keys, beside the loop."""
+        await pending
+        return await awaited(self._handle(req))
+
+    def _handle(self, req: Request) -> Result:
         info, served = req.info, self._getters.find(req)
         if served is not None:  # the commonest request, straight to its handler once the long way has found it
             req.known = True

@@ -21,6 +21,12 @@ class Transformer(Protocol):
         ...
 
     @property
+    def waits(self) -> bool:
+        """``seal``, and ``open`` of what is not remembered, ask somebody who may take his time: a backend seals beside the loop then, and
+        who reads on the loop has the values opened before (``endpoints/opening.py``)."""
+        ...
+
+    @property
     def refuses_plain(self) -> str:
         """Why values that are stored as they are may not be read; "" when they may. Old states in the history may."""
         ...

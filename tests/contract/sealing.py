@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 class AESGCMTransformer:
     """Seals with the first key, opens with any of them."""
 
-    plain, refuses_plain = False, ""
+    plain, waits, refuses_plain = False, False, ""
 
     def __init__(self, **keys: bytes) -> None:
         self.keys = {name.encode(): AESGCM(key) for name, key in keys.items()}

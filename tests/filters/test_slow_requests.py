@@ -7,7 +7,8 @@ from time import monotonic
 from types import SimpleNamespace
 
 from kas.auth.user import UserInfo
-from kas.filters.slow_requests import SLOW_S, slow_requests
+from kas.filters import slow_requests as module
+from kas.filters.slow_requests import MOST, SLOW_S, slow_requests
 from kas.request.http import Response
 from tests.filters.requests import request
 
@@ -53,3 +54,17 @@ def test_a_line_has_an_end(caplog):
     (line,) = said(caplog, query="labelSelector=" + "a," * 100_000, user=UserInfo("u" * 100_000))
     assert len(line) < 10_000 and 'URI="/api/v1/pods?labelSelector=a,a,' in line and "... (200027 characters)" in line
     assert "u... (100000 characters)" in line
+
+
+def test_of_thousands_at_once_a_hundred_are_written(caplog, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    filter_ = slow_requests()
+    for _ in range(3000):
+        req = request("GET", "/api/v1/pods", "")
+        req.started = now[0] - SLOW_S - 1
+        filter_.after(req, Response(200, []))
+    assert len(caplog.messages) == MOST
+    now[0] += 1
+    filter_.after(req, Response(200, []))
+    assert caplog.messages[MOST] == f"{3000 - MOST} more requests were slow" and len(caplog.messages) == MOST + 2

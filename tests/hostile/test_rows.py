@@ -14,7 +14,10 @@ from tests.hostile.bystander import Bystander
 from tests.hostile.conftest import Caller, resident
 from tests.hostile.rows import ROWS
 
-for _module in ("wire", "bodies", "lists", "definitions", "rights", "large", "upgrades", "loops", "columns", "floods", "many", "thousands"):
+MODULES = (
+    "wire", "frames", "bodies", "lists", "definitions", "rights", "large", "upgrades", "loops", "columns", "floods", "many", "thousands",
+)  # fmt: skip
+for _module in MODULES:
     importlib.import_module(f"tests.hostile.rows_{_module}")
 AT_MOST = 5  # times that a row is tried
 RELEASED_S = 60  # until memory must have come back

@@ -32,7 +32,7 @@ SEALED = re.compile(rb"k8s:enc:[a-z0-9]+:v\d+:([A-Za-z0-9._-]+:)?")
 class Raw:
     """Stores what it was given, sealed or not."""
 
-    plain, refuses_plain = False, ""
+    plain, waits, refuses_plain = False, False, ""
 
     def __init__(self, value: bytes) -> None:
         self._value = value

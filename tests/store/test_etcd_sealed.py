@@ -21,7 +21,7 @@ B = "/registry/pods/ns/b"
 class Plugin:
     """Seals by a letter and the key; ``away``: neither seals nor opens."""
 
-    plain, refuses_plain = False, ""
+    plain, waits, refuses_plain = False, False, ""
     away, letter = False, b"x"
 
     def seal(self, plain: bytes, key: bytes) -> bytes:

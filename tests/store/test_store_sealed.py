@@ -259,7 +259,7 @@ def test_value_of_another_key_and_changed_bytes_do_not_open(store: LMDBStore, tm
 class Broken:
     """Does not what it should."""
 
-    plain, refuses_plain = False, ""
+    plain, waits, refuses_plain = False, False, ""
 
     def __init__(self, sealed: Any = b"", opened: Any = (b"", False)) -> None:
         self.sealed, self.opened = sealed, opened

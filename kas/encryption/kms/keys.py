@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from kas.encryption.ciphers import AESGCM, TOO_SHORT, SealError
@@ -21,7 +22,29 @@ CACHE_BYTES = 4 << 20
 LOOP_WAIT_S = 1.0
 # A plug-in that could not open a key is not asked for the same one again for so long.
 REFUSED_S = 1.0
-THREADS = 4
+THREADS = 16
+# Keys that somebody opens before a request reads (``opening``) are there for so long at least, however few are remembered.
+AHEAD_S, AHEAD_MOST = 60.0, 8192
+
+
+class _Ahead(threading.local):
+    """Whether this thread opens values before somebody else reads them."""
+
+    now = False
+
+
+_ahead = _Ahead()
+
+
+@contextlib.contextmanager
+def opening() -> Iterator[None]:
+    """In this thread: what is opened stays opened for ``AHEAD_S``, also where a plug-in's ``cachesize`` is smaller. Waits as long as a
+    plug-in may take, so not for the loop's thread."""
+    _ahead.now = True
+    try:
+        yield
+    finally:
+        _ahead.now = False
 
 
 class HKDFSealer:
@@ -70,6 +93,7 @@ class Opened:
         )
         self._lock = threading.Lock()
         self._asked: dict[bytes, Future[Opener]] = {}
+        self._opened_ahead: dict[bytes, tuple[float, Opener]] = {}  # the oldest first
         self._refused: dict[bytes, tuple[float, SealError]] = {}
         self._threads = ThreadPoolExecutor(THREADS, "kas-kms")
 
@@ -91,12 +115,33 @@ class Opened:
     def get(self, source: DEKSource) -> Opener:
         """The sealer of a source, asked for when it is not known. Waits for the plug-in, on the loop's thread only for ``LOOP_WAIT_S``;
         whoever wants the same key waits for the same answer. Raises SealError."""
-        digest = source.digest()
+        found = self._get(source.digest(), source)
+        if _ahead.now:
+            self._keep_ahead(source.digest(), found)
+        return found
+
+    def _known(self, digest: bytes) -> Opener | None:
         found = self._kept.entries.get(digest)
+        if found is None and (ahead := self._opened_ahead.get(digest)) is not None:
+            return ahead[1]
+        return found
+
+    def _keep_ahead(self, digest: bytes, opened: Opener) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._opened_ahead.pop(digest, None)
+            self._opened_ahead[digest] = now + AHEAD_S, opened
+            while (oldest := next(iter(self._opened_ahead))) != digest and (
+                self._opened_ahead[oldest][0] < now or len(self._opened_ahead) > AHEAD_MOST
+            ):
+                del self._opened_ahead[oldest]
+
+    def _get(self, digest: bytes, source: DEKSource) -> Opener:
+        found = self._known(digest)
         if found is not None:
             return found
         with self._lock:
-            found = self._kept.entries.get(digest)
+            found = self._known(digest)
             if found is not None:  # it came in the meantime
                 return found
             refused = self._refused.get(digest)

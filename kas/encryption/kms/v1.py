@@ -1,8 +1,9 @@
 """The provider of a KMS v1 plug-in (deprecated, ``--feature-gates=KMSv1=true``): a key of its own for each value, which the plug-in seals.
 
 A value is the length of the sealed key (two bytes, big-endian), the sealed key, and what AES-GCM made of the text; that of servers before
-Kubernetes 1.25 was AES-CBC's, and is read, too. Each write asks the plug-in, and each read of what is not in the cache. On the loop's
-thread nobody waits longer than ``LOOP_WAIT_S``, and while the plug-in owes an answer for longer than that nobody waits at all. Upstream:
+Kubernetes 1.25 was AES-CBC's, and is read, too. Each write asks the plug-in, and each read of what is not in the cache: so the store seals
+in threads, and what a request is about is opened in threads before it is read (``waits``). What is sealed or opened on the loop all the
+same waits no longer than ``LOOP_WAIT_S``, and while the plug-in owes an answer for longer than that not at all. Upstream:
 ``envelope/envelope.go`` and ``envelope/grpc_service.go``.
 """
 
@@ -51,6 +52,8 @@ class Base:
 
 class KMSv1:
     """Seals and opens. ``cache_size`` is how many keys are remembered, none if it is negative."""
+
+    waits = True
 
     def __init__(self, name: str, client: KMSClient, cache_size: int) -> None:
         self._name, self._client = name, client

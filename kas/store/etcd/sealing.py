@@ -32,7 +32,7 @@ def placeholder() -> Draft:
 class Given:
     """Seals to what it was given, and keeps what it was to seal."""
 
-    plain, refuses_plain = False, ""
+    plain, waits, refuses_plain = False, False, ""
 
     def __init__(self, sealed: bytes = b"") -> None:
         self.sealed, self.payload = sealed, b""
@@ -72,6 +72,7 @@ class OfReplica:
         """``writes``: the replica is written through it, and what is not a ``SealedOp`` is stored as it is."""
         self._inner, self._keys, self._values = inner, keys, values
         self.plain, self.refuses_plain = writes or inner.plain, inner.refuses_plain
+        self.waits = inner.waits
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
         """See ``Transformer``."""
@@ -93,6 +94,11 @@ class Sealing:
 
     def __init__(self, transformers: Transformers | None, keys: Keys) -> None:
         self._transformers, self._keys = transformers, keys
+
+    def waits(self, key: str) -> bool:
+        """Whether somebody is asked to seal it."""
+        found = self._transformers(key) if self._transformers is not None else None
+        return found is not None and found.waits and not found.plain
 
     def seal(self, key: str, value: bytes) -> bytes:
         """What is written to etcd. Raises ``TransformError``."""

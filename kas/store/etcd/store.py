@@ -192,8 +192,8 @@ class EtcdStore(LMDBStore):
         future: asyncio.Future[T] = loop.create_future()
         write = Write(self, ops, outcome, future, self.shared.revision, [self._now(op) for op in ops])
         client = self._calls()[0]
-        leased = any(map(lease_of, ops))
-        request = None if leased else self._transaction(ops, [0] * len(ops))
+        later = any(map(lease_of, ops)) or self._asks_to_seal(ops)
+        request = None if later else self._transaction(ops, [0] * len(ops))
         self._writes.add(write)
         if request is None or not client.begin(TXN, request, WRITE_TIMEOUT_S, partial(self._answered, write)):
             write.task = loop.create_task(self._ask(write))
@@ -227,12 +227,12 @@ class EtcdStore(LMDBStore):
         client, shared_leases = self._calls()
         leases = [await shared_leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
         try:
-            return await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
+            return await client.call(TXN, await self._built(ops, leases), WRITE_TIMEOUT_S)
         except LeaseGone:
             for lease in leases:
                 shared_leases.forget(lease)
             leases = [await shared_leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
-            return await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
+            return await client.call(TXN, await self._built(ops, leases), WRITE_TIMEOUT_S)
 
     def _follow(self, write: Write, answer: pb.TxnResponse) -> None:
         """etcd has answered: the write ends when the replica has its revision. Raises ``StoreError``."""
@@ -268,6 +268,15 @@ class EtcdStore(LMDBStore):
         with contextlib.suppress(TransformError):  # writing over it needs no opening
             return self.get(op.key)
         return None
+
+    def _asks_to_seal(self, ops: Sequence[Op]) -> bool:
+        """Whether a value is sealed by somebody who may take his time."""
+        return any(op.draft is not None and self._sealing.waits(op.key) for op in ops)
+
+    async def _built(self, ops: list[Op], leases: list[int]) -> pb.TxnRequest:
+        if not self._asks_to_seal(ops):
+            return self._transaction(ops, leases)
+        return await self._require_loop().run_in_executor(self._sealers, self._transaction, ops, leases)
 
     def _transaction(self, ops: Sequence[Op], leases: Sequence[int]) -> pb.TxnRequest:
         txn = pb.TxnRequest()

@@ -10,6 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import NoReturn, TypeVar
 
@@ -33,6 +34,8 @@ T = TypeVar("T")
 OUT_OF_SPACE = "database space exceeded"
 # Fewer are counted about as fast as what was written since is looked through.
 MANY_KEYS = 256
+# Threads for transactions whose values somebody is asked to seal, and how many of them may wait for one.
+SEALERS, SEALING_MOST = 16, 1024
 COUNTED_BYTES, COUNTED_KEY_BYTES = 256 << 10, 1024
 
 
@@ -83,6 +86,8 @@ class LMDBStore(Store):
         self._history = HistoryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gathered: list[Unit] = []
+        self._being_sealed = 0  # transactions in the sealers' threads, which begin with the first one
+        self._sealers = ThreadPoolExecutor(SEALERS, "kas-sealing")
         self._started = False
         self._closed = False
 
@@ -108,6 +113,7 @@ class LMDBStore(Store):
             return
         self._flush()
         self._closed = True
+        self._sealers.shutdown(wait=False, cancel_futures=True)
         if self._started:
             self._committer.close()
         if self._loop is not None and self.shared.wake_fd >= 0 and not self._loop.is_closed():
@@ -236,7 +242,29 @@ class LMDBStore(Store):
         if len(self._gathered) + self._committer.queued >= QUEUE_UNITS:
             raise Busy(f"{QUEUE_UNITS} writes are waiting")
         if self._transformers is not None:
+            if any(self._waits(op) for op in ops):
+                return loop.create_task(self._gather_sealed(ops, outcome, at))
             self._seal(ops)
+        return self._gather_now(loop, ops, outcome, at)
+
+    def _waits(self, op: Op) -> bool:
+        """Whether somebody is asked to seal it."""
+        found = self._transformers(op.key) if op.draft is not None and self._transformers is not None else None
+        return found is not None and found.waits and not found.plain
+
+    async def _gather_sealed(self, ops: list[Op], outcome: T, at: int) -> T:
+        """``_gather`` for what takes its time to be sealed: in a thread, before the transaction it stands in."""
+        if self._being_sealed >= SEALING_MOST:
+            raise Busy(f"{SEALING_MOST} writes are being sealed")
+        loop = self._require_loop()
+        self._being_sealed += 1
+        try:
+            await loop.run_in_executor(self._sealers, self._seal, ops)
+        finally:
+            self._being_sealed -= 1
+        return await self._gather_now(self._require_loop(), ops, outcome, at)
+
+    def _gather_now(self, loop: asyncio.AbstractEventLoop, ops: list[Op], outcome: T, at: int) -> asyncio.Future[T]:
         future: asyncio.Future[T] = loop.create_future()
 
         def done(error: StoreError | None) -> None:
@@ -253,7 +281,7 @@ class LMDBStore(Store):
         return future
 
     def _seal(self, ops: list[Op]) -> None:
-        """Seals what is to be sealed, in the writer's thread: failures are told at once, and the committer never waits for it."""
+        """Seals what is to be sealed, before the committer has it, which never waits for it."""
         if self._transformers is not None:
             for op in ops:
                 op.seal(self._transformers(op.key))

@@ -1,0 +1,74 @@
+"""A plug-in of version 1 that does not answer for a while: who writes and reads what it seals waits, and nobody else does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kas.testing.server import KasServer
+from tests.hostile.bystander import Bystander
+from tests.hostile.conftest import Caller
+from tests.security.kms import PluginV1
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+WRITERS, REMEMBERED, GETS = 8, 3, 30
+
+
+class Sealed:
+    """A server whose secrets are sealed by a plug-in, of which it remembers few keys."""
+
+    def __init__(self, directory: Path) -> None:
+        self.plugin = PluginV1(directory / "kms.sock").start()
+        kms = {"apiVersion": "v1", "name": "k", "endpoint": self.plugin.target, "timeout": "60s", "cachesize": REMEMBERED}
+        rules = [{"resources": ["secrets"], "providers": [{"kms": kms}, {"identity": {}}]}]
+        said = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": rules}
+        (directory / "encryption.json").write_text(json.dumps(said))
+        flags = ("--unsafe-no-fsync", f"--encryption-provider-config={directory}/encryption.json", "--feature-gates=KMSv1=true")
+        self.server = KasServer(directory, *flags)
+
+    def ask(self, *args) -> int:
+        """The status of an administrator's request."""
+        return Caller(self.server, self.server.token)(*args, timeout=120)[0]
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
+    made = Sealed(tmp_path_factory.mktemp("sealed"))
+    try:
+        with made.server:
+            yield made
+    finally:
+        made.plugin.stop()
+
+
+def asked(sealed: Sealed, method: str, requests: list[tuple]) -> list[int]:
+    """What requests are answered, of which a first one reaches the plug-in while it answers nobody, and a bystander is served."""
+    one, before = Bystander(sealed.server), sealed.plugin.asked.get(method, 0)
+    other = Caller(sealed.server, sealed.server.token)
+    sealed.plugin.hold()
+    try:
+        with ThreadPoolExecutor(len(requests)) as pool, one:
+            pending = [pool.submit(sealed.ask, *request) for request in requests]
+            while sealed.plugin.asked.get(method, 0) == before:
+                assert not all(p.done() for p in pending), [p.result() for p in pending]
+            for _ in range(GETS):
+                assert other("GET", "/api/v1/namespaces/default/configmaps")[0] == 200
+            waited = [not p.done() for p in pending]
+            sealed.plugin.release()
+            found = [p.result() for p in pending]
+        one.check()
+        assert any(waited), (found, sealed.server.output[-1500:])
+        return found
+    finally:
+        sealed.plugin.release()
+        one.close()
+
+
+def test_only_who_needs_the_plugin_waits_for_it(sealed: Sealed) -> None:
+    made = [("POST", SECRETS, {"metadata": {"name": f"s{i}"}, "stringData": {"a": "b"}}) for i in range(WRITERS)]
+    assert asked(sealed, "Encrypt", made) == [201] * WRITERS
+    assert asked(sealed, "Decrypt", [("GET", f"{SECRETS}/s{i}") for i in range(WRITERS)]) == [200] * WRITERS
