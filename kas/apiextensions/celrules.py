@@ -27,6 +27,7 @@ from kas.types.scheme import Field, TypeDesc
 BUDGET = 10_000_000
 MAX_MESSAGE_B = 5 * 1024
 _OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+_UNTYPED = "rule compiler initialization error: Failed to convert to declType for CEL validation rules"
 
 
 class OutOfBudget(Exception):
@@ -110,9 +111,9 @@ class _Change:
 
 
 class Node:
-    """The rules of a schema and of what is below it; None where there are none."""
+    """The rules of a schema and of what is below it; None where there are none. ``untyped`` are rules that no program can be made of."""
 
-    __slots__ = ("additional", "fields", "items", "keys", "kind", "order", "properties", "rules")
+    __slots__ = ("additional", "fields", "items", "keys", "kind", "order", "properties", "rules", "untyped")
 
     def __init__(self, schema: Schema, is_root: bool, shapes: Shapes) -> None:
         self.kind: str = schema.get("type") or ""
@@ -127,10 +128,11 @@ class Node:
         self.items: Node | None = None
         self.additional: Node | None = None
         self.keys: tuple[str, ...] = ()
+        self.untyped = False
 
     def is_empty(self) -> bool:
         """Whether neither this place nor one below it has a rule."""
-        return not (self.rules or self.properties or self.items or self.additional)
+        return not (self.rules or self.properties or self.items or self.additional or self.untyped)
 
 
 def of_type(type: TypeDesc) -> Node | None:
@@ -162,6 +164,22 @@ def _field_node(f: Field, shapes: Shapes) -> Node | None:
             node.keys = f.list_map_keys if f.list_type == "map" else ()
         elif f.card == "map":
             node.additional = _field_node(f.element, shapes)
+    if f.card == "single":
+        node.items = _untyped_node(f.schema.get("items"), shapes)
+    return None if node.is_empty() else node
+
+
+def _untyped_node(schema: Any, shapes: Shapes) -> Node | None:
+    """The rules of items that a value has not by its type, and that one from before its type was another may have still."""
+    if not isinstance(schema, dict):
+        return None
+    node = Node({name: said for name, said in schema.items() if name != RULES}, False, shapes)
+    node.untyped = bool(schema.get(RULES))
+    below = ((name, _untyped_node(said, shapes)) for name, said in (schema.get("properties") or {}).items())
+    node.properties = {name: found for name, found in below if found is not None}
+    node.order = sorted(node.properties)
+    node.items = _untyped_node(schema.get("items"), shapes)
+    node.additional = _untyped_node(schema.get("additionalProperties"), shapes)
     return None if node.is_empty() else node
 
 
@@ -176,17 +194,20 @@ class _Run:
     def node(self, node: Node, f: TypeDesc | Field | None, value: Any, change: _Change, path: str) -> None:
         if value is None:
             return
+        if node.untyped:
+            self.errors.append(field.invalid(path, node.kind, _UNTYPED))
         if node.rules:
             began = perf_counter()
             try:
                 self.rules(node, f, value, change, path)
             finally:
                 celmetrics.evaluated(perf_counter() - began)
-        if isinstance(value, list) and node.items is not None and isinstance(f, Field):
+        if isinstance(value, list) and node.items is not None:
             found = Correlated(node.keys, change.old)
             schema = change.schema.item() if change.schema is not None and change.schema.items is not None else None
+            element = f.element if isinstance(f, Field) and f.card == "list" else None
             for i, item in enumerate(value):
-                self.node(node.items, f.element, item, _Change(item, found.of(item), change, schema), field.index(path, i))
+                self.node(node.items, element, item, _Change(item, found.of(item), change, schema), field.index(path, i))
         elif isinstance(value, dict):
             self.object(node, f, value, change, path)
 

@@ -55,3 +55,16 @@ def test_a_rule_fails_softly_where_items_of_a_map_only_changed_places():
         schema = {"type": "object", "properties": {"l": more | rule}}
         found, warnings = celrules.errors(schema_type("", schema), {"l": [b, a]}, {"l": [a, b]})
         assert (len(found), len(warnings)) == ((0, 1) if soft else (1, 0))
+
+
+def test_rules_of_items_that_a_value_should_not_have_are_not_compiled():
+    """Of a definition that was a list's before: told where there are items, which are let be otherwise when nothing changed."""
+    item = {"type": "object", "properties": {"n": TEXT | {"x-kubernetes-validations": [{"rule": "self == 'x'"}]}}}
+    why = "rule compiler initialization error: Failed to convert to declType for CEL validation rules"
+    for rules, told in (([], ["l[0].n"]), ([{"rule": "has(self.n)"}, {"rule": "true"}], ["l[0]", "l[0].n"])):
+        items = item | {"x-kubernetes-validations": rules}
+        type_ = schema_type("", {"type": "object", "properties": {"l": {"type": "object", "items": items}}})
+        obj = {"l": [{"n": "x"}]}
+        found, warnings = celrules.errors(type_, obj, obj)
+        assert [(e.field, e.detail) for e in found] == [(at, why) for at in told] and not warnings
+        assert celrules.of_type(type_) is not None and celrules.errors(type_, {"l": {}})[0] == []

@@ -350,6 +350,22 @@ def test_objects_in_tables_are_written_as_upstream_writes_them(client, widgets):
     assert client("PATCH", f"{widgets.path()}/a", {"metadata": {"finalizers": None}}, MERGE)[0] == 200
 
 
+def test_integers_beyond_64_bits_are_floats(client, define, namespace):
+    """Whose shortest digits are written, as Go writes them."""
+    anything = {name: {"type": "object", "x-kubernetes-preserve-unknown-fields": True} for name in ("a", "b")}
+    widgets = define(definition(f"{namespace}.example.com", version(spec=anything))).install()
+    shown = {"9223372036854775807": 9223372036854775807, "9223372036854775808": 9223372036854776000}
+    shown |= {"18446744073709551615": 18446744073709552000, "9300000000000000001": 9300000000000000000}
+    for i, (given, kept) in enumerate(shown.items()):
+        for form in ("json", "yaml"):
+            head = f'"apiVersion": "{widgets.group}/v1", "kind": "Widget", "metadata": {{"name": "{form}{i}"}}'
+            body = f'{{{head}, "spec": {{"a": {{"l": [{given}], "n": {given}}}}}}}'
+            code, made = client("POST", widgets.path(), body, f"application/{form}")
+            assert (code, made["spec"]) == (201, {"a": {"l": [kept], "n": kept}})
+            code, made = client("PATCH", widgets.path(f"{form}{i}"), f'{{"spec": {{"b": {{"n": {given}}}}}}}', MERGE)
+            assert (code, made["spec"]) == (200, {"a": {"l": [kept], "n": kept}, "b": {"n": kept}})
+
+
 def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, widgets):
     text = f"apiVersion: {widgets.group}/v1\nkind: Widget\nmetadata: {{name: a}}\nspec:\n  color: a\n  color: b\n  zzz: 1\n  zzz: 2\n"
     lines = ['line 6: key "color" already set in map', 'line 8: key "zzz" already set in map']

@@ -23,6 +23,9 @@ from kas.types.strict import duplicates, warning_texts
 Obj = dict[str, Any]
 Warn = Callable[[str], None]
 TypeOf = Callable[[str], TypeDesc]  # by apiVersion
+# Every digit as the same, and as many of them as the first integer has that is a float64 in Go.
+_DIGITS_ALIKE, _LONG = bytes.maketrans(b"123456789", b"0" * 9), b"0" * 19
+_MAX_INT64 = (1 << 63) - 1
 
 
 def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn: Warn, type_of: TypeOf) -> Obj:
@@ -47,6 +50,8 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         value = {}  # as in Go, where it leaves everything as it is
     if not isinstance(value, dict):
         raise no_object(kind, value, body)
+    if form == YAML or _LONG in body.translate(_DIGITS_ALIKE):  # YAML has other ways to write it
+        _as_floats(value)
     given_version = check_type(value, kind, body, field_validation)
     same = given_version == kind.api_version
     try:
@@ -66,6 +71,18 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         customtypes.bound_defaults(kind.type, value, len(body) if form == YAML else body.count(b"{"))
         customtypes.default(kind.type, value)
     return value
+
+
+def _as_floats(value: Obj) -> None:
+    """Make floats, in place, of integers that are too large for an int64: what an unstructured object holds in Go, and writes."""
+    left: list[Any] = [value]
+    while left:
+        holder = left.pop()
+        for at, part in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(part, (dict, list)):
+                left.append(part)
+            elif isinstance(part, int) and part > _MAX_INT64:
+                holder[at] = float(part)
 
 
 def _decoded(type_: TypeDesc, value: Obj, kind: Any) -> list[str]:
@@ -117,6 +134,8 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     value = orjson.loads(text)  # parts of it are the stored object's
     if not isinstance(value, dict):
         raise invalid("not an object")
+    if _LONG in text.translate(_DIGITS_ALIKE):
+        _as_floats(value)
     if not value.get("apiVersion"):
         raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
     # What says it is of another version is looked at as one; validation refuses it.
