@@ -26,6 +26,10 @@ from kas.meta.utf8 import text as _utf8_text
 
 cdef extern from *:
     """
+    #ifdef __SSE2__
+    #include <emmintrin.h>  /* what every x86-64 has: sixteen bytes at a time where there are as many */
+    #endif
+
     /* The bytes of a str whose UTF-8 form is its own memory, as nearly all keys and values are; else NULL. */
     static inline const char *kas_ascii(PyObject *s, Py_ssize_t *n)
     {
@@ -41,6 +45,18 @@ cdef extern from *:
     {
         const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
         Py_ssize_t i = 0;
+    #ifdef __SSE2__
+        for (; n - i >= 16; i += 16) {
+            const __m128i x = _mm_loadu_si128((const __m128i *)(s + i));
+            const __m128i low = _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(0x1F)), x);
+            const __m128i quote = _mm_cmpeq_epi8(_mm_or_si128(x, _mm_set1_epi8(4)), _mm_set1_epi8(0x26));
+            const __m128i angle = _mm_cmpeq_epi8(_mm_or_si128(x, _mm_set1_epi8(2)), _mm_set1_epi8(0x3E));
+            const __m128i slash = _mm_cmpeq_epi8(x, _mm_set1_epi8(0x5C)), line = _mm_cmpeq_epi8(x, _mm_set1_epi8((char)0xE2));
+            if (_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(low, quote), _mm_or_si128(angle, _mm_or_si128(slash, line)))))
+                break;
+            _mm_storeu_si128((__m128i *)(out + i), x);
+        }
+    #endif
         for (; n - i >= 8; i += 8) {
             uint64_t x, quote, angle, slash, line;
             memcpy(&x, s + i, 8);
@@ -56,6 +72,27 @@ cdef extern from *:
         for (; i < n && !escape[(unsigned char)s[i]]; i++)
             out[i] = s[i];
         return i;
+    }
+
+    /* How many bytes of [s, end) are certainly no quote, no backslash and no control character, where they are looked at by sixteens; bits of
+       all of them are added to seen. */
+    static inline Py_ssize_t kas_unquoted(const char *s, const char *end, uint64_t *seen)
+    {
+        const char *p = s;
+    #ifdef __SSE2__
+        __m128i all = _mm_setzero_si128();
+        for (; end - p >= 16; p += 16) {
+            const __m128i x = _mm_loadu_si128((const __m128i *)p);
+            const __m128i low = _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(0x1F)), x);
+            const __m128i quote = _mm_cmpeq_epi8(x, _mm_set1_epi8(0x22)), slash = _mm_cmpeq_epi8(x, _mm_set1_epi8(0x5C));
+            if (_mm_movemask_epi8(_mm_or_si128(low, _mm_or_si128(quote, slash))))
+                break;
+            all = _mm_or_si128(all, x);
+        }
+        if (_mm_movemask_epi8(all))
+            *seen |= 0x80;
+    #endif
+        return p - s;
     }
 
     /* How many bytes there are up to the first that is no printable ASCII, or a quote or backslash. Eight at a time, as above. */
@@ -80,6 +117,7 @@ cdef extern from *:
     const char* kas_ascii(PyObject* s, Py_ssize_t* n) noexcept
     Py_ssize_t kas_copy_plain(char* out, const char* s, Py_ssize_t n, const uint8_t* escape) noexcept
     Py_ssize_t kas_printable(const char* s, Py_ssize_t n) noexcept
+    Py_ssize_t kas_unquoted(const char* s, const char* end, uint64_t* seen) noexcept
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object o, Py_ssize_t* size) except NULL

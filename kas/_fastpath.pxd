@@ -184,6 +184,10 @@ cdef class Timer:
     cpdef add(self, double seconds)
 
 
+cdef class InTurn:
+    cpdef _run(self, tuple steps, str what, a)
+
+
 cdef class Getters:
     cdef set _acceptable
     cdef int _types

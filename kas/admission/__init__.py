@@ -12,6 +12,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Protocol
 
+from kas._fastpath import InTurn
 from kas.auth.user import UserInfo
 from kas.meta import errors
 from kas.meta.field import FieldError
@@ -60,14 +61,17 @@ class Attributes:
     way, its JSON; who needs the JSON keeps both in ``made``, and the write goes on with them. ``replaced`` is what holds ``old`` as JSON.
     """
 
-    __slots__ = (
-        "annotate", "bodies_recorded", "deadline", "dry_run", "forms", "group", "grown", "kind", "made", "name", "namespace", "now", "obj",
-        "old", "operation", "options", "reinvocation", "replaced", "resource", "subresource", "user", "verb", "version", "waited", "warn",
-    )  # fmt: skip
     # None where the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules these operations out in
     # ``handles``, which a type checker cannot follow; the Any keeps it from asking each of them again, not from checking the dict.
     obj: dict[str, Any] | Any
     old: dict[str, Any] | Any
+    # What most requests do not have set.
+    reinvocation: Reinvocation | None = None
+    deadline, bodies_recorded, grown, verb = inf, False, False, ""
+    waited: Callable[[str, float], None] = staticmethod(_nobody)
+    forms: Forms | None = None
+    made: Made | None = None
+    replaced: Stored | None = None
 
     def __init__(
         self, operation: str, group: str, version: str, resource: str, subresource: str, kind: str, namespace: str, name: str,
@@ -77,12 +81,6 @@ class Attributes:
         self.operation, self.group, self.version, self.resource, self.subresource = operation, group, version, resource, subresource
         self.kind, self.namespace, self.name, self.obj, self.old = kind, namespace, name, obj, old
         self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
-        self.reinvocation: Reinvocation | None = None
-        self.deadline, self.bodies_recorded, self.grown, self.verb = inf, False, False, ""
-        self.waited: Callable[[str, float], None] = _nobody
-        self.forms: Forms | None = None
-        self.made: Made | None = None
-        self.replaced: Stored | None = None
 
     def adds(self, entries: int) -> None:
         """A plug-in adds so many list entries or keys to ``obj``: what came small may be large now."""
@@ -138,6 +136,7 @@ class Timer(Protocol):
 Timers = Callable[[str, str, str, bool], Timer]
 # (plug-in's name, what it does, what counts the seconds it took without refusing)
 Steps = tuple[tuple[str, Callable[[Attributes], Any], Timer | None], ...]
+Plan = tuple[Steps, Timer | None]  # and what counts all of them together
 Left = tuple[Steps, Awaitable[None], float]  # steps, what the first of them waits for, since when
 
 
@@ -145,18 +144,17 @@ Left = tuple[Steps, Awaitable[None], float]  # steps, what the first of them wai
 PLANS = 10_000
 
 
-class Chain:
+class Chain(InTurn):
     """The plug-ins that are on, in order. ``timers`` feeds the metrics."""
 
     def __init__(self, plugins: Sequence[Plugin], timers: Timers | None = None) -> None:
         self.plugins, self._timers = plugins, timers
-        self._cache: dict[tuple[str, str, str, str], tuple[Steps, Steps]] = {}
-        self._whole: dict[tuple[str, str], Timer] = {}  # by what and operation
+        self._cache: dict[tuple[str, str, str, str], tuple[Plan, Plan]] = {}
         for plugin in plugins:
             if hasattr(plugin, "on_change"):
                 plugin.on_change(self._cache.clear)
 
-    def _plan(self, a: Attributes) -> tuple[Steps, Steps]:
+    def _plan(self, a: Attributes) -> tuple[Plan, Plan]:
         key = (a.operation, a.group, a.resource, a.subresource)
         plan = self._cache.get(key)
         if plan is None:
@@ -164,8 +162,11 @@ class Chain:
                 self._cache.clear()
             on = [p for p in self.plugins if p.handles(a)]
             first = self._steps(on, "admit", a) + self._steps(on, "guard", a)
-            plan = self._cache[key] = first, self._steps(on, "validate", a)
+            plan = self._cache[key] = (first, self._whole("admit", a)), (self._steps(on, "validate", a), self._whole("validate", a))
         return plan
+
+    def _whole(self, what: str, a: Attributes) -> Timer | None:
+        return self._timers("", what, a.operation, False) if self._timers is not None else None
 
     def forget(self, group: str, resource: str) -> None:
         """A resource is no more: definitions that come and go would leave a plan each."""
@@ -211,52 +212,12 @@ class Chain:
         """``validate``, likewise."""
         return self._all(self._plan(a)[1], "validate", a)
 
-    def _all(self, steps: Steps, what: str, a: Attributes) -> Awaitable[None] | None:
-        """All of the ``steps``, counted as one."""
-        if not steps:
-            return None
-        began = monotonic()
-        try:
-            left = self._run(steps, what, a)
-        except errors.ApiError:
-            self._refused("", what, a, began)
-            raise
-        if left is not None:
-            return self._rest(left, what, a, began)
-        if self._timers is not None:
-            self._whole_timer(what, a).add(monotonic() - began)
-        return None
+    def _stopped(self, name: str, what: str, a: Attributes, began: float, error: Exception) -> None:
+        """A plug-in has raised this."""
+        if isinstance(error, errors.ApiError):
+            self._refused(name, what, a, began)
 
-    def _whole_timer(self, what: str, a: Attributes) -> Timer:
-        found = self._whole.get((what, a.operation))
-        if found is None:
-            assert self._timers is not None
-            found = self._whole[what, a.operation] = self._timers("", what, a.operation, False)
-        return found
-
-    def _run(self, steps: Steps, what: str, a: Attributes) -> Left | None:
-        """As far as it goes without waiting; None when that was all of it."""
-        began = monotonic()
-        for i, (name, step, timer) in enumerate(steps):
-            try:
-                pending = step(a)
-            except errors.ApiError:
-                self._refused(name, what, a, began)
-                raise
-            if pending is not None:
-                return steps[i:], pending, began
-            if timer is not None:
-                now = monotonic()
-                took, row = now - began, timer.row
-                if row is not None and took <= timer.quick_s:
-                    row[0] += 1
-                    row[-1] += took
-                else:
-                    timer.add(took)
-                began = now
-        return None
-
-    async def _rest(self, left: Left | None, what: str, a: Attributes, since: float) -> None:
+    async def _rest(self, left: Left | None, whole: Timer | None, what: str, a: Attributes, since: float) -> None:
         """What is ``left`` of steps that began with ``since``."""
         try:
             while left is not None:
@@ -273,8 +234,8 @@ class Chain:
         except errors.ApiError:
             self._refused("", what, a, since)
             raise
-        if self._timers is not None:
-            self._whole_timer(what, a).add(monotonic() - since)
+        if whole is not None:
+            whole.add(monotonic() - since)
 
     def _refused(self, name: str, what: str, a: Attributes, began: float) -> None:
         if self._timers is not None:

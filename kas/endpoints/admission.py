@@ -62,7 +62,10 @@ class RequestAdmission:
     def admit(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
         """Run the mutating plug-ins in order; what is left of it as an awaitable when one waits."""
         self._about(operation, obj, old)
-        return self._chain.start_mutate(self._attributes)
+        a = self._attributes
+        if a.forms is not None:  # of the attempt before
+            a.forms = a.replaced = a.made = None
+        return self._chain.start_mutate(a)
 
     def reinvoke(self) -> bool:
         """Whether a plug-in has to be asked again; when not, the next attempt's mutating step starts anew."""
@@ -80,7 +83,8 @@ class RequestAdmission:
         """Run the validating plug-ins in order; what is left of it as an awaitable when one waits."""
         self._about(operation, obj, old)
         a = self._attributes
-        a.forms, a.replaced = forms, replaced
+        if forms is not None or a.forms is not None:
+            a.forms, a.replaced, a.made = forms, replaced, None
         return self._chain.start_validate(a)
 
     @property
@@ -96,7 +100,6 @@ class RequestAdmission:
     def _about(self, operation: str, obj: Obj | None, old: Obj | None) -> None:
         a = self._attributes
         a.obj, a.old = obj, old
-        a.forms = a.replaced = a.made = None
         if operation == CREATE and obj is not None and not a.subresource:
             a.name = obj["metadata"].get("name", "")  # generated meanwhile
             if a.operation != CREATE and a.options.get("kind") == "UpdateOptions":  # an update or patch that creates

@@ -113,6 +113,56 @@ cdef class Timer:
         row[len(row) - 1] += seconds
 
 
+cdef class InTurn:
+    """Runs steps one after the other, each counted by its timer, and all of them by another: the plug-ins of an admission chain."""
+
+    def _all(self, tuple plan not None, str what, a):
+        """``plan``: steps, and what counts all of them or None. None when that was all, else the rest, to be awaited."""
+        cdef double began
+        cdef tuple steps = <tuple?>plan[0]
+        if not steps:
+            return None
+        began = _now_s()
+        try:
+            left = self._run(steps, what, a)
+        except Exception as e:
+            self._stopped("", what, a, began, e)
+            raise
+        if left is not None:
+            return self._rest(left, plan[1], what, a, began)
+        _count(plan[1], _now_s() - began)
+        return None
+
+    cpdef _run(self, tuple steps, str what, a):
+        """(name, function of ``a``, timer or None) each, as far as it goes without waiting: None when that was all of it, else the steps that
+        are left, what the first of them waits for, and since when. ``_stopped`` is told of the one that raises."""
+        cdef double began = _now_s(), now
+        cdef Py_ssize_t i
+        cdef tuple one
+        for i in range(len(steps)):
+            one = <tuple>steps[i]
+            try:
+                pending = one[1](a)
+            except Exception as e:
+                self._stopped(one[0], what, a, began, e)
+                raise
+            if pending is not None:
+                return steps[i:], pending, began
+            if one[2] is not None:
+                now = _now_s()
+                _count(one[2], now - began)
+                began = now
+        return None
+
+
+cdef int _count(object timer, double seconds) except -1:
+    if isinstance(timer, Timer):
+        (<Timer>timer).add(seconds)
+    elif timer is not None:
+        timer.add(seconds)
+    return 0
+
+
 cdef class Recall:
     """``known(request)``: whether its Authorization header was good a moment ago; then the request has its user, and no such header any
     more. ``entries`` has, by ``keyed_digest`` of headers, (user, until when, the name they are counted under, whether it is a bearer

@@ -9,7 +9,6 @@ from kas.meta.field import FieldError
 from kas.meta.stored import Stored
 from kas.registry.strategy import Obj
 
-
 Encoded = tuple[bytes, bytes, int, int, bytes | None]  # see encode_stored
 Made = tuple[Encoded, bytes | None]  # see encode_both
 Forms = Callable[[Obj], Made]  # ``kas.registry.generic.Registry.forms``
@@ -40,8 +39,8 @@ class Admission(Protocol):
     def validate(
         self, operation: str, obj: Obj | None, old: Obj | None, forms: Forms | None = None, replaced: Stored | None = None
     ) -> Awaitable[None] | None:
-        """Runs the validating plug-ins in order; what is left when one waits. ``forms`` are those of ``obj`` where it is small and what will
-        be stored, ``replaced`` holds ``old`` as JSON."""
+        """Runs the validating plug-ins in order; what is left when one waits. ``forms`` are those of ``obj`` where it is small and what
+        will be stored, ``replaced`` holds ``old`` as JSON."""
         ...
 
     @property

@@ -204,8 +204,8 @@ class Registry:
         return encoded
 
     def not_stored(self, obj: Obj, revision: int, made: Made | None = None) -> Decoded:
-        """``obj`` as the answer to a write that does not store it, under ``revision`` when it has one; ``made`` are its ``forms`` where they
-        are there. Raises 400 for what is nested too deep."""
+        """``obj`` as the answer to a write that does not store it, under ``revision`` when it has one; ``made`` are its ``forms`` where
+        they are there. Raises 400 for what is nested too deep."""
         if revision:
             obj["metadata"]["resourceVersion"] = str(revision)
         return Decoded(self.type, obj, revision, (made or self.forms(obj))[1])

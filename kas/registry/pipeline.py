@@ -18,6 +18,8 @@ from kas.types.conversion import convert
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import Resource, decode, encode_json
 
+_SYSTEM_FIELDS = frozenset(("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"))
+
 
 def to_storage(resource: Resource, obj: Obj) -> Obj:
     """``obj`` in the version it is stored as, with that version's defaults too; the same object when that is its own."""
@@ -59,8 +61,9 @@ def match_namespace(resource: Resource, meta: Obj, namespace: str) -> None:
 
 def wipe_system_fields(meta: Obj) -> None:
     """Drop what of the metadata only the server sets (``rest.WipeObjectMetaSystemFields``), in place."""
-    for name in ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
-        meta.pop(name, None)
+    if not _SYSTEM_FIELDS.isdisjoint(meta):
+        for name in _SYSTEM_FIELDS:
+            meta.pop(name, None)
 
 
 def _kind_group(resource: Resource) -> str:

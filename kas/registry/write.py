@@ -154,8 +154,8 @@ class Write:
         if self.own:
             return self.admission.validate(operation, obj, live)
         if self.native:
-            small = not self.large
-            return self.admission.validate(operation, obj, live, self.registry.shown_forms if small else None, self.replaced if small else None)
+            forms = None if self.large else self.registry.shown_forms
+            return self.admission.validate(operation, obj, live, forms, self.replaced if forms is not None else None)
         return self._admit_shown(self.admission, operation, obj, live)
 
     async def _admit_shown(self, admission: Admission, operation: str, obj: Obj, live: Obj | None) -> None:

@@ -22,7 +22,7 @@ from kas.extensions import Extensions
 from kas.kinds.authorization import accessreview
 from kas.meta.aside import LARGE as LARGE_BYTES
 from kas.meta.aside import POOL, is_large
-from kas.registry import pipeline, write
+from kas.registry import generic, pipeline, write
 from kas.registry.rest import ObjectList, VirtualResource
 from tests.growth.serving import InProcess, Sent
 
@@ -215,14 +215,18 @@ def test_what_policies_see_and_leave_of_large_objects(server: InProcess, on_loop
     actions = {"validationActions": ["Deny"]} if kind == "validating" else {}
     assert server.ask(Sent("POST", policy, {"metadata": {"name": "p"}, "spec": {"matchConstraints": MATCH, **spec}}))[0] == 201
     assert server.ask(Sent("POST", binding, {"metadata": {"name": "p"}, "spec": {"policyName": "p", **actions}}))[0] == 201
-    seen = [on_loop(versioned, "encode_json"), on_loop(write, "restore_after_admission", "dedup_owner_references")][0]
+    seen = on_loop(versioned, "encode_json")
+    on_loop(generic, "encode_both", "encode_stored")
+    on_loop(write, "restore_after_admission", "dedup_owner_references")
     refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "n", "uid": f"u{i}"} for i in range(1500)]
     large = {"metadata": {"name": "large", "ownerReferences": refs}, "data": {f"k{i}": "v" * 10 for i in range(9000)}}
     status, body = server.ask(Sent("POST", f"{SMALL}?dryRun=All", large))
     assert status == 201 and body["metadata"].get("labels") == ({"a": "b"} if kind == "mutating" else None)
     assert seen == []
     assert server.ask(Sent("POST", f"{SMALL}?dryRun=All", {"metadata": {"name": "small"}}))[0] == 201
-    assert set(seen) == {"encode_json", "restore_after_admission", "dedup_owner_references"}
+    # What is shown to validating policies is made with what is stored.
+    shown = {"encode_json", "encode_both"} if kind == "mutating" else {"encode_both"}
+    assert set(seen) == {*shown, "restore_after_admission", "dedup_owner_references"}
     for path in (binding, policy):
         assert server.ask(Sent("DELETE", f"{path}/p"))[0] == 200
 

@@ -9,7 +9,7 @@ from kas.endpoints.respond import partial
 from kas.registry import pipeline
 from kas.registry.generic import Registry
 from kas.store import Op, open_store
-from kas.types.scheme import BUILTIN, decode, encode_json, encode_stored, transcode_json_to_protobuf
+from kas.types.scheme import BUILTIN, decode, encode_both, encode_json, encode_stored, transcode_json_to_protobuf
 from tests.vectors import files
 
 SAMPLES = [v["in"] for v in files.lines("etcd-samples")]
@@ -61,3 +61,23 @@ def test_only_what_takes_long_to_make_is_kept(store) -> None:
     small = Op("/registry/configmaps/ns1/small", stored("ConfigMap", "configmaps", {"data": {"a": "x" * 100_000}}))
     store.commit_now(op, small)
     assert store.get(op.key).protobuf is not None and store.get(small.key).protobuf is None
+
+
+@pytest.mark.parametrize("given", [AWKWARD, *BUILT_IN], ids=lambda v: f"{v['group']}/{v['version']}/{v['resource']}")
+def test_the_answer_that_is_found_by_the_way_is_the_answer(given) -> None:
+    resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
+    obj, _ = pipeline.decode_input(resource, orjson.loads(orjson.dumps(given["object"])))
+    storage = BUILTIN.known(*resource.storage_gvk)
+    obj["kind"], obj["apiVersion"] = storage.kind, storage.api_version
+    obj["metadata"].update(uid="u-1", creationTimestamp="2024-01-02T03:04:05Z")
+    found = []
+    for revision in ("", "77", 'odd"'):
+        obj["metadata"]["resourceVersion"] = revision
+        stored, text = encode_both(storage.type, obj)
+        assert stored == encode_stored(storage.type, obj)
+        assert text is None or text == encode_json(storage.type, obj)
+        found.append(text is not None)
+    assert len(set(found)) == 1
+    # What is stored is another text than what is answered where an empty list or map is always written, or there are bytes that are none.
+    head, tail, *_ = encode_stored(storage.type, obj)
+    assert found[0] == (head + b'"resourceVersion":"odd\\"",' + tail == encode_json(storage.type, obj))

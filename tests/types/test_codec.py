@@ -367,3 +367,19 @@ def test_zero_is_an_empty_object_decoded():
 def test_same_version_is_not_converted():
     obj = {"kind": "Pod"}
     assert convert(obj, "", "v1", "v1", "Pod") is obj
+
+
+@pytest.mark.parametrize("special", ['"', "\\", *"<>&", "\x00", "\x1f", "\n", "\u2028", "é", "\x7f", *" !#[];="])
+def test_strings_that_are_looked_at_by_sixteen_bytes(special):
+    """A byte that is written otherwise is found wherever it stands, and one beside it is not."""
+    type_ = BUILTIN.known("", "v1", "ConfigMap").type
+    written = json.dumps(special, ensure_ascii=False)[1:-1]
+    written = {"\u2028": "\\u2028", "<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}.get(special, written)
+    for size in (*range(1, 36), 63, 64, 65):
+        for at in range(size):
+            text = "a" * at + special + "b" * (size - at - 1)
+            body = encode_json(type_, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}, "data": {"k": text}})
+            assert f'"k":"{"a" * at}{written}{"b" * (size - at - 1)}"'.encode() in body
+            plain = decode_plain(type_, body)
+            assert plain is None or plain["data"]["k"] == text
+            assert decode(type_, orjson.loads(body))[0]["data"]["k"] == text

@@ -18,7 +18,8 @@ class Plugin(WebhookPlugin):
     resource, kind = "validatingwebhookconfigurations", "validating"
 
     def validate(self, a: Attributes) -> Awaitable[None] | None:
-        """Ask the webhooks, if any is about the request. Raises, as what is to be awaited does, what the first of them refuses with, and 500 for one that fails and must not."""
+        """Ask the webhooks, if any is about the request. Raises, as what is to be awaited does, what the first of them refuses with,
+        and 500 for one that fails and must not."""
         from kas.admission.webhook.validating import dispatch
 
         return dispatch(self.webhooks, a)

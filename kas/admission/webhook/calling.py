@@ -130,7 +130,9 @@ class Webhooks:
         if isinstance(error, HookError):
             what = "could not get REST client" if error.client else "failed to call webhook"
             return CallError(hook, f"{what}: {error}", error.code)
-        return CallError(hook, f"received invalid webhook response: {error}", 503) if isinstance(error, review.InvalidResponseError) else error
+        if isinstance(error, review.InvalidResponseError):
+            return CallError(hook, f"received invalid webhook response: {error}", 503)
+        return error
 
     def heard(self, hook: Hook, a: Attributes, found: review.Response) -> None:
         """Tell what a webhook has said besides. Raises Rejection where it does not allow the request."""

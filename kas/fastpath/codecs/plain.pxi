@@ -75,6 +75,7 @@ cdef Py_ssize_t span(Cursor* c, bint* ascii) except -2:
     cdef uint64_t high = <uint64_t>0x8080808080808080
     cdef uint64_t x, seen = 0
     cdef unsigned char b
+    p += kas_unquoted(p, c.end, &seen)
     while c.end - p >= 8:
         memcpy(&x, p, 8)
         # Quotes, backslashes and control characters, perhaps more (see kas_copy_plain): then byte by byte.

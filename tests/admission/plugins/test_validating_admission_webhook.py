@@ -8,6 +8,7 @@ import pytest
 
 from kas.admission import versioned
 from kas.admission.plugins import validating_admission_webhook as module
+from kas.admission.webhook.validating import FEW
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import refused
 from tests.admission.webhook.hook_server import HookServer, reviewed, rule, webhook
@@ -25,14 +26,41 @@ def hooked(server):
 
 def test_nobody_is_asked_for_what_nobody_is_configured_for(hooked, hook):
     request = hooked.request()
-    steps = request.chain._plan(request.attributes)
-    assert steps == ((), ())
+
+    def steps():
+        return tuple([step[0] for step in plan[0]] for plan in request.chain._plan(request.attributes))
+
+    assert steps() == ([], [])
     hooked.add(webhook(hook.client(), rules=[rule("pods")]))
-    assert request.chain._plan(request.attributes) == ((), ())
+    assert steps() == ([], [])
     name = hooked.add(webhook(hook.client()))
-    assert [step[0] for step in request.chain._plan(request.attributes)[1]] == ["ValidatingAdmissionWebhook"]
+    assert steps() == ([], ["ValidatingAdmissionWebhook"])
     hooked.remove(name)
-    assert request.chain._plan(request.attributes) == ((), ())
+    assert steps() == ([], [])
+
+
+def test_a_request_that_no_webhook_is_about_does_not_wait(hooked, hook):
+    for i in range(2 * FEW):
+        hooked.add(webhook(hook.client(), objectSelector={"matchLabels": {"asked": "yes"}}))
+        request = hooked.request()
+        if i < FEW:
+            assert hooked.plugin.validate(request.attributes) is None
+        assert request.run() and not hook.seen
+
+
+def test_one_of_a_few_webhooks_and_many_are_asked_alike(hooked, hook):
+    def labelled(label):
+        return webhook(hook.client(), objectSelector={"matchLabels": {"asked": label}})
+
+    obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1", "labels": {"asked": "yes"}}}
+    hooked.add(labelled("no"), labelled("yes"))
+    hooked.request(obj=obj).run()
+    hooked.add(labelled("yes"))
+    hooked.request(obj=obj).run()
+    hooked.add(*[{**labelled("no"), "name": f"h{i}.example.com"} for i in range(FEW)])
+    hooked.request(obj=obj).run()
+    one, *others = [{k: v for k, v in s["request"].items() if k != "uid"} for s in hook.seen]
+    assert one["object"] == obj and others == [one] * 4
 
 
 def test_what_a_no_is(hooked, hook):

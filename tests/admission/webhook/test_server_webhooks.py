@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
 
@@ -73,6 +74,44 @@ def test_what_is_validated_is_what_is_stored(api, space, configure, hook):
     assert validated["object"] == shown
     # Who applied it owns what he sent, not what the webhook added.
     assert stored["metadata"]["managedFields"][0]["fieldsV1"] == {"f:data": {".": {}, "f:a": {}}}
+
+
+def test_what_is_shown_of_an_update_is_what_is_read(api, space, configure, hook):
+    """Byte by byte, as what is stored is shown without being written once more."""
+    path = f"/api/v1/namespaces/{space}/configmaps/a"
+    given = {"metadata": {"name": "a", "annotations": {"b": "", "a": "<é>"}}, "data": {"k": "1"}}
+    before = api("POST", f"/api/v1/namespaces/{space}/configmaps", given)[1]
+    configure(webhook(hook.client()))
+    for query in ("?dryRun=All", ""):
+        hook.seen.clear()
+        code, after = api("PUT", path + query, {**before, "metadata": {**before["metadata"], "selfLink": "/x"}, "data": {"k": "2"}})
+        assert code == 200
+        (asked,) = hook.asked(operation="UPDATE")
+        assert json.dumps(asked["oldObject"]) == json.dumps(before)
+        shown = {**asked["object"], "metadata": {k: v for k, v in asked["object"]["metadata"].items() if k != "selfLink"}}
+        same = {**after, "metadata": {**after["metadata"], "resourceVersion": before["metadata"]["resourceVersion"]}}
+        assert json.dumps(shown) == json.dumps(same)
+    assert json.dumps(api("GET", path)[1]) == json.dumps(after) and "selfLink" not in after["metadata"]
+
+
+def test_a_lost_race_is_shown_anew(api, space, configure, hook):
+    """What was shown of the attempt before is not what is stored."""
+    path = f"/api/v1/namespaces/{space}/configmaps/a"
+    api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a", k="1"))
+    configure(webhook(hook.client()))
+    others = iter([True])
+
+    def answer(asked):
+        if asked["request"]["object"]["data"].get("mine") and next(others, False):
+            api("PATCH", path, {"data": {"other": "x"}}, "application/merge-patch+json")
+        return reviewed(asked)
+
+    hook.answers = answer
+    code, stored = api("PATCH", path, {"data": {"mine": "y"}}, "application/merge-patch+json")
+    assert code == 200 and stored["data"] == {"k": "1", "mine": "y", "other": "x"} == api("GET", path)[1]["data"]
+    assert [a["object"]["data"] for a in hook.asked(operation="UPDATE")] == [
+        {"k": "1", "mine": "y"}, {"k": "1", "other": "x"}, {"k": "1", "mine": "y", "other": "x"},
+    ]  # fmt: skip
 
 
 def test_a_configuration_counts_in_every_worker_at_once(running, api, space, configure, hook):

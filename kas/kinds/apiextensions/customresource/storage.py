@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kas.meta import errors
-from kas.registry.generic import Encoded, Registry
+from kas.registry.admission import Encoded
+from kas.registry.generic import Registry
 from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Shown
 from kas.store import Conflict, Draft, Op, Store, build_record
