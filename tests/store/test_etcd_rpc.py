@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import struct
 import subprocess
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 from kas.store import StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import PUT, RANGE, TXN, AsyncClient, Client, Config
-from kas.store.etcd.rpc import hpack, http2
+from kas.store.etcd.rpc import PutIf, hpack, http2
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.http2 import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
 from kas.store.etcd.rpc.looped import dial
@@ -594,6 +595,20 @@ def test_whatever_comes_ends_calls_or_goes_on(frames: list[bytes], cut: int) -> 
     for stream in streams:
         assert stream.over and (stream.error is not None or stream._headers is not None or not stream.messages)
         assert not stream.single or len(stream.messages) <= 1
+
+
+def test_the_transaction_of_one_put_is_what_protobuf_makes_of_it() -> None:
+    """Lengths whose numbers take one byte and more, and what protobuf leaves out: an empty value, no lease; but not a revision of 0."""
+    revisions, leases = (None, 0, 1, 127, 128, (1 << 63) - 1), (0, 1, 1 << 62)
+    for key_bytes, value_bytes, revision, lease in itertools.product((1, 113, 127, 128, 20_000), (0, 1, 127, 16_384), revisions, leases):
+        key, value, txn = b"k" * key_bytes, b"v" * value_bytes, pb.TxnRequest()
+        if revision is not None:
+            txn.compare.add(target=pb.Compare.MOD, key=key, mod_revision=revision)
+        put = txn.success.add().request_put
+        put.key, put.value, put.lease = key, value, lease
+        found = txn.failure.add().request_range
+        found.key, found.keys_only = key, True
+        assert PutIf(key, value, revision, lease).SerializeToString() == txn.SerializeToString(deterministic=True)
 
 
 def test_grpcio_is_not_needed() -> None:

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -30,9 +31,9 @@ from google.protobuf.message import DecodeError
 from kas.meta.tls import trust_as_go
 from kas.store.errors import Compacted, Full, FutureRevision, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.rpc import Stream
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.hpack import literal
-from kas.store.etcd.rpc.http2 import Stream
 from kas.store.etcd.rpc.looped import Looped, answer, dial
 from kas.store.etcd.rpc.status import Code, RpcError
 
@@ -237,6 +238,7 @@ def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> fl
     return left / max(1, servers - attempt + 1) if call.safe else left
 
 
+@lru_cache(64)
 def _deadline(seconds: float) -> bytes:
     digits = b"%dm" % min(int(seconds * 1000) + 1, 99_999_999)
     return b"\x10\x0cgrpc-timeout" + bytes((len(digits),)) + digits

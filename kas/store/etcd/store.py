@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kas.store._engine import Op, Record
+from kas.store._engine import Draft, Op, Record
 from kas.store.contract import Store
 from kas.store.errors import Busy, Compacted, Conflict, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
@@ -28,6 +28,7 @@ from kas.store.etcd.freshness import FRESH_S, TIMED_OUT, WENT_BACK, Freshness, P
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
 from kas.store.etcd.replica import read_note
+from kas.store.etcd.rpc import PutIf
 from kas.store.etcd.sealing import Sealing
 from kas.store.etcd.unreadable import error_of, note_key
 from kas.store.lmdb.committer import Batch
@@ -273,12 +274,14 @@ class EtcdStore(LMDBStore):
         """Whether a value is sealed by somebody who may take his time."""
         return any(op.draft is not None and self._sealing.waits(op.key) for op in ops)
 
-    async def _built(self, ops: list[Op], leases: list[int]) -> pb.TxnRequest:
+    async def _built(self, ops: list[Op], leases: list[int]) -> pb.TxnRequest | PutIf:
         if not self._asks_to_seal(ops):
             return self._transaction(ops, leases)
         return await self._require_loop().run_in_executor(self._sealers, self._transaction, ops, leases)
 
-    def _transaction(self, ops: Sequence[Op], leases: Sequence[int]) -> pb.TxnRequest:
+    def _transaction(self, ops: Sequence[Op], leases: Sequence[int]) -> pb.TxnRequest | PutIf:
+        if len(ops) == 1 and ops[0].draft is not None:
+            return PutIf(self._keys.to_etcd(ops[0].key), self._value(ops[0], ops[0].draft), ops[0].expected, leases[0])
         txn = pb.TxnRequest()
         for op, lease in zip(ops, leases, strict=True):
             key = self._keys.to_etcd(op.key)
@@ -287,17 +290,20 @@ class EtcdStore(LMDBStore):
             if not op.check and op.draft is None and not op.expected:  # what is deleted must be there
                 txn.compare.add(target=pb.Compare.VERSION, result=pb.Compare.GREATER, key=key, version=0)
             if op.draft is not None:
-                value = self._values.encode(op.key, op.draft)
-                if op.expected:
-                    value = self._handed_on(op.key, op.expected, value)
-                value = self._sealing.seal(op.key, value)
                 put = txn.success.add().request_put
-                put.key, put.value, put.lease = key, value, lease
+                put.key, put.value, put.lease = key, self._value(op, op.draft), lease
             elif not op.check:
                 txn.success.add().request_delete_range.key = key
             found = txn.failure.add().request_range
             found.key, found.keys_only = key, True
         return txn
+
+    def _value(self, op: Op, draft: Draft) -> bytes:
+        """What etcd is given to hold. Raises ``TransformError``."""
+        value = self._values.encode(op.key, draft)
+        if op.expected:
+            value = self._handed_on(op.key, op.expected, value)
+        return self._sealing.seal(op.key, value)
 
     def _handed_on(self, key: str, revision: int, value: bytes) -> bytes:
         """The value, with the fields of a newer version that the one of ``revision``, which it takes the place of, has."""

@@ -2,5 +2,9 @@
 
 ``hpack.py`` reads and writes header blocks, ``http2.py`` is one connection without a socket, ``status.py`` what calls end with;
 ``blocking.py`` and ``looped.py`` bring a connection to a socket, for threads and for an event loop. Why not grpcio: a call through it costs
-several times as much CPU (docs/architecture.md has the numbers).
+several times as much CPU (docs/architecture.md has the numbers). What every call passes is compiled (``_wire.pxd``).
 """
+
+from kas.store.etcd.rpc._wire import PutIf, Stream
+
+__all__ = ["PutIf", "Stream"]

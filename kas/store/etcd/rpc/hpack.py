@@ -125,14 +125,14 @@ def _decode(block: bytes) -> Headers:
 
 
 class Decoder:
-    """Reads blocks; remembers small ones."""
+    """Reads blocks; remembers small ones (``known``)."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Headers] = {}
+        self.known: dict[bytes, Headers] = {}
 
     def decode(self, block: bytes) -> Headers:
         """The last value of each name. Not to be changed. Raises ``Malformed``."""
-        known = self._known.get(block)
+        known = self.known.get(block)
         if known is not None:
             return known
         try:
@@ -140,9 +140,9 @@ class Decoder:
         except IndexError:
             raise Malformed("it breaks off") from None
         if len(block) <= REMEMBERED_BYTES:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[block] = headers
+            if len(self.known) >= REMEMBERED:
+                self.known.clear()
+            self.known[block] = headers
         return headers
 
 

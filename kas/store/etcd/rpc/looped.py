@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from typing import cast
 
-from kas.store.etcd.rpc.http2 import Connection, Stream
+from kas.store.etcd.rpc._wire import Calls, Stream
+from kas.store.etcd.rpc.http2 import Connection
 from kas.store.etcd.rpc.status import Code, RpcError
 
 # Upstream's clientv3 settings (storage/storagebackend/factory/etcd3.go).
@@ -39,16 +39,19 @@ def answer(stream: Stream) -> bytes:
     return stream.messages[0]
 
 
-class Looped(asyncio.Protocol):
-    """Made by ``dial``. A call begins at once and leaves at the end of the loop's turn, with others."""
+class Looped(Calls, asyncio.Protocol):
+    """Made by ``dial``. A call begins at once and leaves at the end of the loop's turn, with others.
+
+    ``begin(block, message, within_s, told)`` is a call, whose ``waiter`` gets the message that answers, or ``RpcError``. Raises
+    ``RpcError``, too. Who does not wait to the end says ``leave``. ``told``, which must not raise, is called instead of a waiter when the
+    call is over; ``answer`` says how."""
+
+    _http2: Connection
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._http2 = loop, Connection(hold_pings=True)
-        self._transport: asyncio.Transport
-        self._flushing = False
+        super().__init__(loop, Connection(hold_pings=True))
         self._seen = 0
         self._pinged = False
-        self._alive: asyncio.TimerHandle | None = None
         self._answering: asyncio.TimerHandle | None = None  # of pings
         self.greeted: asyncio.Future[None] = loop.create_future()
 
@@ -57,31 +60,12 @@ class Looped(asyncio.Protocol):
         """Whether calls may begin."""
         return not self._http2.leaving
 
-    def begin(self, block: bytes, message: bytes, within_s: float, told: Callable[[Stream], None] | None = None) -> Stream:
-        """A call, whose ``waiter`` gets the message that answers, or ``RpcError``. Raises ``RpcError``, too. Who does not wait to the end
-        says ``leave``. ``told``, which must not raise, is called instead of a waiter when the call is over; ``answer`` says how."""
-        stream = self._http2.open(block, message, ended=self._ended)
-        stream.waiter = self._loop.create_future() if told is None else told
-        stream.timer = self._loop.call_later(within_s, self._late, stream)
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-        if self._alive is None:
-            self._seen, self._pinged = self._http2.heard, False
-            self._alive = self._loop.call_later(KEEPALIVE_S, self._look)
-        return stream
+    def _look_soon(self) -> None:
+        self._seen, self._pinged = self._http2.heard, False
+        self._alive = self._loop.call_later(KEEPALIVE_S, self._look)
 
-    def _ended(self, stream: Stream) -> None:
-        stream.timer.cancel()
-        waiter: asyncio.Future[bytes] | Callable[[Stream], None] = stream.waiter
-        stream.waiter = stream.timer = None
-        if not isinstance(waiter, asyncio.Future):
-            waiter(stream)
-        elif not waiter.done():
-            if succeeded(stream):
-                waiter.set_result(stream.messages[0])
-            else:
-                waiter.set_exception(failure(stream))
+    def _failed(self, waiter: asyncio.Future[bytes], stream: Stream) -> None:
+        waiter.set_exception(failure(stream))
 
     def leave(self, stream: Stream) -> None:
         """Nobody waits any more. The server is told to give up what it has not begun."""

@@ -1,0 +1,72 @@
+# What every call to etcd passes: a question that fits into one frame, and an answer of one message between headers that were seen before.
+#
+#   Stream      one call, its messages and its end
+#   Wire        frames of calls out and in; kas.store.etcd.rpc.http2.Connection adds what is not every call's: settings, pings, ends, windows
+#               that grow, what was padded or comes in pieces
+#   Calls       a Wire on an event loop: calls begun, sent together at the end of the loop's turn, and told that they are over;
+#               kas.store.etcd.rpc.looped.Looped adds the connection's life
+#   PutIf       the transaction that most writes are, as protobuf
+#
+# Ownership: a Wire holds the beginning of a frame whose rest is still to come, and of each call what stands in http2's docstring, which also
+# says what bounds it. It is used on one thread at a time.
+# Input is what a peer sends: lengths are looked at before anything is read by them, and what breaks the protocol is ``Broken``, which ends
+# the connection; it never reaches who fed it.
+
+
+cdef class Stream:
+    cdef public bytes _block            # its headers, until it has begun
+    cdef public bytes _left             # what is still to be sent
+    cdef public bint _ended             # nothing follows what is left
+    cdef public object _headers         # the first of the answer, None while they have not come
+    cdef public bytearray _buffer       # of messages in pieces
+    cdef public long _id                # 0: it has not begun
+    cdef public long _window
+    cdef public long _got
+    cdef public bint single             # one message is the answer
+    cdef public bint over
+    cdef public object error            # RpcError, of one that is over
+    cdef public list messages
+    cdef public object ended            # called when it is over, or None
+    cdef public object waiter           # its owner's
+    cdef public object timer
+
+
+cdef class Wire:
+    cdef public list _out               # frames to be sent
+    cdef public bytes _rest             # the beginning of a frame
+    cdef public object _decoder
+    cdef dict _seen                     # the decoder's: small blocks of headers, and what they say
+    cdef public dict _streams           # by number
+    cdef public object _waiting         # a deque of those for which the peer has no room
+    cdef public dict _blocked           # have more to send than the windows let
+    cdef public long _next, _taken      # streams from ``_taken`` on have nothing in what was taken
+    cdef public long _got, _room, _stream_room, _most
+    cdef public object _block           # headers that are to be continued
+    cdef public bint ready, closed
+    cdef public str leaving
+    cdef public long heard
+    cdef tuple _handlers                # by kind of frame
+
+    cpdef bytes take(self)
+    cpdef Stream begin(self, bytes block, bytes message, bint last, bint single, object ended)
+    cdef int _whole(self, Stream stream, bytes message) except -1
+    cpdef _start(self, Stream stream)
+    cpdef _pump(self, Stream stream)
+    cdef int _pump_one(self, Stream stream) except -1
+    cpdef _over(self, Stream stream, object error)
+    cpdef feed(self, bytes data)
+    cdef Stream _known(self, long number)
+    cdef int _data(self, int flags, long number, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
+    cdef object _gather(self, Stream stream, bytes data, Py_ssize_t at, Py_ssize_t end)
+    cdef int _told(self, Stream stream, int flags, bytes block) except -1
+
+
+cdef class Calls:
+    cdef public object _loop
+    cdef public Wire _http2
+    cdef public object _transport       # None while there is none
+    cdef public bint _flushing
+    cdef public object _alive           # the timer that looks whether the server lives
+    cdef object _call_soon, _call_later
+
+    cpdef Stream begin(self, bytes block, bytes message, double within_s, object told=?)
