@@ -4,12 +4,15 @@ Granian hands requests over from a thread of its own. All that came since the lo
 which they came, as long as that is short: finding out who asks, and that there is no seat, costs about as much as a small answer, and a
 flood that comes at once would have that done for all of it before anybody else is looked at. So what is not begun when a turn has taken its
 time, or while somebody waits for seats, is put down by credential, and one of each is begun in turn; then others are heard. What a
-credential is worth, and who waits how long then, is for the filters; nothing is refused here.
+credential is worth, and who waits how long then, is for the filters.
 
 Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Who then has more
 put down than all others together floods: of his, two a turn are begun at most, and the processor is offered to the other threads after
 it. Granian's, which reads and writes for everybody in the order of arrival, would otherwise get to run when the kernel takes the
 processor away, some milliseconds later, and whatever it has in hand by then is the flood's.
+
+A head is as large as a client likes, up to 256 KiB, and a connection of HTTP/2 sends 250 of them at once, long before anybody knows whose
+they are. So what is put down has a bound in bytes: beyond it large heads are refused, and ordinary ones wait as ever.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs
 SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
 BEGUN = 8  # of those put down, in a turn that took no longer
 FLOOD_BEGUN = 2  # the same of who floods
+PUT_DOWN_S = 0.005  # of a turn, for finding out whose what came is: 25,000 that came at once held the loop for a second
+HEADS_BYTES = 32 << 20  # of heads that are put down; beyond that only small ones are
+SMALL_HEAD = 4 << 10
 
 
 class Handed(Protocol):
@@ -37,7 +43,7 @@ class Handed(Protocol):
         """ASGI's."""
 
 
-Begin = Callable[[Any, dict[str, Any]], object]
+Begin = Callable[[Any, dict[str, Any] | None], object]  # None: it is to be refused
 Arrived = tuple[Begin, Introductions | None, Any]
 
 
@@ -52,12 +58,13 @@ class Turns:
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._due = False  # whether a turn is to come
         self._come: deque[Arrived] = deque()
-        self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any]]]] = OrderedDict()  # by credential, who is next first
-        self._waiting = 0  # how many there are in all of them
+        self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any], int]]] = OrderedDict()  # by credential, who is next first
+        self._waiting = self._bytes = 0  # how many there are in all of them, and of how many bytes
         self._ended = 0.0  # when the last turn did that began what was put down
 
     def arrive(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
-        """``begin(request, scope)`` is called in a turn of the loop, this one or a later one; it does not raise. From any thread."""
+        """``begin(request, scope)`` is called in a turn of the loop, this one or a later one, without a scope for what is to be refused; it
+        does not raise. From any thread."""
         self._come.append((begin, introductions, request))
         if not self._due:
             self._due = True
@@ -87,18 +94,26 @@ class Turns:
             else:
                 if not come:
                     return
+        began_to_put = clock()
         while come:
             self._put_down(*come.popleft())
+            if clock() > began_to_put + PUT_DOWN_S:  # the rest is looked at in the next turn
+                break
         self._go_on(began, length)
 
     def _put_down(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
         scope = request.scope
+        size = _size(scope)
+        if size > SMALL_HEAD and self._bytes + size > HEADS_BYTES and scope["type"] == "http":
+            begin(request, None)
+            return
         key = _credential(scope, introductions)
         waiting = self._flows.get(key)
         if waiting is None:
             waiting = self._flows[key] = deque()
-        waiting.append((begin, request, scope))
+        waiting.append((begin, request, scope, size))
         self._waiting += 1
+        self._bytes += size
 
     def _go_on(self, began: float, length: float) -> None:
         """Begins some of what was put down, none where this turn has taken its time, one where what was begun before does so in tasks."""
@@ -110,8 +125,9 @@ class Turns:
                     break
                 key, waiting = self._flows.popitem(last=False)
                 floods += shared and BEGUN < len(waiting) > self._waiting - len(waiting)
-                begin, request, scope = waiting.popleft()
+                begin, request, scope, size = waiting.popleft()
                 self._waiting -= 1
+                self._bytes -= size
                 if waiting:
                     self._flows[key] = waiting
                 begin(request, scope)
@@ -119,6 +135,14 @@ class Turns:
         if floods:
             self._give_way()
         self._ended = now
+
+
+def _size(scope: dict[str, Any]) -> int:
+    """What a head takes: its path and query are kept as bytes and as text."""
+    size = 2 * (len(scope["path"]) + len(scope["query_string"]))
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+    return size
 
 
 def _credential(scope: dict[str, Any], introductions: Introductions | None) -> int:
