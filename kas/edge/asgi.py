@@ -88,6 +88,16 @@ class App:
             return _all((*left, source.drain()))
         return _all(left) if left else None
 
+    @staticmethod
+    def refuse(send) -> Coroutine[Any, Any, None] | None:
+        """Answers 429, whatever is asked, before anybody has looked at it. Returns what is left to do, as ``begin``."""
+        resp = respond.too_many_requests(1)
+        left = (
+            send({"type": "http.response.start", "status": resp.status, "headers": resp.headers}),
+            send({"type": "http.response.body", "body": resp.body}),
+        )
+        return None if all(type(one).__name__ == TAKEN for one in left) else _all(left)
+
     async def _later(self, req: Request, result: Result, source: Inlet, send) -> None:
         _works_for(req)
         if isinstance(result, Response):

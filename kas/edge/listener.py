@@ -96,10 +96,10 @@ class Listener:
         app, turns = self.app, self.turns or Turns(loop)
         running: dict[Any, asyncio.Task] = {}  # the loop itself holds its tasks weakly
 
-        def begin(watcher: Any, scope: dict[str, Any]) -> asyncio.Task | None:
+        def begin(watcher: Any, scope: dict[str, Any] | None) -> asyncio.Task | None:
             proto = watcher.proto
             try:
-                rest = app.begin(scope, proto.receive, proto.send, watcher, spawn)
+                rest = app.begin(scope, proto.receive, proto.send, watcher, spawn) if scope is not None else app.refuse(proto.send)
             except BaseException as exc:  # the request's root: granian logs the error and ends the connection
                 watcher.err(exc)
                 return None

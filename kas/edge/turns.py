@@ -4,7 +4,7 @@ Granian hands requests over from a thread of its own. All that came since the lo
 which they came, as long as that is short: finding out who asks, and that there is no seat, costs about as much as a small answer, and a
 flood that comes at once would have that done for all of it before anybody else is looked at. So what is not begun when a turn has taken its
 time, or while somebody waits for seats, is put down by credential, and one of each is begun in turn; then others are heard. What a
-credential is worth, and who waits how long then, is for the filters; nothing is refused here.
+credential is worth, and who waits how long then, is for the filters.
 
 Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Then who has nothing put
 down is begun before those who have, and who has more put down than all others together floods: of his, one a turn is begun, and only when
@@ -12,6 +12,9 @@ the one before has ended or had ``HOLD_S`` for it; before it the processor is of
 begun first. Granian's threads, which read and write for everybody in the order of arrival, would otherwise get to run when the kernel takes
 the processor away, some milliseconds later, and whatever they have in hand by then is the flood's; so would seats, the store's next
 commit and what waits to be written to clients.
+
+A head is as large as a client likes, up to 256 KiB, and a connection of HTTP/2 sends 250 of them at once, long before anybody knows whose
+they are. So what is put down has a bound in bytes: beyond it large heads are refused, and ordinary ones wait as ever.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
 BEGUN = 8  # of those put down, in a turn that took no longer
 HANDS = 2  # how often the processor is offered for it: to the thread that reads and writes, and to the one that hands over what was read
 HOLD_S = 0.002  # how long one of who floods may take until the next of his is begun beside it
+PUT_DOWN_S = 0.005  # of a turn, for finding out whose what came is: 25,000 that came at once held the loop for a second
+HEADS_BYTES = 32 << 20  # of heads that are put down; beyond that only small ones are
+SMALL_HEAD = 4 << 10
 
 
 class Handed(Protocol):
@@ -50,7 +56,7 @@ class Going(Protocol):
         """``told`` is called once it is."""
 
 
-Begin = Callable[[Any, dict[str, Any]], Going | None]
+Begin = Callable[[Any, dict[str, Any] | None], Going | None]  # without a scope: it is to be refused
 Arrived = tuple[Begin, Introductions | None, Any]
 
 
@@ -65,17 +71,18 @@ class Turns:
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._due = False  # whether a turn is to come
         self._come: deque[Arrived] = deque()
-        self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any]]]] = OrderedDict()  # by credential, who is next first
+        self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any], int]]] = OrderedDict()  # by credential, who is next first
         self._fresh: OrderedDict[int, None] = OrderedDict()  # those of them of whom none has been begun since they had nothing put down
         self._passed = 0  # how many of these were begun while others were next
-        self._waiting = 0  # how many there are in all of them
+        self._waiting = self._bytes = 0  # how many there are in all of them, and of how many bytes
         self._ended = 0.0  # when the last turn did that began what was put down
         self._last: Going | None = None  # of the flood's, the one that was begun last
         self._beside = 0.0  # when another one may be begun beside it
         self._held = False  # only the flood's is left, and waits for that
 
     def arrive(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
-        """``begin(request, scope)`` is called in a turn of the loop, this one or a later one; it does not raise. From any thread."""
+        """``begin(request, scope)`` is called in a turn of the loop, this one or a later one, without a scope for what is to be refused; it
+        does not raise. From any thread."""
         self._come.append((begin, introductions, request))
         if not self._due:
             self._due = True
@@ -115,19 +122,27 @@ class Turns:
         self._go_on(began, length)
 
     def _put_all_down(self) -> None:
-        come = self._come
+        come, clock = self._come, self._clock
+        until = clock() + PUT_DOWN_S
         while come:
             self._put_down(*come.popleft())
+            if clock() > until:  # the rest is looked at in the next turn
+                break
 
     def _put_down(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
         scope = request.scope
+        size = _size(scope)
+        if size > SMALL_HEAD and self._bytes + size > HEADS_BYTES and scope["type"] == "http":
+            begin(request, None)
+            return
         key = _credential(scope, introductions)
         waiting = self._flows.get(key)
         if waiting is None:
             waiting = self._flows[key] = deque()
             self._fresh[key] = None
-        waiting.append((begin, request, scope))
+        waiting.append((begin, request, scope, size))
         self._waiting += 1
+        self._bytes += size
 
     def _go_on(self, began: float, length: float) -> None:
         """Begins some of what was put down, none where this turn has taken its time, one where what was begun before does so in tasks."""
@@ -184,13 +199,22 @@ class Turns:
         self._passed = self._passed + 1 if key in fresh and len(fresh) < len(flows) else 0
         waiting = flows.pop(key)
         fresh.pop(key, None)
-        begin, request, scope = waiting.popleft()
+        begin, request, scope, size = waiting.popleft()
         self._waiting -= 1
+        self._bytes -= size
         if waiting:
             flows[key] = waiting
         going = begin(request, scope)
         if floods:
             self._last, self._beside = going, self._clock() + HOLD_S
+
+
+def _size(scope: dict[str, Any]) -> int:
+    """What a head takes: its path and query are kept as bytes and as text."""
+    size = 2 * (len(scope["path"]) + len(scope["query_string"]))
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+    return size
 
 
 def _credential(scope: dict[str, Any], introductions: Introductions | None) -> int:

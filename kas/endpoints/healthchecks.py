@@ -65,6 +65,9 @@ class Getter(Protocol):
     def full(self) -> str:
         """Why writes are refused for want of room, or ""."""
 
+    def lost(self) -> str:
+        """Why what is written now would be lost, or ""."""
+
 
 class Sealed(Protocol):
     """What of encryption at rest the checks use."""
@@ -103,7 +106,7 @@ class HealthChecks:
         if self._sealed is not None:
             base |= self._sealed.checks()
         health_s, ready_s = self._limits_s
-        ready: dict[str, Check] = {**base, "etcd": functools.partial(self.storage, ready_s)}
+        ready: dict[str, Check] = {**base, "etcd": lambda: self.storage(ready_s) or self._store.lost()}
         for i, other in enumerate(self._remote[1:]):
             base[f"etcd-override-{i}"] = ready[f"etcd-override-{i}"] = functools.partial(other, health_s)
             ready[f"etcd-override-readiness-{i}"] = functools.partial(other, ready_s)

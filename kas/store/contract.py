@@ -165,6 +165,10 @@ class Store(Protocol):
         """Why writes other than deletes are refused for want of room; "" while they are not."""
         ...
 
+    def lost(self) -> str:
+        """Why what is written now would not be found by who opens the store next; "" when it would."""
+        ...
+
     def compact(self, revision: int, max_entries: int = 2000) -> bool:
         """Forgets a bounded part of the history up to a revision; True when nothing of it is left. Blocks."""
         ...

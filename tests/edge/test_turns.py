@@ -7,6 +7,7 @@ import contextlib
 import threading
 from typing import Any
 
+from kas.edge import turns
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
 from kas.edge.turns import BEGUN, HANDS, HOLD_S, SHARED_TURN_S, TURN_S, Turns
@@ -20,7 +21,7 @@ class Arrived:
     def __init__(self, name: str, token: str = "", client: str = "10.0.0.1", takes: float = 0.0, later: float = 0.0) -> None:
         self.name, self.takes, self.later = name, takes, later
         headers = [(b"host", b"x")] + ([(b"authorization", f"Bearer {token}".encode())] if token else [])
-        self.scope = {"headers": headers, "client": (client, 1)}
+        self.scope: dict[str, Any] = {"type": "http", "path": "/", "query_string": b"", "headers": headers, "client": (client, 1)}
 
 
 class Loop:
@@ -29,6 +30,7 @@ class Loop:
     def __init__(self) -> None:
         self.now, self.crowd, self.several = 0.0, 0, False
         self.begun: list[str] = []
+        self.refused: list[str] = []
         self.gave_way: list[int] = []  # after how many that were begun
         self.meanwhile: list[Arrived] = []  # come while others have the processor
         self.going: dict[str, asyncio.Future[None]] = {}  # by name, of who goes on until that is done
@@ -46,7 +48,10 @@ class Loop:
         came, self.meanwhile = self.meanwhile, []
         self.arrive(*came)
 
-    def begin(self, request: Any, scope: dict[str, Any]) -> asyncio.Future[None] | None:
+    def begin(self, request: Any, scope: dict[str, Any] | None) -> asyncio.Future[None] | None:
+        if scope is None:
+            self.refused.append(request.name)
+            return None
         assert scope is request.scope
         self.begun.append(request.name)
         self.pass_(request.takes)
@@ -261,8 +266,8 @@ async def answered(tmp_path: Any) -> None:
         seen.append(req.path)
         return Response(200, [], req.path.encode())
 
-    turns, path = Turns(asyncio.get_running_loop(), lambda: 1), str(tmp_path / "s")
-    listener = Listener(App(handler), "", 0, uds=path, turns=turns)
+    turned, path = Turns(asyncio.get_running_loop(), lambda: 1), str(tmp_path / "s")
+    listener = Listener(App(handler), "", 0, uds=path, turns=turned)
     listener.start(1)
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -280,3 +285,67 @@ async def answered(tmp_path: Any) -> None:
         listener.stop()
         await listener.stopped
     assert len(seen) == 2 * BEGUN + 1
+
+
+def test_what_comes_by_the_thousand_is_put_down_in_turns() -> None:
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        put_down = loop.turns._put_down
+
+        def slow(*arrived: Any) -> None:
+            loop.pass_(0.001)
+            put_down(*arrived)
+
+        loop.turns._put_down = slow  # type: ignore[method-assign]
+        loop.arrive(*(Arrived(f"{i}", f"t{i}") for i in range(20)))
+        await loop.turn()
+        assert len(loop.turns._come) == 20 - 6  # the one that took the time to its end
+        await until(lambda: len(loop.begun) == 20)
+
+    asyncio.run(go())
+
+
+def test_large_heads_wait_within_a_bound(monkeypatch) -> None:
+    """100 connections of HTTP/2 with 100 requests of 200 kB each made a worker 2.3 GB large, without a credential."""
+    monkeypatch.setattr(turns, "HEADS_BYTES", 40_000)
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        first = [Arrived(f"{i}", f"{i}" + "t" * 9000) for i in range(6)]
+        loop.arrive(*first, *(Arrived(f"s{i}", f"{i}" + "t" * 3000) for i in range(6)))
+        socket = Arrived("socket", "t" * 9000)
+        socket.scope["type"] = "websocket"
+        loop.arrive(socket)
+        await until(lambda: len(loop.begun) == 11)
+        assert loop.refused == ["4", "5"] and "socket" in loop.begun
+        # What was begun makes room.
+        loop.arrive(first[0])
+        await until(lambda: len(loop.begun) == 12)
+        assert len(loop.refused) == 2
+
+    asyncio.run(go())
+
+
+def test_what_is_refused_is_answered(tmp_path: Any, monkeypatch) -> None:
+    """Through a real listener; with a body, too."""
+    monkeypatch.setattr(turns, "HEADS_BYTES", 0)
+
+    async def go() -> None:
+        turned, path = Turns(asyncio.get_running_loop(), lambda: 1), str(tmp_path / "s")
+        listener = Listener(App(lambda req: Response(200, [], b"")), "", 0, uds=path, turns=turned)
+        listener.start(1)
+        try:
+            for method in ("GET", "POST", "HEAD"):
+                reader, writer = await asyncio.open_unix_connection(path)
+                writer.write(head(method, "/", "Connection: close", "Content-Length: 2", f"X-A: {'a' * 5000}") + b"{}")
+                said = await reader.read()
+                assert said.startswith(b"HTTP/1.1 429 ") and b"retry-after: 1" in said, said
+                assert said.endswith(b"again later.\n") == (method != "HEAD")
+                writer.close()
+        finally:
+            listener.stop()
+            await listener.stopped
+
+    asyncio.run(go())

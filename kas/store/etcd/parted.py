@@ -163,6 +163,10 @@ class Parted(Store):
         """See the contract; of the first part that is."""
         return next(filter(None, (store.full() for store in self._parts)), "")
 
+    def lost(self) -> str:
+        """See the contract: the files here are replicas."""
+        return ""
+
     async def probe(self) -> None:
         """See ``EtcdStore.probe``."""
         await asyncio.gather(*(store.probe() for store in self._parts))

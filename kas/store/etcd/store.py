@@ -470,6 +470,10 @@ class EtcdStore(LMDBStore):
         """See the contract: etcd's NOSPACE alarm, as the last probe found it."""
         return self._full
 
+    def lost(self) -> str:
+        """See the contract: the file here is a replica."""
+        return ""
+
     def size(self) -> tuple[str, int]:
         """See the contract: what a member told the last probe."""
         return "etcd", self._size

@@ -65,6 +65,8 @@ class LMDBStore(Store):
         self._committed = Committed(path)
         had = self._committed.check_present()
         self._env = _engine.Env(path, max_size, sync=sync)
+        self._file = os.path.join(path, "data.mdb")
+        self._opened = _identity(self._file)
         self.open_with(transformers)
         newest = self._env.revisions()[0]
         try:
@@ -512,6 +514,10 @@ class LMDBStore(Store):
         kept = s["file_bytes"] - s["free_bytes"] - s["log_bytes"]  # history gives way to what is written
         return OUT_OF_SPACE if kept + _engine.margin(s["limit"]) > s["limit"] else ""
 
+    def lost(self) -> str:
+        """See the contract: a file that was deleted or replaced is written to as if nothing were, until it is closed."""
+        return "" if _identity(self._file) == self._opened else f"{self._file} is not the file that was opened"
+
     def size(self) -> tuple[str, int]:
         """See the contract."""
         stats = self._env.statistics()
@@ -534,3 +540,12 @@ class LMDBStore(Store):
             "watchers_fallen_behind": self.hub.fallen_behind,
             "hub_revision": self.hub.revision,
         }
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """What tells a file from another of its name, None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
