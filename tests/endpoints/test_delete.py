@@ -15,13 +15,14 @@ PATH = "/api/v1/namespaces/ns/configmaps"
 
 
 class Slow:
-    """Counts the deletes that it is asked about at once, and refuses those of some names."""
+    """Answers about nothing until ``wanted`` deletes have been asked about at once, and refuses those of some names."""
 
     name = "Slow"
 
-    def __init__(self, *refused: str) -> None:
-        self.refused, self.under_way, self.most = refused, 0, 0
+    def __init__(self, *refused: str, wanted: int = 1) -> None:
+        self.refused, self.wanted, self.under_way, self.most = refused, wanted, 0, 0
         self.asked: list[str] = []
+        self.enough = asyncio.Event()
 
     def handles(self, a: Attributes) -> bool:
         return a.operation == DELETE
@@ -31,6 +32,9 @@ class Slow:
         self.asked.append(name)
         self.under_way += 1
         self.most = max(self.most, self.under_way)
+        if self.most >= self.wanted:
+            self.enough.set()
+        await self.enough.wait()
         for _ in range(5):
             await asyncio.sleep(0)
         self.under_way -= 1
@@ -61,14 +65,14 @@ def deleted(path: Any, count: int, plugin: Slow, at_once: int, query: str = "") 
 @pytest.mark.parametrize(("at_once", "most"), [(0, 1), (1, 1), (4, 4), (100, 20)])
 def test_so_many_are_under_way_at_once(tmp_path, at_once, most):
     names = [f"c{i:02}" for i in range(20)]
-    status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(), at_once)
+    status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(wanted=most), at_once)
     assert (status, left, plugin.most, plugin.asked) == (200, [], most, names)
     assert [o["metadata"]["name"] for o in answer["items"]] == names == sorted(gone)
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_after_a_refusal_no_other_is_begun(tmp_path, at_once):
-    status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow("c05"), at_once)
+    status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow("c05", wanted=at_once), at_once)
     assert (status, answer["message"]) == (403, 'configmaps "c05" is forbidden: kept')
     assert "c05" in left and sorted([*gone, *left]) == [f"c{i:02}" for i in range(20)]
     assert 5 < len(plugin.asked) <= 5 + at_once and plugin.under_way == 0  # whoever was asked has been answered
@@ -76,5 +80,5 @@ def test_after_a_refusal_no_other_is_begun(tmp_path, at_once):
 
 
 def test_a_dry_run_deletes_nothing(tmp_path):
-    status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(), 4, "?dryRun=All")
+    status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(wanted=4), 4, "?dryRun=All")
     assert (status, gone, len(left), plugin.most, len(answer["items"])) == (200, [], 20, 4, 20)

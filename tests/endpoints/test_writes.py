@@ -115,7 +115,8 @@ def test_writes_that_create_need_the_right_to_create(client, namespace):
 
     at: dict[str, str] = {}
     code, answer = put(**user)
-    assert (code, answer["message"]) == (403, 'leases.coordination.k8s.io "l" is forbidden: ')
+    cannot = f'User "jane-{namespace}" cannot create resource "leases" in API group "coordination.k8s.io" in the namespace "{namespace}"'
+    assert (code, answer["message"]) == (403, f'leases.coordination.k8s.io "l" is forbidden: {cannot}')
     assert client("PATCH", applied, body, APPLY, **user)[0] == 403
     created = put()
     assert created[0] == client("PATCH", applied, body, APPLY)[0] == 201
@@ -378,11 +379,12 @@ def test_who_may_update_need_not_be_one_who_may_create(client, namespace):
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/new"
 
     code, body = client("PATCH", *apply, **who)
-    assert (code, body["message"]) == (403, 'configmaps "new" is forbidden: ')
+    cannot = f'User "{user}" cannot create resource "%s" in API group "%s" in the namespace "{namespace}"'
+    assert (code, body["message"]) == (403, f'configmaps "new" is forbidden: {cannot % ("configmaps", "")}')
     code, body = client("PATCH", apply[0], {**applied, "data": {"a/b": "1"}}, apply[2], **who)
     assert code == 422
     code, body = client("PUT", lease, {"metadata": {"name": "new"}}, **who)
-    assert (code, body["message"]) == (403, 'leases.coordination.k8s.io "new" is forbidden: ')
+    assert (code, body["message"]) == (403, f'leases.coordination.k8s.io "new" is forbidden: {cannot % ("leases", "coordination.k8s.io")}')
 
     assert client("PATCH", *apply)[0] == 201
     assert client("PATCH", *apply, **who)[0] == 200
