@@ -229,7 +229,9 @@ def _private(path: str, flags: int) -> int:
 
 
 def unusable(path: str) -> str:
-    """Why a log cannot be at this path, in Go's words; "" when it is there now."""
+    """Why a log cannot be at this path, in Go's words; "" when it is there now. Standard output is no file."""
+    if path == STANDARD_OUTPUT:
+        return ""
     try:
         os.close(_opened(path))
     except FileExistsError as e:

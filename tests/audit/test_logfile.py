@@ -289,3 +289,8 @@ def test_the_legacy_form():
     other = legacy_line(entry(1, impersonatedUser={"username": "eve", "groups": ["g"]}, responseStatus=None, objectRef=None, user={}))
     assert b'user="<none>" groups="<none>" as="eve" asgroups="\\"g\\""' in other
     assert b'namespace="<none>"' in other and b'response="<deferred>"' in other
+
+
+def test_standard_output_is_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert logfile.unusable(logfile.STANDARD_OUTPUT) == "" and list(tmp_path.iterdir()) == []
