@@ -362,7 +362,7 @@ def test_nothing_lies_outside_of_the_checkout():
 
 
 def test_files_have_names_that_one_can_say():
-    """One named by a wrong value of a flag has been committed more than once. Without a repository nothing was: an archive of the source."""
+    """One named by a wrong value of a flag has been committed more than once. An archive of the source has no repository to look at."""
     if not (ROOT / ".git").exists():
         return
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
