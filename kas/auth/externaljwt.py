@@ -21,6 +21,7 @@ from kas.auth.tokens import LEGACY_ISSUER, Claims, SignerError, Verifier, issuer
 from kas.auth.user import UserInfo
 from kas.meta import protowire
 from kas.meta.field import go_quote
+from kas.meta.keys import public_key_of
 from kas.meta.scalars import format_duration
 
 log = logging.getLogger("kas.authn")
@@ -249,9 +250,8 @@ def _read_keys(answer: bytes) -> tuple[list[jws.Key], frozenset[str], int]:
 
 def _key(der: bytes, kid: str) -> jws.Key:
     from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import load_der_public_key
 
     try:
-        return jws.key(load_der_public_key(der), kid)
+        return jws.key(public_key_of(der), kid)
     except (ValueError, UnsupportedAlgorithm) as e:
         raise SignerError(f"while parsing external public keys: {e}") from None

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from kas.auth import publickeys
+from kas.meta.keys import MAX_RSA_BITS, usable
 
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 EC = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}  # by the curve
@@ -46,8 +46,8 @@ def key(public: Any, id: str) -> Key:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     if isinstance(public, rsa.RSAPublicKey):
-        if not publickeys.usable(public):
-            raise ValueError(f"an RSA key of more than {publickeys.MAX_RSA_BITS} bits, or with an exponent above 2^31")
+        if not usable(public):
+            raise ValueError(f"an RSA key of more than {MAX_RSA_BITS} bits, or with an exponent above 2^31")
         return Key(id, RSA, public)
     if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in EC:
         return Key(id, EC[public.curve.name], public)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kas.auth import jws
 from kas.auth.authn import AuthenticationError
 from kas.auth.user import service_account_username
+from kas.meta.keys import private_key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,9 +45,7 @@ class Signer:
 
     def _key(self) -> tuple[Any, str, str]:
         if self._loaded is None:
-            from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-            private = load_pem_private_key(self._pem, None)
+            private = private_key(self._pem)
             public = private.public_key()
             found = jws.key(public, key_id(public))
             self._loaded = private, found.algorithms[0], found.id
@@ -157,7 +156,7 @@ def load_public_keys(pem: bytes) -> list[Any]:
     out = []
     for block in _pem_blocks(pem):
         if b"PRIVATE KEY" in block.split(b"\n", 1)[0]:
-            out.append(serialization.load_pem_private_key(block, None).public_key())
+            out.append(private_key(block).public_key())
         elif b"CERTIFICATE" in block.split(b"\n", 1)[0]:
             out.append(x509.load_pem_x509_certificate(block).public_key())
         else:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kas.meta.keys import private_key, public_key
+from kas.meta.pem import unreadable
+
 _BLOCK = re.compile(rb"-----BEGIN ([^-\n]+)-----\s[A-Za-z0-9+/=\s:,-]*?-----END \1-----")
 CERTIFICATE, KEY = "CERTIFICATE", "PRIVATE KEY"
 
@@ -55,12 +58,11 @@ def _missing_key(pem: bytes) -> str:
 def _strangers(cert: bytes, key: bytes) -> str:
     """Whether the key is another certificate's. What cannot be parsed is told by who uses it."""
     from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        own = x509.load_pem_x509_certificates(cert)[0].public_key()
-        other = load_pem_private_key(key[key.index(b"-----BEGIN") :], None).public_key()
-    except (ValueError, TypeError):
+        own = public_key(x509.load_pem_x509_certificates(cert)[0])
+        other = private_key(key).public_key()
+    except unreadable():
         return ""
     if type(own) is not type(other):
         return "tls: private key type does not match public key type"

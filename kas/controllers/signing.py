@@ -8,13 +8,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kas.auth.user import NODE_PREFIX, NODES
+from kas.meta.keys import private_key, public_key
 from kas.meta.pem import unreadable
 
 CLIENT, KUBELET_CLIENT, KUBELET_SERVING = (
@@ -41,6 +41,7 @@ def request_of(pem: bytes) -> x509.CertificateSigningRequest:
     try:
         found = x509.load_pem_x509_csr(pem)
         _ = found.subject, found.extensions  # remembered by the request
+        public_key(found)  # of a kind that takes no time to load
         valid = found.is_signature_valid
     except unreadable() as e:
         raise ValueError(str(e)) from None
@@ -130,7 +131,7 @@ class Authority:
         """The certificate (PEM), good for ``seconds`` but never longer than a year or than the authority. Raises OSError and ValueError
         where there is no authority, or one that has expired."""
         ca = x509.load_pem_x509_certificate(self._cert.read_bytes())
-        key: Any = serialization.load_pem_private_key(self._key.read_bytes(), None)
+        key = private_key(self._key.read_bytes())
         now = self._clock()
         if now >= ca.not_valid_after_utc:
             raise ValueError(f"the signer has expired: NotAfter={ca.not_valid_after_utc}")

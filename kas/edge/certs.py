@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kas.meta.files import write_whole
+from kas.meta.keys import private_key
 
 log = logging.getLogger("kas.certs")
 
@@ -109,7 +110,7 @@ def _load(cert: Path, key: Path):
     if not (cert.exists() and key.exists()):
         return None
     found = x509.load_pem_x509_certificate(cert.read_bytes())
-    private = serialization.load_pem_private_key(key.read_bytes(), None)
+    private = private_key(key.read_bytes())
     return (found, private) if found.public_key() == private.public_key() else None
 
 

@@ -2,7 +2,7 @@
 
 A library's rules for servers on the web refuse what clusters use (no alternative names, a CA as a client, Ed25519), so the path is built
 here; signatures and parsing are the library's. Everything is bounded: chains of ``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, of which
-``MAX_SHOWN_SIGNATURES`` with keys that the client brought, keys by ``publickeys``, a memory of ``MAX_VERDICTS``.
+``MAX_SHOWN_SIGNATURES`` with keys that the client brought, keys by ``meta.keys``, a memory of ``MAX_VERDICTS``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.constraints import Constraints, Names
 from kas.auth.authn.x509 import Certificates
-from kas.auth.publickeys import usable
+from kas.meta.keys import public_key, usable
 from kas.meta.pem import unreadable
 
 log = logging.getLogger("kas.authn")
@@ -126,7 +126,7 @@ class _Search:
             if isinstance(child.read.signature_hash_algorithm, _WEAK):
                 self.why = "x509: cannot verify signature: insecure algorithm"
                 return False
-            if not usable(parent.read.public_key()):
+            if not usable(public_key(parent.read)):
                 self.why = "x509: cannot verify signature: algorithm unimplemented"
                 return False
             child.read.verify_directly_issued_by(parent.read)

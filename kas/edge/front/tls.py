@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from OpenSSL import SSL, crypto
 
-from kas.auth.publickeys import usable
+from kas.meta.keys import public_key, usable
 from kas.meta.pem import unreadable
 
 log = logging.getLogger("kas.front")
@@ -127,9 +127,7 @@ def _bearable(_connection: SSL.Connection, certificate: crypto.X509, _error: int
     """Takes any certificate but one whose key is too costly to verify a signature with; asked about each before that is done. Go
     ends the handshake then, too."""
     try:
-        return usable(certificate.get_pubkey().to_cryptography_key())
-    except crypto.Error:
-        return False
+        return usable(public_key(certificate.to_cryptography()))
     except unreadable():
         return False  # a key that nobody could verify anything with
 

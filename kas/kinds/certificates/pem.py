@@ -11,6 +11,7 @@ from typing import Any
 from kas.meta import field
 from kas.meta.aside import LARGE
 from kas.meta.field import FieldError, go_quote
+from kas.meta.keys import public_key
 from kas.meta.pem import pem_blocks, unreadable
 
 OMITTED = "<value omitted>"
@@ -43,12 +44,12 @@ def der_request_problem(der: bytes) -> str | None:
 
 
 def stub_key(der: bytes) -> Any:
-    """The public key of a certificate request that parses, None for one of a kind that ``cryptography`` does not know."""
+    """The public key of a certificate request that parses, None for one of a kind that is not verified with."""
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
-        return x509.load_der_x509_csr(der).public_key()
+        return public_key(x509.load_der_x509_csr(der))
     except UnsupportedAlgorithm:
         return None
 
@@ -110,7 +111,7 @@ def _signature_problem(csr: Any) -> str:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-    key, message = csr.public_key(), csr.tbs_certrequest_bytes
+    key, message = public_key(csr), csr.tbs_certrequest_bytes
     try:
         if isinstance(key, rsa.RSAPublicKey):
             if csr.signature_hash_algorithm.name == "md5":

@@ -12,6 +12,7 @@ from kas.meta import field, names
 from kas.meta.checks import conditions, dns_subdomain, immutable, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import OMIT_VALUE, FieldError
+from kas.meta.keys import public_key, public_key_of
 from kas.meta.pem import pem_blocks, unreadable
 from kas.registry.printing.cells import labels, part
 from kas.registry.printing.rows import printer
@@ -168,11 +169,11 @@ def _permitted(key: Any, path: str, shown: Any) -> list[FieldError]:
 def _uid_proof(spec: dict[str, Any], key_bytes: bytes, proof: bytes) -> list[FieldError]:
     """A public key that verifies a signature of the pod's UID."""
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
     try:
-        key = serialization.load_der_public_key(key_bytes)
+        key = public_key_of(key_bytes)
     except (ValueError, UnsupportedAlgorithm):
         return [field.invalid(KEY_PATH, spec.get("pkixPublicKey"), "must be a valid PKIX-serialized public key")]
     errs, message = _permitted(key, KEY_PATH, spec.get("pkixPublicKey")), (spec.get("podUID") or "").encode()
@@ -213,7 +214,7 @@ def _issued(ctx: Context, spec: dict[str, Any], status: dict[str, Any]) -> list[
         return refuse("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
     try:
         leaf = x509.load_der_x509_certificate(blocks[0].der)
-        public, strange = leaf.public_key(), _strange_names(leaf)
+        public, strange = public_key(leaf), _strange_names(leaf)
     except unreadable():
         return refuse("leaf certificate does not parse as valid X.509")
     der = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)

@@ -12,6 +12,7 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, gojson, names
 from kas.meta.age import age
 from kas.meta.field import FieldError
+from kas.meta.keys import private_key, public_key
 from kas.meta.pem import unreadable
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
@@ -109,15 +110,17 @@ def _tls_warnings(obj: Obj) -> list[str]:
             return ["tls: found a certificate rather than a key in the PEM for the private key"]
         return [f'tls: failed to find PEM block with type ending in "PRIVATE KEY" in key input {_skipped(found)}']
     from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
+    from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
-        public = x509.load_pem_x509_certificate(certificate).public_key()
+        public = public_key(x509.load_pem_x509_certificate(certificate))
+    except UnsupportedAlgorithm:
+        return ["tls: unknown public key algorithm"]
     except unreadable() as err:
         return [f"x509: malformed certificate: {err}"]
     try:
-        private = serialization.load_pem_private_key(key, None)
-    except unreadable():
+        private = private_key(key)
+    except ValueError:
         return ["tls: failed to parse private key"]
     if private.public_key() != public:
         return ["tls: private key does not match public key"]
