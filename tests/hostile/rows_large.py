@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import datetime
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.derkeys import COSTLY, HUGE, algorithm, element, integer, pem
 from tests.hostile.attacker import CRDS, MERGE, Attacker, definition
 from tests.hostile.rows import row
 from tests.hostile.rows_lists import let_mallory_watch, watching
@@ -140,3 +142,15 @@ def _(a: Attacker) -> None:
 def _(a: Attacker) -> None:
     a.ask("POST", f"/api/v1/namespaces/{a.room}/serviceaccounts", {"metadata": {"name": "n"}})
     a.post(f"/api/v1/namespaces/{a.room}/serviceaccounts/n/token", {"spec": {"audiences": [f"a{i}" for i in range(100_000)]}})
+
+
+@row("secrets: keys in whose numbers primes could be looked for", 201)
+def _(a: Attacker) -> None:
+    key, name, now = ec.generate_private_key(ec.SECP256R1()), x509.Name([]), datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + datetime.timedelta(days=1))
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    others = (element(0x30, integer(0) + algorithm(*numbers) + element(4, integer(5))) for numbers in COSTLY.values())
+    for private in (HUGE, *others):
+        data = {"tls.crt": certificate, "tls.key": pem(private)}
+        secret = {"type": "kubernetes.io/tls", "data": {k: base64.b64encode(v).decode() for k, v in data.items()}}
+        a.ask("POST", a.maps.replace("configmaps", "secrets"), {"metadata": {"generateName": "k"}, **secret})
