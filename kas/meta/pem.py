@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-_BLOCK = re.compile(
-    rb"^-----BEGIN ([^\r\n]*?)-----[ \t]*\r?\n((?:[^\r\n:]+:[^\r\n]*\r?\n)*)(?:\r?\n)?(.*?)\r?\n?-----END \1-----[ \t]*(?:\r?\n|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
+_BEGIN, _END, _DASHES = b"-----BEGIN ", b"-----END ", b"-----"
+_BLANKS = b" \t\r"
 
 
 class Block(NamedTuple):
@@ -24,14 +21,69 @@ class Block(NamedTuple):
 
 
 def pem_blocks(data: bytes) -> Iterator[Block]:
-    """The blocks Go's ``pem.Decode`` would find; malformed ones are passed over as there."""
-    for match in _BLOCK.finditer(data):
-        body = b"".join(match.group(3).split())
+    """The blocks that Go's ``pem.Decode`` would find one after another; malformed ones are passed over as there. Linear in the data: a
+    line that ends a block is looked for once, however many begin before it."""
+    at, end = 0, _NextEnd(data)
+    while (start := _line_start(data, _BEGIN, at)) >= 0:
+        label, at = _line(data, start + len(_BEGIN))
+        if not label.endswith(_DASHES):
+            continue
+        body = _headers(data, at)
+        has_headers, at = body > at, body
+        if not end.find(at + has_headers):  # a blank line stands behind headers
+            return
+        stop = end.start + len(_END) + len(label)
+        if data[end.start + len(_END) : stop] != label or stop < end.text_end:
+            continue
+        if data.find(b"-", at, end.start) >= 0:
+            continue
         try:
-            der = base64.b64decode(body, validate=True)
+            der = base64.b64decode(b"".join(data[at : end.start].split()), validate=True)
         except binascii.Error:
             continue
-        yield Block(match.group(1).decode("utf-8", "replace"), bool(match.group(2)), der)
+        at = end.start
+        yield Block(label[: -len(_DASHES)].decode("utf-8", "replace"), has_headers, der)
+
+
+class _NextEnd:
+    """The next line that ends a block: where it starts, and where its text ends."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.start, self.text_end = data, -1, -1
+
+    def find(self, at: int) -> bool:
+        """Moves on to the first at or behind ``at``; False when there is none."""
+        if self.start < at:
+            self.start = _line_start(self._data, _END, at)
+            if self.start < 0:
+                return False
+            self.text_end = self.start + len(_line(self._data, self.start)[0])
+        return True
+
+
+def _line_start(data: bytes, prefix: bytes, at: int) -> int:
+    """Where the first line at or behind ``at`` starts that has this prefix, -1 for none."""
+    if data.startswith(prefix, at) and (at == 0 or data[at - 1] == 0x0A):
+        return at
+    found = data.find(b"\n" + prefix, at)
+    return found + 1 if found >= 0 else -1
+
+
+def _line(data: bytes, at: int) -> tuple[bytes, int]:
+    """The rest of the line at ``at`` without blanks at its end, and where the next one starts."""
+    end = data.find(b"\n", at)
+    return (data[at:].rstrip(_BLANKS), len(data)) if end < 0 else (data[at:end].rstrip(_BLANKS), end + 1)
+
+
+def _headers(data: bytes, at: int) -> int:
+    """Where the lines with a colon end that start at ``at``."""
+    while at < len(data):
+        end = data.find(b"\n", at)
+        end = len(data) if end < 0 else end + 1
+        if data.find(b":", at, end) < 0:
+            break
+        at = end
+    return at
 
 
 @cache

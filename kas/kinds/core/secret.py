@@ -13,7 +13,7 @@ from kas.meta import field, gojson, names
 from kas.meta.age import age
 from kas.meta.field import FieldError
 from kas.meta.keys import private_key, public_key
-from kas.meta.pem import unreadable
+from kas.meta.pem import pem_blocks, unreadable
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.checktables import ANY, TOP, Checked, each
@@ -21,7 +21,6 @@ from kas.types.defaults import defaults_for
 
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 REDACTED = "<secret contents redacted>"
-_PEM = re.compile(rb"^-----BEGIN ([^\n]*?)-----[ \t\r]*\n(?:[^-]|-(?!----))*-----END \1-----", re.MULTILINE)
 # Types whose data must hold a JSON document under this key.
 _JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
 
@@ -94,7 +93,8 @@ def _tls_warnings(obj: Obj) -> list[str]:
         return []
     data = obj.get("data") or {}
     certificate, key = (base64.b64decode(data.get(k) or "") for k in ("tls.crt", "tls.key"))
-    found = [match.decode("latin-1") for match in _PEM.findall(certificate)]
+    blocks = list(pem_blocks(certificate))
+    found = [block.kind for block in blocks]
     if not found:
         return ["tls: failed to find any PEM data in certificate input"]
     if "CERTIFICATE" not in found:
@@ -102,7 +102,7 @@ def _tls_warnings(obj: Obj) -> list[str]:
             switched = "but did find a private key; PEM inputs may have been switched"
             return [f"tls: failed to find certificate PEM data in certificate input, {switched}"]
         return [f'tls: failed to find "CERTIFICATE" PEM block in certificate input {_skipped(found)}']
-    found = [match.decode("latin-1") for match in _PEM.findall(key)]
+    found = [block.kind for block in pem_blocks(key)]
     if not found:
         return ["tls: failed to find any PEM data in key input"]
     if not any(kind == "PRIVATE KEY" or kind.endswith(" PRIVATE KEY") for kind in found):
@@ -113,7 +113,7 @@ def _tls_warnings(obj: Obj) -> list[str]:
     from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
-        public = public_key(x509.load_pem_x509_certificate(certificate))
+        public = public_key(x509.load_der_x509_certificate(next(b.der for b in blocks if b.kind == "CERTIFICATE")))
     except UnsupportedAlgorithm:
         return ["tls: unknown public key algorithm"]
     except unreadable() as err:
