@@ -17,11 +17,10 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from kas._fastpath cimport Request, RequestInfo, Response
 
-import ipaddress
-
 import orjson
 
 from kas.auth.impersonation import CONSTRAINT as _constraint
+from kas.meta.ip import parse_ip
 from kas.meta.scalars import format_micro_time
 from kas.observe import latencies
 from kas.observe.caches import remembered
@@ -316,11 +315,9 @@ cdef tuple _ALL_ESCAPES = (*_ESCAPES, ("\u2028".encode(), b"\\u2028"), ("\u2029"
 
 @remembered("audit_addresses", "addresses of clients as the audit log shows them", 1024, 64)
 def _address(text: str) -> str:
-    """The address as Go writes it, "" for what is none: a proxy may say "unknown"."""
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        return ""
+    """The address as Go reads and writes it, "" for what is none: a proxy may say "unknown"."""
+    ip = parse_ip(text)
+    return "" if ip is None else str(ip)
 
 
 # The client of the request before, which mostly is that of this one, and how it is shown.
@@ -329,22 +326,29 @@ cdef list _shown = []
 
 
 def source_ips(Request req not None) -> list:
-    """Where a request came from, as the headers of proxies and the connection say: each address once (``utilnet.SourceIPs``). Not to be
-    changed."""
+    """Where a request came from, as the headers of proxies and the connection say (``utilnet.SourceIPs``): all that it was forwarded for,
+    then what is not there already, and who connected, unless it is the last of them. Not to be changed."""
     return _came_from(req)
 
 
 cdef list _came_from(Request req):
     global _client, _shown
     cdef dict headers = req.names()
+    cdef str address
+    cdef list found
     if headers.get(b"x-forwarded-for") is None and headers.get(b"x-real-ip") is None:
         if req.client is not _client and req.client != _client:
-            own = _address(req.client)
-            _client, _shown = req.client, [own] if own else []
+            address = _address(req.client)
+            _client, _shown = req.client, [address] if address else []
         return _shown
-    forwarded, real = req.header(b"x-forwarded-for"), req.header(b"x-real-ip")
-    told = (*forwarded.split(","), real, req.client) if forwarded or real else (req.client,)
-    return [address for address in dict.fromkeys([_address(text.strip()) for text in told]) if address]
+    found = [address for address in [_address(text.strip()) for text in req.header(b"x-forwarded-for").split(",")] if address]
+    address = _address(req.header(b"x-real-ip").strip())
+    if address and address not in found:
+        found.append(address)
+    address = _address(req.client)
+    if address and (not found or found[len(found) - 1] != address):
+        found.append(address)
+    return found
 
 
 @cython.freelist(64)

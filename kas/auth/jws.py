@@ -60,7 +60,7 @@ def verified(token: str, keys: Iterable[Key], allowed: Collection[str] = ALL) ->
     from jwt.api_jws import PyJWS
     from jwt.exceptions import InvalidTokenError
 
-    if not token.isascii():
+    if not all(map(_BASE64URL.match, token.split("."))):  # the library passes over what is none
         raise JWSError("illegal base64 data")
     jws = PyJWS()
     try:

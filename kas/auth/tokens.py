@@ -192,7 +192,7 @@ def issuer_of(token: str) -> str | None:
     if len(parts) != 3:
         return None
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        claims = json.loads(jws.b64decoded(parts[1]))
     except (ValueError, RecursionError):
         return None
     issuer = claims.get("iss") if isinstance(claims, dict) else None

@@ -6,14 +6,13 @@ encryptionconfig/config.go``). All findings come at once.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from kas._codecs import DecodeError, go_base64
 from kas.meta import duration, field, gourl
 from kas.meta.field import FieldError
 from kas.types.configfile import DURATION, INT32, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse, read_file
@@ -212,8 +211,8 @@ def _keys(keys: list[Obj], path: str, sizes: Sequence[int]) -> Iterator[FieldErr
 def decoded(secret: str) -> bytes | None:
     """The bytes of a key; None for what is no base64. Go's decoder passes over line ends."""
     try:
-        return base64.b64decode(secret.replace("\r", "").replace("\n", "").encode(), validate=True)
-    except (binascii.Error, UnicodeEncodeError):
+        return go_base64(secret)
+    except DecodeError:
         return None
 
 

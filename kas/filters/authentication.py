@@ -84,6 +84,19 @@ def _tell(req: Request, notes: Notes | None) -> None:
         req.warn(text)
 
 
+def _bearer(credential: bytes) -> tuple[bool, bytes]:
+    """Whether the scheme is Bearer, and what follows it."""
+    kind, _, token = credential.strip().partition(b" ")
+    return kind.lower() == b"bearer", token
+
+
+def _tell_of_space(req: Request, credential: bytes) -> None:
+    """Who wrote two blanks is told, also when the answer is a refusal: the token did not count."""
+    bearer, token = _bearer(credential)
+    if bearer and token[:1] == b" ":
+        req.warn(_EXTRA_SPACE)
+
+
 def _counted(name: str) -> str:
     """Names are the clients' own, and whoever gives them may make as many as there is room for: they are counted by a few classes
     (``compressUsername``)."""
@@ -131,7 +144,7 @@ def authentication(
             peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
             user = authenticator().authenticate(req.get, peer, req.path, found)
         except AuthenticationError as e:
-            raise refused(e, began) from None
+            raise refused(req, e, credential, began) from None
         if user is None or isinstance(user, UserInfo):
             accept(req, user, credential, found, known.forgotten, began)
             return None
@@ -142,16 +155,18 @@ def authentication(
         try:
             user = await pending
         except AuthenticationError as e:
-            raise refused(e, began) from None
+            raise refused(req, e, credential, began) from None
         accept(req, user, credential, found, forgotten, began)
 
-    def refused(e: AuthenticationError, began: float) -> Exception:
+    def refused(req: Request, e: AuthenticationError, credential: bytes, began: float) -> Exception:
+        _tell_of_space(req, credential)
         log.warning('Unable to authenticate the request err="%s"', e)
         seconds.observe(("error",), monotonic() - began)
         return unauthorized()
 
     def accept(req: Request, user: UserInfo | None, credential: bytes, found: Found | None, forgotten: int, began: float) -> None:
         if user is None:
+            _tell_of_space(req, credential)
             seconds.observe(("failure",), monotonic() - began)
             raise unauthorized()
         succeeded(took := monotonic() - began)
@@ -162,12 +177,9 @@ def authentication(
             strip(req)
         _tell(req, user.notes)
         if credential:
-            kind, _, token = credential.strip().partition(b" ")
-            bearer = kind.lower() == b"bearer"
             if found is not None and found.by_header:
-                known.keep(credential, user, name, bearer, forgotten)
+                known.keep(credential, user, name, _bearer(credential)[0], forgotten)
             req.drop_header(b"authorization")
-            if bearer and token[:1] == b" ":
-                req.warn(_EXTRA_SPACE)
+            _tell_of_space(req, credential)
 
     return Filter("authentication", before)

@@ -1,30 +1,101 @@
-"""URLs as Go's ``url.Parse`` and ``url.ParseRequestURI`` read them."""
+"""URLs as Go's ``url.Parse`` and ``url.ParseRequestURI`` read them (Go 1.26, whose hosts are stricter than those before), and their parts
+and their text as ``url.URL`` gives them."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
+from urllib.parse import unquote, unquote_to_bytes
 
 from kas.meta.field import go_quote
+from kas.meta.netip import parse_addr
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _USER = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
-# A percent sign may only stand before a byte that is no ASCII, or itself (of a zone).
-_NOT_IN_HOST = re.compile(r"[ \\^`{|}]|%(?![89A-Fa-f][0-9A-Fa-f]|25)")
+# A percent sign may only stand before a byte that is no ASCII, or itself.
+_NOT_IN_HOST = re.compile(r"[ #\\^`{|}]|%(?![89A-Fa-f][0-9A-Fa-f]|25)")
+# In a zone before what a host may have as it is, and a blank.
+_NOT_IN_ZONE = re.compile(r"[ #\\^`{|}]|%(?!2[0-24-9A-Ea-e]|3[0-9A-Ea-e]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[BDFbdf]|7[Ee])")
 _PORT = re.compile(r":[0-9]*\Z")
+MAX_PARAMETERS = 10_000  # a query with more has none
+# What stands as it is in each part, when it is written; and what may stand there as it was read.
+_LETTERS = rb"A-Za-z0-9\-_.~"
+_PATH, _PATH_READ = re.compile(rb"[^" + _LETTERS + rb"$&+,/:;=@]"), re.compile(rb"[^" + _LETTERS + rb"$&+,/:;=@!'()*\[\]%]")
+_FRAGMENT = re.compile(rb"[^" + _LETTERS + rb"$&+,/:;=?@!()*]")
+_FRAGMENT_READ = re.compile(rb"[^" + _LETTERS + rb"$&+,/:;=?@!'()*\[\]%]")
+_HOST, _NAME = re.compile(rb"[^" + _LETTERS + rb"!$&'()*+,;=:\[\]<>\"]"), re.compile(rb"[^" + _LETTERS + rb"$&+,;=]")
 
 
 class URL(NamedTuple):
-    """What a URL says. ``user`` is whether it names one, with a password or not; ``opaque`` is all of it, without a path."""
+    """What a URL says. ``user`` is the name and the password as they stand there, None where there is neither; ``opaque`` is all of it,
+    without a path. ``path``, ``query`` and ``fragment`` are escaped as they were; the host is not. ``asks`` is whether an empty query was
+    asked, ``hostless`` whether an absolute path follows the scheme at once."""
 
     scheme: str
-    user: bool
+    user: str | None
     host: str
     path: str
     query: str
     fragment: str = ""
     opaque: str = ""
+    asks: bool = False
+    hostless: bool = False
+
+    @property
+    def hostname(self) -> str:
+        """The host without port and brackets."""
+        name = self.host[: -len(self.port) - 1] if _PORT.search(self.host) else self.host
+        return name[1:-1] if name.startswith("[") and name.endswith("]") else name
+
+    @property
+    def port(self) -> str:
+        """The digits behind the host, "" without any."""
+        found = _PORT.search(self.host)
+        return found.group()[1:] if found is not None else ""
+
+    @property
+    def userinfo(self) -> str:
+        """Name and password as they are written."""
+        name, colon, password = (self.user or "").partition(":")
+        return f"{_written(_NAME, name)}:{_written(_NAME, password)}" if colon else _written(_NAME, name)
+
+    @property
+    def escaped_path(self) -> str:
+        """``EscapedPath``: as it was read, where it was escaped well."""
+        return self.path if _PATH_READ.search(self.path.encode()) is None else _written(_PATH, self.path)
+
+    @property
+    def escaped_fragment(self) -> str:
+        """``EscapedFragment``, likewise."""
+        well = _FRAGMENT_READ.search(self.fragment.encode()) is None
+        return self.fragment if well else _written(_FRAGMENT, self.fragment)
+
+    def values(self) -> dict[str, list[str]]:
+        """``Query``: the parameters that can be read, none of too many."""
+        out: dict[str, list[str]] = {}
+        for pair in self.query.split("&") if self.query.count("&") < MAX_PARAMETERS else ():
+            if not pair or ";" in pair or _ESCAPE.search(pair):
+                continue
+            key, _, value = (unquote_to_bytes(p.replace("+", " ")).decode("utf-8", "replace") for p in pair.partition("="))
+            out.setdefault(key, []).append(value)
+        return out
+
+    def __str__(self) -> str:
+        out, path = f"{self.scheme}:" if self.scheme else "", self.escaped_path
+        if self.opaque:
+            out += self.opaque
+        else:
+            named = bool(self.host) or self.user is not None
+            if named or (self.scheme and not self.hostless):
+                out += "//" if named or path else ""
+                out += f"{self.userinfo}@" if self.user is not None else ""
+                out += _HOST.sub(_escaped, self.host.encode()).decode()
+            out += "/" if path and path[0] != "/" and self.host else ""
+            out += "./" if not out and ":" in path.partition("/")[0] else ""
+            out += path
+        out += f"?{self.query}" if self.asks or self.query else ""
+        return out + (f"#{self.escaped_fragment}" if self.fragment else "")
 
 
 def parse(text: str) -> URL:
@@ -34,16 +105,16 @@ def parse(text: str) -> URL:
         url = _parse(rest, of_request=False)
     except ValueError as e:
         raise ValueError(f"parse {go_quote(rest)}: {e}") from None
-    bad = _ESCAPE.search(fragment)
-    if bad is not None:
-        raise ValueError(f"parse {go_quote(text)}: invalid URL escape {go_quote(fragment[bad.start() : bad.start() + 3])}")
+    try:
+        _check_escapes(fragment)
+    except ValueError as e:
+        raise ValueError(f"parse {go_quote(text)}: {e}") from None
     return url._replace(fragment=fragment)
 
 
-def parse_request_uri(text: str) -> tuple[str, str, str, str]:
-    """(scheme, host, path, query). Raises ValueError with Go's text, without its ``parse "...":`` in front."""
-    url = _parse(text, of_request=True)
-    return url.scheme, url.host, url.path, url.query
+def parse_request_uri(text: str) -> URL:
+    """``url.ParseRequestURI``, which knows no fragments. Raises ValueError with Go's text, without its ``parse "...":`` in front."""
+    return _parse(text, of_request=True)
 
 
 def _parse(text: str, of_request: bool) -> URL:
@@ -52,48 +123,96 @@ def _parse(text: str, of_request: bool) -> URL:
     if not text and of_request:
         raise ValueError("empty url")
     if text == "*":
-        return URL("", False, "", "*", "")
+        return URL("", None, "", "*", "")
     scheme, rest = "", text
     m = _SCHEME.match(text)
     if m is not None:
         scheme, rest = m.group(1).lower(), text[m.end() :]
     elif text.startswith(":"):
         raise ValueError("missing protocol scheme")
-    rest, _, query = rest.partition("?")
+    rest, mark, query = rest.partition("?")
+    asks = bool(mark) and not query
     if not rest.startswith("/"):
         if scheme:
-            return URL(scheme, False, "", "", query, opaque=rest)
+            return URL(scheme, None, "", "", query, opaque=rest, asks=asks)
         if of_request:
             raise ValueError("invalid URI for request")
         if ":" in rest.partition("/")[0]:
             raise ValueError("first path segment in URL cannot contain colon")
-    user, host = False, ""
+    user, host, hostless = None, "", bool(scheme)
     if rest.startswith("//") and (scheme or (not of_request and not rest.startswith("///"))):
         authority, slash, path = rest[2:].partition("/")
-        rest = slash + path
+        rest, hostless = slash + path, False
         name, at, host = authority.rpartition("@")
-        user, host = bool(at), _host(host)
+        host = _host(scheme, host)
         if not _USER.fullmatch(name):
             raise ValueError("net/url: invalid userinfo")
-    bad = _ESCAPE.search(rest)
+        _check_escapes(name)
+        user = name if at else None
+    _check_escapes(rest)
+    return URL(scheme, user, host, rest, query, asks=asks, hostless=hostless and rest.startswith("/"))
+
+
+def _host(scheme: str, text: str) -> str:
+    """The host without escapes; a port may follow."""
+    if "[" in text:
+        return _literal(text)
+    strict = scheme in ("http", "https")  # others may list several hosts
+    colon = text.find(":") if strict else text.rfind(":")
+    _check_port(text[colon:] if colon >= 0 else "")
+    return _unescaped(text, _NOT_IN_HOST)
+
+
+def _literal(text: str) -> str:
+    end = text.rfind("]")
+    if text.rfind("[") > 0:
+        raise ValueError("invalid IP-literal")
+    if end < 0:
+        raise ValueError("missing ']' in host")
+    port = text[end + 1 :]
+    _check_port(port)
+    address, percent, zone = text[1:end].partition("%25")
+    address = _unescaped(address, _NOT_IN_HOST)
+    if percent:
+        address += _unescaped(percent + zone, _NOT_IN_ZONE)
+    try:
+        ip, _ = parse_addr(address)
+    except ValueError as e:
+        raise ValueError(f"invalid host: {e}") from None
+    if ip.bits == 32:
+        raise ValueError("invalid IP-literal")
+    return f"[{address}]{port}"
+
+
+def _check_port(text: str) -> None:
+    if text and not _PORT.match(text):
+        raise ValueError(f"invalid port {go_quote(text)} after host")
+
+
+def _check_escapes(text: str) -> None:
+    bad = _ESCAPE.search(text)
     if bad is not None:
-        raise ValueError(f"invalid URL escape {go_quote(rest[bad.start() : bad.start() + 3])}")
-    return URL(scheme, user, host, rest, query)
+        raise ValueError(_no_escape(text, bad.start()))
 
 
-def _host(text: str) -> str:
-    if text.startswith("["):
-        end = text.rfind("]")
-        if end < 0:
-            raise ValueError("missing ']' in host")
-        port = text[end + 1 :]
-    else:
-        colon = text.rfind(":")
-        port = text[colon:] if colon >= 0 else ""
-    if port and not _PORT.match(port):
-        raise ValueError(f"invalid port {go_quote(port)} after host")
-    for m in _NOT_IN_HOST.finditer(text):
-        if m[0] == "%":
-            raise ValueError(f"invalid URL escape {go_quote(text[m.start() : m.start() + 3])}")
+def _no_escape(text: str, at: int) -> str:
+    """Three bytes are shown, of whole characters."""
+    return f"invalid URL escape {go_quote(text[at : at + 3].encode()[:3].decode('utf-8', 'ignore'))}"
+
+
+def _unescaped(text: str, bad: re.Pattern[str]) -> str:
+    m = bad.search(text)
+    if m is not None and m[0] == "%":
+        raise ValueError(_no_escape(text, m.start()))
+    if m is not None:
         raise ValueError(f"invalid character {go_quote(m[0])} in host name")
-    return text
+    return unquote(text)
+
+
+def _written(escaped: re.Pattern[bytes], text: str) -> str:
+    """What was read, escaped anew: what need not be is not."""
+    return escaped.sub(_escaped, unquote_to_bytes(text)).decode()
+
+
+def _escaped(m: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % m.group()[0]

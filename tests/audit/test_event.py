@@ -57,11 +57,14 @@ def test_a_long_user_agent_is_cut():
     ("headers", "found"),
     [
         ({"x_forwarded_for": "192.0.2.1, nonsense, 192.0.2.2", "x_real_ip": "192.0.2.1"}, ["192.0.2.1", "192.0.2.2", "10.0.0.9"]),
+        ({"x_forwarded_for": "10.0.0.9,192.0.2.1, 10.0.0.9", "x_real_ip": "192.0.2.1"}, ["10.0.0.9", "192.0.2.1", "10.0.0.9"]),
+        ({"x_forwarded_for": "010.0.0.9,fe80::1%e,192.0.2.1:80"}, ["10.0.0.9"]),
+        ({"x_real_ip": "::ffff:192.0.2.1"}, ["192.0.2.1", "10.0.0.9"]),
         ({"x_real_ip": "10.0.0.9"}, ["10.0.0.9"]),
         ({}, ["10.0.0.9"]),
     ],
 )
-def test_where_a_request_came_from_is_told_once_each(headers, found):
+def test_where_a_request_came_from(headers, found):
     req = request(**headers)
     req.client = "10.0.0.9"
     assert source_ips(req) == found

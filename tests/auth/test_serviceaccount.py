@@ -141,6 +141,19 @@ def test_token_of_another_key_or_issuer(world):
         assert tokens.authenticate_token(junk) is None
 
 
+@pytest.mark.parametrize("change", ["{0}==", "{0}!!!!", "{0}\n", "{1}=.{2}.{3}", "{1}.{2}=.{3}", "{1}.{2}!!!!.{3}"])
+def test_a_token_is_written_in_one_way(world, change):
+    """What is no base64 was passed over."""
+    _, signer, tokens, sa, _, _ = world
+    token = signer.sign(bound_claims(ISSUER, sa, [ISSUER], 1000, 600))
+    assert tokens.authenticate_token(token) is not None
+    try:
+        found = tokens.authenticate_token(change.format(token, *token.split(".")))
+    except AuthenticationError:
+        found = None
+    assert found is None
+
+
 def test_unsigned_token_is_refused(world):
     _, _, tokens, sa, _, _ = world
 

@@ -35,6 +35,8 @@ def refused(tmp_path, *rules, reload=False, **more) -> str:
 @pytest.mark.parametrize("provider, text", [
     ({"aescbc": {"keys": [{**KEY, "secret": "AAAA"}]}},
      'aescbc.keys[0].secret: Invalid value: "REDACTED": secret is not of the expected length, got 3, expected one of [16 24 32]'),
+    ({"aescbc": {"keys": [{**KEY, "secret": "MDEyMzQ1Njc4OWFiY2RlZg==="}]}},
+     'aescbc.keys[0].secret: Invalid value: "REDACTED": secrets must be base64 encoded'),
     ({"secretbox": {"keys": [{**KEY, "secret": "MDEyMzQ1Njc4OWFiY2RlZg=="}]}},
      'secretbox.keys[0].secret: Invalid value: "REDACTED": secret is not of the expected length, got 16, expected one of [32]'),
     ({"aesgcm": {}}, "aesgcm.keys: Required value: at least one keys is required"),

@@ -10,7 +10,6 @@ import ipaddress
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from kas._codecs import DecodeError
 from kas.cel.library.declare import Library, of_first, on, one, plain, regex_cost, traversal
@@ -19,6 +18,8 @@ from kas.cel.types import BOOL, DOUBLE, INT, STRING, Type, list_of, map_of, opaq
 from kas.cel.values import NONE, Opaque, Optional, Uint, size
 from kas.meta import names, quantity, strfmt
 from kas.meta.field import go_quote
+from kas.meta.gourl import URL as GoURL
+from kas.meta.gourl import parse as parse_url
 from kas.meta.gourl import parse_request_uri
 from kas.meta.ip import IP
 from kas.meta.netip import parse_addr, parse_prefix
@@ -413,28 +414,28 @@ def _masked(c: Any) -> CIDRValue:
     return CIDRValue(IP(c.ip.number >> shift << shift, c.ip.bits), c.prefix)
 
 
-# --- URLs: Go's ``url.ParseRequestURI``
+# --- URLs: Go's ``url.URL``
 
 
 class URLValue(Opaque):
-    """A value of type kubernetes.URL, in parts. ValueError, in Go's words, for a text that is none."""
+    """A value of type kubernetes.URL. ValueError, in Go's words, for a text that is none."""
 
-    __slots__ = ("host", "path", "query", "scheme", "text")
+    __slots__ = ("url",)
     cel_type = URL
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.scheme, self.host, self.path, self.query = parse_request_uri(text)
+        try:
+            parse_request_uri(text)  # which wants a scheme or a path, and knows no fragments
+        except ValueError as e:
+            raise ValueError(f"parse {go_quote(text)}: {e}") from None
+        self.url = parse_url(text)
 
     def key(self) -> str:
-        """What equality goes by: the text."""
-        return self.text
+        """What equality goes by: the text as it is written anew."""
+        return str(self.url)
 
     def __str__(self) -> str:
-        return self.text
-
-
-_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+        return str(self.url)
 
 
 @LIB("url", plain("string_to_url", [STRING], URL), cost=of_first())
@@ -444,50 +445,26 @@ def to_url(text: Any) -> URLValue:
     try:
         return URLValue(text)
     except ValueError as e:
-        raise EvaluationError(f"URL parse error during conversion from string: parse {go_quote(text)}: {e}") from None
+        raise EvaluationError(f"URL parse error during conversion from string: {e}") from None
 
 
-LIB("isURL", plain("is_url_string", [STRING], BOOL))(_valid(to_url))
-
-
-def _hostname(u: URLValue) -> str:
-    if u.host.startswith("["):
-        return u.host[1 : u.host.rfind("]")]
-    return u.host.rpartition(":")[0] if ":" in u.host else u.host
-
-
-def _port(u: URLValue) -> str:
-    rest = u.host[u.host.rfind("]") + 1 :]
-    return rest.rpartition(":")[2] if ":" in rest else ""
-
-
-_UNSAFE = re.compile(rb"[^A-Za-z0-9\-_.~$&+,/:;=@!'()*%\[\]]")
-
-
-def _escaped_path(u: URLValue) -> str:
-    return _UNSAFE.sub(lambda m: b"%%%02X" % m.group()[0], u.path.encode()).decode()
-
-
-def _query(u: URLValue) -> dict[str, list[str]]:
-    out: dict[str, list[str]] = {}
-    for pair in u.query.split("&"):
-        if not pair or ";" in pair or _ESCAPE.search(pair):
-            continue
-        key, _, value = (unquote_to_bytes(p.replace("+", " ")).decode("utf-8", "replace") for p in pair.partition("="))
-        out.setdefault(key, []).append(value)
-    return out
+@LIB("isURL", plain("is_url_string", [STRING], BOOL))
+def _is_url(text: Any) -> bool:
+    _of(str, text)
+    return strfmt.is_uri(text)
 
 
 for _name, _suffix, _result, _get in (
     ("getScheme", "get_scheme", STRING, lambda u: u.scheme), ("getHost", "get_host", STRING, lambda u: u.host),
-    ("getHostname", "get_hostname", STRING, _hostname), ("getPort", "get_port", STRING, _port),
-    ("getEscapedPath", "get_escaped_path", STRING, _escaped_path), ("getQuery", "get_query", map_of(STRING, list_of(STRING)), _query),
+    ("getHostname", "get_hostname", STRING, lambda u: u.hostname), ("getPort", "get_port", STRING, lambda u: u.port),
+    ("getEscapedPath", "get_escaped_path", STRING, lambda u: u.escaped_path),
+    ("getQuery", "get_query", map_of(STRING, list_of(STRING)), GoURL.values),
 ):  # fmt: skip
 
     @LIB(_name, on(f"url_{_suffix}", [URL], _result), cost=one)
     def _part(u: Any, get: Any = _get) -> Any:
         _of(URLValue, u)
-        return get(u)
+        return get(u.url)
 
 
 # --- formats

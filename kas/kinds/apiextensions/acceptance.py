@@ -4,10 +4,9 @@ Kubernetes community. Apart from validation, because a controller of every serve
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from kas.kinds.core.webhookclient import ca_bundle
-from kas.meta import field
+from kas.meta import field, gourl
 from kas.meta.field import FieldError
 
 APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
@@ -27,10 +26,10 @@ def approval_state(annotations: dict[str, str] | None) -> tuple[str, str]:
     if text.startswith("unapproved"):
         return "bypassed", f'not approved: "{text}"'
     try:
-        url = urlsplit(text)
+        url = gourl.parse(text)
     except ValueError:
         url = None
-    if url is not None and url.scheme and url.netloc:
+    if url is not None and url.scheme and url.host:
         return "approved", f"approved in {text}"
     why = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}" with either a URL or a reason starting with "unapproved"'
     return "invalid", f"{why}, {see}"

@@ -123,7 +123,7 @@ def _url(url: str, path: str, own: Set[str]) -> Errors:
         return errs
     if parsed.scheme != "https":
         errs.append(field.invalid(path, url, "URL scheme must be https"))
-    if parsed.user:
+    if parsed.user is not None:
         errs.append(field.invalid(path, url, "URL must not contain a username or password"))
     if parsed.query:
         errs.append(field.invalid(path, url, "URL must not contain a query"))
