@@ -22,7 +22,7 @@ log = logging.getLogger("kas.edge")
 
 HEAD_S = 30.0
 READ_BYTES = 64 << 10
-_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*")
+_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
 _FIRST = re.compile(rb"(GET|POST) (/[!-~]*) HTTP/1\.1")
 
 
@@ -41,7 +41,7 @@ def request_of(head: bytes) -> StreamRequest:
         pair = _LINE.fullmatch(line)
         if pair is None:
             raise HeadError("malformed header")
-        headers.append((pair[1].lower(), pair[2]))
+        headers.append((pair[1].lower(), pair[2].strip(b" \t")))
     names = {name for name, _ in headers}
     if b"transfer-encoding" in names or any(name == b"content-length" and value != b"0" for name, value in headers):
         raise HeadError("a request for a stream brings no body")

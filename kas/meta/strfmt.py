@@ -50,7 +50,8 @@ def is_datetime(text: str) -> bool:
     return found is not None and found[1] <= "23" and found[2] <= "59" and found[3] <= "59"
 
 
-_PIECE = re.compile(r"((?:-[\t\n\f\r ]?)?[0-9]+)[\t\n\f\r ]*([A-Za-zµ]+)")
+# A number begins with its first digit: the others of a million that no unit follows are not tried.
+_PIECE = re.compile(r"((?:-[\t\n\f\r ]?|(?<![0-9]))[0-9]++)[\t\n\f\r ]*+([A-Za-zµ]+)")
 _MICRO, _MILLI, _SECOND = 1_000, 1_000_000, 1_000_000_000
 _UNITS = {
     "ns": 1, "us": _MICRO, "µs": _MICRO, "ms": _MILLI, "s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND, "hr": 3600 * _SECOND,

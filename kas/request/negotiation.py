@@ -205,7 +205,7 @@ def parse_accept(header: str) -> list[Clause]:
     return _sorted(clauses)
 
 
-_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?\Z")
+_FLOAT = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]{1,4})?\Z")
 
 
 def _quality(text: str) -> float:
@@ -248,7 +248,7 @@ def is_pretty(pretty: str, user_agent: str) -> bool:
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _MEDIA = re.compile(rf"\s*({_TOKEN}(?:/{_TOKEN})?)\s*(?=;|\Z)")
 _PARAM = re.compile(rf'\s*;\s*({_TOKEN})\s*=\s*({_TOKEN}|"(?:[^"\\\r\n]|\\.)*")\s*(?=;|\Z)')
-_TAIL = re.compile(r"\s*;?\s*\Z")
+_TAIL = re.compile(r"\s*+;?\s*+\Z")
 
 
 def parse_media_type(header: str) -> tuple[str, dict[str, str]] | None:

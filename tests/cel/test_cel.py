@@ -325,6 +325,12 @@ def test_errors_as_upstream_tells_them(text, why):
     assert str(found) == why
 
 
+@pytest.mark.parametrize("text", ["1" * 1_000_000 + "x", "0x" + "1" * 1_000_000, "1." + "1" * 1_000_000 + "e"])
+def test_a_megabyte_of_digits_is_no_number(text):
+    found, _ = cel.compile("double(object.name)", ANY).run({"object": {"name": text}})
+    assert str(found) == "type conversion error from 'string' to 'double'"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [("semver('v01.2.3-rc.1+b.2', true)", "1.2.3-rc.1+b.2"), ("url('https://a/b?c=d')", "https://a/b?c=d"), ("quantity('1000m')", "1")],

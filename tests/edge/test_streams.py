@@ -192,7 +192,9 @@ def test_which_connections_are_looked_at(data, wanted):
 
 @pytest.mark.parametrize(
     "head",
-    [b"", b"DELETE / HTTP/1.1", b"GET / HTTP/1.0", b"GET x HTTP/1.1", b"GET / HTTP/1.1\r\n a: b", b"GET / HTTP/1.1\r\na : b"],
+    [b"", b"DELETE / HTTP/1.1", b"GET / HTTP/1.0", b"GET x HTTP/1.1", b"GET / HTTP/1.1\r\n a: b", b"GET / HTTP/1.1\r\na : b",
+     b"GET / HTTP/1.1\r\na:" + b" " * 60_000 + b"\x01"],
+    ids=["empty", "method", "version", "path", "continued", "blank", "blanks that end with what may not be"],
 )
 def test_heads_that_are_none(head):
     with pytest.raises(HeadError):

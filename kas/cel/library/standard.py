@@ -326,8 +326,9 @@ def _conversion_error(value: Any, target: Type) -> EvaluationError:
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z|[+-]?(?i:inf|infinity)\Z|(?i:nan)\Z")
-_HEX_NUMBER = re.compile(r"[+-]?0[xX](?:_?[0-9a-fA-F])*\.?(?:[0-9a-fA-F](?:_?[0-9a-fA-F])*)?[pP][+-]?[0-9](?:_?[0-9])*\Z")
+# What has been read as digits stays so: a text of digits that is no number would be read anew from each of them.
+_NUMBER = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]+)?\Z|[+-]?(?i:inf|infinity)\Z|(?i:nan)\Z")
+_HEX_NUMBER = re.compile(r"[+-]?0[xX](?:_?[0-9a-fA-F])*+\.?(?:[0-9a-fA-F](?:_?[0-9a-fA-F])*+)?[pP][+-]?[0-9](?:_?[0-9])*\Z")
 
 
 @LIB("int", *(plain(f"{n}_to_int64", [t], INT) for n, t in

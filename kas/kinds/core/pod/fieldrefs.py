@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +23,6 @@ _KNOWN = frozenset(
         "status.hostIPs", "status.podIP", "status.podIPs", "spec.host",
     }
 )  # fmt: skip
-_SUBSCRIPT = re.compile(r"(.+?)\['(.*)'\]\Z", re.DOTALL)
 RESOURCES = (
     "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
     "requests.memory",
@@ -34,13 +32,19 @@ _BYTES = frozenset({"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi"
 _BYTES_TEXT = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the "
 
 
+def _subscripted(label: str) -> tuple[str, str]:
+    """The two parts of ``name['key']`` (``SplitMaybeSubscriptedPath``), both empty for what is none."""
+    name, mark, key = label.removesuffix("']").partition("['")
+    return (name, key) if name and mark and label.endswith("']") else ("", "")
+
+
 def _converted(version: str, label: str) -> tuple[str, str]:
     """The internal field path and the complaint, one of them empty."""
     if version != "v1":
         return "", f"unsupported pod version: {version}"
-    match = _SUBSCRIPT.match(label)
-    if match:
-        if match[1] in ("metadata.annotations", "metadata.labels"):
+    name, _ = _subscripted(label)
+    if name:
+        if name in ("metadata.annotations", "metadata.labels"):
             return label, ""
         return "", f"field label does not support subscript: {label}"
     if label not in _KNOWN:
@@ -59,9 +63,9 @@ def object_field(ref: Mapping[str, Any], allowed: tuple[str, ...], path: str) ->
     internal, complaint = _converted(version, label)
     if complaint:
         return [field.invalid(f"{path}.fieldPath", label, f"error converting fieldPath: {complaint}")]
-    match = _SUBSCRIPT.match(internal)
-    if match:
-        key = match[2].lower() if match[1] == "metadata.annotations" else match[2]
+    name, key = _subscripted(internal)
+    if name:
+        key = key.lower() if name == "metadata.annotations" else key
         return [field.invalid(path, key, m) for m in names.is_qualified_name(key)]
     if internal not in allowed:
         return [unsupported(f"{path}.fieldPath", internal, allowed)]
