@@ -97,7 +97,7 @@ class Aggregator:
                 self.claims[group, version] = functools.partial(self.proxy.handle, service)
             else:
                 self.claims.pop((group, version), None)
-        self._contexts.keep({("", True), *((s.ca_bundle, s.insecure) for s in self.services.remote.values())})
+        self._contexts.keep(self.services.trusted)
         self.discovery.touch(names)
         self.openapi.forget(names)
         self._changed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -79,12 +80,17 @@ def by_group(services: Sequence[APIService]) -> list[list[APIService]]:
 
 
 class APIServices:
-    """A reflector's target: all of them in ``by_name``, those that somebody else answers also in ``remote``. The listeners are called after
-    each change, with the names of the APIServices it is about."""
+    """A reflector's target: all of them in ``by_name``, those that somebody else answers also in ``remote``, and by what is in front of
+    them in ``by_service`` (a Service and its port) and ``by_place`` (namespace and name of a Service), with their names. ``trusted``
+    counts who says what of the way there: (CA bundle, insecure). The listeners are called after each change, with the names of the
+    APIServices it is about."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, APIService] = {}
         self.remote: dict[str, APIService] = {}
+        self.by_service: dict[ServiceReference, dict[str, APIService]] = {}
+        self.by_place: dict[tuple[str, str], dict[str, APIService]] = {}
+        self.trusted: Counter[tuple[str, bool]] = Counter()
         self.listeners: list[Callable[[set[str]], None]] = []
         self._groups: list[list[APIService]] | None = None
 
@@ -101,8 +107,8 @@ class APIServices:
         """Starts over with these, which are all there are."""
         services = [parse(object_of(record)) for record in records]
         before = dict(self.by_name)
-        self.by_name.clear()
-        self.remote.clear()
+        for name in before:
+            self.put(name, None)
         for found in services:
             self.put(found.name, found)
         self._tell({name for name in before.keys() | self.by_name.keys() if before.get(name) != self.by_name.get(name)})
@@ -125,12 +131,27 @@ class APIServices:
             self.by_name[name] = found
         else:
             self.by_name.pop(name, None)
+        old = self.remote.pop(name, None) if found is None or found.service is None else self.remote.get(name)
+        if old is not None and old.service is not None:
+            _remove(self.by_service, old.service, name)
+            _remove(self.by_place, old.service[:2], name)
+            self.trusted[old.ca_bundle, old.insecure] -= 1
+            if not self.trusted[old.ca_bundle, old.insecure]:
+                del self.trusted[old.ca_bundle, old.insecure]
         if found is not None and found.service is not None:
             self.remote[name] = found
-        else:
-            self.remote.pop(name, None)
+            self.by_service.setdefault(found.service, {})[name] = found
+            self.by_place.setdefault(found.service[:2], {})[name] = found
+            self.trusted[found.ca_bundle, found.insecure] += 1
 
     def _tell(self, names: set[str]) -> None:
         self._groups = None
         for listener in self.listeners:
             listener(names)
+
+
+def _remove(index: dict[Any, dict[str, APIService]], key: Any, name: str) -> None:
+    found = index[key]
+    del found[name]
+    if not found:
+        del index[key]

@@ -49,6 +49,7 @@ class Discovery:
         self._services, self._proxy, self._changed = services, proxy, changed
         self._said: dict[ServiceReference, _Said] = {}
         self._shown: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}  # APIService -> resources, whether they are current
+        self._service_of: dict[str, ServiceReference] = {}  # of APIServices, when they were looked at last
         self._dirty: set[ServiceReference] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(AT_ONCE)
@@ -68,12 +69,14 @@ class Discovery:
         """These APIServices have changed: ask their backends again, and forget what is gone."""
         for name in names:
             service = self._services.by_name.get(name)
+            before = self._service_of.pop(name, None)
+            if before is not None and before not in self._services.by_service:
+                self._said.pop(before, None)
             if service is None or service.service is None:
                 self._shown.pop(name, None)
             else:
+                self._service_of[name] = service.service
                 self._ask(service.service)
-        for key in self._said.keys() - {s.service for s in self._services.remote.values()}:
-            del self._said[key]
 
     def refresh(self) -> None:
         """Ask every backend again."""
@@ -102,7 +105,7 @@ class Discovery:
     async def _fetch(self, key: ServiceReference) -> None:
         async with self._room:
             self._dirty.discard(key)
-            mine = [s for s in self._services.remote.values() if s.service == key]
+            mine = list(self._services.by_service.get(key, {}).values())
             found: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}
             available = next((s for s in mine if s.available), None)
             said = await self._whole(key, available) if available is not None else None

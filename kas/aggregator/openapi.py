@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,10 +71,10 @@ class OpenAPIs:
 
     def forget(self, names: set[str]) -> None:
         """These APIServices have changed: what their backends published is asked for anew."""
-        for key in [key for key in self._kept if key[0] in names]:
-            task = self._kept.pop(key).task
-            if task is not None:
-                task.cancel()
+        for key in itertools.product(names, (V2, V3)):
+            kept = self._kept.pop(key, None)
+            if kept is not None and kept.task is not None:
+                kept.task.cancel()
 
     async def close(self) -> None:
         """Ends the downloads under way."""

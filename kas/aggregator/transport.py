@@ -9,7 +9,7 @@ import base64
 import logging
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from time import monotonic
 
 from kas.auth.user import UserInfo
@@ -90,9 +90,9 @@ class TLSContexts:
         self._made[ca_bundle, insecure] = (generation, context)
         return context
 
-    def keep(self, wanted: set[tuple[str, bool]]) -> None:
-        """Forget the contexts of others than ``wanted``, (CA bundle, insecure)."""
-        for key in self._made.keys() - wanted:
+    def keep(self, wanted: Container[tuple[str, bool]]) -> None:
+        """Forget the contexts of others than ``wanted``, (CA bundle, insecure); the one that trusts everybody may stay."""
+        for key in [key for key in self._made if key != ("", True) and key not in wanted]:
             del self._made[key]
 
     def _context(self, ca_bundle: str, insecure: bool) -> ssl.SSLContext:

@@ -152,17 +152,20 @@ async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserI
         return await _before_modes(authorizer, request.user, wanted), ""
     first: errors.ApiError | None = None
     requester = request.user.name
-    for mode in last.order(requester, _modes(request.user, wanted)):
-        try:
-            found = await _try_mode(authorizer, request, wanted, mode)
-        except errors.ApiError as e:
-            first = first or e
-            continue
-        last.succeeded(requester, mode)
-        return found
-    if first is None:
-        raise errors.internal("all impersonation modes failed")
-    raise first
+    try:
+        for mode in last.order(requester, _modes(request.user, wanted)):
+            try:
+                found = await _try_mode(authorizer, request, wanted, mode)
+            except errors.ApiError as e:
+                first = first or e
+                continue
+            last.succeeded(requester, mode)
+            return found
+        if first is None:
+            raise errors.internal("all impersonation modes failed")
+        raise first
+    finally:
+        first = None  # it leads back to this frame, and with it the whole head of a stranger's request would stay
 
 
 def _modes(requester: UserInfo, wanted: UserInfo) -> list[str]:

@@ -7,7 +7,7 @@ minute, and more often, with growing pauses, while a backend does not answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kas.aggregator.aggregator import Aggregator
@@ -67,28 +67,25 @@ class RemoteAPIServices:
                 self.queue.add(name)
 
     def _service_changed(self, events: Sequence[Event]) -> None:
-        remote = self._remote()
-        if remote:
-            self._look_again(remote, {split_key(self._roots[0], e.key) for e in events})
+        if self._aggregator.active:
+            self._look_again(split_key(self._roots[0], e.key) for e in events)
 
     def _slice_changed(self, events: Sequence[Event]) -> None:
-        remote = self._remote()
-        if not remote:
+        if not self._aggregator.active:
             return
         named: set[tuple[str, str]] = set()
         for e in events:
             namespace = split_key(self._roots[1], e.key)[0]
-            if e.record is not None:
-                labels = object_of(e.record)["metadata"].get("labels") or {}
-                named.add((namespace, labels.get(SERVICE_NAME_LABEL) or ""))
-            else:  # whose it was is not told: whoever has his Service there looks
-                named |= {(namespace, s.service.name) for s in remote if s.service is not None and s.service.namespace == namespace}
-        self._look_again(remote, named)
+            for record in (e.record, e.previous):
+                if record is not None:
+                    labels = object_of(record)["metadata"].get("labels") or {}
+                    named.add((namespace, labels.get(SERVICE_NAME_LABEL) or ""))
+        self._look_again(named)
 
-    def _look_again(self, remote: Sequence[APIService], named: set[tuple[str, str]]) -> None:
-        for s in remote:
-            if s.service is not None and (s.service.namespace, s.service.name) in named:
-                self.queue.add(s.name)
+    def _look_again(self, named: Iterable[tuple[str, str]]) -> None:
+        for place in named:
+            for name in self._aggregator.services.by_place.get(place, ()):
+                self.queue.add(name)
 
     async def _sync(self, name: str) -> float | None:
         service = self._aggregator.services.by_name.get(name)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from kas.controllers.client import Client
+from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.coordination.lease import OLDEST_EMULATION, Version, semantic_version
 from kas.meta.stored import object_of
@@ -104,47 +104,57 @@ class CoordinatedElection:
         self.client = Client(registries, "kube-apiserver", "system:apiserver")
         self.leases, self.candidates = registries.of(GROUP, "leases"), registries.of(GROUP, "leasecandidates")
         self.queue = WorkQueue(self.step, self.name)
-        self._known: dict[str, tuple[str, Candidate]] = {}  # of a store key: namespace and candidate
+        self._known: dict[str, Key] = {}  # of a store key of a candidate: its Lease
+        self._offers: dict[Key, set[str]] = {}  # for a Lease: the names of its candidates
 
     async def run(self) -> None:
         """Follows candidates and Leases until cancelled."""
-        self._known.clear()
+        self._candidates_listed(())
         candidates = self.client.reflector(self.candidates.root, self._candidates_changed, self._candidates_listed)
         await follow(self.queue, [candidates, self.client.reflector(self.leases.root, self._leases_changed)])
 
     def _candidates_listed(self, records: Sequence[Record]) -> None:
         self._known.clear()
+        self._offers.clear()
         for record in records:
             self._seen(record)
 
     def _candidates_changed(self, events: Sequence[Event]) -> None:
         for e in events:
-            gone = self._known.pop(e.key, None)
+            lease = self._known.pop(e.key, None)
+            if lease is not None:
+                name = split_key(self.candidates, e.key)[1]
+                self._offers[lease].discard(name)
+                if not self._offers[lease]:
+                    del self._offers[lease]
             if e.record is not None:
                 self._seen(e.record)
-            elif gone is not None:
-                self.queue.add((gone[0], gone[1].lease))
+            elif lease is not None:
+                self.queue.add(lease)
 
     def _seen(self, record: Record) -> None:
         obj = object_of(record)
-        candidate, namespace = Candidate.of(obj), obj["metadata"]["namespace"]
-        self._known[record.key] = namespace, candidate
+        candidate = Candidate.of(obj)
+        lease = obj["metadata"]["namespace"], candidate.lease
+        self._known[record.key] = lease
+        self._offers.setdefault(lease, set()).add(candidate.name)
         if not candidate.owes_an_answer:  # else an election goes on, which looks for itself
-            self.queue.add((namespace, candidate.lease))
+            self.queue.add(lease)
 
     def _leases_changed(self, events: Sequence[Event]) -> None:
         # Most Leases, of nodes and of others that elect by themselves, are of no concern.
-        wanted = {(namespace, c.lease) for namespace, c in self._known.values()}
-        for e in events if wanted else ():
-            namespace, _, name = e.key.removeprefix(self.leases.root).lstrip("/").partition("/")
-            if (namespace, name) in wanted:
-                self.queue.add((namespace, name))
+        for e in events if self._offers else ():
+            lease = split_key(self.leases, e.key)
+            if lease in self._offers:
+                self.queue.add(lease)
 
     async def step(self, key: Key) -> float | None:
         """What is to be done now for a Lease; after how many seconds it is to be looked at again."""
         namespace, name = key
         now = self._clock()
-        listed = map(Candidate.of, self.client.list(GROUP, "leasecandidates", namespace))
+        # There may be thousands for other Leases.
+        found = (self.client.get(GROUP, "leasecandidates", namespace, offer) for offer in sorted(self._offers.get(key, ())))
+        listed = (Candidate.of(obj) for obj in found if obj is not None)
         candidates = [c for c in listed if c.lease == name and not c.expired(now)]
         if not candidates:
             return None

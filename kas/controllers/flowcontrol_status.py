@@ -13,8 +13,6 @@ from kas.store import Event, Record
 GROUP = "flowcontrol.apiserver.k8s.io"
 MANAGER = "api-priority-and-fairness-config-consumer-v1"
 
-ALL = ""  # in place of a name: every schema is looked at anew
-
 
 class FlowControlStatus:
     """Says in the status of a FlowSchema whether its priority level is there."""
@@ -26,29 +24,46 @@ class FlowControlStatus:
         self.schemas = registries.of(GROUP, "flowschemas")
         self.levels = registries.of(GROUP, "prioritylevelconfigurations")
         self.queue = WorkQueue(self._sync, self.name)
+        self._named: dict[str, set[str]] = {}  # by level: the schemas that named it when they were looked at last
+        self._level_of: dict[str, str] = {}
 
     async def run(self) -> None:
         """Follow flow schemas and priority levels until cancelled."""
-        schemas = self.client.each(self.schemas.root, self._look)
+        schemas = self.client.reflector(self.schemas.root, self._schema_events, self._look_at_all, lists=False)
         await follow(self.queue, [schemas, self.client.reflector(self.levels.root, self._level_events)])
 
-    def _look(self, rec: Record) -> None:
-        self.queue.add(split_key(self.schemas, rec.key)[1])
+    def _look_at_all(self, _: Sequence[Record]) -> None:
+        for name in (*self._level_of, *(split_key(self.schemas, rec.key)[1] for rec in self.client.pages(self.schemas.root))):
+            self.queue.add(name)
+
+    def _schema_events(self, events: Sequence[Event]) -> None:
+        for e in events:
+            self.queue.add(split_key(self.schemas, e.key)[1])
 
     def _level_events(self, events: Sequence[Event]) -> None:
-        # Only their coming and going matters.
-        if any(e.record is None or e.previous is None for e in events):
-            self.queue.add(ALL)
+        # Only their coming and going matters, and only to those that name them.
+        for e in events:
+            if e.record is None or e.previous is None:
+                for name in self._named.get(split_key(self.levels, e.key)[1], ()):
+                    self.queue.add(name)
+
+    def _names(self, name: str, level: str) -> None:
+        """A schema names a level, or none ("")."""
+        before = self._level_of.pop(name, "")
+        if before:
+            self._named[before].discard(name)
+            if not self._named[before]:
+                del self._named[before]
+        if level:
+            self._level_of[name] = level
+            self._named.setdefault(level, set()).add(name)
 
     async def _sync(self, name: str) -> None:
-        if name == ALL:
-            async for rec in self.client.paced(self.schemas.root):
-                self._look(rec)
-            return
         schema = self.client.get(GROUP, "flowschemas", "", name)
+        level = "" if schema is None else schema["spec"].get("priorityLevelConfiguration", {}).get("name", "")
+        self._names(name, level)
         if schema is None:
             return
-        level = schema["spec"].get("priorityLevelConfiguration", {}).get("name", "")
         there = self.client.get(GROUP, "prioritylevelconfigurations", "", level) is not None
         text = "and it exists" if there else "but there is no such object"
         condition = {

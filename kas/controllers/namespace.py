@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from kas.aggregator.aggregator import Aggregator
 from kas.controllers.client import Client, split_key
+from kas.controllers.graph import FOREGROUND, ORPHAN
 from kas.controllers.namespace_conditions import Findings, updated
 from kas.controllers.namespace_remote import RemoteContent
 from kas.controllers.queue import WorkQueue, follow
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
+from kas.meta.waiting import Stint
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import PAGE_BYTES, Event, Record
@@ -28,6 +30,7 @@ FINALIZER = "kubernetes"
 AT_ONCE = 64  # deletions in flight; they share group commits
 PAGE = 500
 SOON_S, LATER_S, LATEST_S = 0.05, 1.0, 15.0
+REST = 4  # times what a pass took: what stays may be much, and go one by one
 WORKERS = 4
 
 
@@ -42,6 +45,7 @@ class NamespaceController:
         self.registry = registries.of("", "namespaces")
         self.queue = WorkQueue(self._sync, self.name)
         self.ending: dict[str, float] = {}  # namespaces being deleted, and the pause before the next pass by itself
+        self._rests: dict[str, float] = {}  # of those, the pause before one because something went
 
     async def run(self) -> None:
         """Follow the namespaces, and the contents of those that are going, until cancelled."""
@@ -63,7 +67,7 @@ class NamespaceController:
         for e in events:
             name = split_key(self.registry, e.key)[1]
             if e.record is None:
-                self.ending.pop(name, None)
+                self._ended(name)
             elif name not in self.ending:
                 self._look(e.key, e.record.json)
 
@@ -76,16 +80,22 @@ class NamespaceController:
                 namespace = e.key.rpartition("/")[0].rpartition("/")[2]
                 if namespace in self.ending:
                     self.ending[namespace] = LATER_S
-                    self.queue.add_after(namespace, SOON_S)
+                    self.queue.add_after(namespace, self._rests.get(namespace, SOON_S))
+
+    def _ended(self, name: str) -> None:
+        self.ending.pop(name, None)
+        self._rests.pop(name, None)
 
     async def _sync(self, name: str) -> float | None:
         namespace = self.client.get("", "namespaces", "", name)
         if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
-            self.ending.pop(name, None)
+            self._ended(name)
             return None
         if FINALIZER not in ((namespace.get("spec") or {}).get("finalizers") or ()):
             return None  # others have to finish; their write ends it
+        began = time.monotonic()
         found = await self._delete_content(name, namespace["metadata"]["deletionTimestamp"])
+        self._rests[name] = min(LATEST_S, max(SOON_S, REST * (time.monotonic() - began)))
         now = self.client.context().now
 
         def note(obj: dict[str, Any]) -> bool:
@@ -102,27 +112,36 @@ class NamespaceController:
         await self.client.update(self.registry, "", name, note, "status", uid)
         if found.empty:
             await self.client.rest_fresh(self.registry.root, (reg.root for reg in self._contents()))
-        if found.empty and not self._anything(name):
+        if found.empty and not await self._anything(name):
             await self.client.update(self.registry, "", name, _finalize, "finalize", uid)
             return None
         pause = self.ending.get(name, LATER_S)
         self.ending[name] = min(LATEST_S, pause * 2)
         return pause
 
-    def _anything(self, namespace: str) -> bool:
+    async def _anything(self, namespace: str) -> bool:
         """A last look: what was already under way when the deletion began is in the store by now, as the status is."""
-        return any(self.client.store.range(reg.prefix(namespace), limit=1).records for reg in self._contents())
+        stint = Stint()  # there may be thousands of kinds
+        for reg in self._contents():
+            if self.client.store.range(reg.prefix(namespace), limit=1).records:
+                return True
+            if stint.over:
+                await stint.pause()
+        return False
 
-    def _contents(self) -> Iterator[Registry]:
-        """Of all that a namespace holds."""
-        return (reg for reg in self.client.registries if reg.resource.namespaced and "delete" in reg.resource.verbs)
+    def _contents(self) -> list[Registry]:
+        """Of all that a namespace holds: there may be one kind more, or less, by the time they were gone through."""
+        return [reg for reg in self.client.registries if reg.resource.namespaced and "delete" in reg.resource.verbs]
 
     async def _delete_content(self, namespace: str, since: str) -> Findings:
         found = Findings()
         pods = self.client.registries.of("", "pods")
         await self._empty(pods, namespace, found, await self._still_ending(pods, namespace, since))
         if found.empty:
+            stint = Stint()
             for reg in self._contents():
+                if stint.over:
+                    await stint.pause()
                 if reg is not pods:
                     await self._empty(reg, namespace, found)
             await self._remote.empty(namespace, found)
@@ -141,9 +160,10 @@ class NamespaceController:
         """Deletes all objects of a kind in a namespace and counts those that stay, which they need a reason for unless ``patient``."""
         prefix, store, r = reg.prefix(namespace), self.client.store, reg.resource
         start, failures = "", list[str]()
+        stint = Stint()
         while True:
             page = store.range(prefix, start, PAGE, max_bytes=PAGE_BYTES)
-            todo = [split_key(reg, rec.key)[1] for rec in page.records]
+            todo = [split_key(reg, rec.key)[1] for rec in page.records if not _on_its_way(rec)]
             for i in range(0, len(todo), AT_ONCE):
                 results = await asyncio.gather(
                     *(self.client.delete(reg, namespace, n, propagationPolicy="Background") for n in todo[i : i + AT_ONCE]),
@@ -157,6 +177,10 @@ class NamespaceController:
             if not page.more:
                 break
             start = page.next_key
+            if stint.over:
+                await stint.pause()
+        if not start and not page.records:
+            return
         left, kept = 0, False
         async for rec in self.client.paced(prefix):
             left += 1
@@ -169,6 +193,14 @@ class NamespaceController:
             gvr = f"{r.group}/{r.version}, Resource={r.resource}"
             failures.append(f"unexpected items still remain in namespace: {namespace} for gvr: {gvr}")
         found.failures += failures[:1]
+
+
+def _on_its_way(rec: Record) -> bool:
+    """Whether deleting it once more would change nothing: it waits for others, who may be slow, and many."""
+    if b'"deletionTimestamp":' not in rec.json:
+        return False
+    meta = object_of(rec)["metadata"]
+    return bool(meta.get("deletionTimestamp")) and not {FOREGROUND, ORPHAN} & set(meta.get("finalizers") or ())
 
 
 def _finalize(namespace: dict[str, Any]) -> bool:

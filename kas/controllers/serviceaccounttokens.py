@@ -37,6 +37,7 @@ class Tokens:
         self.accounts, self.secrets = registries.of("", "serviceaccounts"), registries.of("", "secrets")
         self.queue = WorkQueue(self._sync, self.name)
         self._keys, self._ca = keys, root_ca
+        self._of_account: dict[tuple[str, str], set[str]] = {}  # names of Secrets that name an account, by its namespace and name
 
     async def run(self) -> None:
         """Follow secrets and service accounts until cancelled."""
@@ -49,13 +50,15 @@ class Tokens:
 
     def _secret_events(self, events: Sequence[Event]) -> None:
         for e in events:
-            if e.record is not None:
-                self._look(e.key, e.record)
-            elif e.previous is not None and TYPE.encode() in e.previous.json:
+            if e.previous is not None and TYPE.encode() in e.previous.json:
                 namespace, name = split_key(self.secrets, e.key)
                 account = account_of(object_of(e.previous))
                 if account:
-                    self.queue.add((f"reference {account}", namespace, name))
+                    self._forgotten((namespace, account), name)
+                    if e.record is None:
+                        self.queue.add((f"reference {account}", namespace, name))
+            if e.record is not None:
+                self._look(e.key, e.record)
 
     def _account_events(self, events: Sequence[Event]) -> None:
         for e in events:
@@ -63,18 +66,28 @@ class Tokens:
                 self.queue.add(("serviceaccounts", *split_key(self.accounts, e.key)))
 
     def _look(self, key: str, rec: Record) -> None:
-        if TYPE.encode() in rec.json and account_of(object_of(rec)):
-            self.queue.add(("secrets", *split_key(self.secrets, key)))
+        account = account_of(object_of(rec)) if TYPE.encode() in rec.json else ""
+        if account:
+            namespace, name = split_key(self.secrets, key)
+            self._of_account.setdefault((namespace, account), set()).add(name)
+            self.queue.add(("secrets", namespace, name))
+
+    def _forgotten(self, account: tuple[str, str], secret: str) -> None:
+        found = self._of_account.get(account, set())
+        found.discard(secret)
+        if not found:
+            self._of_account.pop(account, None)
 
     async def _sync(self, item: Item) -> None:
         what, namespace, name = item
         if what == "secrets":
             await self._secret(namespace, name)
         elif what == "serviceaccounts":
-            async for rec in self.client.paced(self.secrets.prefix(namespace)):
-                if TYPE.encode() in rec.json and account_of(object_of(rec)) == name:
-                    await self._secret(*split_key(self.secrets, rec.key))
+            # Who is not known yet is looked at when all are.
+            for secret in sorted(self._of_account.get((namespace, name), ())):
+                await self._secret(namespace, secret)
         elif what == "all":
+            self._of_account.clear()
             async for rec in self.client.paced(self.secrets.root):
                 self._look(rec.key, rec)
         else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.core.service.allocation import CONTROLLER, MANAGED_BY
+from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 from kas.store import Event, Record
 
@@ -47,13 +49,16 @@ class ServiceCIDRs:
             if e.record is not None:
                 self.queue.add(split_key(self.registry, e.key)[1])
         # A range that comes or goes changes what the others are needed for.
-        for name in self.going:
-            self.queue.add(name)
+        self._look_again()
 
     def _address_events(self, events: Sequence[Event]) -> None:
         if self.going and any(e.record is None for e in events):
-            for name in self.going:
-                self.queue.add(name)
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """Of what goes by then: a look goes through all addresses, and a thousand of them may go one by one."""
+        for name in self.going:
+            self.queue.add_after(name, DELETION_GRACE_S)
 
     async def _sync(self, name: str) -> float | None:
         cidr = self.client.get(GROUP, "servicecidrs", "", name)
@@ -67,9 +72,9 @@ class ServiceCIDRs:
             if name not in self.going:
                 self.going.add(name)
                 return DELETION_GRACE_S
-            if not self._needed(cidr):  # as far as is known here
+            if not await self._needed(cidr):  # as far as is known here
                 await self.client.rest_fresh(self.registry.root, (self.client.registries.of(GROUP, "ipaddresses").root,))
-            if self._needed(cidr):
+            if await self._needed(cidr):
                 await self._condition(cidr, "False", "Terminating", IN_USE)
                 return RECHECK_S
             await self.client.update(self.registry, "", name, _let_go, uid=meta["uid"])
@@ -87,22 +92,39 @@ class ServiceCIDRs:
         condition = {"type": "Ready", "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
         await self.client.apply(self.registry, "", cidr["metadata"]["name"], {"status": {"conditions": [condition]}}, "status")
 
-    def _needed(self, cidr: dict[str, Any]) -> bool:
+    async def _needed(self, cidr: dict[str, Any]) -> bool:
         """Is there a service address in it that no other range, which stays, covers?"""
-        own = [ipaddress.ip_network(c) for c in cidr["spec"]["cidrs"]]
-        others = [
-            ipaddress.ip_network(c)
+        own = _Ranges(cidr["spec"]["cidrs"])
+        others = _Ranges(
+            c
             for o in self.client.list(GROUP, "servicecidrs")
             if o["metadata"]["name"] != cidr["metadata"]["name"] and not o["metadata"].get("deletionTimestamp")
             for c in o["spec"]["cidrs"]
-        ]
-        for address in self.client.list(GROUP, "ipaddresses"):
-            if (address["metadata"].get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
-                continue
-            ip = ipaddress.ip_address(address["metadata"]["name"])
-            if any(ip in n for n in own) and not any(ip in n for n in others):
+        )
+        async for rec in self.client.paced(self.addresses.root):
+            ip = ipaddress.ip_address(split_key(self.addresses, rec.key)[1])
+            if ip in own and ip not in others and (object_of(rec)["metadata"].get("labels") or {}).get(MANAGED_BY) == CONTROLLER:
                 return True
         return False
+
+
+class _Ranges:
+    """Of addresses: whether one is in any of them is looked up, however many there are."""
+
+    def __init__(self, cidrs: Iterable[str]) -> None:
+        found = sorted((n.version, int(n.network_address), int(n.broadcast_address)) for n in map(ipaddress.ip_network, cidrs))
+        self._first: list[tuple[int, int]] = []
+        self._last: list[int] = []
+        for version, first, last in found:
+            if self._first and self._first[-1][0] == version and first <= self._last[-1] + 1:
+                self._last[-1] = max(self._last[-1], last)
+            else:
+                self._first.append((version, first))
+                self._last.append(last)
+
+    def __contains__(self, ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+        at = bisect_right(self._first, (ip.version, int(ip))) - 1
+        return at >= 0 and self._first[at][0] == ip.version and int(ip) <= self._last[at]
 
 
 def _hold(obj: dict[str, Any]) -> bool:

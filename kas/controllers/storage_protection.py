@@ -6,6 +6,9 @@ the class.
 
 from __future__ import annotations
 
+import asyncio
+import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +22,8 @@ from kas.store import Event, Record
 
 PVC, PV, VAC = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection", "kubernetes.io/vac-protection"
 RECHECK_S = 30.0
+REST_TIMES, LONGEST_REST_S = 4, 1.0  # after a look at a namespace's pods, of what that took
+_CLAIM_NAME = re.compile(rb'"claimName":"([^"]*)"')
 
 
 class _Protection:
@@ -56,13 +61,16 @@ class _Protection:
             if not has:
                 await self.client.update(self.registry, namespace, name, self._hold, uid=meta["uid"])
             return None
-        if not has:
-            return None
+        return await self._release(key, obj) if has else None
+
+    async def _release(self, key: str, obj: dict[str, Any]) -> float | None:
+        """Lets go what is deleted and not used; else after how many seconds it is looked at again."""
+        namespace, name = split_key(self.registry, key)
         if not await self._used(obj):  # as far as is known here
             await self.client.rest_fresh(key, (reg.root for reg in self.users))
         if await self._used(obj):
             return RECHECK_S
-        await self.client.update(self.registry, namespace, name, self._let_go, uid=meta["uid"])
+        await self.client.update(self.registry, namespace, name, self._let_go, uid=obj["metadata"]["uid"])
         return None
 
     def _hold(self, obj: dict[str, Any]) -> bool:
@@ -81,10 +89,15 @@ class _Protection:
 
 
 class ClaimProtection(_Protection):
-    """Lets a claim go once no pod uses it."""
+    """Lets a claim go once no pod uses it. Thousands may go beside thousands of pods, so one look at a namespace's pods is for all that are
+    deleted by then, with rests."""
 
     name = "persistentvolumeclaim-protection-controller"
     resource, finalizer, user = "persistentvolumeclaims", PVC, "pvc-protection-controller"
+
+    def __init__(self, registries: Registries) -> None:
+        super().__init__(registries)
+        self._deleted: dict[str, set[str]] = {}  # keys of claims by namespace, until its pods are looked at
 
     def _more(self) -> list[Reflectors]:
         pods = self.client.registries.of("", "pods")
@@ -103,14 +116,53 @@ class ClaimProtection(_Protection):
                 for name in _claims(pod):
                     self.queue.add_after(f"{self.registry.root}{pod['metadata']['namespace']}/{name}", 0.01)
 
-    async def _used(self, obj: dict[str, Any]) -> bool:
+    async def _sync(self, key: str) -> float | None:
+        if key.startswith("/"):
+            return await super()._sync(key)
+        await self._look_at_pods(key)
+        return None
+
+    async def _release(self, key: str, obj: dict[str, Any]) -> float | None:
+        namespace = split_key(self.registry, key)[0]
+        self._deleted.setdefault(namespace, set()).add(key)
+        self.queue.add(namespace)
+        return None
+
+    async def _look_at_pods(self, namespace: str) -> None:
+        began, keys = time.monotonic(), self._deleted.pop(namespace, set())
+        claims: dict[str, dict[str, Any]] = {}
+        for key in keys:
+            name = split_key(self.registry, key)[1]
+            claim = self.client.get(self.group, self.resource, namespace, name)
+            meta = claim["metadata"] if claim is not None else {}
+            if claim is not None and meta.get("deletionTimestamp") and self.finalizer in (meta.get("finalizers") or ()):
+                claims[name] = claim
+        if not claims:
+            return
+        try:
+            used = await self._in_use(namespace, claims)  # as far as is known here
+            if len(used) < len(claims):
+                await self.client.rest_fresh(next(iter(keys)), (reg.root for reg in self.users))
+                used = await self._in_use(namespace, claims)
+            for name in used:
+                self.queue.add_after(f"{self.registry.prefix(namespace)}{name}", RECHECK_S)
+            for name in claims.keys() - used:
+                await self.client.update(self.registry, namespace, name, self._let_go, uid=claims[name]["metadata"]["uid"])
+        except BaseException:
+            self._deleted.setdefault(namespace, set()).update(keys)
+            raise
+        await asyncio.sleep(min(LONGEST_REST_S, REST_TIMES * (time.monotonic() - began)))
+
+    async def _in_use(self, namespace: str, claims: dict[str, dict[str, Any]]) -> set[str]:
+        """Which of the claims pods of the namespace use."""
         (pods,) = self.users
-        named = f'"claimName":"{obj["metadata"]["name"]}"'.encode()
-        async for rec in self.client.paced(pods.prefix(obj["metadata"]["namespace"])):
-            # Pods may be large and many, and claims to be looked for, too.
-            if (named in rec.json or b'"ephemeral":' in rec.json) and _uses(object_of(rec), obj):
-                return True
-        return False
+        used, named = set[str](), {name.encode() for name in claims}
+        async for rec in self.client.paced(pods.prefix(namespace)):
+            # Pods may be large and many: most are not decoded.
+            if b'"ephemeral":' in rec.json or not named.isdisjoint(_CLAIM_NAME.findall(rec.json)):
+                pod = object_of(rec)
+                used.update(name for name in _claims(pod) & claims.keys() if _uses(pod, claims[name]))
+        return used
 
 
 class VolumeProtection(_Protection):

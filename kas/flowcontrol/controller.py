@@ -36,6 +36,9 @@ POLL_EVERY_S = 0.02
 LONGEST_WAIT_S = 60.0
 FLOWS_BUDGET, LONGEST_FLOW = 8 << 20, 4096
 CATCH_ALL = "catch-all"
+# From so many levels on, the seats of those that did not change are put right once an eighth of all has changed, or at the next adjustment:
+# each level that comes or goes changes what all others have.
+MANY_LEVELS = 64
 
 
 class FlowControl:
@@ -59,15 +62,22 @@ class FlowControl:
         self.stats: dict[tuple[str, str], Stats] = {}
         self.dropped: dict[str, Dropped] = {}
         self._read: dict[str, tuple[Obj, Schema]] = {}  # by name, with what each was made of
+        self._by_level: dict[str, set[str]] = {}  # names of those that name a level, whether it is there or not
         self._schemas = Schemas()
-        self._uids: dict[str, str] = {}
+        self._uids: dict[str, str] = {}  # of levels, by name
+        self._specs: dict[str, Obj] = {}
         self._objects: dict[str, dict[str, Obj]] = {SCHEMAS: {}, LEVELS: {}}
-        self._stale = self._all_new = True  # levels have changed; all schemas may have
+        self._all_levels = self._all_new = True  # all levels, all schemas may have changed
         self._changed: set[str] = set()  # schemas
+        self._changed_levels: set[str] = set()
+        self._shares: dict[str, int] = {}  # of levels, by name
+        self._total_shares = 0
+        self._unequal = 0  # levels that have changed since the seats of all were worked out
         self.leaving: list[Level] = []  # of configurations that are gone, until they are idle
         self._flows: dict[Any, tuple[object, dict[Any, Flow]]] = {}
         self._room = Budget("flow_control_flows", "which flow requests belong to, by user, verb and resource", FLOWS_BUDGET, LONGEST_FLOW)
         self._polling = False
+        self._waited_for: set[Level] = set()  # those in which somebody of this worker may wait
         self._metrics = FlowMetrics(registry, self)
 
     def start(self, source: Source, prefix_of: Callable[[str], str]) -> None:
@@ -93,8 +103,9 @@ class FlowControl:
         if resource == SCHEMAS:
             self._all_new |= all_there_are
             self._changed.update(objects)
-        elif meant or all_there_are:
-            self._stale = True
+        else:
+            self._all_levels |= all_there_are
+            self._changed_levels.update(meant)
         if meant or all_there_are:  # the status of a schema that was made makes no other flows
             self._forget()
 
@@ -105,12 +116,8 @@ class FlowControl:
 
     def configure(self) -> None:
         """Makes what the objects say, when they have changed. There may be thousands of others, which are not looked at again."""
-        if self._stale:
-            self._stale = False
-            before = set(self.levels)
-            self._configure_levels()
-            if moved := before ^ set(self.levels):
-                self._changed.update(name for name, (_, schema) in self._read.items() if schema.level in moved)
+        if self._all_levels or self._changed_levels:
+            self._configure_changed_levels()
         if self._all_new:
             self._all_new = False
             self._configure_schemas()
@@ -119,21 +126,55 @@ class FlowControl:
                 self._configure_schema(name)
         self._changed.clear()
 
-    def _configure_levels(self) -> None:
-        objects = _mandatory(PRIORITY_LEVELS) | self._objects[LEVELS]
-        specs = {name: obj.get("spec") or {} for name, obj in objects.items()}
-        self._uids = {name: obj["metadata"].get("uid") or "" for name, obj in objects.items()}
-        self.nominal = limits.nominal(specs, self.server_limit)
-        for name, level in list(self.levels.items()):
-            if name not in specs:
-                level.quiescing = True
-                self.leaving.append(self.levels.pop(name))
-        for name, spec in specs.items():
-            self._configure_level(name, spec)
+    def _configure_changed_levels(self) -> None:
+        names, everything = self._changed_levels, self._all_levels
+        self._changed_levels, self._all_levels = set(), False
+        self._unequal += len(names)
+        if everything:
+            names = {*self.levels, *self._objects[LEVELS], *_mandatory(PRIORITY_LEVELS)}
+        before = {name for name in names if name in self.levels}
+        for name in names:
+            self._take_level(name)
+        if everything or len(self.levels) <= MANY_LEVELS or self._unequal * 8 >= len(self.levels):
+            self._share_out()
+        else:
+            for name in names & self.levels.keys():
+                self._configure_level(name)
+                if self.first:
+                    self.levels[name].limit = limits.initial(self.nominal[name])
         self._close_idle()
-        for kept in (self.demands, self.targets, self.dropped):
-            for name in set(kept) - set(specs):
-                del kept[name]
+        for name in names:
+            if (name in before) != (name in self.levels):
+                self._changed.update(self._by_level.get(name, ()))
+
+    def _take_level(self, name: str) -> None:
+        """Makes the level of a name or ends it, and counts its shares."""
+        obj = self._objects[LEVELS].get(name) or _mandatory(PRIORITY_LEVELS).get(name)
+        self._total_shares -= self._shares.pop(name, 0)
+        if obj is None:
+            level = self.levels.pop(name, None)
+            if level is not None:
+                level.quiescing = True
+                self.leaving.append(level)
+            for kept in (self._specs, self._uids, self.nominal, self.demands, self.targets, self.dropped):
+                kept.pop(name, None)
+            return
+        spec = self._specs[name] = obj.get("spec") or {}
+        self._uids[name] = obj["metadata"].get("uid") or ""
+        self._shares[name] = limits.shares(spec)
+        self._total_shares += self._shares[name]
+        if name not in self.levels:
+            back = next((x for x in self.leaving if x.name == name), None)
+            if back is not None:
+                self.leaving.remove(back)
+                back.quiescing = False
+            self.levels[name] = back or self._level(name, spec.get("type") == "Exempt")
+
+    def _share_out(self) -> None:
+        """Gives every level its seats."""
+        self._unequal = 0
+        for name in self.levels:
+            self._configure_level(name)
         if self.first:
             self._borrow()
 
@@ -144,12 +185,17 @@ class FlowControl:
         self._schemas = Schemas(s for _, s in self._read.values() if s.level in self.levels)
         pairs = [(s.name, s.level) for s in self._schemas]
         self.stats = {key: self.stats.get(key) or Stats(*key) for key in pairs}
+        self._by_level = {}
+        for name, (_, schema) in self._read.items():
+            self._by_level.setdefault(schema.level, set()).add(name)
 
     def _configure_schema(self, name: str) -> None:
         """One schema as its object says, while others are as they were."""
         old = self._read.pop(name, None)
         key = (name, old[1].level) if old is not None else ("", "")
         stats = self.stats.pop(key, None)
+        if old is not None:
+            self._by_level[old[1].level].discard(name)
         if old is not None and stats is not None:  # it was tried: its level was there
             self._schemas.remove(old[1])
         obj = self._objects[SCHEMAS].get(name) or _mandatory(FLOW_SCHEMAS).get(name)
@@ -157,19 +203,15 @@ class FlowControl:
             return
         schema = old[1] if old is not None and old[0] is obj else Schema(obj)
         self._read[name] = obj, schema
+        self._by_level.setdefault(schema.level, set()).add(name)
         if schema.level in self.levels:
             self._schemas.add(schema)
             new = name, schema.level
             self.stats[new] = stats if stats is not None and new == key else Stats(*new)
 
-    def _configure_level(self, name: str, spec: Obj) -> None:
-        level, n = self.levels.get(name), self.nominal[name]
-        if level is None:
-            back = next((x for x in self.leaving if x.name == name), None)
-            if back is not None:
-                self.leaving.remove(back)
-                back.quiescing = False
-            level = self.levels[name] = back or self._level(name, spec.get("type") == "Exempt")
+    def _configure_level(self, name: str) -> None:
+        level, spec = self.levels[name], self._specs[name]
+        n = self.nominal[name] = limits.nominal(spec, self._total_shares, self.server_limit)
         level.configure(limits.queuing(spec))
         level.nominal, level.max_seats = n.nominal, n.max_seats
         if not level.is_set:
@@ -192,6 +234,8 @@ class FlowControl:
     def adjust(self) -> None:
         """Every ``ADJUST_EVERY_S`` seconds: tells what was wanted here, and in worker 0 gives each level its seats for the next period."""
         self.configure()
+        if self._unequal:
+            self._share_out()
         self._close_idle()
         for level in self.levels.values():
             level.publish_demand()
@@ -265,6 +309,7 @@ class FlowControl:
             self._polling = True
             loop.call_later(POLL_EVERY_S, self._poll)
         # What waits was tried when it came; the next try is when seats are given back, which may be now.
+        self._waited_for.add(ticket.flow.level)
         ticket.flow.level.dispatch()
         if ticket.future.done():
             self.gate.left_queue(ticket, True)
@@ -303,14 +348,15 @@ class FlowControl:
         self._shared.wake(worker)
 
     def _dispatch(self) -> None:
-        for level in (*self.levels.values(), *self.leaving):
-            if level.waits:
-                level.dispatch()
+        for level in [x for x in self._waited_for if not x.waits]:
+            self._waited_for.discard(level)
+        for level in list(self._waited_for):
+            level.dispatch()
 
     def _poll(self) -> None:
         """Seats that are free elsewhere are found within ``POLL_EVERY_S``, should a wake-up be lost."""
         self._dispatch()
-        self._polling = any(level.waits for level in (*self.levels.values(), *self.leaving))
+        self._polling = any(level.waits for level in self._waited_for)
         if self._polling:
             asyncio.get_running_loop().call_later(POLL_EVERY_S, self._poll)
 

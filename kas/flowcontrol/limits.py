@@ -45,21 +45,20 @@ def queuing(spec: Obj) -> tuple[int, int, int] | None:
     return q.get("queues") or 64, q.get("handSize") or 8, q.get("queueLengthLimit") or 50
 
 
-def nominal(specs: Mapping[str, Obj], server_limit: int) -> dict[str, Nominal]:
-    """What each level of these specs has of the server's seats."""
-    parts = {name: spec.get("exempt" if spec.get("type") == "Exempt" else "limited") or {} for name, spec in specs.items()}
-    default = {name: 0 if spec.get("type") == "Exempt" else 30 for name, spec in specs.items()}
-    shares = {name: _number(part, "nominalConcurrencyShares", default[name]) for name, part in parts.items()}
-    total = sum(shares.values())
-    out = {}
-    for name, part in parts.items():
-        seats = math.ceil(server_limit * shares[name] / total) if total else 0
-        borrowing = part.get("borrowingLimitPercent")
-        upper = seats + (server_limit if borrowing is None else _round(seats * borrowing / 100))
-        q = queuing(specs[name])
-        most = max(1, min(math.ceil(seats * MOST_OF_LEVEL), seats // q[1])) if q else 0
-        out[name] = Nominal(seats, seats - _round(seats * _number(part, "lendablePercent", 0) / 100), upper, most)
-    return out
+def shares(spec: Obj) -> int:
+    """What a level's spec asks for, of what all ask for."""
+    return _number(_part(spec), "nominalConcurrencyShares", 0 if spec.get("type") == "Exempt" else 30)
+
+
+def nominal(spec: Obj, total: int, server_limit: int) -> Nominal:
+    """What the level of a spec has of the server's seats, where all levels together ask for ``total`` shares."""
+    part = _part(spec)
+    seats = math.ceil(server_limit * shares(spec) / total) if total else 0
+    borrowing = part.get("borrowingLimitPercent")
+    upper = seats + (server_limit if borrowing is None else _round(seats * borrowing / 100))
+    q = queuing(spec)
+    most = max(1, min(math.ceil(seats * MOST_OF_LEVEL), seats // q[1])) if q else 0
+    return Nominal(seats, seats - _round(seats * _number(part, "lendablePercent", 0) / 100), upper, most)
 
 
 def initial(n: Nominal) -> int:
@@ -111,6 +110,10 @@ def allocate(required: float, items: Sequence[tuple[float, float, float]]) -> tu
         seats, at = seats + slope * (fraction - at), fraction
         slope += change
     return [min(max(at * target, low), high) for low, high, target in bounded], at
+
+
+def _part(spec: Obj) -> Obj:
+    return spec.get("exempt" if spec.get("type") == "Exempt" else "limited") or {}
 
 
 def _number(part: Obj, key: str, default: int) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +93,57 @@ def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
         assert len(slow.asked) == 6 and len(changes) == 3, "nothing new was said"
 
     asyncio.run(run())
+
+
+class Unwalked(dict[Any, Any]):
+    """Of thousands, which are looked up and not gone through."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("gone through")
+
+    keys = values = items = __iter__
+
+
+def test_one_service_of_many_costs_what_it_is():
+    """Neither asking its backend nor what is followed of it goes through the others."""
+
+    async def run() -> None:
+        services, slow = APIServices(), Slow()
+        found = Discovery(services, slow, lambda: None)  # type: ignore[arg-type]
+        slow.gate.set()
+        names = [f"v1.{group}.test" for group in "abcdef"]
+        for name in names:
+            services.put(name, remote(name, name[3]))
+        found.touch(names)
+        await found.idle()
+        for index in ("by_name", "remote", "by_service", "by_place"):
+            setattr(services, index, Unwalked(getattr(services, index)))
+        found._said, found._shown = Unwalked(found._said), Unwalked(found._shown)
+        services.put(names[0], remote(names[0], "other"))
+        services.put(names[1], None)
+        found.touch(names[:2])
+        await found.idle()
+        assert slow.asked[6:] == ["v1.a.test/apis"] and len(found._said) == 5
+        assert ("ns", "b") not in services.by_place and ServiceReference("ns", "other", 443) in found._said
+
+    asyncio.run(run())
+
+
+def test_services_are_found_by_what_is_in_front_of_them():
+    rng, services = random.Random(5), APIServices()
+    for _ in range(300):
+        name = f"v1.{rng.choice('abcd')}.test"
+        own = remote(name, rng.choice("xy"))
+        found = rng.choice([None, own, replace(own, insecure=True), replace(own, service=None)])
+        services.put(name, found)
+        there = services.remote
+        assert there == {k: v for k, v in services.by_name.items() if v.service is not None}
+        assert sorted(n for at in services.by_service.values() for n in at) == sorted(there)
+        for name, s in there.items():
+            assert services.by_service[s.service][name] is services.by_place[s.service[:2]][name] is s
+        assert services.trusted == Counter((s.ca_bundle, s.insecure) for s in there.values())
+    services.replace([])
+    assert not services.by_service and not services.by_place and not services.trusted
 
 
 def test_what_a_backend_leaves_out_of_its_resources_is_shown_empty():

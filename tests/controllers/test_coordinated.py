@@ -6,6 +6,7 @@ import asyncio
 import datetime
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,9 +39,11 @@ class World:
         self.election = CoordinatedElection(registries, lambda: self.now)
         self.client = self.election.client
 
-    async def offer(self, name: str, binary: str = "1.36.0", emulation: str = "1.36.0", strategy: str = "OldestEmulationVersion") -> None:
+    async def offer(
+        self, name: str, binary: str = "1.36.0", emulation: str = "1.36.0", strategy: str = "OldestEmulationVersion", lease: str = "app"
+    ) -> None:
         spec = {
-            "leaseName": "app", "binaryVersion": binary, "emulationVersion": emulation, "strategy": strategy,
+            "leaseName": lease, "binaryVersion": binary, "emulationVersion": emulation, "strategy": strategy,
             "renewTime": self.now.strftime(MICRO_TIME),
         }  # fmt: skip
         obj = {"kind": "LeaseCandidate", "apiVersion": f"{GROUP}/v1beta1", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
@@ -73,6 +76,7 @@ class World:
         return found["spec"] if found is not None else {}
 
     async def step(self) -> float | None:
+        self.election._candidates_listed(list(self.client.pages(self.election.candidates.root)))
         return await self.election.step(KEY)
 
 
@@ -213,3 +217,31 @@ def test_the_newest_binary_says_the_strategy():
     assert strategy_of([candidate("a", "1.35.0", strategy="x"), candidate("b", "1.36.0", strategy="y")]) == "y"
     with pytest.raises(Disagreement, match="candidates a, b of one version want x and y"):
         strategy_of([candidate("a", "1.36.0", strategy="x"), candidate("b", "1.36.0", strategy="y")])
+
+
+def test_candidates_for_other_leases_are_not_looked_at(play):
+    async def story(world: World) -> None:
+        for i in range(6):
+            await world.offer(f"c{i}", lease="app" if i < 2 else f"other{i}")
+        election = world.election
+        election._candidates_listed(list(world.client.pages(election.candidates.root)))
+        read, real = list[str](), world.client.get
+
+        def get(group: str, resource: str, namespace: str, name: str) -> Any:
+            read.append(name)
+            return real(group, resource, namespace, name)
+
+        world.client.get = get  # type: ignore[method-assign]
+        election.client.list = None  # type: ignore[method-assign, assignment]
+        await election.step(KEY)
+        assert set(read) == {"c0", "c1", "app"}
+        election.queue.clear()
+        root = election.leases.root
+        leases: list[Any] = [SimpleNamespace(key=f"{root}default/{name}", record=None) for name in ("node-1", "other3")]
+        election._leases_changed(leases)
+        gone: Any = SimpleNamespace(key=f"{election.candidates.root}default/c4", record=None)
+        election._candidates_changed([gone])
+        assert list(election.queue._order) == [("default", "other3"), ("default", "other4")]
+        assert ("default", "other4") not in election._offers and len(election._known) == 5
+
+    play(story)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kas.controllers import ALWAYS, BY_CHOICE, chosen
+from kas.controllers.namespace import NamespaceController
 from kas.controllers.namespace_conditions import Findings, updated
+from tests.controllers.stored import stored
 from tests.controllers.waiting import until
 
 MERGE = "application/merge-patch+json"
@@ -158,3 +164,40 @@ def test_controllers_have_the_names_they_are_chosen_by():
     for name, where in {**ALWAYS, **BY_CHOICE}.items():
         module, _, cls = where.partition(".")
         assert getattr(import_module(f"kas.controllers.{module}"), cls).name == name
+
+
+def test_what_is_on_its_way_is_not_deleted_again(tmp_path: Path) -> None:
+    """What waits for others may be much, and go one by one: a pass looks at it, and rests the longer the longer that took."""
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            alone: Any = SimpleNamespace(services=SimpleNamespace(remote={}), active=False)
+            control = NamespaceController(registries, alone)
+            about = {"name": "n", "finalizers": ["example.com/held"]}
+            space = {"kind": "Namespace", "apiVersion": "v1", "metadata": about, "spec": {"finalizers": ["kubernetes"]}}
+            await control.client.create("", "namespaces", space)
+            for name, finalizer in (("a", "x.com/held"), ("b", "x.com/held"), ("c", "foregroundDeletion")):
+                meta = {"name": name, "namespace": "n", "finalizers": [finalizer]}
+                await control.client.create("", "configmaps", {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta})
+            await control.client.delete(control.client.registries.of("", "configmaps"), "n", "c", propagationPolicy="Foreground")
+            await control.client.delete(control.registry, "", "n")
+            deleted, real = list[str](), control.client.delete
+
+            async def delete(reg: Any, namespace: str, name: str, **options: Any) -> bool:
+                deleted.append(name)
+                return await real(reg, namespace, name, **options)
+
+            control.client.delete = delete  # type: ignore[assignment, method-assign]
+            await control._sync("n")
+            assert deleted == ["a", "b", "c"]  # the last no longer waits for its dependents
+            await control._sync("n")
+            assert deleted == ["a", "b", "c"]
+            found = control.client.get("", "namespaces", "", "n")
+            assert found is not None and any("configmaps. has 2 resource instances" in c["message"] for c in found["status"]["conditions"])
+            control._rests["n"], after = 7.0, list[tuple[str, float]]()
+            control.queue.add_after = lambda name, seconds: after.append((name, seconds))  # type: ignore[method-assign, assignment]
+            gone: Any = SimpleNamespace(key="/registry/configmaps/n/a", record=None)
+            control._content_events([gone])
+            assert after == [("n", 7.0)]
+
+    asyncio.run(run())

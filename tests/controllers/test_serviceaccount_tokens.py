@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kas.auth.credentials import ServiceAccountKeys
+from kas.controllers.serviceaccounttokens import Tokens
+from tests.controllers.stored import stored
 from tests.controllers.waiting import until
 
 MERGE = "application/merge-patch+json"
@@ -122,3 +128,34 @@ def test_a_token_out_of_use_is_refused(call, namespace):
     assert "has been marked invalid" in status["error"] and "user" in status
     assert call("PATCH", f"{namespace}/secrets/s", {"metadata": {"labels": {INVALID: None}}}, MERGE)[0] == 200
     assert until(lambda: call("GET", "/api", **bearer(token))[0] == 200)
+
+
+def test_an_account_that_goes_is_news_to_its_own_secrets(tmp_path):
+    """Others of the namespace, there may be thousands, are not read."""
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            (tmp_path / "ca.crt").write_text("ca")
+            tokens = Tokens(registries, ServiceAccountKeys(["i"], tmp_path / "sa.key", own=True), tmp_path / "ca.crt")
+            client = tokens.client
+            for of in "ab":
+                await client.create("", "serviceaccounts", {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": meta(of)})
+            for name, of in (("s1", "a"), ("s2", "b"), ("s3", "a")):
+                made = {"kind": "Secret", "apiVersion": "v1", "type": TYPE, "metadata": {**meta(name), "annotations": {NAME: of}}}
+                await client.create("", "secrets", made)
+            await tokens._sync(("all", "", ""))
+            assert tokens._of_account == {("n", "a"): {"s1", "s3"}, ("n", "b"): {"s2"}}
+            await client.delete(tokens.accounts, "n", "a")
+            tokens.client.pages = tokens.client.paced = None  # type: ignore[method-assign, assignment]
+            await tokens._sync(("serviceaccounts", "n", "a"))
+            assert [client.get("", "secrets", "n", name) is None for name in ("s1", "s2", "s3")] == [True, False, True]
+            two = registries.store.get(f"{tokens.secrets.root}n/s2")
+            gone: Any = SimpleNamespace(key=f"{tokens.secrets.root}n/s2", record=None, previous=two)
+            tokens._secret_events([gone])
+            assert ("n", "b") not in tokens._of_account and ("reference b", "n", "s2") in tokens.queue._order
+
+    asyncio.run(run())
+
+
+def meta(name: str) -> dict[str, str]:
+    return {"name": name, "namespace": "n"}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import random
+from typing import Any
 
 import pytest
 
 from kas._fastpath import parse
 from kas.auth.user import UserInfo
-from kas.flowcontrol import controller
+from kas.flowcontrol import controller, limits
 from kas.flowcontrol.classification import Schema, Schemas, deal, flow_hash
 from kas.flowcontrol.controller import FlowControl
+from kas.flowcontrol.limits import Nominal
 from kas.flowcontrol.work import Work
 from kas.observe.metrics import Registry
 from kas.request.http import Request
@@ -219,3 +221,47 @@ def test_what_changes_no_flow_forgets_none(tmp_path):
     made.configure()
     made.changed("flowschemas", {"s": schema("s", 2, subjects=[user("u")], **ALL)}, False)
     assert made.gate.epoch is not epoch
+
+
+def test_a_level_of_many_that_changes_costs_what_it_is(tmp_path, monkeypatch):
+    """Each changes what all others have, so those are put right once an eighth of them has changed, and at the next adjustment."""
+    made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
+    calls, real = [0], limits.nominal
+
+    def counted(*args: Any) -> Nominal:
+        calls[0] += 1
+        return real(*args)
+
+    monkeypatch.setattr(limits, "nominal", counted)
+
+    def change(name: str, asked: int | None) -> None:
+        spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": asked}}
+        obj = None if asked is None else {"metadata": {"name": name}, "spec": spec}
+        made.changed("prioritylevelconfigurations", {name: obj}, False)
+        made.configure()
+
+    def right() -> bool:
+        total = sum(limits.shares(spec) for spec in made._specs.values())
+        wanted = {name: real(spec, total, 600) for name, spec in made._specs.items()}
+        return made.nominal == wanted and made.levels.keys() == wanted.keys()
+
+    for i in range(50):
+        change(f"l{i}", 1)
+        assert right()  # few are always right
+    costs = []
+    for most in (100, 200, 400):
+        calls[0] = 0
+        for i in range(most, 2 * most):
+            change(f"l{i}", 1)
+            assert 0 < made.nominal[f"l{i}"].nominal == made.levels[f"l{i}"].limit < 12
+        costs.append(calls[0] / most)
+    assert max(costs) < 20  # each costs the same, however many there are: all of them were a hundred and more
+    change("l110", 1000)
+    assert made.nominal["l110"].nominal == made.levels["l110"].limit > 200 and not right()
+    made.adjust()
+    assert right()
+    for i in range(100, 150):
+        change(f"l{i}", None)
+    assert "l110" not in made.levels and "l110" not in made.demands and not made.leaving
+    made.adjust()
+    assert right()

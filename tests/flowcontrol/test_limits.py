@@ -21,12 +21,12 @@ def level(shares: int | None, lendable: int | None = None, borrowing: int | None
 
 
 def test_shares_are_of_the_servers_seats():
-    found = limits.nominal({"a": level(30, 33), "b": level(70, 0, 50), "exempt": level(0, 0, kind="Exempt")}, 600)
-    assert found["a"] == Nominal(180, 121, 780, 27)
-    assert found["b"] == Nominal(420, 420, 630, 63)
-    assert found["exempt"] == Nominal(0, 0, 600, 0)
-    assert limits.nominal({"a": level(1, hand=8), "b": level(245)}, 12)["a"].max_seats == 1
-    assert limits.nominal({"a": level(None, hand=0)}, 7)["a"] == Nominal(7, 7, 14, 0)
+    assert [limits.shares(spec) for spec in (level(30), level(None), level(None, kind="Exempt"), {})] == [30, 30, 0, 30]
+    assert limits.nominal(level(30, 33), 100, 600) == Nominal(180, 121, 780, 27)
+    assert limits.nominal(level(70, 0, 50), 100, 600) == Nominal(420, 420, 630, 63)
+    assert limits.nominal(level(0, 0, kind="Exempt"), 100, 600) == Nominal(0, 0, 600, 0)
+    assert limits.nominal(level(1, hand=8), 246, 12).max_seats == 1
+    assert limits.nominal(level(None, hand=0), 30, 7) == Nominal(7, 7, 14, 0)
     assert limits.initial(Nominal(100, 10, 700, 6)) == 55
 
 

@@ -7,9 +7,12 @@ import ssl
 import urllib.error
 import urllib.request
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kas.kinds.core.service import allocation
 from kas.kinds.core.service.allocation.addresses import AllocationError
 from kas.kinds.core.service.allocation.ports import PortChoice
 
@@ -167,6 +170,29 @@ def test_node_ports_follow_the_type(single):
     assert made["spec"]["clusterIP"] not in c.addresses()
     assert c.patch("a", {"type": "ClusterIP", "externalName": None})[1]["spec"]["clusterIP"] in c.addresses()
     c.delete("a"), c.delete("b")
+
+
+def test_ranges_are_read_when_one_has_changed(monkeypatch):
+    def record(name: str, revision: int, cidr: str) -> Any:
+        return SimpleNamespace(key=name, revision=revision, cidr=cidr)
+
+    records, read = [record("a", 1, "10.0.0.0/24"), record("b", 2, "10.1.0.0/24")], list[str]()
+    store = SimpleNamespace(range=lambda root: SimpleNamespace(records=records), part=lambda root: None)
+    registry: Any = SimpleNamespace(root="/r/", whole=store)
+
+    def object_of(rec: Any) -> dict[str, Any]:
+        read.append(rec.key)
+        return {"metadata": {}, "spec": {"cidrs": [rec.cidr]}}
+
+    monkeypatch.setattr(allocation, "object_of", object_of)
+    made = allocation.ServiceAllocator(["IPv4"], (30000, 30010), registry, registry)
+    for _ in range(3):
+        assert [str(r.network) for r in made._ranges()] == ["10.0.0.0/24", "10.1.0.0/24"]
+    assert read == ["a", "b"]
+    records[1] = record("b", 3, "10.2.0.0/24")
+    assert [str(r.network) for r in made._ranges()] == ["10.0.0.0/24", "10.2.0.0/24"]
+    del records[0]
+    assert [str(r.network) for r in made._ranges()] == ["10.2.0.0/24"] and len(read) == 5
 
 
 def test_many_node_ports_are_chosen_in_one_look_at_those_of_others():

@@ -147,8 +147,12 @@ class _Said:
         for key, values in self._annotations.items():
             if not names.is_qualified_name(key):
                 self._a.annotate(key, ", ".join(values))
-        if self._refusal is not None:
-            raise self._refusal
+        refusal, self._refusal = self._refusal, None
+        try:
+            if refusal is not None:
+                raise refusal
+        finally:
+            del refusal  # it leads back to this frame, and so would keep the object
 
 
 def _denied(found: Found, decision: Decision) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -140,7 +141,8 @@ class Variables(dict[str, Any]):
     def __init__(self, policy: Policy, evaluator: Evaluator) -> None:
         super().__init__()
         self._declared = policy.declared
-        self._evaluator = evaluator
+        # Which has these among its variables: a cycle would keep the request's object until somebody looks for such.
+        self._evaluator_of = weakref.ref(evaluator)
 
     def __contains__(self, name: object) -> bool:
         return name in self._declared
@@ -158,12 +160,14 @@ class Variables(dict[str, Any]):
         program = self._declared[name].program()
         if isinstance(program, str):
             return EvaluationError(f'composited variable "{name}" fails to compile: {program}')
-        limit = self._evaluator.limit
-        value, cost = program.run(self._evaluator.variables, limit)
+        evaluator = self._evaluator_of()
+        assert evaluator is not None  # it is what evaluates
+        limit = evaluator.limit
+        value, cost = program.run(evaluator.variables, limit)
         if isinstance(value, CostLimitError) and limit < PER_CALL_LIMIT:
             raise value  # this turn of the loop is over: it begins again with all it may cost
-        self._evaluator.left -= cost
-        if self._evaluator.left < 0:
+        evaluator.left -= cost
+        if evaluator.left < 0:
             raise OutOfBudgetError
         if isinstance(value, EvaluationError):
             return EvaluationError(f'composited variable "{name}" fails to evaluate: {value}')

@@ -70,6 +70,9 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
     a.annotate(f"mutation.webhook.admission.k8s.io/{place}", orjson.dumps({**about, "mutated": changed}).decode())
     if isinstance(error, CallError):
         error = webhooks.failed(hook, a, error, round_, index)
-    if error is not None:
-        raise error.error if isinstance(error, Rejection) else error
+    try:
+        if error is not None:
+            raise error.error if isinstance(error, Rejection) else error
+    finally:
+        error = None  # it leads back to this frame, and so would keep the object
     return changed

@@ -68,9 +68,13 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
     else:
         return
     a.waited(VALIDATING_WEBHOOK, monotonic() - began)
-    for error in refused:
-        if error is not None:
-            raise error
+    refusal = next((error for error in refused if error is not None), None)
+    del refused
+    try:
+        if refusal is not None:
+            raise refusal
+    finally:
+        del refusal  # it leads back to this frame, and so would keep the object
 
 
 async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, index: int) -> ApiError | None:
@@ -99,5 +103,8 @@ def _refuse(webhooks: Webhooks, a: Attributes, hook: Hook, index: int, error: Ex
     if not isinstance(error, CallError | Rejection | ApiError):
         raise error
     refusal = _refusal(webhooks, a, hook, index, error, took)
-    if refusal is not None:
-        raise refusal
+    try:
+        if refusal is not None:
+            raise refusal
+    finally:
+        del refusal, error

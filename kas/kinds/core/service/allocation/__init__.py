@@ -48,6 +48,7 @@ class ServiceAllocator:
         self._held = {f: Held(self.store, self.ips.root, partial(addresses.number_of, f)) for f in ("IPv4", "IPv6")}
         self._held_ports = Held(self.store, ports.ROOT, int)
         self._turn = asyncio.Lock()
+        self._known: tuple[list[tuple[str, int]], list[addresses.Range]] = [], []  # what ranges were made of, and these
 
     # --- what the registry calls
 
@@ -106,7 +107,12 @@ class ServiceAllocator:
     # --- addresses
 
     def _ranges(self) -> list[addresses.Range]:
-        return addresses.ranges([object_of(r) for r in self.store.range(self.cidrs.root).records])
+        """Read again when one of the objects has changed: there may be hundreds."""
+        records = self.store.range(self.cidrs.root).records
+        state = [(r.key, r.revision) for r in records]
+        if self._known[0] != state:
+            self._known = state, addresses.ranges([object_of(r) for r in records])
+        return self._known[1]
 
     def _taken(self, ip: str) -> bool:
         return self.store.get(self.ips.root + ip) is not None

@@ -1,0 +1,49 @@
+"""What a claim that goes costs beside many pods."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from kas.controllers import storage_protection
+from kas.controllers.storage_protection import PVC, ClaimProtection
+from tests.controllers.stored import stored
+
+
+def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(storage_protection, "LONGEST_REST_S", 0.0)
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            control = ClaimProtection(registries)
+            control._more()
+            client, names = control.client, [f"c{i}" for i in range(6)]
+            claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            for name in names:
+                meta = {"name": name, "namespace": "n", "finalizers": [PVC]}
+                await client.create("", "persistentvolumeclaims",
+                                    {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": meta, "spec": claim})  # fmt: skip
+                await client.delete(control.registry, "n", name)
+            for name, node in (("c1", "node"), ("c2", "")):  # the second never reached a node
+                volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+                spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": volumes}
+                pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "n"}, "spec": spec}
+                await client.create("", "pods", pod)
+            looks, real = [0], client.paced
+
+            def paced(prefix: str) -> Any:
+                looks[0] += 1
+                return real(prefix)
+
+            client.paced = paced  # type: ignore[method-assign]
+            for name in names:
+                assert await control._sync(f"{control.registry.prefix('n')}{name}") is None
+            assert list(control.queue._order) == ["n"]
+            await control._sync("n")
+            left = [name for name in names if client.get("", "persistentvolumeclaims", "n", name) is not None]
+            assert left == ["c1"] and looks == [2]  # once more when everything is known
+            assert list(control.queue._timers) == [f"{control.registry.prefix('n')}c1"] and not control._deleted
+            control.queue.clear()
+
+    asyncio.run(run())
