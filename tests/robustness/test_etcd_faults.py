@@ -58,11 +58,16 @@ class Several(Recorder):
 
     def __init__(self, servers: list[KasServer]) -> None:
         self._rnd = random.Random(SEED)
-        super().__init__(servers[0], lambda _: Client(self._rnd.choice(servers)))
+        super().__init__(servers[0], lambda _: Client(self._asked()))
         self.servers = servers
+        self.pauses: list[tuple[float, float]] = []  # between two acknowledged puts, the longest ones: seconds, and when it ended
+        self._acknowledged = time.monotonic()
         self.registers: dict[str, Register] = {}
         self.stale: list[str] = []
         self.reads = self.unknown = self.refused = 0
+
+    def _asked(self) -> KasServer:
+        return self._rnd.choice(self.servers)
 
     def _write(self, i: int) -> None:
         rnd, n, own = random.Random(1000 * SEED + i), 0, [Client(server) for server in self.servers]
@@ -94,6 +99,9 @@ class Several(Recorder):
                 register.acknowledged(value, revision)
                 with self._lock:
                     self.writes.append(Write(revision, key, value))
+                    now = time.monotonic()
+                    self.pauses = sorted([*self.pauses, (now - self._acknowledged, now)])[-5:]
+                    self._acknowledged = now
                 return None
         if status in NOT_DONE:
             self.refused += 1
@@ -121,8 +129,10 @@ class Several(Recorder):
         assert not lost, lost
         for server in self.servers:
             assert "panic'd" not in server.output
+        events = sum(len(s.events) for c in self.clients for s in c.sessions)
+        bookmarks = events - sum(len(c.changes()) for c in self.clients)
         print(
-            f"{len(self.writes)} puts, {self.reads} reads, {sum(len(s.events) for c in self.clients for s in c.sessions)} events; "
+            f"{len(self.writes)} puts, {self.reads} reads, {events} events, {bookmarks} of them bookmarks; "
             f"{self.unknown} unknown outcomes, {self.refused} refusals, {self.expired} watches expired"
         )
 
@@ -141,6 +151,7 @@ class Faults:
         self.cluster, self.servers, self.rnd = cluster, servers, random.Random(SEED)
         self._heal: list[Callable[[], object]] = []
         self.done: list[str] = []
+        self.at: list[float] = []  # when each of ``done`` began
 
     def heal(self) -> None:
         while self._heal:
@@ -149,6 +160,7 @@ class Faults:
     def one(self, name: str) -> None:
         self.heal()
         self.done.append(name)
+        self.at.append(time.monotonic())
         with contextlib.suppress(RuntimeError, StoreError, LookupError, ProcessLookupError):  # nobody leads; what it aims at is gone
             getattr(self, name)()
 
@@ -286,6 +298,9 @@ def promises_hold(servers: list[KasServer], faults: Faults, every: list[str]) ->
         faults.heal()
         faults.cluster.answers()
         recorder.finish()
+        for seconds, ended in recorder.pauses:
+            during = [name for name, at in zip(faults.done, faults.at, strict=True) if ended - seconds - 4 < at < ended]
+            print(f"{seconds:.1f} s without an acknowledged put: {during}")
     finally:
         print(len(faults.done), faults.done, *(server.output[-4000:] for server in servers), sep="\n")
 
