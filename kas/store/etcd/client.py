@@ -345,7 +345,7 @@ class Client:
         try:
             connection = Blocking(target.host, target.port, target.tls(), within_s)
         except (OSError, StoreError) as e:
-            raise RpcError(Code.UNAVAILABLE, f"failed to connect: {e}", unsent=True) from None
+            raise RpcError(Code.UNAVAILABLE, f"failed to connect to {target.host}:{target.port}: {_why(e)}", unsent=True) from None
         if self._config.cluster_id:
             try:
                 target.check(self._which(connection, target, max(0.001, until - time.monotonic())))
@@ -503,6 +503,13 @@ class _Server:
             await asyncio.wait([self._dialling])
         if self.connection is not None:
             self.connection.close()
+
+
+def _why(e: Exception) -> str:
+    """Why a connection was not made, without numbers and places in a library's source."""
+    if isinstance(e, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {e.verify_message}"
+    return e.strerror if isinstance(e, OSError) and not isinstance(e, ssl.SSLError) and e.strerror else str(e)
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:
