@@ -862,3 +862,14 @@ def test_why_a_replica_is_not_used_again_is_told(change: dict[str, Any], why: st
     now = Note(1, "/registry", 3, "boot")
     found = now.misfit(replace(now, **change))
     assert found.startswith(why) and bool(found) == bool(why)
+
+
+def test_who_starts_before_etcd_says_what_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    for name in ("SOON_S", "FIRST_S"):
+        monkeypatch.setattr(f"kas.store.etcd.replicator.{name}", 0.01)
+    client = Client(Config(("http://127.0.0.1:1",)))
+    replicator = Replicator(client, lambda store: Plain(), Keys(), tmp_path / "replica", LMDBStore)
+    with pytest.raises(Unavailable, match=r"failed to connect to 127[.]0[.]0[.]1:1: Connection refused"):
+        replicator.begin()
+    (said,) = (r.getMessage() for r in caplog.records)
+    assert said.startswith("waiting for etcd, for up to 0.01 s: etcdserver: failed to connect to 127.0.0.1:1: ")
