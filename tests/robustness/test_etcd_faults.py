@@ -33,6 +33,7 @@ from tests.robustness.test_watch_promises import KEYS, PATH, SECONDS, Recorder
 from tests.robustness.watch_model import Write
 
 SEED = int(os.environ.get("KAS_ROBUSTNESS_SEED", "1"))
+STARTS = 5
 NOT_DONE = (404, 409, 429, 503)  # the server says that it has not happened
 
 
@@ -139,7 +140,8 @@ class Several(Recorder):
 
 def children(server: KasServer, name: str) -> list[int]:
     """Of a server: its "kas-replicator", or its workers ("python", whatever the interpreter is called)."""
-    out = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(server.pid)], capture_output=True, text=True, check=True).stdout
+    # Without a child there is nothing to show, and an error.
+    out = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(server.pid)], capture_output=True, text=True, check=False).stdout
     found = [line.split(None, 1) for line in out.splitlines()]
     return [int(pid) for pid, comm in found if (comm == "kas-replicator") is (name == "kas-replicator")]
 
@@ -152,6 +154,7 @@ class Faults:
         self._heal: list[Callable[[], object]] = []
         self.done: list[str] = []
         self.at: list[float] = []  # when each of ``done`` began
+        self.failed: list[KasServer] = []  # that did not start again
 
     def heal(self) -> None:
         while self._heal:
@@ -199,7 +202,13 @@ class Faults:
         server = self.rnd.choice(self.servers)
         server.kill()
         self.cluster.answers()  # a server does not start without a store
-        server.start()
+        for attempt in range(STARTS):
+            try:
+                server.start()
+                break
+            except RuntimeError:  # within its minute: on a machine that is busy
+                if attempt == STARTS - 1:
+                    self.failed.append(server)
 
     def _isolate(self, member: Etcd) -> None:
         """The other members do not hear it, nor it them."""
@@ -297,6 +306,7 @@ def promises_hold(servers: list[KasServer], faults: Faults, every: list[str]) ->
         time.sleep(1.0)
         faults.heal()
         faults.cluster.answers()
+        assert not faults.failed, "a server did not start again"
         recorder.finish()
         for seconds, ended in recorder.pauses:
             during = [name for name, at in zip(faults.done, faults.at, strict=True) if ended - seconds - 4 < at < ended]

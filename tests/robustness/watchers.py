@@ -58,8 +58,9 @@ class Stream(asyncio.Protocol):
         self._end(ConnectionError("cut"))
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        transport, self._transport = self._transport, None
+        if transport is not None:  # not at once: TLS may be in the middle of what it has read
+            asyncio.get_running_loop().call_soon(transport.abort)
 
     async def watch(self, head: bytes, took: Callable[[Event], None], within_s: float) -> None:
         """Sends a request and gives each event to ``took``. Raises Expired; ConnectionError when the stream was cut or refused."""
@@ -84,6 +85,8 @@ class Stream(asyncio.Protocol):
                 self._done.set_exception(error)
 
     def data_received(self, data: bytes) -> None:
+        if self._transport is None:  # it is about to be closed
+            return
         self._raw += data
         try:
             if self._head and not self._begun():

@@ -690,11 +690,12 @@ def test_who_cannot_show_or_verify_a_certificate_reaches_nobody(ask: Callable[..
 def test_certificates_are_looked_at_first_and_again_for_each_connection(secured: Secured, tmp_path: Path) -> None:
     bad = tmp_path / "bad.pem"
     bad.write_text("nothing")
-    for config in (
-        replace(secured.config, cafile=str(bad)), replace(secured.config, certfile=str(bad)), replace(secured.config, keyfile="/nowhere")
+    for config, named in (
+        (replace(secured.config, cafile=str(bad)), str(bad)), (replace(secured.config, certfile=str(bad)), f"{bad}, "),
+        (replace(secured.config, keyfile="/nowhere"), ", /nowhere: No such file"),
     ):  # fmt: skip
         for made in (Client, AsyncClient):
-            with pytest.raises(StoreError, match="etcd's certificates"):
+            with pytest.raises(StoreError, match=f"etcd's certificates: .*{re.escape(named)}"):
                 made(config)
     cert = tmp_path / "client.crt"
     cert.write_bytes(Path(secured.client[0]).read_bytes())

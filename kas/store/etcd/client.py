@@ -120,14 +120,15 @@ class Target:
         on. Raises ``StoreError``."""
         if not self.secure:
             return None
-        c = self.config
+        c, used = self.config, self.config.cafile
         try:
             context = trust_as_go(ssl.create_default_context(cafile=c.cafile or None))
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if c.certfile:
+                used = f"{c.certfile}, {c.keyfile}" if c.keyfile else c.certfile
                 context.load_cert_chain(c.certfile, c.keyfile or None)
         except OSError as e:  # SSLError is one
-            raise StoreError(f"etcd's certificates: {e.filename + ': ' if e.filename else ''}{e.strerror or e}") from None
+            raise StoreError(f"etcd's certificates: {used}: {reason(e)}") from None
         context.set_alpn_protocols(["h2"])
         return context
 
