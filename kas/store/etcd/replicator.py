@@ -42,6 +42,7 @@ TOLD = 20  # unreadable values that are named in the log
 
 log = logging.getLogger("kas.store.etcd")
 
+PUT = pb.Event.PUT  # looked up by name each time otherwise
 PROGRESS = pb.WatchRequest(progress_request=pb.WatchProgressRequest()).SerializeToString()
 
 # Versions from which on an answer to a progress request never overtakes events (upstream's feature support checker).
@@ -424,12 +425,13 @@ class Replicator:
         revisions: list[tuple[int, list[Op]]] = []
         newest = self.replica.revision
         for event in events:
-            revision = event.kv.mod_revision
+            kv = event.kv
+            revision = kv.mod_revision
             if revision <= newest:
                 continue
             if not revisions or revisions[-1][0] != revision:
                 revisions.append((revision, []))
-            revisions[-1][1].extend(self._ops(event.kv, event.type == pb.Event.PUT))
+            revisions[-1][1].extend(self._ops(kv, event.type == PUT))
         if revisions:
             self.replica.apply_many(revisions)
 
@@ -455,10 +457,11 @@ class Replicator:
 
     def _put(self, kv: pb.KeyValue) -> Op | None:
         """The put of a key; of one whose value cannot be read the delete, so that nothing older is taken for it."""
-        if kv.key == self._keys.fence:
+        name = kv.key
+        if name == self._keys.fence:
             return None
         try:
-            key = self._keys.from_etcd(kv.key)
+            key = self._keys.from_etcd(name)
             return self._sealing.taken(key, kv.value, self._values)
         except (Undecodable, UnicodeDecodeError, KeyTooLong) as e:
             self.unreadable += 1
