@@ -762,7 +762,7 @@ def test_a_user_with_a_password(etcd: Etcd) -> None:
     asyncio.run(check())
 
 
-def test_a_full_cluster_is_told_and_read(tmp_path: Path) -> None:
+def test_a_full_cluster_is_told_and_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     etcd = Etcd(tmp_path)
     try:
         etcd.start("--quota-backend-bytes=2000000")
@@ -779,6 +779,8 @@ def test_a_full_cluster_is_told_and_read(tmp_path: Path) -> None:
                     await store.commit(Op(f"/registry/x/{i}", draft(data="y" * 100_000), 0))
             await store.probe()
             assert (store.full(), store.unreachable(2.0)) == ("database space exceeded", "")
+            await store.probe()
+            assert [r.getMessage()[:16] for r in caplog.records if "NOSPACE" in r.getMessage()] == ["etcd is full: it"]  # and that once
             await store.fresh()  # where a key cannot be written, etcd is only asked
             await store.commit(Op(A, None))
             assert store.get(A) is None
