@@ -21,6 +21,7 @@ def preflight(o: Options) -> list[str]:
         or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
         or o.egress_selector_config_file or o.audit_log_path or o.audit_webhook_config_file or o.client_ca_file
         or o.requestheader_client_ca_file or o.kubelet_client_certificate or o.kubelet_certificate_authority
+        or (o.storage_backend == "etcd3" and (o.etcd_cafile or o.etcd_certfile or o.etcd_keyfile))
     )  # fmt: skip
     plugins = o.admission_control or o.enable_admission_plugins or o.disable_admission_plugins
     if not (chosen or o.runtime_config or plugins or files):
@@ -56,6 +57,7 @@ def unusable(o: Options) -> list[str]:
         lambda: _authorities(o),
         lambda: _serving(o),
         lambda: _kubelets(o),
+        lambda: _etcd(o),
         lambda: _credentials(o),
         lambda: _authentication(o),
         lambda: _authorization(o),
@@ -147,6 +149,30 @@ def _kubelets(o: Options) -> None:
     why = authorities_problem(data) if data else ""
     if why:
         raise ValueError(f"--kubelet-certificate-authority: {why}")
+
+
+def _etcd(o: Options) -> None:
+    """What is shown to etcd, and whom it is believed for. Upstream's client for etcd finds that, and names no flag."""
+    from kas.config import keypairs
+    from kas.meta.pem import bundle_problem
+
+    if o.storage_backend != "etcd3":
+        return
+    held = {}
+    for name, path in (("cafile", o.etcd_cafile), ("certfile", o.etcd_certfile), ("keyfile", o.etcd_keyfile)):
+        try:
+            held[name] = Path(path).read_bytes() if path else b""
+        except OSError as e:
+            raise ValueError(f"--etcd-{name}: {unreadable(path, e)}") from None
+    why = bundle_problem(held["cafile"]) if o.etcd_cafile else ""
+    if why:
+        raise ValueError(f"--etcd-cafile: {o.etcd_cafile}: {why}")
+    if o.etcd_keyfile and not o.etcd_certfile:
+        raise ValueError("--etcd-keyfile is set, and --etcd-certfile is not")
+    key = o.etcd_keyfile or o.etcd_certfile  # both may stand in one file
+    why = keypairs.problem(o.etcd_certfile, key, "etcd") if o.etcd_certfile else ""
+    if why:
+        raise ValueError(f"--etcd-certfile {o.etcd_certfile}, --etcd-keyfile {key}: {why}")
 
 
 def _credentials(o: Options) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from kas.registry.etcdvalues import StoredValues
 from kas.storage.places import PAGE, ROOT
@@ -15,6 +16,7 @@ from kas.store.rewrite import Rewritten
 from kas.store.transform import Transformers
 
 CALL_S = 60.0
+TOGETHER = 16  # writes under way at a time: etcd syncs its disk once for all that have come. Each is a revision of its own, for watches
 
 
 class EtcdMigration:
@@ -32,28 +34,35 @@ class EtcdMigration:
         """Writes each object again that is sealed, or stored, otherwise than it would be today. One that somebody else writes meanwhile
         is as of today. Raises ``StoreError``."""
         done = Rewritten()
-        for kv in self._pages():
-            if kv.key == self._keys.fence:
-                continue
-            done.seen += 1
-            try:
-                done.written += self._one(kv)
-            except TransformError as e:
-                done.failed.append(e)
+        with ThreadPoolExecutor(TOGETHER, "kas-migrate") as pool:
+            for kvs in self._pages():
+                puts = []
+                for kv in kvs:
+                    if kv.key == self._keys.fence:
+                        continue
+                    done.seen += 1
+                    try:
+                        if (put := self._today(kv)) is not None:
+                            puts.append(put)
+                    except TransformError as e:
+                        done.failed.append(e)
+                done.written += sum(pool.map(self._carry_out, puts))
         return done
 
-    def _pages(self) -> Iterator[pb.KeyValue]:
+    def _pages(self) -> Iterator[Sequence[pb.KeyValue]]:
+        """All keys in order, each page as of its own moment: one revision for all would be forgotten by who compacts meanwhile."""
         first = self._keys.to_etcd(ROOT)
-        key, stop, revision = first, prefix_end(first), 0
+        key, stop = first, prefix_end(first)
         while True:
-            page = self._client.call(RANGE, pb.RangeRequest(key=key, range_end=stop, limit=PAGE, revision=revision), CALL_S)
-            yield from page.kvs
+            page = self._client.call(RANGE, pb.RangeRequest(key=key, range_end=stop, limit=PAGE), CALL_S)
+            yield page.kvs
             if not page.more or not page.kvs:
                 return
-            revision, key = revision or page.header.revision, page.kvs[-1].key + b"\0"
+            key = page.kvs[-1].key + b"\0"
 
-    def _one(self, kv: pb.KeyValue) -> bool:
-        """Whether it was written. Raises ``TransformError`` for what cannot be read or sealed."""
+    def _today(self, kv: pb.KeyValue) -> pb.TxnRequest | None:
+        """What writes it as it would be today; None for what stands so already. Raises ``TransformError`` for what cannot be read or
+        sealed."""
         try:
             key = self._keys.from_etcd(kv.key)
         except UnicodeDecodeError as e:
@@ -67,7 +76,7 @@ class EtcdMigration:
                 raise TransformError(key, "identity transformer tried to read encrypted data")
             new = self._values.today(key, plain)
             if new == plain and not stale:
-                return False
+                return None
             sealed = new if transformer is None or transformer.plain else transformer.seal(new, kv.key)
         except TransformError:
             raise
@@ -75,4 +84,8 @@ class EtcdMigration:
             raise TransformError(key, str(e)) from None
         put = pb.PutRequest(key=kv.key, value=sealed, ignore_lease=bool(kv.lease))
         compare = pb.Compare(target=pb.Compare.MOD, key=kv.key, mod_revision=kv.mod_revision)
-        return bool(self._client.call(TXN, pb.TxnRequest(compare=[compare], success=[pb.RequestOp(request_put=put)])).succeeded)
+        return pb.TxnRequest(compare=[compare], success=[pb.RequestOp(request_put=put)])
+
+    def _carry_out(self, txn: pb.TxnRequest) -> bool:
+        """Whether nobody else has written it meanwhile. For any thread."""
+        return bool(self._client.call(TXN, txn).succeeded)

@@ -109,11 +109,10 @@ def _restore(args: list[str]) -> int:
     begin()
     with progress() as shown, _opened(path, a) as source:
         done = copy_all(source, a, shown)
-    code = max(told(each, a.own["to"]) for each in done)
     if to == LMDB and done[0].verified:
         revision = bumped(Path(where).expanduser() / "store", bump, a.options.store_max_size)
-        print(f"restored; the store goes on at revision {revision}")
-    return code
+        done[0].revisions = f"restored; the store goes on at revision {revision}"
+    return max(told(each, a.own["to"]) for each in done)
 
 
 def _opened(path: Path, a: Arguments) -> AbstractContextManager[Any]:

@@ -40,3 +40,21 @@ def test_what_kubelets_are_shown(tmp_path):
     assert why == "--kubelet-client-certificate: tls: failed to find any PEM data in key input"
     (why,) = preflight(Options({"kubelet-certificate-authority": str(garbage)}))
     assert why == "--kubelet-certificate-authority: unable to load root certificates: unable to parse bytes as PEM block"
+
+
+def test_what_etcd_is_shown(tmp_path):
+    garbage, pem = tmp_path / "garbage", tmp_path / "both.pem"
+    garbage.write_text("nothing")
+    issued = issue([("CN", "kas")])
+    pem.write_bytes(issued.pem + issued.key_pem)
+    etcd = {"storage-backend": "etcd3", "etcd-servers": "https://127.0.0.1:1"}
+    assert preflight(Options(etcd | {"etcd-cafile": str(pem), "etcd-certfile": str(pem)})) == []
+    assert preflight(Options({"etcd-cafile": str(tmp_path / "none")})) == []  # nobody reads it on LMDB
+    for files, why in (
+        ({"cafile": tmp_path / "none"}, f"--etcd-cafile: open {tmp_path / 'none'}: no such file or directory"),
+        ({"cafile": garbage}, f"--etcd-cafile: {garbage}: data does not contain any valid RSA or ECDSA certificates"),
+        ({"keyfile": pem}, "--etcd-keyfile is set, and --etcd-certfile is not"),
+        ({"certfile": pem, "keyfile": garbage}, f"--etcd-certfile {pem}, --etcd-keyfile {garbage}: "
+            "tls: failed to find any PEM data in key input"),
+    ):  # fmt: skip
+        assert unusable(Options(etcd | {f"etcd-{name}": str(path) for name, path in files.items()})) == [why]

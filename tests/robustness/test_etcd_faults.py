@@ -33,6 +33,7 @@ from tests.robustness.test_watch_promises import KEYS, PATH, SECONDS, Recorder
 from tests.robustness.watch_model import Write
 
 SEED = int(os.environ.get("KAS_ROBUSTNESS_SEED", "1"))
+STARTS = 5
 NOT_DONE = (404, 409, 429, 503)  # the server says that it has not happened
 
 
@@ -58,11 +59,16 @@ class Several(Recorder):
 
     def __init__(self, servers: list[KasServer]) -> None:
         self._rnd = random.Random(SEED)
-        super().__init__(servers[0], lambda _: Client(self._rnd.choice(servers)))
+        super().__init__(servers[0], lambda _: Client(self._asked()))
         self.servers = servers
+        self.pauses: list[tuple[float, float]] = []  # between two acknowledged puts, the longest ones: seconds, and when it ended
+        self._acknowledged = time.monotonic()
         self.registers: dict[str, Register] = {}
         self.stale: list[str] = []
         self.reads = self.unknown = self.refused = 0
+
+    def _asked(self) -> KasServer:
+        return self._rnd.choice(self.servers)
 
     def _write(self, i: int) -> None:
         rnd, n, own = random.Random(1000 * SEED + i), 0, [Client(server) for server in self.servers]
@@ -94,6 +100,9 @@ class Several(Recorder):
                 register.acknowledged(value, revision)
                 with self._lock:
                     self.writes.append(Write(revision, key, value))
+                    now = time.monotonic()
+                    self.pauses = sorted([*self.pauses, (now - self._acknowledged, now)])[-5:]
+                    self._acknowledged = now
                 return None
         if status in NOT_DONE:
             self.refused += 1
@@ -121,15 +130,18 @@ class Several(Recorder):
         assert not lost, lost
         for server in self.servers:
             assert "panic'd" not in server.output
+        events = sum(len(s.events) for c in self.clients for s in c.sessions)
+        bookmarks = events - sum(len(c.changes()) for c in self.clients)
         print(
-            f"{len(self.writes)} puts, {self.reads} reads, {sum(len(s.events) for c in self.clients for s in c.sessions)} events; "
+            f"{len(self.writes)} puts, {self.reads} reads, {events} events, {bookmarks} of them bookmarks; "
             f"{self.unknown} unknown outcomes, {self.refused} refusals, {self.expired} watches expired"
         )
 
 
 def children(server: KasServer, name: str) -> list[int]:
     """Of a server: its "kas-replicator", or its workers ("python", whatever the interpreter is called)."""
-    out = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(server.pid)], capture_output=True, text=True, check=True).stdout
+    # Without a child there is nothing to show, and an error.
+    out = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(server.pid)], capture_output=True, text=True, check=False).stdout
     found = [line.split(None, 1) for line in out.splitlines()]
     return [int(pid) for pid, comm in found if (comm == "kas-replicator") is (name == "kas-replicator")]
 
@@ -141,6 +153,8 @@ class Faults:
         self.cluster, self.servers, self.rnd = cluster, servers, random.Random(SEED)
         self._heal: list[Callable[[], object]] = []
         self.done: list[str] = []
+        self.at: list[float] = []  # when each of ``done`` began
+        self.failed: list[KasServer] = []  # that did not start again
 
     def heal(self) -> None:
         while self._heal:
@@ -149,6 +163,7 @@ class Faults:
     def one(self, name: str) -> None:
         self.heal()
         self.done.append(name)
+        self.at.append(time.monotonic())
         with contextlib.suppress(RuntimeError, StoreError, LookupError, ProcessLookupError):  # nobody leads; what it aims at is gone
             getattr(self, name)()
 
@@ -187,7 +202,13 @@ class Faults:
         server = self.rnd.choice(self.servers)
         server.kill()
         self.cluster.answers()  # a server does not start without a store
-        server.start()
+        for attempt in range(STARTS):
+            try:
+                server.start()
+                break
+            except RuntimeError:  # within its minute: on a machine that is busy
+                if attempt == STARTS - 1:
+                    self.failed.append(server)
 
     def _isolate(self, member: Etcd) -> None:
         """The other members do not hear it, nor it them."""
@@ -285,7 +306,11 @@ def promises_hold(servers: list[KasServer], faults: Faults, every: list[str]) ->
         time.sleep(1.0)
         faults.heal()
         faults.cluster.answers()
+        assert not faults.failed, "a server did not start again"
         recorder.finish()
+        for seconds, ended in recorder.pauses:
+            during = [name for name, at in zip(faults.done, faults.at, strict=True) if ended - seconds - 4 < at < ended]
+            print(f"{seconds:.1f} s without an acknowledged put: {during}")
     finally:
         print(len(faults.done), faults.done, *(server.output[-4000:] for server in servers), sep="\n")
 

@@ -6,7 +6,7 @@ many write. All that any of them is told is kept and judged.
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
 import random
 import signal
@@ -14,19 +14,23 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import requests
+import uvloop
 
+from kas.testing.server import KasServer
 from tests.robustness import watch_model as model
 from tests.robustness.watch_model import ADDED, BOOKMARK, DELETED, MODIFIED, Client, Event, Session, Write
+from tests.robustness.watchers import Watcher, until
 
 SECONDS = float(os.environ.get("KAS_ROBUSTNESS_SECONDS", "6"))
 PATH = "/api/v1/namespaces/default/configmaps"
 SELECTOR = "labelSelector=promise"
+WATCHED = f"{PATH}?{SELECTOR}"
 WRITERS, WATCHERS = int(os.environ.get("KAS_ROBUSTNESS_WRITERS", "3")), int(os.environ.get("KAS_ROBUSTNESS_WATCHERS", "6"))
 KEYS = 5
+LEAST = 21  # acknowledged puts, for a run to say something
 OFTEN = 6  # so many watchers begin again every few seconds, the others now and then: a connection costs more than what comes on it
 
 
@@ -46,11 +50,10 @@ class Recorder:
     def start(self) -> None:
         for i in range(WRITERS):
             self._go(self._write, i)
-        for i in range(WATCHERS):
-            self._go(self._watch, i)
+        self._go(self._watch_all)
 
-    def _go(self, work: Callable[[int], None], i: int) -> None:
-        t = threading.Thread(target=work, args=(i,), daemon=True)
+    def _go(self, work: Callable[..., None], *args: int) -> None:
+        t = threading.Thread(target=work, args=args, daemon=True)
         t.start()
         self._threads.append(t)
 
@@ -80,64 +83,53 @@ class Recorder:
     def _list(self) -> tuple[int, dict[str, str]]:
         while True:
             try:
-                status, body = self.connect(self.server)("GET", f"{PATH}?{SELECTOR}")
+                status, body = self.connect(self.server)("GET", WATCHED)
                 if status == 200:
                     return int(body["metadata"]["resourceVersion"]), {x["metadata"]["name"]: x["data"]["v"] for x in body["items"]}
             except requests.RequestException:
                 time.sleep(0.1)
 
-    def _watch(self, i: int) -> None:
-        rnd = random.Random(100 + i)
-        while not self.stop_watching.is_set():
-            at, state = self._list()
-            client = Client(state, [Session(at)])
-            with self._lock:
-                self.clients.append(client)
-                self.current[i] = client
-            connected: dict[str, Any] = {}
-            while not self.stop_watching.is_set():
-                if not self._session(client.sessions[-1], rnd.randrange(3, 6 if i < OFTEN else 16), connected):
-                    self.expired += 1
-                    break
-                client.sessions.append(Session(client.reached()))
+    def _watch_all(self) -> None:
+        async def run() -> None:
+            await until(self.stop_watching.is_set, [asyncio.ensure_future(self._watch(i)) for i in range(WATCHERS)])
 
-    def _session(self, s: Session, seconds: int, connected: dict[str, Any]) -> bool:
-        """Watches until the stream ends or is cut; False when the revision has expired. ``connected`` are clients, by the server's URL,
-        whose connections are used again."""
-        query = f"watch=1&{SELECTOR}&allowWatchBookmarks=1&resourceVersion={s.after}&timeoutSeconds={seconds}"
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run())
+
+    def _asked(self) -> KasServer:
+        """The server of the next watch."""
+        return self.server
+
+    async def _watch(self, i: int) -> None:
+        rnd, watcher = random.Random(100 + i), Watcher()
         try:
-            c = self.connect(self.server)
-            c = connected.setdefault(c.server.url, c)
-            with c.session.get(f"{c.server.url}{PATH}?{query}", stream=True, timeout=20) as r:
-                if r.status_code != 200:
-                    time.sleep(0.1)
-                    return True
-                for line in r.iter_lines(chunk_size=None):
-                    raw = json.loads(line)
-                    if raw["type"] == "ERROR":
-                        assert raw["object"]["code"] == 410, raw
-                        return False
-                    s.events.append(model.event_of(raw))
-                    if self.stop_watching.is_set():
-                        return True
-        except (requests.RequestException, ValueError):
-            time.sleep(0.1)  # cut in the middle of a line or of a chunk
-        return True
+            while True:
+                at, state = await asyncio.to_thread(self._list)
+                client = self.current[i] = Client(state, [Session(at)])
+                self.clients.append(client)
+                while await watcher.session(self._asked(), WATCHED, client.sessions[-1], rnd.randrange(3, 6 if i < OFTEN else 16)):
+                    client.sessions.append(Session(client.reached()))
+                self.expired += 1
+        finally:
+            watcher.close()
 
     def finish(self) -> None:
         """Ends the writers, lets every watcher reach the end, and checks all of them."""
+        within = time.monotonic() + 120
+        while len(self.writes) < LEAST and time.monotonic() < within:  # on a machine that is busy little was written between the faults
+            time.sleep(0.1)
         self.stop_writing.set()
         for t in self._threads[:WRITERS]:
             t.join(60)
         end, listed = self._list()
-        until = time.monotonic() + 120
+        within = time.monotonic() + 120
         # A bookmark before each session's end brings every client to the list's revision, whatever happens.
-        while time.monotonic() < until and not all(c.reached() >= end for c in list(self.current.values())):
+        watching = self._threads[WRITERS]
+        while time.monotonic() < within and watching.is_alive() and not all(c.reached() >= end for c in list(self.current.values())):
             time.sleep(0.1)
         self.stop_watching.set()
-        for t in self._threads[WRITERS:]:
-            t.join(30)
-        assert len(self.writes) > 20
+        watching.join(60)
+        assert len(self.writes) >= LEAST
         self.writes.sort(key=lambda w: w.revision)
         assert len({w.revision for w in self.writes}) == len(self.writes), "two acknowledged writes have one revision"
         last = list(self.current.values())

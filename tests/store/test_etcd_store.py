@@ -762,7 +762,7 @@ def test_a_user_with_a_password(etcd: Etcd) -> None:
     asyncio.run(check())
 
 
-def test_a_full_cluster_is_told_and_read(tmp_path: Path) -> None:
+def test_a_full_cluster_is_told_and_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     etcd = Etcd(tmp_path)
     try:
         etcd.start("--quota-backend-bytes=2000000")
@@ -779,6 +779,8 @@ def test_a_full_cluster_is_told_and_read(tmp_path: Path) -> None:
                     await store.commit(Op(f"/registry/x/{i}", draft(data="y" * 100_000), 0))
             await store.probe()
             assert (store.full(), store.unreachable(2.0)) == ("database space exceeded", "")
+            await store.probe()
+            assert [r.getMessage()[:16] for r in caplog.records if "NOSPACE" in r.getMessage()] == ["etcd is full: it"]  # and that once
             await store.fresh()  # where a key cannot be written, etcd is only asked
             await store.commit(Op(A, None))
             assert store.get(A) is None
@@ -862,3 +864,14 @@ def test_why_a_replica_is_not_used_again_is_told(change: dict[str, Any], why: st
     now = Note(1, "/registry", 3, "boot")
     found = now.misfit(replace(now, **change))
     assert found.startswith(why) and bool(found) == bool(why)
+
+
+def test_who_starts_before_etcd_says_what_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    for name in ("SOON_S", "FIRST_S"):
+        monkeypatch.setattr(f"kas.store.etcd.replicator.{name}", 0.01)
+    client = Client(Config(("http://127.0.0.1:1",)))
+    replicator = Replicator(client, lambda store: Plain(), Keys(), tmp_path / "replica", LMDBStore)
+    with pytest.raises(Unavailable, match=r"failed to connect to 127[.]0[.]0[.]1:1: Connection refused"):
+        replicator.begin()
+    (said,) = (r.getMessage() for r in caplog.records)
+    assert said.startswith("waiting for etcd, for up to 0.01 s: etcdserver: failed to connect to 127.0.0.1:1: ")

@@ -35,7 +35,7 @@ from kas.store.etcd.rpc import Stream
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.hpack import literal
 from kas.store.etcd.rpc.looped import Looped, answer, dial
-from kas.store.etcd.rpc.status import Code, RpcError
+from kas.store.etcd.rpc.status import Code, RpcError, reason
 
 BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0  # between attempts to connect to a server
 DIAL_S = 20.0  # upstream's dialTimeout
@@ -120,14 +120,15 @@ class Target:
         on. Raises ``StoreError``."""
         if not self.secure:
             return None
-        c = self.config
+        c, used = self.config, self.config.cafile
         try:
             context = trust_as_go(ssl.create_default_context(cafile=c.cafile or None))
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if c.certfile:
+                used = f"{c.certfile}, {c.keyfile}" if c.keyfile else c.certfile
                 context.load_cert_chain(c.certfile, c.keyfile or None)
         except OSError as e:  # SSLError is one
-            raise StoreError(f"etcd's certificates: {e.filename + ': ' if e.filename else ''}{e.strerror or e}") from None
+            raise StoreError(f"etcd's certificates: {used}: {reason(e)}") from None
         context.set_alpn_protocols(["h2"])
         return context
 
@@ -345,7 +346,8 @@ class Client:
         try:
             connection = Blocking(target.host, target.port, target.tls(), within_s)
         except (OSError, StoreError) as e:
-            raise RpcError(Code.UNAVAILABLE, f"failed to connect: {e}", unsent=True) from None
+            why = f"failed to connect to {target.host}:{target.port}: {_why(e, target.secure)}"
+            raise RpcError(Code.UNAVAILABLE, why, unsent=True) from None
         if self._config.cluster_id:
             try:
                 target.check(self._which(connection, target, max(0.001, until - time.monotonic())))
@@ -437,6 +439,7 @@ class _Server:
         self.target = target
         self.connection: Looped | None = None
         self.foreign = ""  # why it is not asked, though it answers
+        self.away = ""  # why it could not be reached when that was tried last
         self._dialling: asyncio.Task[None] | None = None
         self._failed = 0
         self._not_before = 0.0
@@ -470,7 +473,8 @@ class _Server:
                     connection.close()
                     raise
                 self.connection = connection
-        except (OSError, StoreError):
+        except (OSError, StoreError) as e:
+            self.away = f"{self.target.host}:{self.target.port}: {_why(e, self.target.secure) or 'it does not answer'}"
             self._failed += 1
             self._not_before = loop.time() + min(BACKOFF_S * 2 ** min(self._failed - 1, 10), BACKOFF_MAX_S)
             raise
@@ -503,6 +507,12 @@ class _Server:
             await asyncio.wait([self._dialling])
         if self.connection is not None:
             self.connection.close()
+
+
+def _why(e: Exception, secure: bool) -> str:
+    """Why a connection was not made."""
+    closed = isinstance(e, ConnectionError) and not e.errno
+    return f"{e} (it may want https)" if closed and not secure else reason(e)
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:
@@ -624,7 +634,10 @@ class AsyncClient:
                 continue
             self._turn = at
             return at, connection
-        why = next((server.foreign for server in servers if server.foreign), "no server can be reached")
+        why = next((server.foreign for server in servers if server.foreign), "")
+        if not why:
+            away = next((f": {server.away}" for server in servers if server.away), "")
+            why = f"no server can be reached{away}"
         raise Unavailable(f"etcdserver: {why}")
 
     async def close(self) -> None:

@@ -34,6 +34,7 @@ from kas.store.transform import Transformers
 
 PAGE = 1000
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
+SOON_S, FIRST_S = 2.0, 30.0  # how long a server that starts waits for etcd: without and with a word
 LOADS = 5  # times a replica is filled anew because etcd forgot the revision it was being filled from
 SILENT_S = 3.0  # a server that was asked how far it is, and says nothing for so long, is left for the next
 WITNESSES = (100, 10_000)  # revisions back, where a put is looked for that etcd has to know, too
@@ -41,6 +42,7 @@ TOLD = 20  # unreadable values that are named in the log
 
 log = logging.getLogger("kas.store.etcd")
 
+PUT = pb.Event.PUT  # looked up by name each time otherwise
 PROGRESS = pb.WatchRequest(progress_request=pb.WatchProgressRequest()).SerializeToString()
 
 # Versions from which on an answer to a progress request never overtakes events (upstream's feature support checker).
@@ -107,7 +109,7 @@ class Replicator:
         """Opens the replica, complete up to some revision: the one that is there when it still fits, else a new one. Raises
         ``StoreError`` when the cluster cannot be asked."""
         before = read_note(self._path)
-        first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
+        first = self._first_answer()
         while before is not None and self._is_stray(first, before):
             first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
         now = self._note_of(first)
@@ -131,6 +133,15 @@ class Replicator:
         self._take_note(now)
         self.synced_at = time.monotonic()
         return self.replica
+
+    def _first_answer(self) -> pb.RangeResponse:
+        """What tells which cluster it is, and how far. Raises ``StoreError`` after half a minute; the log says what is waited for."""
+        request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
+        try:
+            return self._client.call(RANGE, request, within_s=SOON_S)
+        except Unavailable as e:
+            log.warning("waiting for etcd, for up to %g s: %s", FIRST_S, e)
+        return self._client.call(RANGE, request, within_s=FIRST_S)
 
     def _look_at_kept(self, newest: int) -> None:
         """Throws a replica away that cannot be continued. By itself: a revision that is told to the workers does not go back."""
@@ -414,12 +425,13 @@ class Replicator:
         revisions: list[tuple[int, list[Op]]] = []
         newest = self.replica.revision
         for event in events:
-            revision = event.kv.mod_revision
+            kv = event.kv
+            revision = kv.mod_revision
             if revision <= newest:
                 continue
             if not revisions or revisions[-1][0] != revision:
                 revisions.append((revision, []))
-            revisions[-1][1].extend(self._ops(event.kv, event.type == pb.Event.PUT))
+            revisions[-1][1].extend(self._ops(kv, event.type == PUT))
         if revisions:
             self.replica.apply_many(revisions)
 
@@ -445,10 +457,11 @@ class Replicator:
 
     def _put(self, kv: pb.KeyValue) -> Op | None:
         """The put of a key; of one whose value cannot be read the delete, so that nothing older is taken for it."""
-        if kv.key == self._keys.fence:
+        name = kv.key
+        if name == self._keys.fence:
             return None
         try:
-            key = self._keys.from_etcd(kv.key)
+            key = self._keys.from_etcd(name)
             return self._sealing.taken(key, kv.value, self._values)
         except (Undecodable, UnicodeDecodeError, KeyTooLong) as e:
             self.unreadable += 1

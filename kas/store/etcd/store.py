@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -43,6 +44,8 @@ CATCH_UP_S = 10.0  # how long a write waits for the replica
 NUDGE_S = 0.1  # upstream's conditional progress requester
 PROBE_S = 10.0
 ORDER_S = 60.0  # how often the servers are asked anew whether their progress can be believed: they are replaced one by one
+
+log = logging.getLogger("kas.store.etcd")
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Any)
@@ -438,6 +441,8 @@ class EtcdStore(LMDBStore):
             status = await self._if_allowed(STATUS, pb.StatusRequest())
             self._size = int(status.dbSize) if status is not None else -1
             full = alarms is not None and any(a.alarm == pb.AlarmMember.NOSPACE for a in alarms.alarms)
+            if full and not self._full:
+                log.warning("etcd is full: it refuses writes until it was compacted and defragmented, and its NOSPACE alarm disarmed")
             self._full = "database space exceeded" if full else ""
             self._probe_failed = ""
         except StoreError as e:

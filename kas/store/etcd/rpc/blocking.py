@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from kas.store.etcd.rpc.http2 import Connection
 from kas.store.etcd.rpc.looped import KEEPALIVE_S, KEEPALIVE_TIMEOUT_S
-from kas.store.etcd.rpc.status import Code, RpcError
+from kas.store.etcd.rpc.status import Code, RpcError, reason
 
 READ = 1 << 18
 WRITE_S = 10.0  # a server that takes nothing for so long is lost
@@ -83,7 +83,7 @@ class Blocking:
             self.close()
             raise error from None
         except OSError as e:
-            self._http2.lost(str(e))
+            self._http2.lost(reason(e))
         if stream.error is not None:
             raise stream.error
         if len(stream.messages) != 1:
@@ -173,7 +173,7 @@ class Following:
             elif not ready:
                 self._silent()
         except OSError as e:
-            self._http2.lost(str(e))
+            self._http2.lost(reason(e))
 
     def _received(self) -> bool:
         self._try = False

@@ -8,7 +8,7 @@ from typing import cast
 
 from kas.store.etcd.rpc._wire import Calls, Stream
 from kas.store.etcd.rpc.http2 import Connection
-from kas.store.etcd.rpc.status import Code, RpcError
+from kas.store.etcd.rpc.status import Code, RpcError, reason
 
 # Upstream's clientv3 settings (storage/storagebackend/factory/etcd3.go).
 KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30.0, 10.0
@@ -144,7 +144,7 @@ class Looped(Calls, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
-        self._http2.lost(f"the connection broke off: {exc}" if exc else "the server closed the connection")
+        self._http2.lost(f"the connection broke off: {reason(exc)}" if exc else "the server closed the connection")
         self._stop_timers()
         if not self.greeted.done():
             self.greeted.set_exception(ConnectionError(self._http2.leaving))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from enum import IntEnum
 from urllib.parse import unquote_to_bytes
 
@@ -44,6 +45,15 @@ class RpcError(Exception):
     def __init__(self, code: Code, details: str, unsent: bool = False, told: bool = False) -> None:
         super().__init__(f"{code.name}: {details}")
         self.code, self.details, self.unsent, self.told = code, details, unsent, told
+
+
+def reason(e: Exception) -> str:
+    """What is wrong with a connection, without numbers and places in a library's source."""
+    if isinstance(e, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {e.verify_message}"
+    if isinstance(e, ssl.SSLError):
+        return f"TLS: {e.reason.lower().replace('_', ' ') if e.reason else e}"
+    return e.strerror if isinstance(e, OSError) and e.strerror else str(e)
 
 
 def verdict(headers: Headers) -> RpcError | None:

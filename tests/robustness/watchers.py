@@ -1,0 +1,179 @@
+"""Many watchers in one thread. An event costs its decryption and one look-up, so that a run of minutes can judge a million of them.
+
+What a watcher is told is kept as it came, line by line: the same line is read once, whoever gets it, as it always says the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import re
+import ssl
+from collections.abc import Callable
+from typing import cast
+from urllib.parse import urlsplit
+
+from kas.testing.server import KasServer
+from tests.robustness import watch_model as model
+from tests.robustness.watch_model import Event, Session
+
+STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+CONNECT_S = 20.0
+LATE_S = 20.0  # a stream that goes on for so long behind its end is given up
+
+
+class Expired(Exception):
+    """The server has forgotten what the watch would begin with."""
+
+
+@functools.lru_cache(1 << 15)
+def read(line: bytes) -> Event:
+    """One line of a stream; raises Expired, ValueError for half a line, AssertionError for an error that is another one."""
+    raw = json.loads(line)
+    if raw["type"] == "ERROR":
+        assert raw["object"]["code"] == 410, raw
+        raise Expired
+    return model.event_of(raw)
+
+
+class Stream(asyncio.Protocol):
+    """A connection that takes one watch after the other. Cut off, or with an answer it does not understand, it is closed."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._took: Callable[[Event], None] = lambda event: None
+        self._done: asyncio.Future[None] | None = None
+        self._raw, self._line, self._left, self._head = bytearray(), b"", 0, True
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._end(ConnectionError("cut"))
+
+    def close(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:  # not at once: TLS may be in the middle of what it has read
+            asyncio.get_running_loop().call_soon(transport.abort)
+
+    async def watch(self, head: bytes, took: Callable[[Event], None], within_s: float) -> None:
+        """Sends a request and gives each event to ``took``. Raises Expired; ConnectionError when the stream was cut or refused."""
+        if self._transport is None:
+            raise ConnectionError("closed")
+        self._took, self._done = took, asyncio.get_running_loop().create_future()
+        self._raw, self._line, self._head = bytearray(), b"", True
+        self._transport.write(head)
+        try:
+            await asyncio.wait_for(self._done, within_s)
+        except TimeoutError as e:
+            raise ConnectionError("it did not end") from e
+        finally:
+            if not self._done.done() or self._done.cancelled() or self._done.exception() is not None:
+                self.close()
+
+    def _end(self, error: Exception | None) -> None:
+        if self._done is not None and not self._done.done():
+            if error is None:
+                self._done.set_result(None)
+            else:
+                self._done.set_exception(error)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:  # it is about to be closed
+            return
+        self._raw += data
+        try:
+            if self._head and not self._begun():
+                return
+            self._chunks()
+        except (Expired, ValueError, AssertionError, ConnectionError) as e:
+            self._end(ConnectionError(str(e)) if isinstance(e, ValueError) else e)
+            self.close()
+
+    def _begun(self) -> bool:
+        """Whether the head is here; takes it away then."""
+        end = self._raw.find(b"\r\n\r\n")
+        if end < 0:
+            return False
+        head = bytes(self._raw[: end + 2]).lower()
+        status = STATUS.match(bytes(self._raw[:end]))
+        if status is None or status[1] != b"200" or b"\r\ntransfer-encoding: chunked\r\n" not in head:
+            raise ConnectionError(f"refused: {head!r}")
+        del self._raw[: end + 4]
+        self._head = False
+        return True
+
+    def _chunks(self) -> None:
+        """Takes whole chunks, and of them whole lines."""
+        raw, at = self._raw, 0
+        while (end := raw.find(b"\r\n", at)) >= 0:
+            size = int(raw[at:end], 16)
+            if len(raw) < end + 4 + size:
+                break
+            at = end + 4 + size
+            if not size:
+                self._end(ValueError("half a line") if self._line else None)
+                break
+            *lines, self._line = (self._line + raw[end + 2 : at - 2]).split(b"\n")
+            for line in lines:
+                self._took(read(bytes(line)))
+        del raw[:at]
+
+
+class Watcher:
+    """One client's connections, at most one to each server."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, Stream] = {}
+
+    async def session(self, server: KasServer, path: str, s: Session, seconds: int) -> bool:
+        """Watches until the stream ends or is cut; False when the revision has expired."""
+        url = server.url
+        try:
+            stream = self._streams.get(url)
+            if stream is None or stream.closed:
+                stream = self._streams[url] = await asyncio.wait_for(connected(url, server.ca), CONNECT_S)
+            head = (
+                f"GET {path}&watch=1&allowWatchBookmarks=1&resourceVersion={s.after}&timeoutSeconds={seconds} HTTP/1.1\r\n"
+                f"Host: {urlsplit(url).netloc}\r\nAuthorization: Bearer {server.token}\r\n\r\n"
+            )
+            await stream.watch(head.encode(), s.events.append, seconds + LATE_S)
+        except Expired:
+            return False
+        except (OSError, TimeoutError):  # of a connection, and of TLS
+            await asyncio.sleep(0.1)
+        return True
+
+    def close(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+
+
+@functools.cache
+def _trusting(ca: str) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=ca)
+
+
+async def connected(url: str, ca: str) -> Stream:
+    to = urlsplit(url)
+    _, stream = await asyncio.get_running_loop().create_connection(Stream, to.hostname, to.port, ssl=_trusting(ca))
+    return stream
+
+
+async def until(stopped: Callable[[], bool], tasks: list[asyncio.Task[None]]) -> None:
+    """Lets them run until it is to stop, and ends them. An error of one of them is this one's."""
+    try:
+        while not stopped():
+            done, _ = await asyncio.wait(tasks, timeout=0.1, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
