@@ -177,7 +177,7 @@ class Server:
             raw, self.metrics, self.scheme, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
             (self._part_of(), BesideReplica(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
-            self.flow_control.gate if self.flow_control is not None else None, self.tracer,
+            self.flow_control.gate if self.flow_control is not None else None, self.tracer, self._deprecated_custom,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -407,6 +407,10 @@ class Server:
             return found if found is not None and found.loaded else None
         return found if isinstance(found, Served) else None
 
+    def _deprecated_custom(self, group: str, version: str, resource: str) -> bool:
+        found = self.custom.find(group, version, resource)
+        return found is not None and bool(found.deprecation)
+
     def _part_of(self) -> Callable[[RequestInfo], Any]:
         """What keeps the resource that a request is about."""
         main = self.store.parts()[0]
@@ -602,6 +606,7 @@ class Server:
         o = self.options
         periodic: list[Periodic] = [
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
+            ("health of loops", METRICS_EVERY_S, self.hooks.tell),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),

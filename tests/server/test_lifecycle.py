@@ -71,6 +71,13 @@ def test_the_raw_version_is_that_of_the_endpoint(kas, client):
     assert dict(line.split(": ", 1) for line in out.splitlines()) == client("GET", "/version")[1]
 
 
+def test_what_is_wrong_with_flags_is_told_one_a_line_whatever_was_typed(capsys):
+    assert cli.serve(["--basic-auth-file=a\nkas: b\x1b[2J", "--bogus\n"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all(line.startswith("kas: ") and line.isprintable() for line in lines)
+    assert any(r"a\nkas: b\x1b[2J" in line for line in lines)
+
+
 @pytest.mark.parametrize("args", [["nope"], ["version", "now"]])
 def test_other_commands_are_refused(args):
     done = subprocess.run([sys.executable, "-m", "kas.cli", *args], capture_output=True, text=True, check=False)
