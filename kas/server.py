@@ -67,6 +67,7 @@ from kas.endpoints.healthchecks import (
 )
 from kas.endpoints.inventory import Inventory
 from kas.endpoints.kubelet import KubeletAccess
+from kas.endpoints.longrunning import LongRunning
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.endpoints.rest import Rest
 from kas.endpoints.reviews import review, review_answers
@@ -350,7 +351,7 @@ class Server:
         self.watches = Watches(raw.min_request_timeout, events, lists)
         self.metrics.add(celmetrics.COMPILATION)
         self.metrics.add(celmetrics.EVALUATION)
-        self.rest = Rest(self.writer, deleter, self.watches)
+        self.rest, self.long_running = Rest(self.writer, deleter, self.watches), LongRunning()
         if self.encryption is not None and self.encryption.may_wait:
             from kas.endpoints.opening import Opening  # nobody else needs it
 
@@ -388,7 +389,8 @@ class Server:
             self.egress.cluster, raw.max_connection_bytes_per_sec,
         )  # fmt: skip
         install_subresources(
-            self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage
+            self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage,
+            self.long_running,
         )
 
     def _group_versions(self) -> set[tuple[str, str]]:
@@ -478,7 +480,7 @@ class Server:
         self.metrics.collectors.append(queue.collector(self.metrics))
         self.health = Health(self.checks.paths(), slis)
         self.health.install(self.director)
-        inventory = Inventory(self.metrics, self.registries, self.watches, first=self.index == 0)
+        inventory = Inventory(self.metrics, self.registries, self.watches, self.long_running, first=self.index == 0)
         self.metrics_endpoint = MetricsEndpoint(self.metrics, slis, self.options.run_dir, self.index, inventory.collect)
         self.metrics_endpoint.install(self.director)
         extra = []
