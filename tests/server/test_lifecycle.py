@@ -21,6 +21,7 @@ import requests
 
 from kas import cli
 from kas.observe.metrics import NOW
+from kas.storage import migrate
 from kas.store.etcd.rpc.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, SETTINGS, frame
 from kas.supervisor import check_data_dir, claim_data_dir
 from kas.testing.server import KasServer
@@ -76,6 +77,7 @@ def test_what_is_wrong_with_flags_is_told_one_a_line_whatever_was_typed(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and all(line.startswith("kas: ") and line.isprintable() for line in lines)
     assert any(r"a\nkas: b\x1b[2J" in line for line in lines)
+    assert migrate.main(["--bogus\n"]) == 2 and capsys.readouterr().err == "kas: unknown flag: --bogus\\n\n"
 
 
 @pytest.mark.parametrize("args", [["nope"], ["version", "now"]])
