@@ -175,7 +175,7 @@ class PathTable:
     def paths(self) -> list[str]: ...
 
 class TallyRow:
-    labels: tuple[int, str, str, str, str, str, str, bool]
+    labels: tuple[int, str, str, str, str, str, str, str]
     count: int
     seconds: float
     own_seconds: float

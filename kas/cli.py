@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kas import KUBERNETES_VERSION, __version__
 from kas.config import flagset
 from kas.config.options import complete, read
-from kas.meta.standard import open_standard_streams
+from kas.meta.standard import CONTROLS, open_standard_streams
 from kas.meta.suggest import did_you_mean
 
 EXIT_USAGE = 2
@@ -82,7 +82,7 @@ def serve(args: Sequence[str]) -> int:
 
     options, errors = read(args)
     errors += preflight(options)
-    for text in errors:
+    for text in (e.translate(CONTROLS) for e in errors):  # one a line, whatever was typed
         print(f"kas: {text}" if len(text) <= LONGEST_FINDING else f"kas: {text[:LONGEST_FINDING]} ...", file=sys.stderr)
     return REFUSED if errors else run(complete(options))
 

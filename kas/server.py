@@ -67,6 +67,7 @@ from kas.endpoints.healthchecks import (
 )
 from kas.endpoints.inventory import Inventory
 from kas.endpoints.kubelet import KubeletAccess
+from kas.endpoints.longrunning import LongRunning
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.endpoints.rest import Rest
 from kas.endpoints.reviews import review, review_answers
@@ -177,7 +178,7 @@ class Server:
             raw, self.metrics, self.scheme, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
             (self._part_of(), BesideReplica(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
-            self.flow_control.gate if self.flow_control is not None else None, self.tracer,
+            self.flow_control.gate if self.flow_control is not None else None, self.tracer, self._deprecated_custom,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -350,7 +351,7 @@ class Server:
         self.watches = Watches(raw.min_request_timeout, events, lists)
         self.metrics.add(celmetrics.COMPILATION)
         self.metrics.add(celmetrics.EVALUATION)
-        self.rest = Rest(self.writer, deleter, self.watches)
+        self.rest, self.long_running = Rest(self.writer, deleter, self.watches), LongRunning()
         if self.encryption is not None and self.encryption.may_wait:
             from kas.endpoints.opening import Opening  # nobody else needs it
 
@@ -388,7 +389,8 @@ class Server:
             self.egress.cluster, raw.max_connection_bytes_per_sec,
         )  # fmt: skip
         install_subresources(
-            self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage
+            self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage,
+            self.long_running,
         )
 
     def _group_versions(self) -> set[tuple[str, str]]:
@@ -406,6 +408,10 @@ class Server:
             found = self.custom.find(info.api_group, info.api_version, info.resource)
             return found if found is not None and found.loaded else None
         return found if isinstance(found, Served) else None
+
+    def _deprecated_custom(self, group: str, version: str, resource: str) -> bool:
+        found = self.custom.find(group, version, resource)
+        return found is not None and bool(found.deprecation)
 
     def _part_of(self) -> Callable[[RequestInfo], Any]:
         """What keeps the resource that a request is about."""
@@ -474,7 +480,7 @@ class Server:
         self.metrics.collectors.append(queue.collector(self.metrics))
         self.health = Health(self.checks.paths(), slis)
         self.health.install(self.director)
-        inventory = Inventory(self.metrics, self.registries, self.watches, first=self.index == 0)
+        inventory = Inventory(self.metrics, self.registries, self.watches, self.long_running, first=self.index == 0)
         self.metrics_endpoint = MetricsEndpoint(self.metrics, slis, self.options.run_dir, self.index, inventory.collect)
         self.metrics_endpoint.install(self.director)
         extra = []
@@ -602,6 +608,7 @@ class Server:
         o = self.options
         periodic: list[Periodic] = [
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
+            ("health of loops", METRICS_EVERY_S, self.hooks.tell),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),

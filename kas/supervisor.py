@@ -455,7 +455,7 @@ class _Supervisor:
         from kas.observe.logs import setup_logging
         from kas.replicator import serve
 
-        setup_logging(self.options.raw.v, self.options.raw.logging_format)
+        setup_logging(self.options.raw.v, self.options.raw.logging_format, self.options.raw.vmodule)
         Path("/proc/self/comm").write_text("kas-replicator")
         os.close(self.ask_writer)
         code = serve(self.options, self._specs(), self.options.workers, report, self.ask, self.waiting_for_replica, self.renewed)

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from kas.config import features
 from kas.endpoints.documents import version_info
+from kas.endpoints.longrunning import LongRunning
 from kas.endpoints.watch import Watches
 from kas.observe import caches
 from kas.observe.metrics import Counter
@@ -36,8 +37,9 @@ class Inventory:
     """``collect`` sets the gauges to what is so now. ``first`` marks the one worker that tells what is the same for all, because gauges
     of workers are added up."""
 
-    def __init__(self, metrics: Metrics, registries: Registries, watches: Watches, first: bool) -> None:
+    def __init__(self, metrics: Metrics, registries: Registries, watches: Watches, others: LongRunning, first: bool) -> None:
         self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
+        self._others = others
         gauge = metrics.gauge
         self._long = gauge(
             "apiserver_longrunning_requests",
@@ -85,9 +87,10 @@ class Inventory:
         gauge("kas_cache_budget_bytes", "Bytes that a cache of this name may hold, in all workers.", ("name",))
 
     def collect(self) -> None:
-        """Set the gauges of watches and caches and, in the first worker, of the store's size in bytes and the objects by resource."""
+        """Set the gauges of what runs for long and of caches and, in the first worker, of the store's size in bytes and the objects by
+        resource."""
         value = self._metrics.gauge_value
-        self._count_watches()
+        self._count_long_running()
         self._disabled.values[()] = len(self._metrics.shown.disabled & self._metrics.metrics.keys())
         self._registered.values = dict(Tally((level, deprecated_since(m.help)) for m in self._metrics.metrics.values()
                                                if (level := level_of(m.name))))  # fmt: skip
@@ -123,9 +126,11 @@ class Inventory:
             if of is not None:
                 self._events.inc(of, n)
 
-    def _count_watches(self) -> None:
+    def _count_long_running(self) -> None:
         values = self._long.values = dict.fromkeys(self._long.values, 0.0)
         for stream in self._watches.open:
             group, resource, _, _ = stream.place
             labels = ("apiserver", group, resource, stream.scope, "", "WATCH", stream.served.version)
             values[labels] = values.get(labels, 0.0) + 1
+        for (group, resource, scope, subresource, version), n in self._others.open.items():
+            values["apiserver", group, resource, scope, subresource, "CONNECT", version] = float(n)

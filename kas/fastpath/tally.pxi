@@ -9,6 +9,15 @@ cdef dict _VERBS = {
 }
 # Clients choose the method; anything else must not grow the label set.
 cdef frozenset _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+# Subresources that upstream counts as CONNECT whatever the method, and the content types that make a PATCH an APPLY.
+cdef frozenset _CONNECTS = frozenset(("log", "exec", "portforward", "attach", "proxy"))
+cdef frozenset _APPLIES = frozenset((b"application/apply-patch+yaml", b"application/apply-patch+cbor"))
+
+
+cdef str _dry_run(Request req):
+    """The dry run that a query asks for, as upstream tells it: "", "All", or "invalid"."""
+    cdef list asked = list(req.params.values("dryRun"))
+    return "" if not asked else "All" if set(asked) == {"All"} else "invalid"
 
 
 cdef class TallyRow:
@@ -55,12 +64,16 @@ cdef class Tally:
         cdef int i
         cdef double took
         cdef Py_ssize_t size
-        cdef bint dry = req.query != "" and "dryRun=" in req.query
+        cdef str dry = _dry_run(req) if req.query != "" and "dryRun" in req.query else ""
         if not exists:
             verb = req.method if req.method in _METHODS else "other"
             key = (status, verb, "", "", "", "", "", dry)
         else:
-            verb = _VERBS.get(info.verb) or info.verb.upper()
+            verb = _VERBS.get(info.verb, "other")
+            if info.subresource != "" and info.subresource in _CONNECTS:
+                verb = "CONNECT"
+            elif verb == "PATCH" and req.raw_header(b"content-type") in _APPLIES:
+                verb = "APPLY"
             key = (
                 status, verb, info.api_group, info.api_version, info.resource, info.subresource,
                 "resource" if info.name != "" else "namespace" if info.namespace != "" else "cluster", dry,
@@ -80,7 +93,7 @@ cdef class Tally:
             while i < self._n and took > self._bounds[i]:
                 i += 1
             row.durations[i] += 1
-            if not dry:
+            if dry == "":
                 if req.aside > 0:
                     took -= req.aside
                     i = 0

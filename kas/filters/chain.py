@@ -97,10 +97,12 @@ def parts(
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
     fresh: tuple[PartOf, Beside] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
+    deprecated_custom: Callable[[str, str, str], bool] = lambda group, version, resource: False,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
     its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh`` has reads wait until they are
-    as new as the cluster; ``gate`` is flow control's, None for max-in-flight; ``tracer`` makes spans, if somebody wants them."""
+    as new as the cluster; ``gate`` is flow control's, None for max-in-flight; ``tracer`` makes spans, if somebody wants them;
+    ``deprecated_custom(group, version, resource)`` says whether a definition calls it so."""
     if gate is None:
         flow_control = max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics)
     else:
@@ -111,8 +113,8 @@ def parts(
 
         recording = audit(auditor)
     return Parts(
-        state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, latency(metrics, scheme.resource),
-        flow_control, recording, tracer,
+        state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh,
+        latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer,
     )  # fmt: skip
 
 

@@ -24,6 +24,10 @@ LATE, TOO_MANY = 504, 429
 EVICTION = "eviction"  # that a pod may not be evicted now its disruption budget says, with TOO_MANY
 
 
+# Whether a group, version and resource are deprecated.
+Deprecated = Callable[[str, str, str], bool]
+
+
 def _removed(found: Resource | None) -> str | None:
     """The release without a deprecated API, "" where none is named; None for an API that is not deprecated."""
     if found is None or (found.group, found.version, found.kind) not in WARNINGS:
@@ -31,9 +35,12 @@ def _removed(found: Resource | None) -> str | None:
     return REMOVED.get((found.group, found.version, found.kind), "")
 
 
-def latency(registry: Registry, resource_of: Callable[[str, str, str], Resource | None]) -> Filter:
+def latency(
+    registry: Registry, resource_of: Callable[[str, str, str], Resource | None], deprecated_custom: Deprecated = lambda *of: False
+) -> Filter:
     """Count requests; observe the duration in seconds, unless long-running, with and without what was others', and the size of a GET's
-    answer in bytes. ``resource_of(group, version, resource)`` is the scheme's."""
+    answer in bytes. ``resource_of(group, version, resource)`` is the scheme's; ``deprecated_custom`` says so of what a definition
+    serves."""
     requests = registry.counter(
         "apiserver_request_total",
         "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and code.",
@@ -75,12 +82,12 @@ def latency(registry: Registry, resource_of: Callable[[str, str, str], Resource 
         terminations.values.clear()  # rows with and without dry run come together
         for row in tally.rows():
             status, verb, group, version, resource, subresource, scope, dry = row.labels
-            labels = ("apiserver", "All" if dry else "", group, resource, scope, subresource, verb, version)
+            labels = ("apiserver", dry, group, resource, scope, subresource, verb, version)
             requests.values[(str(status), *labels)] = row.count
             if status == LATE or (status == TOO_MANY and subresource != EVICTION):
                 terminations.inc((str(status), "apiserver", group, resource, scope, subresource, verb, version), row.count)
             if resource and status not in UNSERVED:
-                removed = _removed(resource_of(group, version, resource))
+                removed = "" if deprecated_custom(group, version, resource) else _removed(resource_of(group, version, resource))
                 if removed is not None:
                     deprecated.set((group, removed, resource, subresource, version), 1)
             sums = durations.values.setdefault(labels, [0.0] * (len(BUCKETS) + 2))
@@ -93,7 +100,7 @@ def latency(registry: Registry, resource_of: Callable[[str, str, str], Resource 
                 ]  # fmt: skip
         for row in tally.rows():  # durations are not told apart by status
             _, verb, group, version, resource, subresource, scope, dry = row.labels
-            sums = durations.values["apiserver", "All" if dry else "", group, resource, scope, subresource, verb, version]
+            sums = durations.values["apiserver", dry, group, resource, scope, subresource, verb, version]
             for i, n in enumerate(row.duration_buckets(len(BUCKETS) + 1)):
                 sums[i] += n
             sums[-1] += row.seconds

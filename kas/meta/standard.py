@@ -7,6 +7,9 @@ import os
 import sys
 from typing import TextIO
 
+# What would end a line, or tell a terminal to do something.
+CONTROLS = {c: chr(c).encode("unicode_escape").decode() for c in (*range(32), *range(127, 160), 0x2028, 0x2029) if c != ord("\t")}
+
 
 def open_standard_streams() -> None:
     """Opens what is closed of descriptors 0 to 2, on the null device. Else the next file or socket has that number, and what is logged

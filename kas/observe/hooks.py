@@ -26,7 +26,7 @@ class Hooks:
         self._open = set(steps)
         self._loops, self._path = loops, path
         self._failed: dict[str, str] = {}  # controllers, and why
-        self._led = self._runs = False
+        self._led = self._runs = self._untold = False
         self._read_at = 0
 
     def done(self, *names: str) -> None:
@@ -63,13 +63,22 @@ class Hooks:
             self._read()
         return next((self._failed[controller] for controller in controllers if controller in self._failed), "")
 
+    def tell(self) -> None:
+        """Tell the other workers what they could not be told when it happened; to be called now and then."""
+        if self._untold:
+            self._write()
+
     def _write(self) -> None:
         new = self._path.with_suffix(".new")
         try:
             new.write_text(json.dumps(self._failed))
             os.replace(new, self._path)
         except OSError as e:  # a full disk must not end the loops that this is about
-            log.warning("the other workers were not told of a loop that failed or runs again: %s", e)
+            if not self._untold:
+                log.warning("the other workers are not told yet of a loop that failed or runs again: %s", e)
+            self._untold = True
+        else:
+            self._untold = False
 
     def _read(self) -> None:
         try:

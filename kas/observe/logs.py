@@ -7,8 +7,7 @@ import json
 import logging
 import time
 
-# What would end a line, or tell a terminal to do something.
-_CONTROLS = {c: chr(c).encode("unicode_escape").decode() for c in (*range(32), *range(127, 160), 0x2028, 0x2029) if c != ord("\t")}
+from kas.meta.standard import CONTROLS
 
 
 class TextFormatter(logging.Formatter):
@@ -17,10 +16,10 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line as klog writes it, in UTC with microseconds, and the traceback on lines of its own, which are indented."""
         stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(record.created))
-        said = record.getMessage().translate(_CONTROLS)
+        said = record.getMessage().translate(CONTROLS)
         lines = [f"{record.levelname[0]}{stamp}.{int(record.created % 1 * 1e6):06d} {record.process} {record.name}] {said}"]
         if record.exc_info:
-            lines += (f"  {line.translate(_CONTROLS)}" for line in self.formatException(record.exc_info).split("\n"))
+            lines += (f"  {line.translate(CONTROLS)}" for line in self.formatException(record.exc_info).split("\n"))
         return "\n".join(lines)
 
 
@@ -37,9 +36,9 @@ class JSONFormatter(logging.Formatter):
 
 
 class Handler(logging.StreamHandler):
-    """Standard error; ``broken`` is why the last line could not be written, "" when it was."""
+    """Standard error; ``broken`` is why the last line could not be written, "" when it was; ``unwritten`` how many could not since."""
 
-    broken = ""
+    broken, unwritten = "", 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record; raises nothing: what keeps it from being written is told in ``broken`` until a write succeeds."""
@@ -47,14 +46,24 @@ class Handler(logging.StreamHandler):
             self.stream.write(self.format(record) + self.terminator)
             self.flush()
         except (OSError, ValueError) as e:  # a full disk; a pipe or a stream that was closed
-            self.broken = str(e) or type(e).__name__
+            self.broken, self.unwritten = str(e) or type(e).__name__, self.unwritten + 1
         else:
-            self.broken = ""
+            self.broken, self.unwritten = "", 0
+
+    def look(self) -> str:
+        """Why nothing can be written, "" when it can: where it could not, that is said now, so that what has recovered counts as well
+        though nobody else has anything to say."""
+        if self.broken:
+            before = self.unwritten
+            said = f"{before} lines could not be written when they were due: {self.broken}"
+            self.handle(logging.LogRecord("kas.logs", logging.WARNING, __file__, 0, said, (), None))
+            self.unwritten = min(self.unwritten, before)  # this line was none of them
+        return self.broken
 
 
 def log_check() -> str:
     """Why nothing can be logged; "" when it can."""
-    return next((h.broken for h in logging.getLogger().handlers if isinstance(h, Handler) and h.broken), "")
+    return next((why for h in logging.getLogger().handlers if isinstance(h, Handler) and (why := h.look())), "")
 
 
 def verbosity_of(file: str, verbosity: int, vmodule: str) -> int:

@@ -18,7 +18,7 @@ EXIT_USAGE, EXIT_FAILED = 2, 1
 COMMANDS = ("migrate", "copy", "check")
 USAGE = """usage: kas storage <command>
 
-  migrate    write every object again with today's encryption keys, and forget the history; the server must not run
+  migrate    write again what is not stored with today's encryption keys, and forget the history; no server on LMDB may run
   copy       copy all objects from one place to another, online: LMDB to etcd, etcd to LMDB, or the same kind
   check      see whether everything stored can be read and fits
 

@@ -20,6 +20,7 @@ import lmdb
 from kas import kinds
 from kas.config.flags.storage import JSON
 from kas.config.options import Completed, complete, read
+from kas.meta.standard import CONTROLS
 from kas.preflight import preflight
 from kas.storage.command import EXIT_FAILED, EXIT_USAGE, encryption_of
 from kas.storage.places import ROOT, Forms
@@ -46,7 +47,7 @@ def main(args: Sequence[str]) -> int:
     options, errors = read(args)
     errors += preflight(options)
     for text in errors:
-        print(f"kas: {text}", file=sys.stderr)
+        print(f"kas: {text.translate(CONTROLS)}", file=sys.stderr)
     if errors:
         return EXIT_USAGE
     try:

@@ -127,6 +127,25 @@ def test_a_full_disk_ends_no_loop(tmp_path: Path) -> None:
     assert hooks.why("hook") == ""
 
 
+def test_what_a_full_disk_kept_from_the_other_workers_is_told_later(tmp_path: Path) -> None:
+    """Else a worker would say for ever that a loop fails which has long been running again."""
+    away = tmp_path / "run"
+    away.mkdir()
+    leader, other = (Hooks((), {"a": "hook"}, away / "hooks") for _ in range(2))
+    for hooks in (leader, other):
+        hooks.begin()
+    leader.lead()
+    leader.failed("a", "why")
+    assert other.why("hook") == "why"
+    (away / "hooks.new").mkdir()  # as good as a disk without room
+    leader.running("a")
+    leader.tell()
+    assert other.why("hook") == "why"
+    (away / "hooks.new").rmdir()
+    leader.tell()
+    assert other.why("hook") == ""
+
+
 def test_compaction_does_not_see_the_clock_being_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "COMPACT_EVERY_S", 0)
     wall = iter((0.0, 2e9, -2e9) * 1000)

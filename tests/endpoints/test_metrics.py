@@ -128,6 +128,16 @@ async def deprecated(m: Metered) -> None:
     for _ in range(2):
         await m("GET", "/api/v1/namespaces/default/endpoints")
     assert m.value(family, group="", removed_release="", resource="endpoints", subresource="", version="v1") == m.value(family) == 1
+    old = version("v1beta1", storage=False, deprecated=True)
+    crd = json.loads((await m("POST", DEFINITIONS, definition("deprecated.example.com", version(), old))).body)
+    crd["status"] = {"acceptedNames": crd["spec"]["names"], "storedVersions": ["v1"], "conditions": [
+        {"type": kind, "status": "True", "reason": "a", "message": ""} for kind in ("NamesAccepted", "Established")
+    ]}  # fmt: skip
+    assert (await m("PUT", f"{DEFINITIONS}/{crd['metadata']['name']}/status", crd)).status == 200
+    m.server.catch_up()
+    for of_it in ("v1", "v1beta1"):
+        assert (await m("GET", f"/apis/deprecated.example.com/{of_it}/widgets")).status == 200
+    assert m.value(family, group="deprecated.example.com") == m.value(family, resource="widgets", version="v1beta1") == 1
 
 
 @of("kubernetes_feature_enabled")

@@ -56,15 +56,24 @@ def handshake(client, path: str, query: str, protocols: list[str], **headers: st
     return connection, ws, loop
 
 
+def under_way(client, subresource: str) -> list[str]:
+    """What the metrics say of the requests for it that are under way."""
+    text = client.session.get(f"{client.server.url}/metrics", timeout=20).text
+    lines = [line for line in text.splitlines() if line.startswith("apiserver_longrunning_requests{")]
+    return [line.rpartition(" ")[2] for line in lines if f'scope="resource",subresource="{subresource}",verb="CONNECT"' in line]
+
+
 def test_log_is_streamed_as_it_grows(client, namespace, kubelet):
     url = f"{client.server.url}/api/v1/namespaces/{namespace}/pods/p/log?follow=true&tailLines=5&timestamps=1"
     with client.session.get(url, stream=True, timeout=20) as r:
         assert (r.status_code, r.headers["content-type"]) == (200, "text/plain")
         lines = r.iter_lines()
         assert next(lines) == b"first line"
+        assert under_way(client, "log") == ["1"]
         kubelet.more_log.set()
         assert next(lines) == b"second line"
         assert list(lines) == []
+    assert under_way(client, "log") == ["0"]
     seen = kubelet.seen[-1]
     assert seen["path"] == f"/containerLogs/{namespace}/p/c"
     assert seen["query"] == "follow=true&tailLines=5&timestamps=true"
@@ -117,6 +126,7 @@ def test_exec_over_websocket(client, namespace, kubelet):
     run = loop.run_until_complete
     run(ws.send(b"\x00hello"))
     assert run(ws.receive()) == b"\x01HELLO"
+    assert under_way(client, "exec") == ["1"]
     run(ws.send(b"\xff\x00"))
     assert run(ws.receive()) == b'\x03{"metadata":{},"status":"Success"}'
     assert run(ws.receive()) is None

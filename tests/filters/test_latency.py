@@ -35,6 +35,20 @@ def test_a_request_is_counted_under_its_labels():
     }
 
 
+def test_verbs_and_dry_runs_are_told_as_upstream_tells_them():
+    """What applies is no other patch, what connects is told by its subresource, and a dry run that there is not is invalid."""
+    counted, pod, method = Counted(), "/api/v1/namespaces/a/pods/b", "PATCH"
+    for kind in ("application/apply-patch+yaml", "application/apply-patch+cbor", "application/merge-patch+json"):
+        counted(request(method, pod, content_type=kind), Response(200, []))
+    for asked in (("GET", f"{pod}/exec"), ("POST", f"{pod}/portforward"), ("GET", f"{pod}/log"), ("DELETE", f"{pod}/proxy"),
+                  ("FOO", pod), ("GET", pod, "dryRun=Some"), ("GET", pod, "dryRun="), ("GET", pod, "myDryRun=All")):  # fmt: skip
+        counted(request(*asked), Response(200, []))
+    assert {(k[-2], k[2], k[-3]): n for k, n in counted.rows("apiserver_request_total").items()} == {
+        ("APPLY", "", ""): 2, ("PATCH", "", ""): 1, ("other", "", ""): 1, ("GET", "invalid", ""): 2, ("GET", "", ""): 1,
+        **{("CONNECT", "", sub): 1 for sub in ("exec", "portforward", "log", "proxy")},
+    }  # fmt: skip
+
+
 def test_what_a_server_ends_to_defend_itself_is_counted_again():
     """Not what a disruption budget says of an eviction."""
     counted = Counted()
@@ -115,3 +129,14 @@ def test_workers_saying_the_same_are_not_added_up():
         'apiserver_requested_deprecated_apis{group="storage.k8s.io",removed_release="1.37",resource="volumeattributesclasses",'
         'subresource="",version="v1beta1"} 1'
     ]
+
+
+def test_a_version_that_its_definition_calls_deprecated_is_told_as_such():
+    registry = Registry()
+    filter = latency(registry, Scheme().resource, lambda *of: of == ("ex.io", "v1beta1", "widgets"))
+    for path in ("/apis/ex.io/v1beta1/widgets", "/apis/ex.io/v1/widgets"):
+        req = request(path=path)
+        req.known = True
+        filter.after(req, Response(200, []))
+    registry.expose()
+    assert registry.metrics["apiserver_requested_deprecated_apis"].values == {("ex.io", "", "widgets", "", "v1beta1"): 1}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kas
-from kas.observe.logs import Handler, setup_logging, verbosity_of
+from kas.observe.logs import Handler, log_check, setup_logging, verbosity_of
 
 ROOT = Path(kas.__file__).parent
 
@@ -73,3 +73,25 @@ def test_no_record_can_be_forged(written: io.StringIO, form: str) -> None:
     assert len(records) == 2 and not set("\r\x1b\u2028\x85") & set(written.getvalue())
     said = records[0].replace("\\u00", "\\x")  # JSON's way of saying it
     assert "path=x\\nE1123 00:00:00.000000 1 kas] all is lost\\r\\x1b[2J\\u2028\\x85" in said
+
+
+def test_a_log_that_can_be_written_again_is_well_before_anybody_says_more(written: io.StringIO) -> None:
+    """A disk that was full once must not fail /livez until there is something to log."""
+    room = False
+
+    class Disk(io.StringIO):
+        def write(self, text: str) -> int:
+            if not room:
+                raise OSError(28, "No space left on device")
+            return super().write(text)
+
+    setup_logging(0, "text")
+    (handler,) = [h for h in logging.getLogger().handlers if isinstance(h, Handler)]
+    handler.stream = disk = Disk()
+    for path in ("a/b.py", "a/c.py"):
+        say(path, 30)
+    full = "[Errno 28] No space left on device"
+    assert [log_check(), log_check()] == [full, full] and disk.getvalue() == ""
+    room = True
+    assert [log_check(), log_check()] == ["", ""]
+    assert disk.getvalue().partition("] ")[2] == f"2 lines could not be written when they were due: {full}\n"

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kas import worker
+from kas import supervisor, worker
+from kas.observe import logs
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -34,3 +35,21 @@ def test_what_is_in_flight_is_waited_for_and_then_the_process_ends(monkeypatch, 
 
     assert asyncio.run(run()) == ["idle", "store", *(["keys"] if sealed else [])]
     assert ends == [worker.EXIT_DEAF]
+
+
+@pytest.mark.parametrize("process", ["_front", "_replicator"])
+def test_every_process_logs_what_the_flags_ask_for(monkeypatch, process):
+    """``--vmodule`` too, in those beside the workers."""
+
+    class Told(Exception):
+        pass
+
+    def told(*asked: object) -> None:
+        raise Told(*asked)
+
+    monkeypatch.setattr(logs, "setup_logging", told)
+    raw = SimpleNamespace(v=2, logging_format="text", vmodule="fetch=6")
+    started = SimpleNamespace(options=SimpleNamespace(raw=raw), _close_go_writer=lambda: None)
+    with pytest.raises(Told) as asked:
+        getattr(supervisor._Supervisor, process)(started, 0)
+    assert asked.value.args == (2, "text", "fetch=6")

@@ -21,6 +21,7 @@ import requests
 
 from kas import cli
 from kas.observe.metrics import NOW
+from kas.storage import migrate
 from kas.store.etcd.rpc.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, SETTINGS, frame
 from kas.supervisor import check_data_dir, claim_data_dir
 from kas.testing.server import KasServer
@@ -69,6 +70,14 @@ def test_a_misspelt_command_is_refused_with_the_one_that_was_meant(capsys):
 def test_the_raw_version_is_that_of_the_endpoint(kas, client):
     out = serve("--version=raw").stdout
     assert dict(line.split(": ", 1) for line in out.splitlines()) == client("GET", "/version")[1]
+
+
+def test_what_is_wrong_with_flags_is_told_one_a_line_whatever_was_typed(capsys):
+    assert cli.serve(["--basic-auth-file=a\nkas: b\x1b[2J", "--bogus\n"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all(line.startswith("kas: ") and line.isprintable() for line in lines)
+    assert any(r"a\nkas: b\x1b[2J" in line for line in lines)
+    assert migrate.main(["--bogus\n"]) == 2 and capsys.readouterr().err == "kas: unknown flag: --bogus\\n\n"
 
 
 @pytest.mark.parametrize("args", [["nope"], ["version", "now"]])

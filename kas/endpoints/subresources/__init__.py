@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kas.auth.attributes import Authorizer
 from kas.endpoints.kubelet import KubeletAccess
+from kas.endpoints.longrunning import LongRunning
 from kas.endpoints.rest import Rest, Virtual
 from kas.endpoints.write import Writer
 from kas.informers import Objects
@@ -24,10 +25,10 @@ SELF = "kube-apiserver"
 
 def install(
     rest: Rest, writer: Writer, registries: Registries, authorizer: Authorizer, served: Sequence[Any], kubelet: KubeletAccess,
-    issuer: Callable[[], Issuer], store_check: Callable[[], str],
+    issuer: Callable[[], Issuer], store_check: Callable[[], str], long_running: LongRunning,
 ) -> None:  # fmt: skip
     """Registers the handlers with ``rest``. ``served`` are the records of what is served; ``issuer`` is asked for at the first token,
-    ``store_check`` says "" or what is wrong with the store."""
+    ``store_check`` says "" or what is wrong with the store; ``long_running`` counts what is under way."""
     pods = cast("PodRegistry", registries.of("", "pods"))
     scale = Lazy(lambda: _scale(writer))
     for group, resource in SCALABLE:
@@ -43,12 +44,13 @@ def install(
     }
     locations = Lazy(lambda: _locations(registries, kubelet))
     connects = Lazy(lambda: _connects(writer, locations, authorizer, pods, kubelet.bytes_per_second))
-    rest.subresource("", "pods", "log", get=_method(Lazy(lambda: _log(locations)), "get"))
+    follow = long_running.following
+    rest.subresource("", "pods", "log", get=follow(_method(Lazy(lambda: _log(locations)), "get")))
     for name in ("exec", "attach", "portforward"):
-        handler = _method(connects, name)
+        handler = follow(_method(connects, name))
         rest.subresource("", "pods", name, get=handler, create=handler)
     for resource, name in (("nodes", "node_proxy"), ("pods", "pod_proxy"), ("services", "service_proxy")):
-        handler = _method(connects, name)
+        handler = follow(_method(connects, name))
         # OPTIONS has no verb of its own.
         rest.subresource("", resource, "proxy", **dict.fromkeys(("get", "create", "update", "patch", "delete", ""), handler))
     for record in served:

@@ -1,0 +1,57 @@
+"""What is under way for as long as it likes beside watches: conversations with pods, services and nodes, and logs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kas.request.http import Request, Response, Write
+from kas.request.websocket import Socket, Upgrade
+
+Place = tuple[str, str, str, str, str]  # group, resource, scope, subresource and version
+
+
+class LongRunning:
+    """``open`` says how many there are of each place: from when bytes pass until they no longer do."""
+
+    def __init__(self) -> None:
+        self.open: Counter[Place] = Counter()
+
+    def following(self, handler: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+        """The same handler, whose answers are counted while they are under way."""
+
+        async def handle(req: Request, *args: Any) -> Response:
+            return self._followed(req, await handler(req, *args))
+
+        return handle
+
+    def _followed(self, req: Request, resp: Response) -> Response:
+        info = req.info
+        place = (info.api_group, info.resource, "resource", info.subresource, info.api_version)
+        if isinstance(resp, Upgrade):
+            conversation = resp.talk
+
+            async def talk(client: Socket) -> int:
+                with self._one(place):
+                    return await conversation(client)
+
+            resp.talk = talk
+        elif resp.stream is not None:
+            pieces = resp.stream
+
+            async def stream(write: Write) -> None:
+                with self._one(place):
+                    await pieces(write)
+
+            resp.stream = stream
+        return resp
+
+    @contextmanager
+    def _one(self, place: Place) -> Iterator[None]:
+        self.open[place] += 1
+        try:
+            yield
+        finally:
+            self.open[place] -= 1
