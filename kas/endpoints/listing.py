@@ -16,6 +16,7 @@ import orjson
 
 from kas.endpoints import listmessages, respond
 from kas.endpoints.listpages import (
+    END_BYTES,
     FIRST_ITEMS,
     PAGE_ITEMS,
     REST_BYTES,
@@ -126,6 +127,12 @@ def _around(head: bytes, place: _Place, count: int) -> tuple[bytes, bytes]:
     return before, b"]}\n" if place.ends else b""
 
 
+def _apart(head: bytes, place: _Place, count: int) -> tuple[bytes, bytes, int]:
+    """``_around``, and how many bytes of the page's end are to be made apart: of the last one that others came before."""
+    before, after = _around(head, place, count)
+    return before, after, END_BYTES if place.ends and place.meta is None else 0
+
+
 # Of a page: the bytes, or for what is large the work that makes them, to be done beside the loop.
 _Body = bytes | Callable[[], bytes]
 
@@ -138,7 +145,7 @@ def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, pla
     """A page of whole objects."""
     store, head = q.served.registry.pages, q.served.list_head
     if q.served.native:
-        wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
+        wrap = lambda r: _apart(head, placing(r), r.count)  # noqa: E731
         result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, wrap=wrap, max_bytes=size)
         assert result.body is not None  # there is always JSON
         return result, result.body
@@ -153,7 +160,7 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
     store, version = q.served.registry.pages, q.media.convert.version
     head = f'{{"kind":"{respond.PARTIAL_LIST}","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
     lead = f'{{"kind":"{respond.PARTIAL}","apiVersion":"meta.k8s.io/{version}",'.encode()
-    wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
+    wrap = lambda r: _apart(head, placing(r), r.count)  # noqa: E731
     if q.served.native:  # a conversion may keep things in annotations
         result = store.range_json(
             q.prefix, start, limit, revision, q.matcher, count, lead=lead, metadata_only=True, wrap=wrap, max_bytes=size
@@ -163,7 +170,7 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
         # A record's writer did not say where the metadata ends.
         revision = revision or result.revision
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
-    before, after = wrap(result)
+    before, after, _ = wrap(result)
     type_ = builtin_kind("meta.k8s.io", version, respond.PARTIAL).type
 
 
@@ -271,7 +278,7 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body, ahead: Ahead
     while True:
         if not isinstance(body, bytes):
             body = await POOL.run(body)
-        ahead.more = result.more and sent != q.limit
+        ahead.more, ahead.end = result.more and sent != q.limit, result.end
         yield body
         if not ahead.more:
             return

@@ -9,6 +9,7 @@ from typing import Any
 from kas._codecs import ENVELOPE_TAIL, envelope_head
 from kas.endpoints import respond
 from kas.endpoints.listpages import (
+    END_BYTES,
     FIRST_ITEMS,
     REST_BYTES,
     WRITES_BEFORE_REST,
@@ -32,8 +33,8 @@ from kas.request.http import Response
 from kas.request.negotiation import PROTOBUF
 from kas.types.scheme import encode_protobuf, protobuf_list
 
-# What stands before and behind a page, of its result and the size of its items.
-_Around = Callable[[Any, int], tuple[bytes, bytes]]
+# What stands before and behind a page, of its result and the size of its items, and how much of its end is made apart.
+_Around = Callable[[Any, int], tuple[bytes, bytes] | tuple[bytes, bytes, int]]
 
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
@@ -76,11 +77,15 @@ async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
         yield body
         while ahead.more:
             result, page = await _next_messages(q, result, sent // seen, seen)
-            sent += len(page)
+            sent += len(page) + len(result.end)
             seen += result.count
             if sent > size:
                 break
             ahead.more = result.more and seen != q.limit
+            if result.end and sent == size:
+                ahead.end = result.end + after
+                yield page
+                return
             yield page
         if sent != size:
             # A state from the history, transcoded, is not what had been stored: by another kas, with other codecs.
@@ -97,11 +102,15 @@ def _sizes(q: Listing, start: str, limit: int, revision: int) -> Any:
 
 async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> tuple[Any, bytes]:
     store, left = q.served.registry.pages, q.limit - seen if q.limit else 0
+
+    def around(now: Any, size: int) -> tuple[bytes, bytes, int]:
+        return b"", b"", 0 if now.more and seen + now.count != q.limit else END_BYTES
+
     if store.revision - last.revision > WRITES_BEFORE_REST:
         async with collecting:
-            return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, _bare, REST_BYTES)
+            return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, around, REST_BYTES)
     items = next_items(1, item_bytes)
-    return _messages(q, last.next_key, min(items, left or items), last.revision, False, _bare, underway.page_bytes)
+    return _messages(q, last.next_key, min(items, left or items), last.revision, False, around, underway.page_bytes)
 
 
 async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
@@ -157,7 +166,7 @@ def _messages(q: Listing, start: str, limit: int, revision: int, count: bool, ar
 
 def _joined(q: Listing, result: Any, around: _Around) -> bytes:
     items = messages_of(q.served, shown(q, result.records))
-    before, after = around(result, len(items))
+    before, after = around(result, len(items))[:2]
     return b"".join((before, items, after))
 
 

@@ -29,6 +29,8 @@ PAGES_BYTES = 32 << 20
 # What large pieces of the watches of one user may hold, for how long, and what each counts for while nothing is known of it.
 USER_BYTES, PATIENCE_S, FIRST_BYTES = 64 << 20, 60.0, 64 << 10
 ALL_BYTES = 256 << 20  # what they hold of all users
+# Of the last page, made apart from it: more than one piece of what the HTTP server may hold of an answer (``taken``).
+END_BYTES = 64
 FEW = 4  # answers at once, which are given as they come
 FIRST_ITEMS = 128  # nothing is known of their size yet
 PAGE_ITEMS = 512  # up to here a scan keeps the GIL
@@ -242,17 +244,18 @@ def shown(q: Listing, records: Sequence[Shown]) -> Sequence[Shown]:
 
 
 class Ahead:
-    """What the pieces of an answer tell of themselves: whether the one that was given last certainly is not the last of all."""
+    """What the pieces of an answer tell of themselves: whether the one that was given last certainly is not the last of all, and what
+    follows the last where its end was made apart from it."""
 
-    __slots__ = ("more",)
+    __slots__ = ("end", "more")
 
     def __init__(self) -> None:
-        self.more = False
+        self.more, self.end = False, b""
 
 
 def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ahead | None = None) -> Response:
     """A body in pieces, compressed on the way when the client takes it, off the loop. Ends at the request's deadline. With ``ahead`` what
-    is followed by more is given on as it is, where otherwise each piece is cut and so copied."""
+    is followed by more, or by its own end, is given on as it is, where otherwise each piece is cut and so copied."""
     headers: Headers = [(b"content-type", respond.CONTENT_TYPES[kind])]
     packed = respond.compresses(q.req)
     if packed:
@@ -291,19 +294,20 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
                 small = await POOL.run(packer.compress, piece)
                 if small:
                     await write(small)
-            await write(packer.flush())
+            await write(packer.compress(ahead.end if ahead is not None else b"") + packer.flush())
             return
         stint, end = Stint(), b""
         async for piece in pieces:
             hold(len(piece))
             if end:
                 await write(end)
-            follows, most = ahead is not None and ahead.more, underway.write_bytes
+            apart, most = ahead.end if ahead is not None else b"", underway.write_bytes
+            follows = apart or (ahead is not None and ahead.more)
             if follows and len(piece) <= most:
-                end = b""
+                end = apart
                 await write(piece)
             else:
-                end = await _all_but_the_end(write, piece, 0 if follows else LEAST_BYTES)
+                end = await _all_but_the_end(write, piece, 0 if follows else LEAST_BYTES) or apart
             if stint.over:  # a client may take whatever comes
                 await stint.pause()
         await taken(write, end)

@@ -55,17 +55,22 @@ class Work:
         most = MOST_BY_SIZE if self._by_size else MOST_OF_A_LIST
         if 0 < most_of_level < most:
             most = most_of_level
-        try:
-            limit = int(params.get("limit") or 0)
-        except ValueError:
-            return most  # it will be refused; so upstream
-        if info.verb == "watch" and not _sends_current(req):
+        if most == 1:
             return 1
+        limit, from_storage = 0, False
+        if params.raw:  # most lists have no parameters
+            try:
+                limit = int(params.get("limit") or 0)
+            except ValueError:
+                return most  # it will be refused; so upstream
+            if info.verb == "list":
+                from_storage = _reads_storage(req, limit)
+            elif not _sends_current(req):
+                return 1
         stored = self._count(info.api_group, info.resource)
         if stored is None:
             return 1
         limited = min(limit, stored.objects) if limit > 0 else stored.objects
-        from_storage = info.verb == "list" and _reads_storage(req, limit)
         if self._by_size:
             objects = limited
             if info.name:
@@ -73,7 +78,9 @@ class Work:
             elif from_storage and (info.field_selector or info.label_selector):
                 objects = max(limited, stored.objects // 2)
             size = objects * stored.bytes_each
-            seats = math.ceil((size if from_storage else min(size, STREAMED_BYTES)) / BYTES_PER_SEAT)
+            if size > STREAMED_BYTES and not from_storage:
+                size = STREAMED_BYTES
+            seats = -(-size // BYTES_PER_SEAT)
         else:
             objects = 2 * limited
             if info.name:
@@ -82,8 +89,8 @@ class Work:
                 objects = stored.objects
             elif info.field_selector or info.label_selector:
                 objects = stored.objects + limited
-            seats = math.ceil(objects / OBJECTS_PER_SEAT)
-        return max(1, min(seats, most))
+            seats = -(-objects // OBJECTS_PER_SEAT)
+        return 1 if seats < 1 else seats if seats < most else most
 
     def _count(self, group: str, resource: str) -> Stored | None:
         now = time.monotonic()
@@ -117,9 +124,10 @@ def _sends_current(req: Request) -> bool:
 
 def _reads_storage(req: Request, limit: int) -> bool:
     """Whether upstream would answer a list from etcd and not from its cache (``ShouldDelegateListMeta``)."""
-    match, revision = req.params.get("resourceVersionMatch"), req.params.get("resourceVersion")
+    params, pairs = req.params, req.params.pairs
+    match = params.get("resourceVersionMatch") if "resourceVersionMatch" in pairs else ""
     if match:
         return match == "Exact"
-    if req.params.get("continue"):
+    if "continue" in pairs and params.get("continue"):
         return True
-    return limit > 0 and revision not in ("", "0")
+    return limit > 0 and "resourceVersion" in pairs and params.get("resourceVersion") not in ("", "0")

@@ -45,7 +45,8 @@ happened yet. All writes of one revision are seen, or none.
 ``range_json(prefix, …, lead=b"{", metadata_only=False, wrap=None, max_bytes=0) -> RangeResult``
     The same scan for the hot LIST path; ``body`` holds the items as they stand inside ``"items":[…]``, comma separated: ``lead``,
     then the JSON without its type prefix. ``wrap(result) -> (before, after)`` is asked once revision, ``next_key`` and the rest
-    are known and before anything is copied, so that ``body`` is the complete answer, allocated once. Large scans release
+    are known and before anything is copied, so that ``body`` is the complete answer, allocated once; with a number as a third the last
+    so many bytes stand in ``end`` instead. Large scans release
     the GIL: run them in a thread. ``metadata_only`` cuts each item after its metadata; ``range_protobuf`` gives field 2
     of a list message. ``size`` is the length of the items, known to ``wrap`` already; a ``wrap`` that returns None asks for no more than
     that. Of ``max_bytes`` a record takes what is given of it: its JSON, or its message. ``body`` is None and ``size`` -1 when a

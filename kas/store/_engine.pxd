@@ -226,6 +226,7 @@ cdef class RangeResult:          # one page of a range
     cdef readonly str next_key
     cdef readonly object remaining
     cdef readonly bytes body
+    cdef readonly bytes end
     cdef readonly Py_ssize_t size
 
 cdef class Event:                # one write, with the states before and after

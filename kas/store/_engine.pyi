@@ -124,6 +124,7 @@ class RangeResult:
     next_key: Final[str]
     remaining: Final[int]
     body: Final[bytes | None]
+    end: Final[bytes]
     size: Final[int]
 
 def frame_json(type: str, json: bytes) -> bytes: ...
@@ -154,7 +155,7 @@ def scan(
     count: bool = False,
     mode: int = 0,
     lead: bytes = b"{",
-    wrap: Callable[[RangeResult], tuple[bytes, bytes] | None] | None = None,
+    wrap: Callable[[RangeResult], tuple[bytes, bytes] | tuple[bytes, bytes, int] | None] | None = None,
     max_bytes: int = 0,
     known: tuple[int, int] | None = None,
 ) -> RangeResult: ...

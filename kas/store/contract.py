@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import asyncio  # the supervisor loads this module, and no loop
 
 # What goes around the items of a list, once everything else about the page is known; None: only its size was of interest.
-Wrap = Callable[[RangeResult], tuple[bytes, bytes] | None]
+Wrap = Callable[[RangeResult], tuple[bytes, bytes] | tuple[bytes, bytes, int] | None]
 # Read from the history at once, unless told: as much as the hub lets wait for a watcher.
 EVENTS_BYTES = 4 << 20
 

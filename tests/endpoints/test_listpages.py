@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 
 import pytest
 
 from kas.endpoints import respond
-from kas.endpoints.listpages import LEAST_BYTES, PAGE_BYTES, Ahead, Listing, Underway, room, stream
+from kas.endpoints.listpages import END_BYTES, LEAST_BYTES, PAGE_BYTES, Ahead, Listing, Underway, room, stream
 from kas.request.http import Request, Response
 
 
@@ -47,6 +48,26 @@ def test_the_end_leaves_by_itself_so_that_it_is_known_to_be_taken(size: int) -> 
     assert b"".join(got) == b"x" * PAGE_BYTES + b"y" * size
     assert all(len(piece) == 1 for piece in got[-min(size, 6) :])  # of which the HTTP server takes no more before it waits
     assert not room.held
+
+
+def test_the_last_page_whose_end_was_made_apart_leaves_as_it_was_made() -> None:
+    sent, end, ahead = [bytes([65 + i]) * PAGE_BYTES for i in range(3)], bytes(range(END_BYTES)), Ahead()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for i, piece in enumerate(sent):
+            ahead.more, ahead.end = i < 2, end if i == 2 else b""
+            yield piece
+
+    for gzipped in (False, True):
+        req = Request("GET", "/api/v1/pods", "", [(b"accept-encoding", b"gzip")] if gzipped else [])
+        listing = Listing(req, None, respond.media(req), "/registry/pods/", None, "", 0, 0)
+        got = written(stream(listing, pieces(), ahead=ahead))
+        if gzipped:
+            assert gzip.decompress(b"".join(got)) == b"".join(sent) + end
+        else:
+            assert all(a is b for a, b in zip(got, sent, strict=False)) and b"".join(got[3:]) == end
+            assert len(got[3]) > 1 and all(len(piece) == 1 for piece in got[-6:])  # more pieces than the HTTP server holds
+        assert not room.held
 
 
 @pytest.mark.parametrize("size", [10, LEAST_BYTES + 1, 3 * PAGE_BYTES])

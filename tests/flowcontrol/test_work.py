@@ -47,7 +47,8 @@ def test_lists_by_count(query, objects, seats):
 
 
 def test_no_more_than_a_share_of_the_level():
-    assert estimate(PODS, most=4)[0] == 4 and estimate(PODS + "?limit=x", most=4)[0] == 4
+    for most in (4, 1):
+        assert all(estimate(PODS + query, most=most) == (most, 0, 0.0) for query in ("", "?limit=x", "?limit=4000", "?watch=1"))
 
 
 @pytest.mark.parametrize(("watched", "count", "expected"), [

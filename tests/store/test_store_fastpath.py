@@ -172,6 +172,16 @@ def test_protobuf_section_follows_the_revision(store: LMDBStore) -> None:
     assert make(store).protobuf_at(3) is None
 
 
+@pytest.mark.parametrize("kept", [0, 1, 64, 3000, 1 << 20])
+def test_the_end_of_a_page_is_made_apart(store: LMDBStore, kept: int) -> None:
+    for n in range(9):
+        make(store, key=f"/registry/pods/ns/b{n}", protobuf=message(b""))
+    for scan in (store.range_json, store.range_protobuf):
+        whole = scan("/registry/pods/", wrap=lambda r: (b"<", b">")).body
+        page = scan("/registry/pods/", wrap=lambda r: (b"<", b">", kept))
+        assert page.body + page.end == whole and len(page.end) == min(kept, len(whole))
+
+
 def test_a_page_ends_with_the_bytes_that_are_given(store: LMDBStore) -> None:
     """Of two forms that are stored only one is."""
     text = len(make(store, protobuf=message(b"")).json)

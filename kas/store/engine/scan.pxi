@@ -10,11 +10,19 @@ cdef class RangeResult:
     ``records``: list of records (empty for a JSON scan), ``count``: how many, ``revision``: the revision the page is
     consistent at, ``more``: whether keys follow, ``next_key``: the first of them (``start`` of the next page; "" at the end),
     ``remaining``: how many keys follow, without looking at the matcher (-1: not counted), ``body``: the bytes of a JSON or
-    protobuf scan, ``size``: how many of them are the items, known to ``wrap`` already (-1: an item lacks what the scan needs).
+    protobuf scan, ``end``: its last bytes where ``wrap`` asked for them apart, ``size``: how many of them are the items, known to ``wrap`` already (-1: an item lacks what the scan needs).
     """
 
     def __repr__(self):
         return f"<RangeResult {self.count} at {self.revision}, more={self.more}, remaining={self.remaining}>"
+
+
+cdef extern from "Python.h":
+    # Not the object's, which counts references: it could not be resized.
+    PyObject *new_bytes "PyBytes_FromStringAndSize" (const char *, Py_ssize_t) except NULL
+    char *bytes_at "PyBytes_AS_STRING" (PyObject *) nogil
+    int _PyBytes_Resize(PyObject **, Py_ssize_t) except -1
+    void Py_XDECREF(PyObject *)
 
 
 cdef enum:
@@ -121,7 +129,8 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
     Modes: 0 records, 1 JSON items, 2 JSON items cut after the metadata, 3 count only, 4 protobuf items (field 2 of a list).
     ``lead`` replaces the type prefix of each JSON item. ``wrap(result) -> (before, after)`` is called once everything but
     ``body`` is known; ``body`` is then before + items + after, or None when an item lacks what the mode needs or
-    ``wrap`` gives None: then only their size was of interest. ``known`` is ``(revision, keys)``: how many keys of the prefix stood from
+    ``wrap`` gives None: then only their size was of interest. With a number as third the last so many of these bytes, or all where they are
+    fewer, are in ``end`` and not in ``body``, which thus need not be cut, and so copied, later. ``known`` is ``(revision, keys)``: how many keys of the prefix stood from
     ``start`` on at a revision, so that those that follow need not be counted when little was written since.
     Raises LookupError("compacted" | "future", requested, known) for the store to translate, and its TransformError when a sealed
     record cannot be opened.
@@ -138,7 +147,9 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
     cdef RangeResult out = RangeResult.__new__(RangeResult)
     cdef dict undo = None
     cdef list opened = []
-    cdef bytes before = b"", after = b"", body
+    cdef bytes before = b"", after = b""
+    cdef Py_ssize_t whole, kept = 0
+    cdef PyObject *body = NULL
     cdef char *p
     cdef const char *lead_p = PyBytes_AS_STRING(lead)
     cdef size_t lead_n = PyBytes_GET_SIZE(lead)
@@ -147,6 +158,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
     if start_raw < prefix_raw:
         start_raw = prefix_raw
     out.records, out.next_key, out.remaining, out.body = [], "", 0, None
+    out.end = b""
     if not start_raw.startswith(prefix_raw) and start_raw > prefix_raw:
         # Behind the range: an empty page, at a revision read below.
         limit = 0
@@ -226,11 +238,13 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
             around = wrap(out)
             if around is None:
                 return out
-            before, after = around
-        body = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(before) + size + PyBytes_GET_SIZE(after))
-        p = PyBytes_AS_STRING(body)
+            before, after = around[0], around[1]
+            kept = around[2] if len(around) > 2 else 0
+        whole = PyBytes_GET_SIZE(before) + size + PyBytes_GET_SIZE(after)
+        body = new_bytes(NULL, whole)
+        p = bytes_at(body)
         if size > (4 << 20):
-            kas_hugepages(p, PyBytes_GET_SIZE(body))
+            kas_hugepages(p, whole)
         memcpy(p, PyBytes_AS_STRING(before), PyBytes_GET_SIZE(before))
         p += PyBytes_GET_SIZE(before)
         if size > (256 << 10):
@@ -244,8 +258,13 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
         else:
             copy_items(p, &g, lead_p, lead_n, mode)
         memcpy(p + size, PyBytes_AS_STRING(after), PyBytes_GET_SIZE(after))
-        out.body = body
+        if kept > 0:
+            kept = min(kept, whole)
+            out.end = PyBytes_FromStringAndSize(bytes_at(body) + whole - kept, kept)
+            _PyBytes_Resize(&body, whole - kept)  # in place: nobody else has it yet
+        out.body = <bytes>body
         return out
     finally:
+        Py_XDECREF(body)
         env.end_read(txn)
         free(g.items)
