@@ -62,7 +62,10 @@ class DefinitionFinalizer:
         if obj is None or not obj["metadata"].get("deletionTimestamp") or FINALIZER not in (obj["metadata"].get("finalizers") or ()):
             return None
         uid, spec = obj["metadata"]["uid"], obj["spec"]
-        await self._tell(name, uid, IN_PROGRESS)
+        told = (obj.get("status") or {}).get("conditions") or ()
+        # A pass after the first finds what it wrote: to begin anew each time would be news of this loop to itself, without end.
+        if not any(c.get("type") == "Terminating" and c.get("reason") == WAITING[1] for c in told):
+            await self._tell(name, uid, IN_PROGRESS)
         prefix = f"/registry/{spec['group']}/{spec['names']['plural']}/"
         reg = self._of(spec["group"], spec["names"]["plural"])
         self._ending[prefix] = name
@@ -70,14 +73,7 @@ class DefinitionFinalizer:
             await self._tell(name, uid, WAITING)
             return LATER_S
         del self._ending[prefix]
-        await self._tell(name, uid, COMPLETED)
-
-        def finish(obj: Obj) -> bool:
-            had = obj["metadata"].get("finalizers") or []
-            obj["metadata"]["finalizers"] = [f for f in had if f != FINALIZER]
-            return FINALIZER in had
-
-        await self.client.update(self.registry, "", name, finish, uid=uid)
+        await self._tell(name, uid, COMPLETED, last=True)
         return None
 
     def _of(self, group: str, resource: str) -> Registry | None:
@@ -105,15 +101,20 @@ class DefinitionFinalizer:
             start = page.next_key
             await asyncio.sleep(0)
 
-    async def _tell(self, name: str, uid: str, what: tuple[str, str, str]) -> None:
+    async def _tell(self, name: str, uid: str, what: tuple[str, str, str], last: bool = False) -> None:
+        """Writes the condition and, with ``last``, takes the finalizer away. As upstream does both through /status: rules for the rest
+        of a definition, which a stored one need not keep, must not keep it from going."""
         condition = dict(zip(("type", "status", "reason", "message"), ("Terminating", *what), strict=True))
         now = self.client.context().now
 
         def change(obj: Obj) -> bool:
+            had = obj["metadata"].get("finalizers") or []
+            if last:
+                obj["metadata"]["finalizers"] = [f for f in had if f != FINALIZER]
             status = obj.setdefault("status", {})
             conditions = status.get("conditions") or []
             if any(c.get("type") == "Terminating" and all(c.get(k) == v for k, v in condition.items()) for c in conditions):
-                return False
+                return last and FINALIZER in had
             status["conditions"] = with_condition(conditions, {**condition, "lastTransitionTime": now})
             return True
 

@@ -85,6 +85,7 @@ class Deleter:
         options = await self.options(req, served)
         if options.get(unsafedelete.OPTION):
             return await unsafedelete.serve(req, served, namespace, name, self.writer.authorizer)
+        served.registry.strategy.refuse_delete(name)
         ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
         deletion = self.step(req, served, ctx, name, options, name)
         rec = await deletion.run()

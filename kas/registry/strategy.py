@@ -215,6 +215,9 @@ class Strategy:
         """Of a delete, or a deletion of many, with these DeleteOptions."""
         return []
 
+    def refuse_delete(self, name: str) -> None:
+        """Raises ApiError for the name of an object that is not to be deleted by itself; a deletion of many does not ask."""
+
     def canonicalize(self, obj: Obj) -> None:
         """Last touch before storing."""
 

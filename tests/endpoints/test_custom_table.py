@@ -41,9 +41,9 @@ class Table:
     def _refresh(self) -> None:
         self.refreshed += 1
 
-    async def put(self, crd, generation: int = 1, accepted=None, conditions=CONDITIONS, **meta) -> None:
+    async def put(self, crd, generation: int = 1, accepted=None, conditions=CONDITIONS, stored=(), **meta) -> None:
         obj = {**crd, "metadata": {**crd["metadata"], "uid": "u", "generation": generation, **meta}}
-        obj["status"] = {"acceptedNames": accepted or crd["spec"]["names"], "conditions": conditions}
+        obj["status"] = {"acceptedNames": accepted or crd["spec"]["names"], "conditions": conditions, "storedVersions": list(stored)}
         head, _, tail = orjson.dumps(obj).partition(b'"metadata":{')
         await self.store.commit(Op(self.root + crd["metadata"]["name"], build_record(head + b'"metadata":{', tail)))
         self.store.catch_up()

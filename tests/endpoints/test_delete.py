@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from kas.admission import DELETE, Attributes
+from kas.endpoints.served import Served
 from kas.meta import errors
-from tests.endpoints.inprocess import Api
+from kas.registry.generic import Registry
+from tests.endpoints.inprocess import BUILT_IN, BUILTIN, NOW, Api
 
 PATH = "/api/v1/namespaces/ns/configmaps"
 
@@ -82,3 +84,28 @@ def test_after_a_refusal_no_other_is_begun(tmp_path, at_once):
 def test_a_dry_run_deletes_nothing(tmp_path):
     status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(wanted=4), 4, "?dryRun=All")
     assert (status, gone, len(left), plugin.most, len(answer["items"])) == (200, [], 20, 4, 20)
+
+
+def test_the_systems_priority_classes_stay_unless_many_go(tmp_path):
+    """One asked for by name is refused before anybody is asked, a dry run of it, too; deletecollection takes it, as upstream's does."""
+    classes, system = "/apis/scheduling.k8s.io/v1/priorityclasses", "system-node-critical"
+
+    async def main() -> None:
+        api = Api(tmp_path, plugins=[plugin := Slow()])
+        resource = BUILTIN.resource("scheduling.k8s.io", "v1", "priorityclasses")
+        api.rest.add(Served(resource, Registry(resource, api.store, lambda: NOW), BUILT_IN))
+        try:
+            for name, value in ((system, 2_000_001_000), ("mine", 1)):
+                assert (await api("POST", classes, {"metadata": {"name": name}, "value": value}))[0] == 201
+            for query in ("", "?dryRun=All"):
+                status, answer = await api("DELETE", f"{classes}/{system}{query}")
+                why = "this is a system priority class and cannot be deleted"
+                assert (status, answer["message"]) == (403, f'priorityclasses.scheduling.k8s.io "{system}" is forbidden: {why}')
+            assert not plugin.asked and (await api("DELETE", f"{classes}/mine"))[0] == 200
+            status, answer = await api("DELETE", classes)
+            assert (status, [o["metadata"]["name"] for o in answer["items"]]) == (200, [system])
+        finally:
+            api.watches.end_all()
+            api.close()
+
+    asyncio.run(main())

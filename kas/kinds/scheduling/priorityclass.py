@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
-from kas.meta import field, names
+from kas.meta import errors, field, names
 from kas.meta.age import age
 from kas.meta.checks import immutable, unsupported
 from kas.meta.field import FieldError
@@ -47,6 +47,12 @@ class PriorityClassStrategy(Strategy):
         if (obj.get("value") or 0) != (old.get("value") or 0):
             errs.append(field.forbidden("value", "may not be changed in an update."))
         return errs + immutable(obj.get("preemptionPolicy"), old.get("preemptionPolicy"), "preemptionPolicy")
+
+    def refuse_delete(self, name: str) -> None:
+        """The system's own classes stay, whoever asks (``REST.Delete``); upstream lets a deletion of many take them."""
+        if name in SYSTEM_VALUES:
+            why = "this is a system priority class and cannot be deleted"
+            raise errors.forbidden(self.resource.group, self.resource.resource, name, why)
 
 
 def _system_problem(name: str, value: int, is_default: bool) -> str:
