@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -45,7 +46,7 @@ class Inlet:
         self._receive, self.length, self.multiplexed, self._bounds = receive, length, multiplexed, bounds
         self._taken = self._held = 0
         self._user: UserInfo | None = None
-        self._pieces: list[bytes] = []  # received while nobody read
+        self._pieces: deque[bytes] = deque()  # received while nobody read
         self._ahead = 0  # their bytes
         self._look_task: asyncio.Future[dict[str, Any]] | None = None
         self._waiter: asyncio.Future[None] | None = None  # who waits for it
@@ -164,7 +165,7 @@ class Inlet:
             self.ended = self._arrived = whole or not message.get("more_body")
             if piece or self.ended:
                 return piece
-        piece = self._pieces.pop(0) if self._pieces else b""
+        piece = self._pieces.popleft() if self._pieces else b""
         self._ahead -= len(piece)
         self._taken += len(piece)
         self.ended = self._arrived and not self._pieces
