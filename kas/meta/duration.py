@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import re
+
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _MAX = (1 << 63) - 1
+# Digits before the point, those behind it, and the unit.
+_PART = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?([^.0-9]*+)")
+_ESCAPED = re.compile(r'[^ !#-\[\]-\x7f]')
 
 
 def parse(text: str) -> int:
-    """Read ``time.ParseDuration``'s form ("1h30m", "-1.5s", "0"): nanoseconds in an int64. Raises ValueError with Go's words."""
-    invalid = ValueError(f"time: invalid duration {quote(text)}")
-    rest = text
-    negative = rest[:1] == "-"
-    if rest[:1] in ("-", "+"):
-        rest = rest[1:]
-    if rest == "0":
+    """Read ``time.ParseDuration``'s form ("1h30m", "-1.5s", "0"): nanoseconds in an int64. Raises ValueError with Go's words. Linear in the
+    text."""
+    at = 1 if text[:1] in ("-", "+") else 0
+    negative = text[:1] == "-"
+    if len(text) == at + 1 and text[at] == "0":
         return 0
-    if not rest:
-        raise invalid
+    if len(text) == at:
+        raise _invalid(text)
     total = 0
-    while rest:
-        whole, fraction, unit, rest = _part(rest)
+    while at < len(text):
+        found = _PART.match(text, at)
+        assert found is not None  # of an empty text, too
+        whole, fraction, unit = found[1], found[2] or "", found[3]
+        at = found.end()
         if not whole and not fraction:
-            raise invalid
+            raise _invalid(text)
         whole = whole.lstrip("0")
         if len(whole) > 19 or int(whole or 0) > 1 << 63:
-            raise invalid
+            raise _invalid(text)
         if not unit:
             raise ValueError(f"time: missing unit in duration {quote(text)}")
         if unit not in _UNITS:
@@ -32,31 +38,16 @@ def parse(text: str) -> int:
         part = int(whole or 0) * _UNITS[unit] + _fraction(fraction, _UNITS[unit])
         total += part
         if part > 1 << 63 or total > 1 << 63:
-            raise invalid
+            raise _invalid(text)
     if negative:
         return -total
     if total > _MAX:
-        raise invalid
+        raise _invalid(text)
     return total
 
 
-def _part(text: str) -> tuple[str, str, str, str]:
-    """(digits before the point, digits behind it, unit, what follows)."""
-    at = _digits(text, 0)
-    whole, fraction = text[:at], ""
-    if text[at : at + 1] == ".":
-        end = _digits(text, at + 1)
-        fraction, at = text[at + 1 : end], end
-    end = at
-    while end < len(text) and text[end] != "." and not "0" <= text[end] <= "9":
-        end += 1
-    return whole, fraction, text[at:end], text[end:]
-
-
-def _digits(text: str, at: int) -> int:
-    while at < len(text) and "0" <= text[at] <= "9":
-        at += 1
-    return at
+def _invalid(text: str) -> ValueError:
+    return ValueError(f"time: invalid duration {quote(text)}")
 
 
 def _fraction(digits: str, unit: int) -> int:
@@ -97,13 +88,9 @@ def _decimal(n: int, width: int) -> str:
 
 def quote(text: str) -> str:
     """Quote as package ``time`` does: bytes outside of printable ASCII are \\x escapes."""
-    out = ['"']
-    for c in text:
-        if c in '"\\':
-            out.append("\\" + c)
-        elif " " <= c < "\x80":
-            out.append(c)
-        else:
-            out.extend(f"\\x{b:02x}" for b in c.encode("utf-8", "surrogatepass"))
-    out.append('"')
-    return "".join(out)
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    c = found[0]
+    return "\\" + c if c in '"\\' else "".join(f"\\x{b:02x}" for b in c.encode("utf-8", "surrogatepass"))

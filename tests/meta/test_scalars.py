@@ -86,3 +86,9 @@ def test_digits_that_do_not_fit_are_told_before_the_unit(text, said):
 def test_what_is_too_large_is_told_before_what_is_no_digit(text):
     with pytest.raises(DecodeError, match=r"value out of range$"):
         scalars.int64(text)
+
+
+def test_a_megabyte_of_durations_is_read_once():
+    assert scalars.parse_duration("0h" * 500_000) == 0
+    with pytest.raises(DecodeError, match="missing unit"):
+        scalars.parse_duration("0h" * 500_000 + "1")
