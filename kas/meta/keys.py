@@ -38,10 +38,15 @@ def usable(key: Any) -> bool:
     return isinstance(key, ed25519.Ed25519PublicKey)
 
 
+def known(holder: Any) -> bool:
+    """Whether the key of a certificate, or of a request for one (of ``cryptography``), is of RSA, an elliptic curve or Ed25519."""
+    return holder.public_key_algorithm_oid.dotted_string in _LOADED_DOTTED
+
+
 def public_key(holder: Any) -> Any:
-    """The public key of a certificate or of a request for one (of ``cryptography``). Raises UnsupportedAlgorithm for a key that is not of
-    RSA, an elliptic curve or Ed25519, and ValueError for one that cannot be read."""
-    if holder.public_key_algorithm_oid.dotted_string not in _LOADED_DOTTED:
+    """The public key of a certificate or of a request for one (of ``cryptography``). Raises UnsupportedAlgorithm for a key that is not
+    ``known``, or on a strange curve, and ValueError for one that cannot be read."""
+    if not known(holder):
         raise _unsupported()
     return holder.public_key()
 

@@ -11,7 +11,7 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, gojson, names
 from kas.meta.age import age
 from kas.meta.field import FieldError
-from kas.meta.keys import private_key, public_key
+from kas.meta.keys import known, private_key, public_key
 from kas.meta.pem import pem_blocks, unreadable
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
@@ -109,12 +109,12 @@ def _tls_warnings(obj: Obj) -> list[str]:
             return ["tls: found a certificate rather than a key in the PEM for the private key"]
         return [f'tls: failed to find PEM block with type ending in "PRIVATE KEY" in key input {_skipped(found)}']
     from cryptography import x509
-    from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
-        public = public_key(x509.load_der_x509_certificate(next(b.der for b in blocks if b.kind == "CERTIFICATE")))
-    except UnsupportedAlgorithm:
-        return ["tls: unknown public key algorithm"]
+        read = x509.load_der_x509_certificate(next(b.der for b in blocks if b.kind == "CERTIFICATE"))
+        if not known(read):
+            return ["tls: unknown public key algorithm"]
+        public = public_key(read)
     except unreadable() as err:
         return [f"x509: malformed certificate: {err}"]
     try:
