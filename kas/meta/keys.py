@@ -16,8 +16,8 @@ from kas.meta.pem import pem_blocks
 # whose exponent is as long takes 7 ms, one with the usual exponent 40 µs.
 MAX_RSA_BITS, MAX_RSA_EXPONENT = 8192, (1 << 31) - 1
 CURVES = frozenset(("secp256r1", "secp384r1", "secp521r1"))
-# What OpenSSL takes.
-_MAX_LOADED_BITS = 16384
+# What OpenSSL takes, and the bytes of a private key that has it: products of larger numbers would be the next long work.
+_MAX_LOADED_BITS, _MAX_DER = 16384, 16 << 10
 
 # The content of the OBJECT IDENTIFIERs of rsaEncryption, id-ecPublicKey, id-Ed25519; id-dsa and id-X25519, which Go only parses.
 _RSA, _EC, _ED25519 = bytes.fromhex("2a864886f70d010101"), bytes.fromhex("2a8648ce3d0201"), bytes.fromhex("2b6570")
@@ -78,6 +78,8 @@ def _private_key(der: bytes) -> Any:
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import load_der_private_key
 
+    if len(der) > _MAX_DER:
+        raise ValueError("a private key that is too large")
     members = _members(_member(der, _SEQUENCE), 9)  # PKCS #1 has nine, DSA's own form six
     tags = [tag for tag, _ in members]
     pkcs1 = tags == [_INTEGER] * 9
@@ -101,6 +103,8 @@ def _validate(key: Any) -> None:
         raise ValueError("the modulus is too large")
     numbers = key.private_numbers()
     p, q, d, e = numbers.p, numbers.q, numbers.d, numbers.public_numbers.e
+    if max(p, q, d, e).bit_length() > key.key_size:
+        raise ValueError("numbers that are larger than the modulus")
     if p <= 1 or q <= 1 or p * q != numbers.public_numbers.n:
         raise ValueError("the modulus is not the product of the primes")
     if (d * e - 1) % (p - 1) or (d * e - 1) % (q - 1):

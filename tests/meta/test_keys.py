@@ -52,7 +52,8 @@ def test_what_is_no_key_of_a_known_kind_is_refused():
         element(0x30, integer(0) + algorithm(DH, Q, 2) + element(4, integer(5))),
         element(0x30, integer(0) + algorithm(DSA, Q, P, 3) + element(4, integer(5))),
         element(0x30, b"".join(map(integer, (0, Q, P, 3, 4, 5)))),  # DSA's own form
-        pkcs1(P, Q, 65537), pkcs1(P, Q, d, e=3),
+        pkcs1(P, Q, 65537), pkcs1(P, Q, d, e=3), pkcs1(P, Q, d + (P - 1) * (Q - 1)),
+        element(0x30, b"".join(map(integer, (0, P * Q, 65537, 1 << 8_000_000, P, Q, 1, 1, 1)))),  # numbers of a megabyte
         ed448.Ed448PrivateKey.generate().private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()),
     ]  # fmt: skip
     for der in refused:
