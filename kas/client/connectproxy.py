@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Generic, cast
 
-from kas.client.http import MAX_HEAD, BackendError, Factory, P, dial_errors, host_port, os_text, parse_head
+from kas.client.http import MAX_HEAD, BackendError, DialErrors, Factory, P, host_port, os_text, parse_head
 from kas.meta.field import go_quote
 from kas.observe.metrics import Registry
 
@@ -88,7 +88,7 @@ class ConnectProxy:
             # asyncio's whichever loop runs, as in http.py.
             ready = loop.create_future()
             first = _Sealed(loop, opening, self._tls(), ready, server_side=False, server_hostname=self._tls_name)
-        with dial_errors(self._network, self.where):
+        with DialErrors(self._network, self.where):
             if self._path:
                 transport, _ = await loop.create_unix_connection(lambda: first, self._path)
             else:

@@ -13,8 +13,7 @@ import re
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
@@ -360,7 +359,7 @@ async def dial(target: Target, opened: Callable[[Way], Awaitable[T]], timeout_s:
     name = (target.tls_name or target.host) if target.tls is not None else None
     way = Way(*(address or target.dial), target.tls, name, target.via)
     where = host_port(way.host, way.port)
-    with dial_errors("tcp", where if way.via is None else f"{where} via proxy {way.via.where}"):
+    with DialErrors("tcp", where if way.via is None else f"{where} via proxy {way.via.where}"):
         async with asyncio.timeout(timeout_s):
             return await opened(way)
 
@@ -370,21 +369,31 @@ def host_port(host: str, port: int) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
-@contextmanager
-def dial_errors(network: str, where: str) -> Iterator[None]:
-    """What goes wrong in making a connection becomes a BackendError, in the words of Go's net package."""
-    try:
-        yield
-    except TimeoutError:
-        raise BackendError(f"dial {network} {where}: i/o timeout") from None
-    except socket.gaierror:
-        raise BackendError(f"dial {network}: lookup {where.rpartition(':')[0]}: no such host") from None
-    except ssl.SSLCertVerificationError as e:
-        raise BackendError(f"tls: failed to verify certificate: x509: {_UNVERIFIED.get(e.verify_code, e.verify_message)}") from None
-    except ssl.SSLError as e:
-        raise BackendError(f"remote error: tls: {e.reason or e}") from None
-    except OSError as e:
-        raise BackendError(f"dial {network} {where}: connect: {os_text(e)}") from e
+class DialErrors:
+    """A context manager: what goes wrong in making a connection becomes a BackendError, in the words of Go's net package.
+
+    No generator: the frame of one would be left in a cycle with what it was thrown, and keep the request of whoever dials.
+    """
+
+    def __init__(self, network: str, where: str) -> None:
+        self._network, self._where = network, where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, e: BaseException | None, _traceback: object) -> None:
+        network, where = self._network, self._where
+        if isinstance(e, TimeoutError):
+            raise BackendError(f"dial {network} {where}: i/o timeout") from None
+        if isinstance(e, socket.gaierror):
+            raise BackendError(f"dial {network}: lookup {where.rpartition(':')[0]}: no such host") from None
+        if isinstance(e, ssl.SSLCertVerificationError):
+            why = _UNVERIFIED.get(e.verify_code, e.verify_message)
+            raise BackendError(f"tls: failed to verify certificate: x509: {why}") from None
+        if isinstance(e, ssl.SSLError):
+            raise BackendError(f"remote error: tls: {e.reason or e}") from None
+        if isinstance(e, OSError):
+            raise BackendError(f"dial {network} {where}: connect: {os_text(e)}") from e
 
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

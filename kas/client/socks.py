@@ -11,7 +11,7 @@ import ipaddress
 import re
 
 from kas.client.connectproxy import Opening
-from kas.client.http import BackendError, Factory, P, dial_errors, host_port
+from kas.client.http import BackendError, DialErrors, Factory, P, host_port
 from kas.meta.field import go_quote
 
 PORT = 1080
@@ -40,7 +40,7 @@ class SocksProxy:
         """As the loop's ``create_connection``. Raises BackendError; cancelling it closes the connection."""
         opening = _Asking[P](factory, _request(host, port), self._login, f"socks connect tcp {self.where}->{host_port(host, port)}")
         try:
-            with dial_errors("tcp", self.where):
+            with DialErrors("tcp", self.where):
                 await asyncio.get_running_loop().create_connection(lambda: opening, *self._address)
             return await opening.made
         except BaseException:
