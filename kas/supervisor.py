@@ -27,7 +27,7 @@ from kas.config.options import Completed
 from kas.meta.files import remove_tree, write_whole
 from kas.meta.pipes import readable
 from kas.meta.standard import flush_standard_streams, say
-from kas.observe.process import adopt, age_s, await_adoption, end_with, raise_descriptor_limit
+from kas.observe.process import adopt, age_s, await_adoption, end_with, notify_ready, raise_descriptor_limit
 from kas.store.shared import Shared
 
 if TYPE_CHECKING:
@@ -672,6 +672,8 @@ class _Supervisor:
         if self.ready is not None:
             self.ready(o)
             return
+        if why := notify_ready():
+            _say(o, why)
         took = age_s() * 1000
         host = f"[{o.raw.bind_address}]" if ":" in o.raw.bind_address else o.raw.bind_address
         secure, insecure, read_only = o.secure_port, o.insecure_port, o.read_only_port

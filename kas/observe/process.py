@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
@@ -25,6 +26,22 @@ def age_s() -> float:
     """Seconds since this process was made, by fork or by the shell: before the interpreter began to load (/proc/self/stat, field 22)."""
     ticks = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()[19]
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def notify_ready() -> str:
+    """Tells systemd that the service has started, where it waits for that (``Type=notify``; sd_notify(3), as kube-apiserver does). Once:
+    the variable that names the socket is taken away. Returns why it could not be told, or ""."""
+    name = os.environ.pop("NOTIFY_SOCKET", "")
+    if not name:
+        return ""
+    address = "\0" + name[1:] if name.startswith("@") else name  # "@": an abstract one
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.setblocking(False)  # a manager that does not read must not hold what watches the workers
+            s.sendto(b"READY=1\n", address)
+    except (OSError, ValueError) as e:  # ValueError: a zero byte
+        return f"systemd could not be told of the start at {name}: {e}"
+    return ""
 
 
 def raise_descriptor_limit() -> None:
