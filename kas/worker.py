@@ -21,6 +21,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from kas.admission import order
+from kas.client.http import use_environment
+from kas.client.proxies import Environment
 from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Runner
@@ -80,6 +82,8 @@ def work(
 
     bound_heaps()
     setup_logging(options.raw.v, options.raw.logging_format, options.raw.vmodule)
+    if proxies := Environment(os.environ):
+        use_environment(proxies.of)
     log.info("start: worker %d loaded %.0f ms after its fork", index, age_s() * 1000)
     try:
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.

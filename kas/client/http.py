@@ -332,9 +332,9 @@ def request_head(method: str, target: Target, headers: Headers, host: str = "") 
     return b"".join(head)
 
 
-async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address: tuple[str, int] | None = None) -> Connection:
-    """Raises BackendError. ``address`` is dialled instead of what the target names; its certificate has to have the target's name."""
-    return Connection(*await dial(target, _streams, timeout_s, address))
+async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, upgrade: bool = False) -> Connection:
+    """Raises BackendError. Go dials for a connection that is to be an ``upgrade``d one itself, past the environment's proxies."""
+    return Connection(*await dial(target, _streams, timeout_s, None, not upgrade))
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,10 +354,25 @@ class Way:
         return await asyncio.get_running_loop().create_connection(factory, self.host, self.port)
 
 
-async def dial(target: Target, opened: Callable[[Way], Awaitable[T]], timeout_s: float, address: tuple[str, int] | None) -> T:
-    """What ``opened`` makes of the way, in time. Raises BackendError."""
+_environment: Callable[[Target], Via | None] | None = None
+
+
+def use_environment(proxies: Callable[[Target], Via | None] | None) -> None:
+    """From now on this process asks ``proxies`` for the way to a target that names none (``kas.client.proxies.Environment``)."""
+    global _environment
+    _environment = proxies
+
+
+async def dial(
+    target: Target, opened: Callable[[Way], Awaitable[T]], timeout_s: float, address: tuple[str, int] | None, proxied: bool = True
+) -> T:
+    """What ``opened`` makes of the way, in time. ``address`` is dialled instead of what the target names, whose name the certificate has
+    to have all the same; a proxy of the environment is told the target, and finds it. Raises BackendError."""
     name = (target.tls_name or target.host) if target.tls is not None else None
-    way = Way(*(address or target.dial), target.tls, name, target.via)
+    via = target.via
+    if via is None and proxied and _environment is not None and (via := _environment(target)) is not None:
+        address = None
+    way = Way(*(address or target.dial), target.tls, name, via)
     where = host_port(way.host, way.port)
     with DialErrors("tcp", where if way.via is None else f"{where} via proxy {way.via.where}"):
         async with asyncio.timeout(timeout_s):

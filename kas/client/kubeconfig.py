@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
-from kas.client.http import Headers, Target, Via
+from kas.client.http import Headers, Target
+from kas.client.proxies import PORTS, SOCKS, way
 from kas.client.renewed import Renewed
 from kas.meta.field import go_quote
 from kas.meta.goerrors import unreadable
@@ -29,8 +30,6 @@ from kas.types.configfile import BOOL, BYTES, RAW, STRING, Struct
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
 NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
 NO_CLUSTER = "cluster has no server defined"
-PROXIES = {"http": 80, "https": 443}
-SOCKS = "socks5"
 REFUSED = {"exec": "exec plug-ins", "auth-provider": "auth providers", "as": "impersonation"}
 API_VERSION, KIND = "v1", "Config"
 SCHEME = "k8s.io/client-go/tools/clientcmd/api/latest/latest.go:50"
@@ -133,43 +132,10 @@ def load(path: str) -> Backend:
     target, tls = _target(cluster, credentials, base)
     if cluster.get("proxy-url"):
         try:
-            target = replace(target, via=_proxy(cluster["proxy-url"], tls))
+            target = replace(target, via=way(cluster["proxy-url"], tls.context if tls is not None else None))
         except ValueError as e:
             raise KubeconfigError(f'{path}: cluster "{cluster_name}": proxy-url: {e}') from None
     return Backend(target, credentials, tls)
-
-
-def _proxy(url: str, tls: Renewed | None) -> Via:
-    """The proxy before a server; one that speaks HTTP only before an https server, and where it is an https one itself the same
-    certificates count. It is none of the ways that ``--egress-selector-config-file`` counts. Raises ValueError for one that leads nowhere.
-    """
-    from kas.client.connectproxy import ConnectProxy, DialMetrics  # few have one
-    from kas.observe.metrics import Registry
-
-    parts = urlsplit(url)
-    if not parts.hostname:
-        raise ValueError("no host")
-    if parts.scheme == SOCKS:
-        return _socks(parts)
-    if tls is None:
-        raise ValueError("http and https proxies before http servers are not supported")
-    said = ""
-    if parts.username is not None:
-        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        said = f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}\r\n"
-    address = parts.hostname, parts.port or PROXIES[parts.scheme]
-    own = tls.context if parts.scheme == "https" else None
-    return ConnectProxy(DialMetrics(Registry()), address=address, tls=own, headers=lambda wanted: f"Host: {wanted}\r\n{said}".encode())
-
-
-def _socks(parts: SplitResult) -> Via:
-    """One that does not look at what goes through it."""
-    from kas.client.socks import PORT, SocksProxy
-
-    login = None
-    if parts.username is not None:
-        login = unquote(parts.username).encode(), unquote(parts.password or "").encode()
-    return SocksProxy((parts.hostname or "", parts.port or PORT), login)
 
 
 def _proxy_problem(url: str) -> str:
@@ -178,7 +144,7 @@ def _proxy_problem(url: str) -> str:
         scheme = parse(url).scheme
     except ValueError:
         return f"could not parse: {url}"
-    return "" if scheme in (*PROXIES, SOCKS) else f"unsupported scheme {go_quote(scheme)}, must be http, https, or socks5"
+    return "" if scheme in (*PORTS, SOCKS) else f"unsupported scheme {go_quote(scheme)}, must be http, https, or socks5"
 
 
 class Users:

@@ -155,7 +155,7 @@ async def open_websocket(target: Target, headers: Headers, subprotocols: list[st
     asked += [(b"sec-websocket-version", b"13"), (b"sec-websocket-key", key)]
     if subprotocols:
         asked.append((b"sec-websocket-protocol", ", ".join(subprotocols).encode("latin-1", "replace")))
-    connection = await connect(target)
+    connection = await connect(target, upgrade=True)
     try:
         await connection.send("GET", target, asked, host=host)
         await connection.head()

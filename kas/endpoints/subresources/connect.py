@@ -198,7 +198,7 @@ async def _raw(req: Request, protocol: str, target: Target, versions: Headers) -
     """Bytes in both directions, in which client and kubelet speak SPDY; ``versions`` are what they may speak in its streams."""
     headers: Headers = [(b"connection", b"Upgrade"), (b"upgrade", SPDY), *versions]
     try:
-        connection = await connect(target)
+        connection = await connect(target, upgrade=True)
         try:
             await connection.send("POST", target, headers)
             await connection.head()
