@@ -141,7 +141,6 @@ class _Supervisor:
         opts = self.options
         raise_descriptor_limit()
         self.pid = os.getpid()
-        self.alive, self.alive_writer = os.pipe()
         self._lock_data_dir(opts.data_dir)
         opts = self.options = self._reserve_ports(opts)
         with self._run_dir() as run_dir:
@@ -353,7 +352,7 @@ class _Supervisor:
             for s in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(s, signal.SIG_IGN)  # they are for the one above, which gets them, too
             signal.set_wakeup_fd(-1)
-            end_with(self.pid, os.dup(self.alive))
+            end_with(self.pid)
             _load(self.options)
             own = os.getpid()
             for child, report in made:
@@ -391,8 +390,7 @@ class _Supervisor:
         """The life of a child: ``work``, with the end of a pipe on which it reports, and what it failed of."""
         code = EXIT_FAILED
         try:
-            os.close(self.alive_writer)
-            end_with(self.pid, self.alive)
+            end_with(self.pid)
             for other in self.workers.values():
                 for held in other.sockets.values():
                     held.close()
@@ -695,4 +693,4 @@ def _lives(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z" if sys.platform == "linux" else True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z"

@@ -140,7 +140,7 @@ class Gate:
         self._filter(self.shut)
 
     def _filter(self, shut: bool) -> None:
-        for s in self._sockets if sys.platform == "linux" else ():
+        for s in self._sockets:
             if shut:
                 drop = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RET, 0, 0, 0))
                 s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(drop)))
@@ -173,7 +173,5 @@ def _local_port(fd: int) -> int:
 
 
 def _waiting(s: socket.socket) -> int:
-    """How many connections wait to be accepted (tcpi_unacked of a listening socket, Linux)."""
-    if sys.platform != "linux":
-        return 0
+    """How many connections wait to be accepted (tcpi_unacked of a listening socket)."""
     return int(struct.unpack_from("=I", s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 8 + 4 * 4)[0])

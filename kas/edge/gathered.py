@@ -12,7 +12,6 @@ import logging
 import os
 import socket
 import struct
-import sys
 from collections.abc import Awaitable, Iterator
 
 from kas.request.http import Connection
@@ -77,7 +76,7 @@ class Gathered:
         """Ends those with the longest unfinished messages as long as all of them together are too long; returns how many. For a thread:
         some microseconds a WebSocket, and a descriptor where there are new ones."""
         known = list(self.open.items())
-        if any(m.fd < 0 for _, m in known) and sys.platform == "linux":
+        if any(m.fd < 0 for _, m in known):
             found = {client: fd for fd in _descriptors() for client in _client_of(fd)}
             for client, messages in known:
                 messages.fd = found.get(client, messages.fd)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -153,12 +152,7 @@ class Listener:
             spec = UnixSocketSpec(self.uds, BACKLOG, 0o600) if self.uds else SocketSpec(self.host, self.port, BACKLOG)
             return (None, spec.build()) if self.uds else (spec, None)
         holder: Any = SocketHolder
-        backlog = min(BACKLOG, self.connections // 2)  # what it may take in one go
-        if sys.platform in ("linux", "freebsd"):  # where granian listens itself
-            return None, holder(self.fd, False, backlog)
-        with socket.socket(fileno=os.dup(self.fd)) as s:
-            s.listen(backlog)
-        return None, holder(self.fd, False)
+        return None, holder(self.fd, False, min(BACKLOG, self.connections // 2))  # what it may take in one go
 
     def deaf(self) -> bool:
         """Whether the supervisor took its socket from the port. Granian has stopped to look at anything then, and ``stopped`` is never

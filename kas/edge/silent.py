@@ -11,7 +11,6 @@ import logging
 import os
 import socket
 import struct
-import sys
 
 log = logging.getLogger("kas.edge")
 
@@ -37,7 +36,7 @@ class Silent:
         """Ends the connections that have been silent for ``SILENT_S`` and never asked anything; returns how many. For a thread: some
         microseconds a descriptor."""
         ended, open_ports, before = 0, set(), self.spoke.copy()
-        for name in os.listdir("/proc/self/fd") if sys.platform == "linux" else ():
+        for name in os.listdir("/proc/self/fd"):
             try:
                 if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                     continue

@@ -7,7 +7,6 @@ import resource
 import signal
 import socket
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -62,7 +61,9 @@ def too_few_descriptors(workers: int) -> str:
 
 def unfit() -> str:
     """Why nothing can be served in this place, or "": the server would be ready and then fail here and there. The soft limit counts."""
-    if sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
+    if sys.platform != "linux":
+        return "kas runs on Linux: what it knows of its processes, connections and descriptors it reads from there"
+    if not os.path.exists("/proc/self/stat"):
         return "/proc is not mounted, which tells what processes and their descriptors do: mount -t proc proc /proc"
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or limit >= 2 * ADDRESSES_BYTES:
@@ -87,9 +88,7 @@ def spare_descriptors() -> int:
 
 
 def adopt(on: bool) -> bool:
-    """Whether this process becomes the parent of processes whose own parent ends below it; False where the system cannot do that."""
-    if sys.platform != "linux":
-        return False
+    """Whether this process becomes the parent of processes whose own parent ends below it; False where the system forbids it."""
     import ctypes
 
     return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) == 0
@@ -101,25 +100,13 @@ def await_adoption(parent: int) -> None:
         time.sleep(ADOPTED_S)
 
 
-def end_with(parent: int, alive: int) -> None:
-    """Ends this process, as by SIGKILL, when its ``parent`` does, in whatever state either is. ``alive`` reads end of file then.
+def end_with(parent: int) -> None:
+    """Ends this process, as by SIGKILL, when its ``parent`` does, in whatever state either is."""
+    import ctypes
 
-    Linux has a signal for it; elsewhere a thread waits for the pipe, which cannot end a process that is stopped.
-    """
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before the signal was asked for
-            os._exit(1)
-        os.close(alive)
-        return
-
-    def wait() -> None:
-        os.read(alive, 1)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the signal was asked for
         os._exit(1)
-
-    threading.Thread(target=wait, name="kas-parent", daemon=True).start()
 
 
 class Trimmer:
@@ -129,7 +116,7 @@ class Trimmer:
     def __init__(self) -> None:
         import ctypes
 
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # not in musl
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in musl
         self._least = 0 if self._trim is None else _resident_bytes()
 
     def due(self) -> bool:
@@ -153,11 +140,10 @@ def _resident_bytes() -> int:
 
 def bound_heaps() -> None:
     """The allocator gives memory back as it is freed. By itself glibc raises both bounds, to 32 and 64 MiB, once buffers as large as bodies
-    and lists were freed, and then each thread's heap keeps what its largest request took. Elsewhere nothing is changed."""
-    if sys.platform == "linux":
-        import ctypes
+    and lists were freed, and then each thread's heap keeps what its largest request took. musl has no such function."""
+    import ctypes
 
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in musl
-        if mallopt is not None:
-            mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
-            mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
+        mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)

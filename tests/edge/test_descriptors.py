@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -17,8 +16,6 @@ from kas.edge.listener import Listener
 from kas.edge.silent import Silent
 from kas.request.http import Response, Write
 from tests.filters.serving import head
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
 
 MANY = 1 << 20
 

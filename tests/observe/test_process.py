@@ -28,3 +28,8 @@ def test_where_the_allocator_has_no_such_function_nothing_is_due(monkeypatch):
     monkeypatch.setattr(one, "_trim", None)
     assert not one.due()
     one.trim()
+
+
+def test_another_system_is_told_at_the_start(monkeypatch):
+    monkeypatch.setattr(process.sys, "platform", "darwin")
+    assert process.unfit().startswith("kas runs on Linux: ")

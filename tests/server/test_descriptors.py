@@ -16,7 +16,6 @@ from tests import need
 
 LIMITED = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2]))); os.execv(sys.argv[3], sys.argv[3:])"  # noqa: E501
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
 
 
 def limited(directory: Path, soft: int, hard: int) -> KasServer:
