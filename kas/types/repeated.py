@@ -6,7 +6,6 @@ were there, null leaves a text or a number as it was, and what does not fit its 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from kas.types.scheme import DecodeError, Field, TypeDesc, decode
@@ -41,14 +40,13 @@ class _Reading:
 
     def struct(self, type: TypeDesc, pairs: Pairs, into: dict[str, Any], place: Place, checked: bool) -> dict[str, Any]:
         """``into`` with the members of ``pairs``. ``checked``: the types were looked at already."""
-        left = Counter(key for key, _ in pairs)
-        for key, item in pairs:
-            left[key] -= 1
+        last = {key: i for i, (key, _) in enumerate(pairs)}
+        for i, (key, item) in enumerate(pairs):
             field = type.by_name.get(key)
             if field is None:
                 into[key] = _plain(item)
                 continue
-            here, over = (place, key), left[key] > 0
+            here, over = (place, key), i < last[key]
             if over and not checked:
                 self._check(type, {key: item}, place)
             if item is None and key in into and field.card == "single" and _keeps(field):
@@ -66,12 +64,12 @@ class _Reading:
             return out
         if field.card == "map" and isinstance(item, Pairs):
             entries: dict[str, Any] = old if isinstance(old, dict) else {}
-            left = Counter(key for key, _ in item)
-            for key, one in item:
-                left[key] -= 1
-                if left[key] and not checked:
+            last = {key: i for i, (key, _) in enumerate(item)}
+            for i, (key, one) in enumerate(item):
+                over = i < last[key]
+                if over and not checked:
                     self._check(type, {field.name: {key: one}}, place and place[0])
-                entries[key] = self._element(field, one, None, (place, key), checked or left[key] > 0)
+                entries[key] = self._element(field, one, None, (place, key), checked or over)
             return entries
         return self._element(field, item, old, place, checked) if field.card == "single" else _plain(item)
 

@@ -17,7 +17,6 @@ from tests import need
 LIMITED = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2]))); os.execv(sys.argv[3], sys.argv[3:])"  # noqa: E501
 
 
-
 def limited(directory: Path, soft: int, hard: int) -> KasServer:
     return KasServer(directory, "--unsafe-no-fsync", prefix=(sys.executable, "-c", LIMITED, str(soft), str(hard)))
 
