@@ -99,10 +99,10 @@ def unreadable(by: Issued | None = None, key=None) -> dict[str, bytes]:
 
     plain = issue([("CN", "jane"), ("UID", "\0odd")], by, key=key).der
     two = issue([("CN", "jane")], by, key=key, extra=[(x509.UnrecognizedExtension(number(n), b"\5\0"), False) for n in (5, 6)]).der
-    x400 = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.17"), bytes.fromhex("3004a3020500"))
+    x400 = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.30"), bytes.fromhex("3008a0063004a3020500"))  # a constraint
     return {
         "version": plain.replace(b"\xa0\3\2\1\2", b"\xa0\3\2\1\3", 1), "bits": plain.replace(b"\x0c\4\0odd", b"\3\4\0odd"),
-        "twice": two.replace(b"\6\4\x2a\3\4\6", b"\6\4\x2a\3\4\5"), "name": issue([("CN", "jane")], by, key=key, extra=[(x400, False)]).der,
+        "twice": two.replace(b"\6\4\x2a\3\4\6", b"\6\4\x2a\3\4\5"), "name": issue([("CN", "jane")], by, key=key, extra=[(x400, True)]).der,
     }
 
 
