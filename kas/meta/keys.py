@@ -14,7 +14,9 @@ from kas.meta.der import member, members
 from kas.meta.pem import pem_blocks
 
 # Go's bounds: crypto/tls takes no larger keys of RSA, crypto/rsa no larger exponents, crypto/x509 no other curves. A key of 3,072 bits
-# whose exponent is as long takes 7 ms, one with the usual exponent 40 µs.
+# whose exponent is as long takes 7 ms, one with the usual exponent 40 µs. Keys of 512 bits are factored for the price of a dinner:
+# since 1.24 Go verifies nothing with those below 1,024.
+MIN_RSA_BITS = 1024
 MAX_RSA_BITS, MAX_RSA_EXPONENT = 8192, (1 << 31) - 1
 CURVES = frozenset(("secp256r1", "secp384r1", "secp521r1"))
 # What OpenSSL takes, and the bytes of a private key that has it: products of larger numbers would be the next long work.
@@ -33,7 +35,7 @@ def usable(key: Any) -> bool:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
     if isinstance(key, rsa.RSAPublicKey):
-        return key.key_size <= MAX_RSA_BITS and key.public_numbers().e <= MAX_RSA_EXPONENT
+        return MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS and key.public_numbers().e <= MAX_RSA_EXPONENT
     if isinstance(key, ec.EllipticCurvePublicKey):
         return key.curve.name in CURVES
     return isinstance(key, ed25519.Ed25519PublicKey)

@@ -269,6 +269,14 @@ def test_many_certificates_cost_a_bounded_number_of_signatures(tmp_path, monkeyp
     assert len(verified) <= chain.MAX_SHOWN_SIGNATURES
 
 
+def test_short_keys_do_not_count(tmp_path):
+    """Who factors one would be whom he likes."""
+    short = pki.authority("short", CA, key=pki.short_rsa_key(1023))
+    assert "algorithm unimplemented" in why(verifier(tmp_path, CA)[0], pki.issue(JANE, short, chain=[short]))
+    enough = pki.authority("enough", CA, key=pki.short_rsa_key(1024))
+    assert not why(verifier(tmp_path, CA)[0], pki.issue(JANE, enough, chain=[enough]))
+
+
 @pytest.mark.parametrize("key", [pki.rsa_key(4294967311), ec.generate_private_key(ec.BrainpoolP512R1())], ids=["exponent", "curve"])
 def test_costly_keys_do_not_count(tmp_path, key):
     """Twelve of 3,072 bits with an exponent as long held the loop for 675 ms."""
