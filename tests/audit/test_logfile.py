@@ -85,6 +85,20 @@ def test_old_files_are_counted_aged_and_compressed(tmp_path):
     assert [e["auditID"] for name in packed for e in lines(tmp_path / "logs" / name)]
 
 
+def test_old_files_are_put_in_order_when_the_log_is_opened(tmp_path):
+    """A server that rarely rotates keeps nothing for longer than it was told to, at least from one start to the next; as lumberjack."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    old, young = (logs / f"audit-2026-01-0{day}T00-00-00.000.log" for day in (1, 2))
+    for path in (old, young):
+        path.write_bytes(entry(1).line)
+    os.utime(old, (0, 0))
+    backend = log(tmp_path, max_age_s=3600, compress=True)
+    backend.process([entry(2)])
+    drained(backend)
+    assert sorted(p.name for p in logs.iterdir()) == [f"{young.name}.gz", "audit.log"]
+
+
 def test_what_is_compressed_is_private_all_the_time(tmp_path, monkeypatch):
     (old := tmp_path / "audit-2026.log").write_bytes(b"x" * 1000)
     old.chmod(0o600)
