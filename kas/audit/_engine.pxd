@@ -46,4 +46,5 @@ cdef class Buffer:
     cdef Py_ssize_t _limit, _size
     cdef object _filled
 
-    cdef bint _put(self, Entry entry) except -1
+    cdef bint _has_room(self) noexcept
+    cdef int _put(self, Entry entry) except -1

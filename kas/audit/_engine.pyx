@@ -544,15 +544,16 @@ cdef class Buffer:
     def __init__(self, Py_ssize_t limit, Py_ssize_t size, filled):
         self.waiting, self._limit, self._size, self._filled = [], limit, size, filled
 
-    cdef bint _put(self, Entry entry) except -1:
-        """Whether the entry waits now. Not where that takes a closer look: there is no more room, or nobody who takes what waits."""
-        cdef Py_ssize_t n = PyList_GET_SIZE(self.waiting)
-        if not self.served or n >= self._limit:
-            return False
+    cdef bint _has_room(self) noexcept:
+        """Not where that takes a closer look: there is no more room, or nobody who takes what waits."""
+        return self.served and PyList_GET_SIZE(self.waiting) < self._limit
+
+    cdef int _put(self, Entry entry) except -1:
+        """The entry waits now; there has to be room."""
         self.waiting.append(entry)
-        if n + 1 == self._size:
+        if PyList_GET_SIZE(self.waiting) == self._size:
             self._filled()
-        return True
+        return 0
 
 
 cdef class Recording:
@@ -594,7 +595,13 @@ cdef class Recording:
             return None
         req.audit = event
         PyContextVar_Set(self._current, event.took)
-        return None if RECEIVED in event._omitted else self._received(req, event)
+        if RECEIVED in event._omitted:
+            return None
+        if self._buffer is not None and self._buffer._has_room():
+            self._events[()] = self._events.get((), 0) + 1
+            self._buffer._put(event.entry(RECEIVED))
+            return None
+        return self._received(req, event)
 
     def after(self, Request req not None, Response resp not None):
         cdef Record event
@@ -610,7 +617,8 @@ cdef class Recording:
             return
         self._events[()] = self._events.get((), 0) + 1
         entry = event.entry(COMPLETE)
-        if self._buffer is not None and self._buffer._put(entry):
+        if self._buffer is not None and self._buffer._has_room():
+            self._buffer._put(entry)
             return
         try:
             pending = self._process((entry,))
