@@ -15,7 +15,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
-from kas._fastpath cimport Request, RequestInfo, Response
+from kas._fastpath cimport Attributes, Request, RequestInfo, Response
 
 import orjson
 
@@ -32,7 +32,7 @@ cdef enum:
 
 cdef double SLOW_S = 0.5
 cdef str RECEIVED = "RequestReceived", COMPLETE = "ResponseComplete"
-cdef str METADATA = "Metadata"
+cdef str METADATA = "Metadata", NONE = "None"
 cdef str AUTHENTICATION = latencies.AUTHENTICATION, AUTHORIZATION = latencies.AUTHORIZATION
 cdef str TRUNCATED = "audit.k8s.io/truncated"
 cdef str CONSTRAINT = _constraint
@@ -556,40 +556,75 @@ cdef class Buffer:
         return 0
 
 
+cdef class Said:
+    """What a policy says of requests: ``always`` the same, or None; of a resource what is ``remembered`` of it, by all of a question that any
+    of its rules looks at: the user, the namespace, the name where it has to be told."""
+
+    cdef dict _remembered
+    cdef tuple _always
+    cdef bint _users, _namespaces, _names
+
+    def __init__(self, always, dict remembered not None, bint users, bint namespaces, bint names):
+        self._always, self._remembered = <tuple>always, remembered  # verdicts are tuples of a kind of their own
+        self._users, self._namespaces, self._names = users, namespaces, names
+
+    def key(self, Attributes a not None) -> tuple:
+        """Under what the answer to a question is remembered."""
+        return self._key(a.user, a.verb, a.api_group, a.resource, a.subresource, a.namespace, a.name)
+
+    cdef tuple _key(self, user, str verb, str group, str resource, str subresource, str namespace, str name):
+        return (
+            user.key if self._users else None, verb, group, resource, subresource, namespace if self._namespaces else None,
+            name if self._names else None,
+        )
+
+    cdef tuple _of(self, Request req):
+        """The verdict, None where the policy has to be asked."""
+        cdef RequestInfo info = req.info
+        if self._always is not None:
+            return self._always
+        if not info.is_resource_request or req.user is None:
+            return None
+        return <tuple>self._remembered.get(
+            self._key(req.user, info.verb, info.api_group, info.resource, info.subresource, info.namespace, info.name)
+        )
+
+
 cdef class Recording:
     """The way of most requests through the audit log: an answer that is plain, and a backend for which nobody waits. ``begin`` makes the
-    event of a request; where the policy ``always`` says the same it is an ``event`` of that, counted in ``levels``. ``received`` stores
-    the entry of that stage, ``otherwise`` does what there is to do of other answers, ``later`` what there is to do for an entry that is to
-    be waited for. ``events`` counts entries; they wait in ``buffer`` or are given to ``process``; what that raises as ``refused`` has been
-    counted and logged."""
+    event of a request; where the policy has ``said`` already what becomes of its like it is an ``event`` of that, counted in ``levels``.
+    ``received`` stores the entry of that stage, ``otherwise`` does what there is to do of other answers, ``later`` what there is to do for
+    an entry that is to be waited for. ``events`` counts entries; they wait in ``buffer`` or are given to ``process``; what that raises as
+    ``refused`` has been counted and logged."""
 
     cdef object _begin, _received, _otherwise, _later, _process, _refused, _current
     cdef type _event
     cdef dict _events, _levels
-    cdef tuple _label, _omitted
-    cdef str _level
-    cdef bint _always, _omit_managed_fields
+    cdef Said _said
     cdef Buffer _buffer
 
-    def __init__(self, begin, always, type event, dict levels not None, received, otherwise, later, process, type refused,
+    def __init__(self, begin, Said said not None, type event, dict levels not None, received, otherwise, later, process, type refused,
                  dict events not None, Buffer buffer):
         self._begin, self._received, self._otherwise, self._later = begin, received, otherwise, later
-        self._always = always is not None and always[0] != "None"
-        if self._always:
-            self._level, self._omitted, self._omit_managed_fields = always
-            self._label = (self._level,)
-        self._event, self._levels = event, levels
+        self._said, self._event, self._levels = said, event, levels
         self._process, self._refused, self._events, self._buffer = process, refused, events, buffer
         self._current = latencies.CURRENT
 
-    def before(self, Request req not None):
+    cdef Record _recorded(self, Request req, tuple verdict):
+        """The event of a request of which the policy says this, None for level None."""
         cdef Record event
-        if self._always:
-            self._levels[self._label] = self._levels.get(self._label, 0) + 1
-            event = <Record>(<PyTypeObject *>self._event).tp_new(self._event, <PyObject *>_EMPTY, NULL)
-            event._begin(req, self._level, self._omitted, self._omit_managed_fields, _time(CLOCK_REALTIME))
-        else:
-            event = self._begin(req)
+        cdef str level = <str>verdict[0]
+        cdef tuple label = (level,)
+        self._levels[label] = self._levels.get(label, 0) + 1
+        if level == NONE:
+            return None
+        event = <Record>(<PyTypeObject *>self._event).tp_new(self._event, <PyObject *>_EMPTY, NULL)
+        event._begin(req, level, <tuple>verdict[1], verdict[2] is True, _time(CLOCK_REALTIME))
+        return event
+
+    def before(self, Request req not None):
+        cdef tuple verdict = self._said._of(req)
+        cdef Record event = self._recorded(req, verdict) if verdict is not None else self._begin(req)
         if event is None:
             PyContextVar_Set(self._current, None)  # the context may still be that of another request
             return None

@@ -72,7 +72,7 @@ class Auditor:
     ) -> Recording:  # fmt: skip
         """The filter's way for most requests; the arguments do what it leaves to them."""
         return Recording(
-            self.begin, self._policy.always, Event, self._levels.values, received, otherwise, later, self._backends.process, AuditError,
+            self.begin, self._policy.said, Event, self._levels.values, received, otherwise, later, self._backends.process, AuditError,
             self._events.values, self._backends.buffer,
         )  # fmt: skip
 
