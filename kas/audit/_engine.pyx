@@ -196,6 +196,15 @@ cdef inline double _time(int clock) noexcept:
     return t.tv_sec + t.tv_nsec * 1e-9
 
 
+cdef inline double _arrival(Request req) noexcept:
+    return _time(CLOCK_REALTIME) - (_time(CLOCK_MONOTONIC) - req.started)
+
+
+def arrival(Request req not None) -> float:
+    """The time of day when a request came: who asks has been found out since then, and somebody may have been asked about it."""
+    return _arrival(req)
+
+
 # The last whole second of which a time was written, and what its times begin with; one for each of an event's two.
 cdef long long _second[2]
 cdef bytes _received_begin = b"", _staged_begin = b""
@@ -368,8 +377,8 @@ cdef class Entry:
 
     @property
     def size(self) -> int:
-        """The length of ``text``."""
-        return PyBytes_GET_SIZE(self.line) - PyBytes_GET_SIZE(HEAD)
+        """Its length as an object of its own."""
+        return PyBytes_GET_SIZE(self.line)
 
     @property
     def fields(self) -> dict:
@@ -450,7 +459,7 @@ cdef class Record:
         return total if total > SLOW_S else 0.0
 
     cpdef Entry entry(self, str stage):
-        """What is known at this stage, with the time of now."""
+        """What is known at this stage, with the time of now; that a request has come is of the time when it did."""
         cdef Request req = self.req
         cdef RequestInfo info = req.info
         cdef dict annotations = None
@@ -474,7 +483,8 @@ cdef class Record:
             asked = escaped(self.request_object)
         if self.response_object is not None:
             answered = escaped(self.response_object)
-        cdef long long now = <long long>(_time(CLOCK_REALTIME) * 1e6), received = <long long>(self._received * 1e6)
+        cdef long long received = <long long>(self._received * 1e6)
+        cdef long long now = received if stage == RECEIVED else <long long>(_time(CLOCK_REALTIME) * 1e6)
         cdef bytes received_begin = _begin(received, 0), now_begin = _begin(now, 1)
 
         _out.size = 0
@@ -619,7 +629,7 @@ cdef class Recording:
         if level == NONE:
             return None
         event = <Record>(<PyTypeObject *>self._event).tp_new(self._event, <PyObject *>_EMPTY, NULL)
-        event._begin(req, level, <tuple>verdict[1], verdict[2] is True, _time(CLOCK_REALTIME))
+        event._begin(req, level, <tuple>verdict[1], verdict[2] is True, _arrival(req))
         return event
 
     def before(self, Request req not None):

@@ -51,7 +51,8 @@ def legacy_line(entry: Entry) -> bytes:
         "uri": f["requestURI"], "response": str(status["code"]) if status is not None else "<deferred>",
     }  # fmt: skip
     text = " ".join(f"{key}={go_quote(value)}" for key, value in shown.items())
-    return f"{f['requestReceivedTimestamp']} AUDIT: {text}\n".encode()
+    at = f["requestReceivedTimestamp"].removesuffix("Z").rstrip("0").removesuffix(".")  # RFC3339Nano
+    return f"{at}Z AUDIT: {text}\n".encode()
 
 
 def json_line(entry: Entry) -> bytes:

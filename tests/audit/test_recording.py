@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from datetime import datetime
 from itertools import count
 
 import orjson
@@ -35,9 +36,10 @@ class Log:
         self.batch, self.auditor = union.backends[0][0], Auditor(policy, union, self.registry)
         self.filter, self._info, self._numbers = audit(self.auditor), request_info(), count()
 
-    def ask(self, status=200, client="127.0.0.1", user=JANE, path="/api/v1/namespaces/ns/configmaps/c"):
+    def ask(self, status=200, client="127.0.0.1", user=JANE, path="/api/v1/namespaces/ns/configmaps/c", since=0.0):
         headers = [(b"host", b"127.0.0.1:6443"), (b"user-agent", b"test/1.0")]
         req = Request("GET", path, "", headers, b"")
+        req.started -= since
         self._info.before(req)
         req.user, req.client, req.audit_id = user, client, f"id-{next(self._numbers)}"
         assert self.filter.before(req) is None
@@ -116,6 +118,24 @@ def test_what_the_policy_said_of_one_counts_for_its_like_alone():
             ("jane", "/api/v1/namespaces/ns/configmaps/c"), ("joe", "/api/v1/namespaces/other/configmaps/c"), ("jane", "/version"),
         ] * 3  # fmt: skip
         assert log.registry.metrics["apiserver_audit_level_total"].values == {("Metadata",): 9, ("None",): 6}
+        await log.auditor.close(10.0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("rules", [POLICY["rules"], SEVERAL])
+def test_a_request_was_received_when_it_came(rules):
+    """And not when it was known who asks, for which somebody else may have been asked."""
+
+    async def run():
+        log = Log(Kept(), omitted=(), rules=rules)
+        log.ask(since=100.0)
+        log.ask(since=100.0)
+        for e in log.batch.waiting:
+            said = orjson.loads(e.line)
+            began, staged = (datetime.fromisoformat(said[f"{which}Timestamp"]) for which in ("requestReceived", "stage"))
+            took = (staged - began).total_seconds()
+            assert took == 0 if said["stage"] == "RequestReceived" else took >= 100
         await log.auditor.close(10.0)
 
     asyncio.run(run())
