@@ -17,7 +17,7 @@ from kas.request.http import Request, Response
 
 JANE = UserInfo("jane", ("dev", "system:authenticated"), "u-1")
 HEADERS = [(b"host", b"127.0.0.1:6443"), (b"user-agent", b"bench/1.0"), (b"accept", b"application/json")]
-ANSWER = Response(200, [(b"content-type", b"application/json")], b"{}")
+ANSWER = Response(200, [(b"content-type", b"application/json")], b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c"}}')
 
 
 class Nowhere:

@@ -7,7 +7,7 @@
 #   audit_id()    the id of a request                                                           fastpath/identity.pxi
 #   keyed_digest  what remembered credentials are found by                                      fastpath/digest.pxi
 #   Attributes    what authorizers are asked: attributes_of()                                   fastpath/attributes.pxi
-#   forbidden_message(), failure_json(), go_quote()   what a refusal says                   fastpath/status.pxi
+#   forbidden_message(), plain_failure(), go_quote()   what a refusal says                   fastpath/status.pxi
 #   Rule, Matcher, Decisions   RBAC: does a rule match; what was compiled for a user            fastpath/rbac.pxi
 #   PathTable     who answers a path that is no resource's                                      fastpath/mux.pxi
 #   Tally         what was answered, counted                                                    fastpath/tally.pxi

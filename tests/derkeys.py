@@ -8,17 +8,10 @@ from __future__ import annotations
 import base64
 import math
 
+from kas.meta.der import element
+
 P, Q = 2**4423 - 1, 2**9689 - 1
 DH, DSA = bytes.fromhex("2a864886f70d010301"), bytes.fromhex("2a8648ce380401")
-
-
-def element(tag: int, content: bytes) -> bytes:
-    """An element of that tag."""
-    length = len(content)
-    if length < 0x80:
-        return bytes((tag, length)) + content
-    size = length.to_bytes((length.bit_length() + 7) // 8, "big")
-    return bytes((tag, 0x80 | len(size))) + size + content
 
 
 def integer(n: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -99,10 +100,10 @@ def unreadable(by: Issued | None = None, key=None) -> dict[str, bytes]:
 
     plain = issue([("CN", "jane"), ("UID", "\0odd")], by, key=key).der
     two = issue([("CN", "jane")], by, key=key, extra=[(x509.UnrecognizedExtension(number(n), b"\5\0"), False) for n in (5, 6)]).der
-    x400 = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.17"), bytes.fromhex("3004a3020500"))
+    x400 = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.30"), bytes.fromhex("3008a0063004a3020500"))  # a constraint
     return {
         "version": plain.replace(b"\xa0\3\2\1\2", b"\xa0\3\2\1\3", 1), "bits": plain.replace(b"\x0c\4\0odd", b"\3\4\0odd"),
-        "twice": two.replace(b"\6\4\x2a\3\4\6", b"\6\4\x2a\3\4\5"), "name": issue([("CN", "jane")], by, key=key, extra=[(x400, False)]).der,
+        "twice": two.replace(b"\6\4\x2a\3\4\6", b"\6\4\x2a\3\4\5"), "name": issue([("CN", "jane")], by, key=key, extra=[(x400, True)]).der,
     }
 
 
@@ -122,4 +123,20 @@ def rsa_key(exponent: int) -> rsa.RSAPrivateKey:
     p, q = made.p, made.q
     d = pow(exponent, -1, (p - 1) * (q - 1))
     public = rsa.RSAPublicNumbers(exponent, p * q)
+    return rsa.RSAPrivateNumbers(p, q, d, d % (p - 1), d % (q - 1), pow(q, -1, p), public).private_key()
+
+
+def short_rsa_key(bits: int) -> rsa.RSAPrivateKey:
+    """A key of so many bits; libraries make none below 1,024."""
+    digits = random.Random(bits)
+
+    def prime(size: int) -> int:
+        while True:
+            n = digits.getrandbits(size) | 1 | 3 << size - 2
+            if n % 65537 != 1 and all(pow(a, n - 1, n) == 1 for a in (2, 3, 5, 7)):
+                return n
+
+    p, q = prime(bits // 2), prime(bits - bits // 2)
+    d = pow(65537, -1, (p - 1) * (q - 1))
+    public = rsa.RSAPublicNumbers(65537, p * q)
     return rsa.RSAPrivateNumbers(p, q, d, d % (p - 1), d % (q - 1), pow(q, -1, p), public).private_key()

@@ -3,6 +3,7 @@
 #   Entry    the event at one stage, ready for a backend
 #   Record   a request that is recorded: what every request has to say; kas.audit.event.Event adds what only some have
 #   Buffer   entries that wait for a backend; kas.audit.batch.Batch adds who takes them
+#   Said     what the policy says of requests whose like it was asked about
 #   Recording   the audit filter, for requests of which there is nothing more to say
 #
 # Ownership: a Record holds its request, and so for as long as that lives; an Entry holds bytes alone. The text is put together in one
@@ -46,4 +47,5 @@ cdef class Buffer:
     cdef Py_ssize_t _limit, _size
     cdef object _filled
 
-    cdef bint _put(self, Entry entry) except -1
+    cdef bint _has_room(self) noexcept
+    cdef int _put(self, Entry entry) except -1

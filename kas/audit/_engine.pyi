@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from kas._fastpath import Request, Response
+from kas._fastpath import Attributes, Request, Response
 from kas.auth.user import UserInfo
 
 class Entry:
@@ -43,9 +43,16 @@ class Buffer:
     served: bool
     def __init__(self, limit: int, size: int, filled: Callable[[], object]) -> None: ...
 
+class Said:
+    def __init__(
+        self, always: tuple[str, tuple[str, ...], bool] | None, remembered: dict[tuple[object, ...], Any], users: bool, namespaces: bool,
+        names: bool,
+    ) -> None: ...
+    def key(self, a: Attributes) -> tuple[object, ...]: ...
+
 class Recording:
     def __init__(
-        self, begin: Callable[[Request], Record | None], always: tuple[str, tuple[str, ...], bool] | None, event: type[Record],
+        self, begin: Callable[[Request], Record | None], said: Said, event: type[Record],
         levels: dict[tuple[str, ...], float], received: Callable[[Request, Any], Response | Awaitable[Response | None] | None],
         otherwise: Callable[[Request, Response], None], later: Callable[[Awaitable[None], Response], None],
         process: Callable[[tuple[Entry]], Awaitable[None] | None], refused: type[Exception], events: dict[tuple[str, ...], float],
@@ -56,4 +63,5 @@ class Recording:
 
 def lines(entries: Sequence[Entry]) -> bytes: ...
 def escaped(text: bytes) -> bytes: ...
+def arrival(req: Request) -> float: ...
 def source_ips(req: Request) -> list[str]: ...

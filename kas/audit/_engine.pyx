@@ -15,7 +15,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
-from kas._fastpath cimport Request, RequestInfo, Response
+from kas._fastpath cimport Attributes, Request, RequestInfo, Response
 
 import orjson
 
@@ -32,7 +32,7 @@ cdef enum:
 
 cdef double SLOW_S = 0.5
 cdef str RECEIVED = "RequestReceived", COMPLETE = "ResponseComplete"
-cdef str METADATA = "Metadata"
+cdef str METADATA = "Metadata", NONE = "None"
 cdef str AUTHENTICATION = latencies.AUTHENTICATION, AUTHORIZATION = latencies.AUTHORIZATION
 cdef str TRUNCATED = "audit.k8s.io/truncated"
 cdef str CONSTRAINT = _constraint
@@ -194,6 +194,15 @@ cdef inline double _time(int clock) noexcept:
     cdef timespec t
     clock_gettime(clock, &t)
     return t.tv_sec + t.tv_nsec * 1e-9
+
+
+cdef inline double _arrival(Request req) noexcept:
+    return _time(CLOCK_REALTIME) - (_time(CLOCK_MONOTONIC) - req.started)
+
+
+def arrival(Request req not None) -> float:
+    """The time of day when a request came: who asks has been found out since then, and somebody may have been asked about it."""
+    return _arrival(req)
 
 
 # The last whole second of which a time was written, and what its times begin with; one for each of an event's two.
@@ -368,8 +377,8 @@ cdef class Entry:
 
     @property
     def size(self) -> int:
-        """The length of ``text``."""
-        return PyBytes_GET_SIZE(self.line) - PyBytes_GET_SIZE(HEAD)
+        """Its length as an object of its own."""
+        return PyBytes_GET_SIZE(self.line)
 
     @property
     def fields(self) -> dict:
@@ -450,7 +459,7 @@ cdef class Record:
         return total if total > SLOW_S else 0.0
 
     cpdef Entry entry(self, str stage):
-        """What is known at this stage, with the time of now."""
+        """What is known at this stage, with the time of now; that a request has come is of the time when it did."""
         cdef Request req = self.req
         cdef RequestInfo info = req.info
         cdef dict annotations = None
@@ -474,7 +483,8 @@ cdef class Record:
             asked = escaped(self.request_object)
         if self.response_object is not None:
             answered = escaped(self.response_object)
-        cdef long long now = <long long>(_time(CLOCK_REALTIME) * 1e6), received = <long long>(self._received * 1e6)
+        cdef long long received = <long long>(self._received * 1e6)
+        cdef long long now = received if stage == RECEIVED else <long long>(_time(CLOCK_REALTIME) * 1e6)
         cdef bytes received_begin = _begin(received, 0), now_begin = _begin(now, 1)
 
         _out.size = 0
@@ -544,57 +554,99 @@ cdef class Buffer:
     def __init__(self, Py_ssize_t limit, Py_ssize_t size, filled):
         self.waiting, self._limit, self._size, self._filled = [], limit, size, filled
 
-    cdef bint _put(self, Entry entry) except -1:
-        """Whether the entry waits now. Not where that takes a closer look: there is no more room, or nobody who takes what waits."""
-        cdef Py_ssize_t n = PyList_GET_SIZE(self.waiting)
-        if not self.served or n >= self._limit:
-            return False
+    cdef bint _has_room(self) noexcept:
+        """Not where that takes a closer look: there is no more room, or nobody who takes what waits."""
+        return self.served and PyList_GET_SIZE(self.waiting) < self._limit
+
+    cdef int _put(self, Entry entry) except -1:
+        """The entry waits now; there has to be room."""
         self.waiting.append(entry)
-        if n + 1 == self._size:
+        if PyList_GET_SIZE(self.waiting) == self._size:
             self._filled()
-        return True
+        return 0
+
+
+cdef class Said:
+    """What a policy says of requests: ``always`` the same, or None; of a resource what is ``remembered`` of it, by all of a question that any
+    of its rules looks at: the user, the namespace, the name where it has to be told."""
+
+    cdef dict _remembered
+    cdef tuple _always
+    cdef bint _users, _namespaces, _names
+
+    def __init__(self, always, dict remembered not None, bint users, bint namespaces, bint names):
+        self._always, self._remembered = <tuple>always, remembered  # verdicts are tuples of a kind of their own
+        self._users, self._namespaces, self._names = users, namespaces, names
+
+    def key(self, Attributes a not None) -> tuple:
+        """Under what the answer to a question is remembered."""
+        return self._key(a.user, a.verb, a.api_group, a.resource, a.subresource, a.namespace, a.name)
+
+    cdef tuple _key(self, user, str verb, str group, str resource, str subresource, str namespace, str name):
+        return (
+            user.key if self._users else None, verb, group, resource, subresource, namespace if self._namespaces else None,
+            name if self._names else None,
+        )
+
+    cdef tuple _of(self, Request req):
+        """The verdict, None where the policy has to be asked."""
+        cdef RequestInfo info = req.info
+        if self._always is not None:
+            return self._always
+        if not info.is_resource_request or req.user is None:
+            return None
+        return <tuple>self._remembered.get(
+            self._key(req.user, info.verb, info.api_group, info.resource, info.subresource, info.namespace, info.name)
+        )
 
 
 cdef class Recording:
     """The way of most requests through the audit log: an answer that is plain, and a backend for which nobody waits. ``begin`` makes the
-    event of a request; where the policy ``always`` says the same it is an ``event`` of that, counted in ``levels``. ``received`` stores
-    the entry of that stage, ``otherwise`` does what there is to do of other answers, ``later`` what there is to do for an entry that is to
-    be waited for. ``events`` counts entries; they wait in ``buffer`` or are given to ``process``; what that raises as ``refused`` has been
-    counted and logged."""
+    event of a request; where the policy has ``said`` already what becomes of its like it is an ``event`` of that, counted in ``levels``.
+    ``received`` stores the entry of that stage, ``otherwise`` does what there is to do of other answers, ``later`` what there is to do for
+    an entry that is to be waited for. ``events`` counts entries; they wait in ``buffer`` or are given to ``process``; what that raises as
+    ``refused`` has been counted and logged."""
 
     cdef object _begin, _received, _otherwise, _later, _process, _refused, _current
     cdef type _event
     cdef dict _events, _levels
-    cdef tuple _label, _omitted
-    cdef str _level
-    cdef bint _always, _omit_managed_fields
+    cdef Said _said
     cdef Buffer _buffer
 
-    def __init__(self, begin, always, type event, dict levels not None, received, otherwise, later, process, type refused,
+    def __init__(self, begin, Said said not None, type event, dict levels not None, received, otherwise, later, process, type refused,
                  dict events not None, Buffer buffer):
         self._begin, self._received, self._otherwise, self._later = begin, received, otherwise, later
-        self._always = always is not None and always[0] != "None"
-        if self._always:
-            self._level, self._omitted, self._omit_managed_fields = always
-            self._label = (self._level,)
-        self._event, self._levels = event, levels
+        self._said, self._event, self._levels = said, event, levels
         self._process, self._refused, self._events, self._buffer = process, refused, events, buffer
         self._current = latencies.CURRENT
 
-    def before(self, Request req not None):
+    cdef Record _recorded(self, Request req, tuple verdict):
+        """The event of a request of which the policy says this, None for level None."""
         cdef Record event
-        if self._always:
-            self._levels[self._label] = self._levels.get(self._label, 0) + 1
-            event = <Record>(<PyTypeObject *>self._event).tp_new(self._event, <PyObject *>_EMPTY, NULL)
-            event._begin(req, self._level, self._omitted, self._omit_managed_fields, _time(CLOCK_REALTIME))
-        else:
-            event = self._begin(req)
+        cdef str level = <str>verdict[0]
+        cdef tuple label = (level,)
+        self._levels[label] = self._levels.get(label, 0) + 1
+        if level == NONE:
+            return None
+        event = <Record>(<PyTypeObject *>self._event).tp_new(self._event, <PyObject *>_EMPTY, NULL)
+        event._begin(req, level, <tuple>verdict[1], verdict[2] is True, _arrival(req))
+        return event
+
+    def before(self, Request req not None):
+        cdef tuple verdict = self._said._of(req)
+        cdef Record event = self._recorded(req, verdict) if verdict is not None else self._begin(req)
         if event is None:
             PyContextVar_Set(self._current, None)  # the context may still be that of another request
             return None
         req.audit = event
         PyContextVar_Set(self._current, event.took)
-        return None if RECEIVED in event._omitted else self._received(req, event)
+        if RECEIVED in event._omitted:
+            return None
+        if self._buffer is not None and self._buffer._has_room():
+            self._events[()] = self._events.get((), 0) + 1
+            self._buffer._put(event.entry(RECEIVED))
+            return None
+        return self._received(req, event)
 
     def after(self, Request req not None, Response resp not None):
         cdef Record event
@@ -610,7 +662,8 @@ cdef class Recording:
             return
         self._events[()] = self._events.get((), 0) + 1
         entry = event.entry(COMPLETE)
-        if self._buffer is not None and self._buffer._put(entry):
+        if self._buffer is not None and self._buffer._has_room():
+            self._buffer._put(entry)
             return
         try:
             pending = self._process((entry,))

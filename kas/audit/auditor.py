@@ -9,10 +9,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import time
 from typing import TYPE_CHECKING
 
-from kas.audit._engine import Recording
+from kas.audit._engine import Recording, arrival
 from kas.audit.backend import AuditError, Backend, Truncate, Union
 from kas.audit.batch import Batch
 from kas.audit.event import Event
@@ -56,7 +55,7 @@ class Auditor:
                 a.user = NOBODY
             verdict = self._policy.verdict(a)
         self._levels.inc(_LABELS[verdict.level])
-        return Event(req, verdict, time()) if verdict.level != "None" else None
+        return Event(req, verdict, arrival(req)) if verdict.level != "None" else None
 
     def record(self, event: Event, stage: str) -> Awaitable[None] | None:
         """Stores the entry of a stage, unless the policy omits it. Raises AuditError, or its awaitable does, where a strict backend
@@ -72,7 +71,7 @@ class Auditor:
     ) -> Recording:  # fmt: skip
         """The filter's way for most requests; the arguments do what it leaves to them."""
         return Recording(
-            self.begin, self._policy.always, Event, self._levels.values, received, otherwise, later, self._backends.process, AuditError,
+            self.begin, self._policy.said, Event, self._levels.values, received, otherwise, later, self._backends.process, AuditError,
             self._events.values, self._backends.buffer,
         )  # fmt: skip
 

@@ -51,7 +51,8 @@ def legacy_line(entry: Entry) -> bytes:
         "uri": f["requestURI"], "response": str(status["code"]) if status is not None else "<deferred>",
     }  # fmt: skip
     text = " ".join(f"{key}={go_quote(value)}" for key, value in shown.items())
-    return f"{f['requestReceivedTimestamp']} AUDIT: {text}\n".encode()
+    at = f["requestReceivedTimestamp"].removesuffix("Z").rstrip("0").removesuffix(".")  # RFC3339Nano
+    return f"{at}Z AUDIT: {text}\n".encode()
 
 
 def json_line(entry: Entry) -> bytes:
@@ -75,6 +76,7 @@ class LogFile:
         self._file = (0, 0)  # device and inode of what is open
         self._size, self._looked = 0, -LOOK_S  # of what is open, and when it was seen to be what ``path`` names
         self._cleaner: threading.Thread | None = None
+        self._opened_once = False
 
     def process(self, entries: Sequence[Entry]) -> None:
         """Writes a line for each. Raises AuditError with the system's reason."""
@@ -128,6 +130,9 @@ class LogFile:
         self._fd = _opened(self._path)
         opened = os.fstat(self._fd)
         self._file = (opened.st_dev, opened.st_ino)
+        if not self._opened_once:  # what has become too old, or was not compressed any more, before this process began
+            self._opened_once = True
+            self._put_in_order()
         return opened.st_size
 
     def _rotate(self) -> int:
@@ -138,10 +143,15 @@ class LogFile:
             at += 0.001  # a small size is reached twice in a millisecond
         os.rename(self._path, backup)
         size = self._open()
-        if self._cleaner is None or not self._cleaner.is_alive():
+        self._put_in_order()
+        return size
+
+    def _put_in_order(self) -> None:
+        """``_clean``, where there are files to be kept to a number or an age, or to be compressed."""
+        kept = self._max_backups or self._max_age_s or self._compress
+        if kept and (self._cleaner is None or not self._cleaner.is_alive()):
             self._cleaner = threading.Thread(target=self._clean, name="audit-log", daemon=True)
             self._cleaner.start()
-        return size
 
     def _clean(self) -> None:
         """Removes backups beyond their number and age, and compresses the others; beside the loop."""

@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from kas.audit._engine import Said
 from kas.auth.attributes import Attributes, aggregate
 from kas.meta import field
 from kas.meta.field import FieldError
@@ -155,24 +156,23 @@ class AuditPolicy:
                 for key in {()} if rule.unconditional else set(rule.keys()):
                     self._by_key.setdefault(key, []).append(i)
         self._users = any(rule.users or rule.groups for rule in self._rules)
-        self._namespaces = any(rule.namespaces for rule in self._rules)
-        self._names = any(r.names for rule in self._rules for r in rule.resources)
-        self._said: Cache[tuple[object, ...], Verdict] = Cache(
+        self._remembered: Cache[tuple[object, ...], Verdict] = Cache(
             "audit_policy", "what the audit policy says of requests of a resource", 4 << 20, 4 << 10
         )
+        namespaces, names = any(rule.namespaces for rule in self._rules), any(r.names for rule in self._rules for r in rule.resources)
+        self.said = Said(self.always, self._remembered.entries, self._users, namespaces, names)
 
     def verdict(self, a: Attributes) -> Verdict:
         """What the first rule that matches says; the default of the policy when none does. What was said of a resource is remembered, by
         all of a question that any of the rules looks at."""
         if not a.resource_request:
             return self._decide(a)
-        user, namespace, name = self._users and a.user.key, self._namespaces and a.namespace, self._names and a.name
-        key = (user, a.verb, a.api_group, a.resource, a.subresource, namespace, name)
-        said = self._said.entries.get(key)
+        key = self.said.key(a)
+        said = self._remembered.entries.get(key)
         if said is None:
             said = self._decide(a)
             length = sum(len(part) for part in key if isinstance(part, str))
-            self._said.put(key, said, length + (a.user.length if self._users else 0))
+            self._remembered.put(key, said, length + (a.user.length if self._users else 0))
         return said
 
     def _decide(self, a: Attributes) -> Verdict:

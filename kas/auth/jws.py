@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from kas.meta.keys import MAX_RSA_BITS, usable
+from kas.meta.keys import MAX_RSA_BITS, MIN_RSA_BITS, usable
 
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 EC = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}  # by the curve
@@ -41,13 +41,13 @@ class Key(NamedTuple):
 
 
 def key(public: Any, id: str) -> Key:
-    """Raises ValueError for a key of another kind than RSA, or EC on P-256, P-384 or P-521, and for one that costs too much to verify
-    with."""
+    """Raises ValueError for a key of another kind than RSA, or EC on P-256, P-384 or P-521, and for one that is too short, or costs too
+    much to verify with."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     if isinstance(public, rsa.RSAPublicKey):
         if not usable(public):
-            raise ValueError(f"an RSA key of more than {MAX_RSA_BITS} bits, or with an exponent above 2^31")
+            raise ValueError(f"an RSA key of less than {MIN_RSA_BITS} or more than {MAX_RSA_BITS} bits, or with an exponent above 2^31")
         return Key(id, RSA, public)
     if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in EC:
         return Key(id, EC[public.curve.name], public)

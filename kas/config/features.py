@@ -30,6 +30,7 @@ GOVERNED = {
     "AllowUnsafeMalformedObjectDeletion": "ignoreStoreReadErrorWithClusterBreakingPotential, and how unreadable objects are told",
     "APIResponseCompression": "gzip of large answers",
     "APIServerIdentity": "the Lease of this API server in kube-system",
+    "AuthorizePodWebsocketUpgradeCreatePermission": "exec, attach and port-forward by a GET, as WebSockets come, need the verb create, too",
     "CBORServingAndStorage": "application/cbor of bodies, answers and watches; what is stored stays JSON",
     "ClearingNominatedNodeNameAfterBinding": "no node is nominated for a pod that is bound",
     "ClusterTrustBundle": "clustertrustbundles are served, once their version is on; rules of bootstrap roles",

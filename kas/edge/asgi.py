@@ -22,7 +22,7 @@ from kas.endpoints import respond
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.rota import works_for
 from kas.request.http import Handler, Request, Response, Result, Stream
-from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
+from kas.request.websocket import CLOSE_INTERNAL, Conversation, Socket, Upgrade, WebSocketRequest, told
 
 log = logging.getLogger("kas.edge")
 
@@ -177,13 +177,15 @@ def _works_for(req: Request) -> None:
     works_for(req.user.name if req.user is not None else hash(req.raw_header(b"authorization")))
 
 
-async def _unconverted(req: Request, resp: Response, socket: _Socket, send) -> None:
+async def _unconverted(req: WebSocketRequest, resp: Response, socket: _Socket, send) -> None:
     """The answer to a handshake that is none to a handshake; 400 for one that is large, as lists may be."""
     headers = [h for h in resp.headers if h[0] != b"content-length"]
     body = resp.body
     if resp.stream is not None:
         if resp.status == 200 and len(headers) == len(resp.headers) and req.info.verb != "list":  # it goes on and on
-            await _converse(Upgrade("", _lines(resp.stream), lambda: None), socket)
+            # Browsers end a handshake that has asked for a subprotocol and is granted none; where there is one there is no choice.
+            chosen = req.subprotocols[0] if len(req.subprotocols) == 1 else ""
+            await _converse(Upgrade(chosen, _lines(resp.stream), lambda: None), socket)
             return
         body = await _collected(resp.stream)
     if len(body) > UNCONVERTED_BYTES:
@@ -382,17 +384,11 @@ def _lines(stream: Stream) -> Conversation:
                 await socket.send(rest.decode("utf-8", "replace"))
                 rest = b""
 
-        async def until_closed() -> None:
-            while await socket.receive() is not None:
-                pass
+        async def all_of_it() -> None:
+            await stream(write)
+            if rest:
+                await socket.send(rest.decode("utf-8", "replace"))
 
-        tasks = [asyncio.ensure_future(stream(write)), asyncio.ensure_future(until_closed())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return CLOSE_NORMAL
+        return await told(socket, all_of_it())
 
     return talk

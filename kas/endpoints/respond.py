@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kas._fastpath import PlainGet, failure_json
+from kas._fastpath import PlainGet, plain_failure
 from kas.config import features
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
@@ -136,11 +136,11 @@ def to_yaml(value: Any) -> bytes:
 
 def status(req: Request, e: ApiError) -> Response:
     """An error as a Status in the client's media type; JSON when it accepts none of ours."""
-    m = _status_media(req)
     # A Status that says more than these four is encoded as any object.
-    plain = m.plain_json and type(e).status is ApiError.status
-    body = failure_json(e.code, e.reason, e.message, e.details) if plain else None
-    resp = finish(req, e.code, JSON, body) if body is not None else generic(req, m, e.status(), e.code)
+    plain = type(e).status is ApiError.status
+    resp = plain_failure(req, _memo.entries, e.code, e.reason, e.message, e.details) if plain else None
+    if resp is None:
+        resp = generic(req, _status_media(req), e.status(), e.code)
     if e.headers:
         resp.headers += [(k.encode(), v.encode()) for k, v in e.headers.items()]
     elif e.details and e.details.get("retryAfterSeconds"):

@@ -1,13 +1,15 @@
 # What a refusal says, and its bytes. Why C: a refusal must cost no more than what it refuses; put together in Python its text
 # and its Status took longer than a GET's whole endpoint.
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport Py_UNICODE_ISPRINTABLE
+from libc.string cimport memcpy
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object s)
 
 
-cdef str _QUOTE = '"', _ESCAPED_QUOTE = '\\"'
+cdef bytes _FAILURE = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",', _MESSAGE = b'"message":"'
 
 
 cdef bint _verbatim(str s, bint quotes) except -1:
@@ -68,11 +70,30 @@ def forbidden_message(Attributes a not None) -> str:
     return f"User {who} cannot {a.verb} resource {what} in API group {go_quote(a.api_group)} at the cluster scope"
 
 
-def failure_json(int code, str reason not None, str message not None, details):
+def plain_failure(Request req not None, dict forms not None, int code, str reason not None, str message not None, details):
+    """The answer of a refusal in compact JSON; None where the client wants another form or ``forms``, what ``kas.endpoints.respond`` knows
+    of Accept and User-Agent, has not heard of it yet, and where ``failure_json`` has none."""
+    cdef dict headers = req.names()
+    cdef object form
+    cdef bytes body
+    if req.query and "pretty" in req.query:
+        return None
+    form = forms.get((headers.get(b"accept", b""), headers.get(b"user-agent", b""), False, True))
+    if form is None or not (<tuple>form)[3]:
+        return None
+    body = failure_json(code, reason, message, details)
+    return None if body is None else Response(code, [_JSON], body)
+
+
+cdef bytes failure_json(int code, str reason, str message, details):
     """The Status of a refusal as compact JSON with its line end; None when anything of it has to be escaped in another way than by a
     backslash before a quote, or ``details`` hold more than texts and ``retryAfterSeconds``."""
     cdef str shown = "", key
     cdef object value
+    cdef bytes tail, made
+    cdef const char *text
+    cdef char *p
+    cdef Py_ssize_t i, n = len(message), quotes = 0
     if not _verbatim(message, True) or not _verbatim(reason, False):
         return None
     if details is not None:
@@ -88,7 +109,28 @@ def failure_json(int code, str reason not None, str message not None, details):
         shown = f'"details":{{{shown}}},'
     if reason:
         shown = f'"reason":"{reason}",{shown}'
-    if message:
-        shown = f'"message":"{message.replace(_QUOTE, _ESCAPED_QUOTE)}",{shown}'
-    return f'{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure",{shown}"code":{code}}}\n'.encode("ascii")
+    tail = f'{shown}"code":{code}}}\n'.encode("ascii")
+    if not n:
+        return _FAILURE + tail
+    text = <const char *>PyUnicode_DATA(message)
+    for i in range(n):
+        quotes += text[i] == c'"'
+    made = PyBytes_FromStringAndSize(NULL, len(_FAILURE) + len(_MESSAGE) + n + quotes + 2 + len(tail))
+    p = PyBytes_AS_STRING(made)
+    p = _copied(p, _FAILURE)
+    p = _copied(p, _MESSAGE)
+    for i in range(n):
+        if text[i] == c'"':
+            p[0] = c"\\"
+            p += 1
+        p[0] = text[i]
+        p += 1
+    p[0], p[1] = c'"', c","
+    _copied(p + 2, tail)
+    return made
 
+
+cdef inline char *_copied(char *p, bytes piece) noexcept:
+    """Where it ends."""
+    memcpy(p, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
+    return p + PyBytes_GET_SIZE(piece)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kas.audit.answers import as_json
 from kas.audit.backend import AuditError
 from kas.audit.event import COMPLETE, PANIC, RECEIVED, REQUEST_RESPONSE, STARTED, Event
-from kas.endpoints.respond import text
+from kas.endpoints.respond import plain_internal_error
 from kas.filters.handler import Filter
 from kas.meta.errors import ApiError
 from kas.observe import latencies
@@ -26,7 +26,7 @@ from kas.request.websocket import Conversation, Socket, Upgrade
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor  # with its backends, which few servers have
 
-REFUSAL = "Internal Server Error: audit event could not be stored\n"
+REFUSAL = "failed to store audit event"
 
 
 def audit(auditor: Auditor) -> Filter:
@@ -60,7 +60,7 @@ class _Recorder:
         # What could not be recorded does not happen, where the backend is strict.
         req.audit = None
         self.auditor.rejected()
-        return text(500, REFUSAL)
+        return plain_internal_error(req, REFUSAL)
 
     def after(self, req: Request, resp: Response) -> None:
         """The entries of an answer of which there is more to say than its code, or of who has none yet."""

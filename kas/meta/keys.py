@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.meta.der import member, members
 from kas.meta.pem import pem_blocks
 
 # Go's bounds: crypto/tls takes no larger keys of RSA, crypto/rsa no larger exponents, crypto/x509 no other curves. A key of 3,072 bits
-# whose exponent is as long takes 7 ms, one with the usual exponent 40 µs.
+# whose exponent is as long takes 7 ms, one with the usual exponent 40 µs. Keys of 512 bits are factored for the price of a dinner:
+# since 1.24 Go verifies nothing with those below 1,024.
+MIN_RSA_BITS = 1024
 MAX_RSA_BITS, MAX_RSA_EXPONENT = 8192, (1 << 31) - 1
 CURVES = frozenset(("secp256r1", "secp384r1", "secp521r1"))
 # What OpenSSL takes, and the bytes of a private key that has it: products of larger numbers would be the next long work.
@@ -32,7 +35,7 @@ def usable(key: Any) -> bool:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
     if isinstance(key, rsa.RSAPublicKey):
-        return key.key_size <= MAX_RSA_BITS and key.public_numbers().e <= MAX_RSA_EXPONENT
+        return MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS and key.public_numbers().e <= MAX_RSA_EXPONENT
     if isinstance(key, ec.EllipticCurvePublicKey):
         return key.curve.name in CURVES
     return isinstance(key, ed25519.Ed25519PublicKey)
@@ -56,7 +59,7 @@ def public_key_of(der: bytes) -> Any:
     UnsupportedAlgorithm for other kinds, and ValueError for what cannot be read."""
     from cryptography.hazmat.primitives.serialization import load_der_public_key
 
-    kind = _member(_member(_member(der, _SEQUENCE), _SEQUENCE), _OID)
+    kind = member(member(member(der, _SEQUENCE), _SEQUENCE), _OID)
     if kind in _PARSED_ONLY:
         return None
     if kind not in _LOADED:
@@ -80,11 +83,11 @@ def _private_key(der: bytes) -> Any:
 
     if len(der) > _MAX_DER:
         raise ValueError("a private key that is too large")
-    members = _members(_member(der, _SEQUENCE), 9)  # PKCS #1 has nine, DSA's own form six
-    tags = [tag for tag, _ in members]
+    found = members(member(der, _SEQUENCE), 9)  # PKCS #1 has nine, DSA's own form six
+    tags = [tag for tag, _ in found]
     pkcs1 = tags == [_INTEGER] * 9
     pkcs8 = tags[:3] == [_INTEGER, _SEQUENCE, _OCTETS]
-    if pkcs8 and _member(members[1][1], _OID) not in _LOADED:
+    if pkcs8 and member(found[1][1], _OID) not in _LOADED:
         raise ValueError("a private key of an unknown kind")
     if not (pkcs1 or pkcs8 or tags[:2] == [_INTEGER, _OCTETS]):
         raise ValueError("no private key")
@@ -115,31 +118,3 @@ def _unsupported() -> Exception:
     from cryptography.exceptions import UnsupportedAlgorithm
 
     return UnsupportedAlgorithm("a public key of an unknown kind")
-
-
-def _member(data: bytes, tag: int) -> bytes:
-    """The content of the first element (X.690, DER). Raises ValueError when it is not of that tag."""
-    members = _members(data, 1)
-    if not members or members[0][0] != tag:
-        raise ValueError("another element was expected")
-    return members[0][1]
-
-
-def _members(data: bytes, most: int) -> list[tuple[int, bytes]]:
-    """The first elements, at most so many, each as its tag and content. Raises ValueError for data that ends within one."""
-    out: list[tuple[int, bytes]] = []
-    at = 0
-    while at < len(data) and len(out) < most:
-        if at + 2 > len(data):
-            raise ValueError("the data ends within an element")
-        tag, length, at = data[at], data[at + 1], at + 2
-        if length & 0x80:
-            count = length & 0x7F
-            length, at = int.from_bytes(data[at : at + count], "big"), at + count
-            if not 0 < count <= 4:
-                raise ValueError("a length that is none")
-        if at + length > len(data):
-            raise ValueError("the data ends within an element")
-        out.append((tag, data[at : at + length]))
-        at += length
-    return out

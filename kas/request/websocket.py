@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from kas.request.http import Headers, Request, Response
 
@@ -46,6 +47,23 @@ class Socket(Protocol):
 
     async def send(self, message: bytes | str) -> None:
         """Returns when the message is accepted by a bounded buffer."""
+
+
+async def told(socket: Socket, telling: Awaitable[Any]) -> int:
+    """Runs what tells a client something until it ends or the client closes; what the client says is dropped. The code to close with."""
+
+    async def until_closed() -> None:
+        while await socket.receive() is not None:
+            pass
+
+    tasks = [asyncio.ensure_future(telling), asyncio.ensure_future(until_closed())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return CLOSE_NORMAL
 
 
 # Runs the conversation; its end closes the socket with the code it returns. Cancelled when the server gives up.

@@ -54,7 +54,7 @@ class Sink:
 
 def test_large_entries_lose_their_bodies_and_batches_are_cut():
     sink = Sink()
-    size = len(entry(1).text)
+    size = len(entry(1).line)
     metrics = Registry()
     union = Union(metrics.counter("apiserver_audit_error_total", "help", ("plugin",)))
     truncate = Truncate(sink, size + 200, 2 * size + 100, union.failed)
@@ -81,7 +81,7 @@ def test_a_part_that_cannot_be_stored_keeps_no_other_from_it():
         assert pending is not None
         await pending
 
-    size, large, told = len(entry(1).text), entry(7, userAgent="x" * 500), []
+    size, large, told = len(entry(1).line), entry(7, userAgent="x" * 500), []
     for waits in (False, True):
         gate = asyncio.Event()
         gate.set()

@@ -134,5 +134,5 @@ def test_a_resource_is_decided_about_once_and_not_for_ever(monkeypatch):
         made.verdict(attributes({**ask, "namespace": "m" * 5000}, UserInfo("u")))
     for i in range(30_000):
         made.verdict(attributes({**ask, "namespace": f"n{i}"}, UserInfo("u")))
-        assert made._said.size <= made._said.budget
-    assert len(decided) == 30_005 and len(made._said.entries) < 20_000
+        assert made._remembered.size <= made._remembered.budget
+    assert len(decided) == 30_005 and len(made._remembered.entries) < 20_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from datetime import datetime
 from itertools import count
 
 import orjson
@@ -26,21 +27,24 @@ POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level":
 class Log:
     """An audit log with these backends; ``ask`` sends a request through its filter."""
 
-    def __init__(self, *backends, buffer=100, size=10, strict=False):
+    def __init__(self, *backends, buffer=100, size=10, strict=False, omitted=("RequestReceived",), rules=POLICY["rules"]):
         self.registry = Registry()
         self.errors = self.registry.counter("apiserver_audit_error_total", "", ("plugin",))
         union = Union(self.errors)
         union.backends += [(Batch(b, buffer, size, 3600.0, 0.0, 0, union.failed), strict) for b in backends]
-        self.batch, self.auditor = union.backends[0][0], Auditor(load(POLICY), union, self.registry)
+        policy = load({**POLICY, "omitStages": list(omitted), "rules": rules})
+        self.batch, self.auditor = union.backends[0][0], Auditor(policy, union, self.registry)
         self.filter, self._info, self._numbers = audit(self.auditor), request_info(), count()
 
-    def ask(self, status=200, client="127.0.0.1"):
+    def ask(self, status=200, client="127.0.0.1", user=JANE, path="/api/v1/namespaces/ns/configmaps/c", since=0.0):
         headers = [(b"host", b"127.0.0.1:6443"), (b"user-agent", b"test/1.0")]
-        req = Request("GET", "/api/v1/namespaces/ns/configmaps/c", "", headers, b"")
+        req = Request("GET", path, "", headers, b"")
+        req.started -= since
         self._info.before(req)
-        req.user, req.client, req.audit_id = JANE, client, f"id-{next(self._numbers)}"
+        req.user, req.client, req.audit_id = user, client, f"id-{next(self._numbers)}"
         assert self.filter.before(req) is None
-        req.audit.authorized("allow", "because", 0.001)
+        if req.audit is not None:
+            req.audit.authorized("allow", "because", 0.001)
         self.filter.after(req, Response(status, [(b"content-type", b"application/json")], b'{"kind":"ConfigMap"}'))
 
     @property
@@ -68,11 +72,16 @@ class Kept:
         pass
 
 
-def test_a_request_takes_no_step_of_python():
+SEVERAL = [{"level": "None", "users": ["joe"], "namespaces": ["ns"]}, {"level": "None", "nonResourceURLs": ["/healthz*"]}, *POLICY["rules"]]
+
+
+@pytest.mark.parametrize(("omitted", "rules"), [(("RequestReceived",), POLICY["rules"]), ((), POLICY["rules"]), ((), SEVERAL)])
+def test_a_request_takes_no_step_of_python(omitted, rules):
     """Each would cost what a good part of the rest does."""
+    stages = ["RequestReceived", "ResponseComplete"][len(omitted) :]
 
     async def run():
-        log, called = Log(Kept()), []
+        log, called = Log(Kept(), size=100, omitted=omitted, rules=rules), []
         log.ask()  # from now on there is who takes what waits
 
         def seen(frame, event, arg):
@@ -86,7 +95,47 @@ def test_a_request_takes_no_step_of_python():
         finally:
             sys.setprofile(None)
         assert not called
-        assert len(log.batch.waiting) == log.counted == 6
+        assert [orjson.loads(e.line)["stage"] for e in log.batch.waiting] == stages * 6
+        assert log.counted == len(stages) * 6
+        await log.auditor.close(10.0)
+
+    asyncio.run(run())
+
+
+def test_what_the_policy_said_of_one_counts_for_its_like_alone():
+    """Told apart by all that any of its rules looks at: here the user and the namespace."""
+
+    async def run():
+        log = Log(Kept(), rules=SEVERAL)
+        for _ in range(3):
+            log.ask()
+            log.ask(user=UserInfo("joe"))
+            log.ask(user=UserInfo("joe"), path="/api/v1/namespaces/other/configmaps/c")
+            log.ask(path="/healthz/ping")
+            log.ask(path="/version")
+        said = [orjson.loads(e.line) for e in log.batch.waiting]
+        assert [(e["user"]["username"], e["requestURI"]) for e in said] == [
+            ("jane", "/api/v1/namespaces/ns/configmaps/c"), ("joe", "/api/v1/namespaces/other/configmaps/c"), ("jane", "/version"),
+        ] * 3  # fmt: skip
+        assert log.registry.metrics["apiserver_audit_level_total"].values == {("Metadata",): 9, ("None",): 6}
+        await log.auditor.close(10.0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("rules", [POLICY["rules"], SEVERAL])
+def test_a_request_was_received_when_it_came(rules):
+    """And not when it was known who asks, for which somebody else may have been asked."""
+
+    async def run():
+        log = Log(Kept(), omitted=(), rules=rules)
+        log.ask(since=100.0)
+        log.ask(since=100.0)
+        for e in log.batch.waiting:
+            said = orjson.loads(e.line)
+            began, staged = (datetime.fromisoformat(said[f"{which}Timestamp"]) for which in ("requestReceived", "stage"))
+            took = (staged - began).total_seconds()
+            assert took == 0 if said["stage"] == "RequestReceived" else took >= 100
         await log.auditor.close(10.0)
 
     asyncio.run(run())

@@ -109,6 +109,32 @@ def test_bad(tmp_path, shown, reason):
     assert reason in why(verifier(tmp_path, CA)[0], shown)
 
 
+def alternative(names: str, critical: bool = False, of: str = "17") -> pki.Issued:
+    """A client with alternative names of its own, or of who issued it ("18"), in DER."""
+    extension = x509.UnrecognizedExtension(x509.ObjectIdentifier(f"2.5.29.{of}"), bytes.fromhex(names))
+    return pki.issue(JANE, CA, extra=[(extension, critical)])
+
+
+X400, EDI, DNS, OTHER_NAME = "a3020500", "a504a1020500", "8203612e62", "a00a06032a0304a0030c0161"
+
+
+@pytest.mark.parametrize("names", [
+    f"3004{X400}", f"3006{EDI}", f"300f{X400}{DNS}{EDI}", f"300c{OTHER_NAME}", f"3005{DNS}", "3000",
+])  # fmt: skip
+def test_alternative_names_of_other_kinds_are_passed_over(tmp_path, names):
+    """Critical ones are not understood when there are no others, as in Go."""
+    check = verifier(tmp_path, CA)[0]
+    assert not why(check, alternative(names))
+    assert ("unhandled critical" in why(check, alternative(names, critical=True))) == (DNS not in names)
+    assert not why(check, alternative(names, of="18"))
+
+
+def test_names_beside_those_that_are_passed_over_are_held_against_constraints(tmp_path):
+    extension = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.17"), bytes.fromhex(f"3009{X400}{DNS}"))
+    shown = pki.issue(JANE, NAMED, chain=[NAMED], extra=[(extension, False)])
+    assert "not authorized to sign for this name: a.b" in why(verifier(tmp_path, CA)[0], shown)
+
+
 def test_what_is_no_certificate_is_refused(tmp_path):
     check = verifier(tmp_path, CA)[0].check
     with pytest.raises(AuthenticationError):
@@ -241,6 +267,14 @@ def test_many_certificates_cost_a_bounded_number_of_signatures(tmp_path, monkeyp
     monkeypatch.setattr(chain._Certificate, "__init__", lambda self, read, der: made(self, Counting(read), der))
     assert "attempts limit reached" in why(verifier(tmp_path, CA)[0], pki.issue(JANE, loops[0], chain=loops))
     assert len(verified) <= chain.MAX_SHOWN_SIGNATURES
+
+
+def test_short_keys_do_not_count(tmp_path):
+    """Who factors one would be whom he likes."""
+    short = pki.authority("short", CA, key=pki.short_rsa_key(1023))
+    assert "algorithm unimplemented" in why(verifier(tmp_path, CA)[0], pki.issue(JANE, short, chain=[short]))
+    enough = pki.authority("enough", CA, key=pki.short_rsa_key(1024))
+    assert not why(verifier(tmp_path, CA)[0], pki.issue(JANE, enough, chain=[enough]))
 
 
 @pytest.mark.parametrize("key", [pki.rsa_key(4294967311), ec.generate_private_key(ec.BrainpoolP512R1())], ids=["exponent", "curve"])

@@ -54,3 +54,10 @@ def test_a_bad_header_keeps_no_good_subprotocol_from_counting() -> None:
         assert union.authenticate(headers(authorization=authorization, **sent)).name == "admin"  # type: ignore[union-attr]
     with pytest.raises(AuthenticationError):
         union.authenticate(headers(authorization="Bearer bad", upgrade="websocket", sec_websocket_protocol="x"))
+
+
+def test_what_is_remembered_of_it_is_no_authorization_header() -> None:
+    bearer = BearerToken(admin_token("t"))
+    assert WebSocketToken(bearer).authenticate(headers(upgrade="websocket", sec_websocket_protocol=f"{T},x")).name == "admin"
+    for scheme in ("websocket t", "Websocket t", "t"):
+        assert bearer.authenticate(headers(authorization=scheme)) is None

@@ -45,13 +45,14 @@ def make_certificate(directory: Path, host: str) -> tuple[str, str]:
 
 class FakeKubelet:
     """``protocols`` are the WebSocket subprotocols it speaks, ``clients`` the file of the CA that its clients' certificates must be of.
-    ``more_log`` lets a followed log go on. A context manager."""
+    ``log_begins`` is all of a log that is not followed, ``more_log`` lets one that is go on. A context manager."""
 
     def __init__(
         self, host: str = "127.0.0.1", certificate: tuple[str, str] | None = None, protocols=("v5.channel.k8s.io",), clients: str = "",
     ) -> None:  # fmt: skip
         self.host, self.port, self.protocols = host, 0, protocols
         self.seen: list[dict] = []
+        self.log_begins = b"first line\n"
         self.more_log = threading.Event()
         self.gone = threading.Event()
         self._tls = None
@@ -135,7 +136,7 @@ class FakeKubelet:
             _plain(writer, 400, b'previous terminated container "c" in pod "p" not found')
             return
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        _chunk(writer, b"first line\n")
+        _chunk(writer, self.log_begins)
         await writer.drain()
         if "follow=true" in query:
             await asyncio.get_running_loop().run_in_executor(None, self.more_log.wait, 10)

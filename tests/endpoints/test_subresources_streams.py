@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ipaddress
 import socket
 
 import pytest
 
+from kas.auth.attributes import NO_OPINION
 from kas.client.http import Target, insecure_tls
 from kas.config import features
 from kas.endpoints.proxy_websocket import open_websocket
+from kas.endpoints.subresources.connect import Connects
 from kas.endpoints.subresources.log import log_options
 from kas.meta.errors import ApiError
 from kas.request.requestinfo import Query
 from tests import need, ports
 from tests.endpoints.fakekubelet import FakeKubelet, make_certificate
+from tests.filters.requests import request
 
 V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 POD = {"spec": {"nodeName": "", "containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 1}]}]}}
@@ -78,6 +82,34 @@ def test_log_is_streamed_as_it_grows(client, namespace, kubelet):
     assert seen["path"] == f"/containerLogs/{namespace}/p/c"
     assert seen["query"] == "follow=true&tailLines=5&timestamps=true"
     assert "authorization" not in seen["headers"]
+
+
+@pytest.mark.parametrize(("protocol", "said"), [
+    ("", [b"", b"first line\nno end"]), ("binary.k8s.io", [b"", b"first line\nno end"]),
+    ("base64.binary.k8s.io", ["", base64.b64encode(b"first line\nno end").decode()]),
+])  # fmt: skip
+def test_log_over_websocket(client, namespace, kubelet, protocol, said):
+    """As it comes, in a subprotocol that the client knows: browsers end a handshake that grants none of what they asked for."""
+    kubelet.log_begins = b"first line\nno end"
+    connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/log", "", [protocol] if protocol else [])
+    assert ws is not None, connection.status
+    assert connection.header(b"sec-websocket-protocol") == protocol.encode()
+
+    async def all_of_it():
+        got = []
+        while (message := await ws.receive()) is not None:
+            got.append(message)
+        return got
+
+    first, *rest = loop.run_until_complete(asyncio.wait_for(all_of_it(), 10))
+    assert [first, type(first)().join(rest)] == said
+
+
+def test_log_over_websocket_in_no_known_subprotocol(client, namespace, kubelet):
+    connection, ws, _ = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/log", "", ["chat"])
+    assert (ws, connection.status) == (None, 403)
+    connection.close()
+    assert kubelet.seen == []
 
 
 def test_log_refusals(client, namespace, kubelet):
@@ -149,8 +181,6 @@ def test_exec_with_a_kubelet_of_v4(client, namespace, kubelet):
 
 @pytest.mark.parametrize("path", ["namespaces/{}/pods/p/exec", "nodes/{}/proxy/ws"])
 def test_a_token_among_the_subprotocols_stays_here(client, namespace, kubelet, path):
-    import base64
-
     token = base64.urlsafe_b64encode(client.server.token.encode()).decode().rstrip("=")
     secret = f"base64url.bearer.authorization.k8s.io.{token}"
     connection, ws, loop = handshake(client, "/api/v1/" + path.format(namespace), "command=x&stdout=1", [V5, secret], origin="http://a")
@@ -202,6 +232,25 @@ def test_get_alone_does_not_allow_exec(client, namespace, kubelet):
     connection.close()
 
 
+def test_with_the_gate_off_get_alone_does_allow_exec():
+    """As before kubernetes#133515; with it on the right to create is asked for."""
+    asked = []
+
+    class Nobody:
+        def authorize(self, a):
+            asked.append((a.verb, a.resource, a.subresource, a.name))
+            return NO_OPINION, "", ""
+
+    connects = Connects(None, None, Nobody(), None)  # type: ignore[arg-type]  # who is asked is all that counts
+    req = request(path="/api/v1/namespaces/ns/pods/p/exec")
+    with features.DEFAULT.overridden(AuthorizePodWebsocketUpgradeCreatePermission=False):
+        asyncio.run(connects._authorize_create(req))
+    assert asked == []
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(connects._authorize_create(req))
+    assert (refused.value.code, asked) == (403, [("create", "pods", "exec", "p")])
+
+
 def test_port_forward_tunnels_what_it_does_not_understand(client, namespace, kubelet):
     protocol = "SPDY/3.1+portforward.k8s.io"
     connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/portforward", "", [protocol])
@@ -215,7 +264,11 @@ def test_port_forward_tunnels_what_it_does_not_understand(client, namespace, kub
 
 
 def test_watch_over_websocket(client, namespace):
-    _, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/configmaps", "watch=1", [])
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    connection, ws, loop = handshake(client, path, "watch=1", ["base64.binary.k8s.io"])
+    assert connection.header(b"sec-websocket-protocol") == b"base64.binary.k8s.io"
+    loop.run_until_complete(ws.close())
+    _, ws, loop = handshake(client, path, "watch=1", [])
     client("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "w"}})
     text = loop.run_until_complete(asyncio.wait_for(ws.receive(), 10))
     assert text.startswith('{"type":"ADDED","object":{"kind":"ConfigMap"')

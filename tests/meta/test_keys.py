@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kas.kinds.certificates.pem import request_problem
 from kas.kinds.core.secret import _tls_warnings
 from kas.meta.keys import private_key, public_key, public_key_of, usable
+from tests import pki
 from tests.derkeys import COSTLY, DH, DSA, HUGE, P, Q, algorithm, element, integer, pem, pkcs1, spki
 
 FORMATS = (PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL)
@@ -80,6 +81,7 @@ def test_public_keys_are_read():
         request, info = certificate(key)
         assert public_key_of(info) == key.public_key() == public_key(x509.load_der_x509_csr(request))
         assert usable(key.public_key())
+    assert not usable(pki.short_rsa_key(1023).public_key())
     exchanged = x25519.X25519PrivateKey.generate().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     assert public_key_of(exchanged) is None
     for der in (b"", b"\x30\x05", element(0x30, element(0x30, b""))):

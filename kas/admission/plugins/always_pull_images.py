@@ -6,6 +6,7 @@ from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
+from kas.auth.attributes import aggregate
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 
@@ -56,8 +57,9 @@ class Plugin:
 
 
 def _refused(a: Attributes, found: list[tuple[str, str]]) -> ApiError:
-    texts = [f'{path}: Unsupported value: {go_quote(value)}: supported values: "Always"' for path, value in found]
-    return a.forbid(texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]")
+    """A refusal of each; together they are a bare error upstream, which the client sees as a 500."""
+    refusals = [a.forbid(f'{path}: Unsupported value: {go_quote(value)}: supported values: "Always"') for path, value in found]
+    return ApiError(500, "", aggregate([e.message for e in refusals]))
 
 
 def _new_images(spec: Obj, old: Obj) -> bool:

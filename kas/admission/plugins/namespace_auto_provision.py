@@ -25,7 +25,7 @@ class Plugin:
 
     def handles(self, a: Attributes) -> bool:
         """Creates of everything but namespaces."""
-        return a.operation == CREATE and a.resource != "namespaces"
+        return a.operation == CREATE and (a.group, a.resource) != ("", "namespaces")
 
     def admit(self, a: Attributes) -> Any:
         """Create the namespace when it does not exist; not in a dry run."""

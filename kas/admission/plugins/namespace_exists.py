@@ -17,7 +17,7 @@ class Plugin:
 
     def handles(self, a: Attributes) -> bool:
         """Creates, updates and deletes of everything but namespaces."""
-        return a.operation in (CREATE, UPDATE, DELETE) and a.resource != "namespaces"
+        return a.operation in (CREATE, UPDATE, DELETE) and (a.group, a.resource) != ("", "namespaces")
 
     def validate(self, a: Attributes) -> None:
         """404 when the namespace does not exist."""

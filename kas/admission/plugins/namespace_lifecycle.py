@@ -14,7 +14,7 @@ from kas.meta import errors
 TERMINATING = "Terminating"
 IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 # Reviews are answered, not stored, so they need no namespace.
-REVIEWS = frozenset(("localsubjectaccessreviews",))
+UNCHECKED = frozenset((("authorization.k8s.io", "localsubjectaccessreviews"), ("", "namespaces")))
 
 
 def _phase(namespace: dict[str, Any]) -> str:
@@ -34,7 +34,7 @@ class Plugin:
         """Creates within namespaces, reviews excepted, and deletes of namespaces."""
         if a.operation == DELETE:
             return a.resource == "namespaces" and not a.group
-        return a.operation == CREATE and a.resource not in REVIEWS and a.resource != "namespaces"
+        return a.operation == CREATE and (a.group, a.resource) not in UNCHECKED
 
     def admit(self, a: Attributes) -> None:
         """404 in a namespace that does not exist, 403 in one that is going; a few namespaces are never deleted."""

@@ -38,7 +38,7 @@ class Plugin:
         if (a.old.get("status") or {}).get("phase") != "Bound":
             raise a.forbid("Only bound persistent volume claims can be expanded")
         name = storage_class(a.obj)
-        if name and (self._classes.all().get(name) or {}).get("allowVolumeExpansion"):
+        if name and name == storage_class(a.old) and (self._classes.all().get(name) or {}).get("allowVolumeExpansion"):
             return
         raise a.forbid(
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"

@@ -21,7 +21,7 @@ Obj = dict[str, Any]
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 MEMORY_PRESSURE = {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}
-CONFLICT = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist"
+CONFLICT = "pod tolerations (possibly merged with namespace default tolerations) conflict with its {} whitelist"
 _TOLERATION = Struct("Toleration", {"key": STRING, "operator": STRING, "value": STRING, "effect": STRING, "tolerationSeconds": INT64})
 _ANNOTATED = {
     "key": "string", "operator": "v1.TolerationOperator", "value": "string", "effect": "v1.TaintEffect", "tolerationSeconds": "int64",
@@ -81,5 +81,6 @@ class Plugin:
         own = a.obj["spec"].get("tolerations") or []
         allowed = self._annotation(a, WHITELIST) if own else []
         if allowed and not all(map(pod_objects.Broadest(allowed).covers, own)):
+            scope = "cluster" if allowed is self._otherwise[WHITELIST] else "namespace"
             # Upstream gives a bare error here, which the client sees as a 500.
-            raise errors.ApiError(500, "", CONFLICT)
+            raise errors.ApiError(500, "", CONFLICT.format(scope))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.admission import pods as pod_objects
 from kas.config import features
 from kas.informers import Informers
 from kas.informers.informer import whole
@@ -47,7 +46,7 @@ class Plugin:
                 spec["priority"] = old["priority"]
             if spec.get("preemptionPolicy") is None and old.get("preemptionPolicy") is not None:
                 spec["preemptionPolicy"] = old["preemptionPolicy"]
-        elif spec.get("priorityClassName") or spec.get("priority") is None or not pod_objects.is_mirror(a.obj):
+        else:  # mirror pods, too: who may create pods may call any of them one
             policy = self._number(a, spec)
             given = spec.get("preemptionPolicy")
             if given is not None and given != policy:

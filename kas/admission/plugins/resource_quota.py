@@ -41,7 +41,8 @@ MAX_ATTEMPTS = 64
 ZERO = Quantity(0)
 # Events come and go by themselves; the others are answered, not stored.
 UNCOUNTED = frozenset((
-    ("", "events"), ("events.k8s.io", "events"), ("", "bindings"), ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("", "events"), ("events.k8s.io", "events"), ("", "bindings"), ("", "namespaces"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
 ))  # fmt: skip
 COUNTED_PARTS = frozenset((("", "pods", "resize"), ("", "persistentvolumeclaims", "status")))
 SELF = "kube-apiserver"
@@ -82,7 +83,7 @@ class Plugin:
 
     def validate(self, a: Attributes) -> Any:
         """An awaitable that charges the namespace's quotas, 403 when one is exceeded; None where nothing counts."""
-        if not a.namespace or a.resource == "namespaces" or not (self._limited or self._present.namespace(a.namespace)):
+        if not a.namespace or not (self._limited or self._present.namespace(a.namespace)):
             return None
         evaluator = self._evaluators.of(a.group, a.resource)
         return self._charge(a, evaluator) if evaluator.handles(a) else None

@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 
 from kas.auth.authn import AuthenticationError
+from kas.auth.authn.altnames import without_unread
 from kas.auth.authn.constraints import Constraints, Names
 from kas.auth.authn.x509 import Certificates
 from kas.meta.keys import public_key, usable
@@ -59,7 +60,7 @@ class _Certificate:
         self.names: Names | None = None
         self.constraints: Constraints | None = None
         self.unhandled = False
-        for extension in read.extensions:
+        for extension in _extensions(read, der):
             value = extension.value
             if isinstance(value, x509.BasicConstraints):
                 self.is_ca, self.path_length = value.ca, value.path_length
@@ -69,11 +70,19 @@ class _Certificate:
                 self.usages = frozenset(value)
             elif isinstance(value, x509.SubjectAlternativeName):
                 self.names = Names(value)
+                self.unhandled |= extension.critical and self.names.empty
             elif isinstance(value, x509.NameConstraints):
                 self.constraints = Constraints(value)
                 self.unhandled |= extension.critical and self.constraints.unhandled
             if extension.critical and extension.oid not in _HANDLED:
                 self.unhandled = True
+
+
+def _extensions(read: x509.Certificate, der: bytes) -> x509.Extensions:
+    try:
+        return read.extensions
+    except x509.UnsupportedGeneralNameType:
+        return x509.load_der_x509_certificate(without_unread(der)).extensions
 
 
 def _read(der: bytes) -> _Certificate:

@@ -23,6 +23,11 @@ class Names:
         self.uris: list[str] = names.get_values_for_type(x509.UniformResourceIdentifier)
         self.ips = names.get_values_for_type(x509.IPAddress)
 
+    @property
+    def empty(self) -> bool:
+        """Whether there are none of these kinds."""
+        return not (self.dns or self.emails or self.uris or self.ips)
+
 
 class Constraints:
     """``unhandled``: there are constraints of a kind that is not understood, which counts when they are critical."""

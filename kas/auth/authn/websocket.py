@@ -11,6 +11,7 @@ from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
 from kas.auth.authn.bearer import BearerToken
 from kas.request.websocket import BEARER_PREFIX
 
+REMEMBERED_AS = "\n"  # what no Authorization header begins with
 _RAW_URL = re.compile(r"[A-Za-z0-9_-]*")
 
 
@@ -30,7 +31,7 @@ class WebSocketToken:
             return None
         if not others:
             raise AuthenticationError("missing additional subprotocol")
-        return self._bearer.check("websocket " + token, token)
+        return self._bearer.check(REMEMBERED_AS + token, token)
 
 
 def websocket_token(protocols: str) -> tuple[str, list[str]]:

@@ -124,8 +124,8 @@ class Contexts:
 
 
 def _bearable(_connection: SSL.Connection, certificate: crypto.X509, _error: int, _depth: int, _ok: int) -> bool:
-    """Takes any certificate but one whose key is too costly to verify a signature with; asked about each before that is done. Go
-    ends the handshake then, too."""
+    """Takes any certificate but one whose key is too costly to verify a signature with, or so short that anybody could have made it; asked
+    about each before that is done. Go ends the handshake then, too."""
     try:
         return usable(public_key(certificate.to_cryptography()))
     except unreadable():

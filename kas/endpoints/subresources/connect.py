@@ -14,6 +14,7 @@ from urllib.parse import quote_plus, urlencode
 from kas.admission import CONNECT
 from kas.auth.attributes import ALLOW, Attributes, Authorizer
 from kas.client.http import BackendError, Target, connect
+from kas.config import features
 from kas.endpoints import proxy
 from kas.endpoints.options import number
 from kas.endpoints.proxy_locations import Locations
@@ -96,7 +97,7 @@ class Connects:
     async def _authorize_create(self, req: Request) -> None:
         """A WebSocket comes as GET, yet does what SPDY's POST does: it needs the right to create (kubernetes#133515)."""
         info = req.info
-        if info.verb == "create" or req.read_only_port:
+        if info.verb == "create" or req.read_only_port or not features.DEFAULT.enabled("AuthorizePodWebsocketUpgradeCreatePermission"):
             return
         a = Attributes(
             req.user, "create", info.namespace, info.api_group, info.api_version, info.resource, info.subresource, info.name, True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus, urlencode
@@ -17,9 +18,11 @@ from kas.meta.errors import ApiError
 from kas.meta.responses import generic_server_response
 from kas.request.http import Request, Response
 from kas.request.requestinfo import Query
+from kas.request.websocket import Socket, Upgrade, WebSocketRequest, told
 
 MAX_REFUSAL = 50_000
 NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
+BINARY, BASE64 = "binary.k8s.io", "base64.binary.k8s.io"  # subprotocols of WebSockets
 ALL = "All"
 STREAMS = (ALL, "Stderr", "Stdout")
 
@@ -39,6 +42,7 @@ class Log:
         if not node:
             return Response(204, [])
         verify = not req.params.flag("insecureSkipTLSVerifyBackend")
+        spoken = _spoken(req) if isinstance(req, WebSocketRequest) else None
         kubelet = self._locations.kubelet(node, ("", "pods"), verify)
         target = _at(kubelet, f"/containerLogs/{namespace}/{name}/{container}", wanted)
         try:
@@ -56,7 +60,38 @@ class Log:
         except BaseException:
             connection.close()
             raise
+        if spoken is not None:
+            return _upgraded(connection, spoken)
         return Response(200, [(b"content-type", b"text/plain")], stream=piped(connection))
+
+
+def _spoken(req: WebSocketRequest) -> str:
+    """The first of a client's subprotocols in which a log can be told, "" for who names none (``wsstream.NewDefaultReaderProtocols``)."""
+    found = next((p for p in req.subprotocols if p in (BINARY, BASE64)), "")
+    if req.subprotocols and not found:
+        offered = " ".join(req.subprotocols)
+        raise ApiError(403, "Forbidden", f"requested protocol(s) are not supported: [{offered}]; supports [{BINARY} {BASE64}]")
+    return found
+
+
+def _upgraded(connection: Connection, protocol: str) -> Upgrade:
+    """The log in messages, as it comes, behind an empty one that shows clients that they are connected (``wsstream.Reader``)."""
+    pieces = piped(connection)
+
+    async def talk(client: Socket) -> int:
+        async def write(piece: bytes) -> None:
+            await client.send(base64.b64encode(piece).decode("ascii") if protocol == BASE64 else piece)
+
+        async def telling() -> None:
+            await write(b"")
+            await pieces(write)
+
+        try:
+            return await told(client, telling())
+        finally:
+            connection.close()
+
+    return Upgrade(protocol, talk, connection.close)
 
 
 def _at(kubelet: Target, path: str, params: list[tuple[str, str]]) -> Target:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kas.admission.plugins import always_pull_images
+from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import Request, pod
 
 
@@ -11,3 +14,14 @@ def test_always_pull_images(server):
     assert Request(plugin, obj=pod()).run()["spec"]["containers"][0]["imagePullPolicy"] == "Always"
     same = Request(plugin, operation="UPDATE", obj=pod(), old=pod()).run()
     assert "imagePullPolicy" not in same["spec"]["containers"][0]
+
+
+def test_a_policy_that_came_later_is_refused(server):
+    """By a webhook, say: what is validated went through no ``admit`` again."""
+    plugin = server.plugin(always_pull_images)
+    seen = Request(plugin, obj=pod("p")).attributes
+    seen.obj["spec"]["containers"] = [{"name": name, "image": name, "imagePullPolicy": "Never"} for name in ("a", "b")]
+    with pytest.raises(ApiError) as refused:
+        plugin.validate(seen)
+    one = 'pods "p" is forbidden: spec.containers[{}].imagePullPolicy: Unsupported value: "Never": supported values: "Always"'
+    assert (refused.value.code, refused.value.message) == (500, f"[{one.format(0)}, {one.format(1)}]")

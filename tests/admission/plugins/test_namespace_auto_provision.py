@@ -43,3 +43,9 @@ def test_somebody_else_may_be_quicker(server, made):
     plugin = server.plugin(namespace_auto_provision)
     Request(plugin, obj=pod(), namespace="taken").run()
     assert refused(Request(plugin, obj=pod(), namespace="bad")).code == 422
+
+
+def test_it_comes_with_what_a_definition_calls_namespaces(server, made):
+    plugin = server.plugin(namespace_auto_provision)
+    Request(plugin, group="x.io", resource="namespaces", obj={"metadata": {"name": "x"}}).run()
+    assert made == ["ns1"]

@@ -11,3 +11,8 @@ def test_namespace_exists(server):
     assert refused(Request(plugin, obj=pod())).code == 404
     server.add("", "namespaces", {"metadata": {"name": "ns1"}})
     Request(plugin, obj=pod()).run()
+
+
+def test_what_a_definition_calls_namespaces_is_checked(server):
+    plugin = server.plugin(namespace_exists)
+    assert refused(Request(plugin, group="x.io", resource="namespaces", obj={"metadata": {"name": "x"}})).code == 404

@@ -40,3 +40,9 @@ def test_three_namespaces_stay(server, name):
     e = refused(Request(plugin, name=name, old={"metadata": {"name": name}}, **going))
     assert e.message == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
     Request(plugin, name="ns1", old={"metadata": {"name": "ns1"}}, **going).run()
+
+
+@pytest.mark.parametrize("resource", ["namespaces", "localsubjectaccessreviews"])
+def test_what_a_definition_calls_like_that_is_checked(server, resource):
+    plugin = server.plugin(namespace_lifecycle)
+    assert refused(Request(plugin, group="x.io", resource=resource, obj={"metadata": {"name": "x"}})).code == 404

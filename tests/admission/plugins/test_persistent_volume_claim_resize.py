@@ -24,3 +24,18 @@ def test_claims_grow_only_where_they_may(server):
     # The old annotation is what counts where there is one, be it empty.
     empty = {"volume.beta.kubernetes.io/storage-class": ""}
     assert "only dynamically provisioned pvc can be resized" in refused(grow(**empty)).message
+
+
+def test_a_claim_does_not_grow_with_the_write_that_gives_it_a_class(server):
+    """Of whom the volume it is bound to is nobody can say then."""
+    plugin = server.plugin(persistent_volume_claim_resize)
+    server.add("storage.k8s.io", "storageclasses", {"metadata": {"name": "s"}, "allowVolumeExpansion": True})
+
+    def claim(size, **more):
+        spec = {**more, "resources": {"requests": {"storage": size}}}
+        return {"metadata": {"name": "c"}, "spec": spec, "status": {"phase": "Bound"}}
+
+    for before in ({}, {"storageClassName": "other"}):
+        old, new = claim("1Gi", **before), claim("2Gi", storageClassName="s")
+        request = Request(plugin, operation="UPDATE", resource="persistentvolumeclaims", obj=new, old=old)
+        assert "only dynamically provisioned pvc can be resized" in refused(request).message

@@ -57,7 +57,10 @@ def test_whitelist_of_the_cluster(server):
     plugin = tolerations(server, whitelist=[A])
     Request(plugin, obj=pod(tolerations=[{"key": "a", "operator": "Equal", "value": "x"}])).run()
     e = refused(Request(plugin, obj=pod(tolerations=[B])))
-    assert (e.code, e.message) == (500, pod_toleration_restriction.CONFLICT)
+    conflict = "pod tolerations (possibly merged with namespace default tolerations) conflict with its {} whitelist"
+    assert (e.code, e.message) == (500, conflict.format("cluster"))
+    own = {pod_toleration_restriction.WHITELIST: '[{"key":"a","operator":"Exists"}]'}
+    assert refused(Request(tolerations(server, own), obj=pod(tolerations=[B]))).message == conflict.format("namespace")
     # Defaults have to be on the list, too.
     refused(Request(tolerations(server, whitelist=[A], default=[B]), obj=pod()))
     Request(tolerations(server, {pod_toleration_restriction.WHITELIST: "[]"}, whitelist=[A]), obj=pod(tolerations=[B])).run()

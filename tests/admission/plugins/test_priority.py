@@ -22,6 +22,15 @@ def test_priority(server):
     assert "PriorityClass usual is already marked as default. Only one default can exist" in e.message
 
 
+def test_a_mirror_pod_has_no_more_than_its_class_gives(server):
+    """Anybody may put that annotation on a pod (kubernetes#58471)."""
+    plugin = server.plugin(priority)
+    mirror = {**pod(priority=2_000_001_000), "metadata": {"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}}}
+    assert "the integer value of priority (2000001000) must not be provided" in refused(Request(plugin, obj=mirror)).message
+    mirror["spec"].pop("priority")
+    assert Request(plugin, obj=mirror).run()["spec"]["priority"] == 0
+
+
 def test_priority_of_a_group_of_pods(server):
     plugin = server.plugin(priority)
     server.add("scheduling.k8s.io", "priorityclasses", {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True})

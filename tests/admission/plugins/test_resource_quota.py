@@ -52,6 +52,13 @@ def test_what_is_limited_needs_a_quota(server):
     Request(plugin, resource="persistentvolumeclaims", operation="UPDATE", obj=claim("silver"), old=claim("silver")).run()
 
 
+def test_what_a_definition_calls_namespaces_is_counted(server):
+    plugin = limited(server, {"apiGroup": "x.io", "resource": "namespaces", "matchContains": ["count/"]})
+    request = Request(plugin, group="x.io", resource="namespaces", obj={"metadata": {"name": "x"}})
+    assert "insufficient quota to consume: count/namespaces.x.io" in refused(request).message
+    Request(plugin, resource="namespaces", obj={"metadata": {"name": "ns1"}}).run()
+
+
 def test_limited_resources_are_of_one_group(server):
     plugin = limited(server, {"apiGroup": "apps", "resource": "deployments", "matchContains": ["count/"]})
     assert "insufficient quota to consume: count/deployments.apps" in refused(

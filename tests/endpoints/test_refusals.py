@@ -1,0 +1,48 @@
+"""What a refusal says is the same, whether its text is put together in compiled code or encoded as any object is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kas.endpoints.respond import media, status
+from kas.meta.errors import ApiError
+from kas.request.http import Request
+from kas.request.requestinfo import Query
+
+REFUSALS = {
+    "quotes": ApiError(403, "Forbidden", 'pods "a" is forbidden: User "jane" cannot get', {"name": "a", "kind": "pods"}),
+    "no message": ApiError(500, "", ""),
+    "no details": ApiError(401, "Unauthorized", "Unauthorized"),
+    "empty details": ApiError(404, "NotFound", "the server could not find the requested resource", {}),
+    "retry": ApiError(429, "TooManyRequests", "later", {"retryAfterSeconds": 3}),
+    "html": ApiError(400, "BadRequest", "a <b> & c"),
+    "backslash": ApiError(400, "BadRequest", 'a "\\" b'),
+    "beyond ASCII": ApiError(400, "BadRequest", 'kein "Käse"'),
+    "causes": ApiError(422, "Invalid", "wrong", {"name": "x", "causes": [{"reason": "FieldValueInvalid", "message": "m", "field": "f"}]}),
+}
+
+
+def asked(agent: str, query: str = "") -> Request:
+    """A client nobody has heard of before."""
+    req = Request("GET", "/api/v1/pods", query, [(b"accept", b"application/json"), (b"user-agent", agent.encode())])
+    req.params = Query(query)
+    return req
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_it_is_the_same_for_a_client_that_is_known(name: str) -> None:
+    e = REFUSALS[name]
+    first = status(asked(f"new-{name}"), e)
+    media(asked(f"known-{name}"))
+    again = status(asked(f"known-{name}"), e)
+    assert (again.status, again.headers, again.body) == (first.status, first.headers, first.body)
+    assert json.loads(again.body) == e.status()
+
+
+def test_who_asks_for_indented_answers_gets_them() -> None:
+    media(asked("known"))
+    plain, pretty = (status(asked("known", query), REFUSALS["quotes"]).body for query in ("", "pretty=1"))
+    assert json.loads(plain) == json.loads(pretty)
+    assert plain.count(b"\n") == 1 < pretty.count(b"\n")
