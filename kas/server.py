@@ -618,7 +618,8 @@ class Server:
         if self.keys.external is not None:
             periodic.append(("keys of the external signer", SIGNER_EVERY_S, self.keys.external.follow))
         if o.etcd:
-            periodic.append(("etcd", PROBE_EVERY_S, self.store.probe))  # type: ignore[attr-defined]
+            limit_s = max(o.raw.etcd_healthcheck_timeout, o.raw.etcd_readycheck_timeout)
+            periodic.append(("etcd", PROBE_EVERY_S, functools.partial(self.store.probe, limit_s)))  # type: ignore[attr-defined]
         if isinstance(self.authorizer, Reloading):
             periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
         if self.flow_control is not None:
