@@ -8,7 +8,7 @@ _UNBUFFERED = no_effect("every line is written at once")
 _ONE_STREAM = no_effect("all lines go to standard error", False)
 
 FEATURES = (
-    Flag("contention-profiling", "bool", False, "Profile blocking on locks.", no_effect("a worker has one thread of Python", False)),
+    Flag("contention-profiling", "bool", False, "Profile blocking on locks.", no_effect("no profile tells of locks", False)),
     Flag("debug-socket-path", "string", "", "Unix socket that serves profiles without authentication.",
          no_effect("profiles are served under /debug/ with --profiling")),
     Flag("enable-priority-and-fairness", "bool", True,
