@@ -33,7 +33,8 @@ def flagged(tmp_path_factory):
         "--unsafe-no-fsync", "--controllers=none", "--min-request-timeout=1", "--default-not-ready-toleration-seconds=7",
         "--default-unreachable-toleration-seconds=8", "--disabled-metrics=apiserver_storage_size_bytes",
         "--allow-metric-labels=apiserver_request_total,verb=LIST",
-        "--strict-transport-security-directives=max-age=31536000,includeSubDomains", "-v=3", "--history-max-size=1",
+        "--strict-transport-security-directives=max-age=31536000,includeSubDomains", "-v=1", "--profiling",
+        "--history-max-size=1",
     )  # fmt: skip
     with KasServer(tmp_path_factory.mktemp("kas"), *flags) as server:
         yield server
@@ -72,8 +73,13 @@ def test_browsers_are_told_to_insist_on_tls(flagged, connect):
 
 
 def test_requests_are_logged_when_asked(flagged, connect):
-    connect(flagged)("GET", "/version", Audit_ID="logged")
+    assert "] start: store open after " in flagged.output
+    client = connect(flagged)
+    client("GET", "/version", Audit_ID="before")
+    assert client("PUT", "/debug/flags/v", "3", "text/plain") == (200, "successfully set klog.logging.verbosity to 3\n")
+    client("GET", "/version", Audit_ID="logged")
     until(lambda: 'audit-ID="logged"' in flagged.output)
+    assert 'audit-ID="before"' not in flagged.output
 
 
 def test_history_is_no_larger_than_the_flag_says(flagged, connect):

@@ -14,7 +14,7 @@ FEATURES = (
     Flag("enable-priority-and-fairness", "bool", True,
          "Queue requests by priority levels, which share the sum of --max-requests-inflight and --max-mutating-requests-inflight; "
          "without it each of these is a limit by itself."),
-    Flag("profiling", "bool", False, "Serve /debug/pprof/: samples, threads and memory of a worker.", upstream="true"),
+    Flag("profiling", "bool", False, "Serve /debug/: samples, threads and memory of a worker, and PUT of the verbosity.", upstream="true"),
 )  # fmt: skip
 
 METRICS = (
