@@ -163,6 +163,46 @@ def test_a_log_is_rotated_and_what_is_old_compressed_or_removed(kas_server, conn
     assert kept == ["a5", "a6"] and json.loads(log.read_text())["auditID"] == "a7"
 
 
+def recorded(log) -> set[str]:
+    return {json.loads(line)["auditID"] for line in log.read_text().splitlines()} if log.exists() else set()
+
+
+def test_batches_to_a_log_are_throttled_as_well(kas_server, connect, tmp_path):
+    log, manifest = tmp_path / "audit.log", tmp_path / "labels.yaml"
+    manifest.write_text("apiserver_request_total,verb: LIST\n")
+    flags = (
+        "--controllers=none", policy(tmp_path), f"--audit-log-path={log}", "--audit-log-mode=batch", "--audit-log-batch-max-size=1",
+        "--audit-log-batch-throttle-enable", "--audit-log-batch-throttle-burst=2", "--audit-log-batch-throttle-qps=0.0001",
+        "--audit-log-batch-buffer-size=3", "--audit-log-version=audit.k8s.io/v1", f"--allow-metric-labels-manifest={manifest}",
+    )  # fmt: skip
+    client = connect(kas_server(*flags))
+    for n in range(2):
+        client("GET", CONFIG_MAPS, Audit_ID=f"first-{n}")
+    until(lambda: len(recorded(log)) == 2)
+    for n in range(7):
+        client("GET", CONFIG_MAPS, Audit_ID=f"late-{n}")
+    assert lost(client) == 4 and len(recorded(log)) == 2
+    shown = client.raw("GET", "/metrics").text
+    assert 'verb="LIST"' in shown and 'apiserver_request_total{code="200",component="apiserver",dry_run="",' in shown
+    assert not [line for line in shown.splitlines() if line.startswith("apiserver_request_total{") and 'verb="GET"' in line]
+    client.server.stop()
+    assert recorded(log) == {"first-0", "first-1", "late-0", "late-1", "late-2"}
+
+
+def test_a_batch_that_is_not_full_waits_as_long_as_the_flag_says(kas_server, connect, tmp_path):
+    log = tmp_path / "audit.log"
+    flags = (
+        "--controllers=none", policy(tmp_path), f"--audit-log-path={log}", "--audit-log-mode=batch", "--audit-log-batch-max-size=3",
+        "--audit-log-batch-max-wait=1h",
+    )  # fmt: skip
+    client = connect(kas_server(*flags))
+    for n in range(4):
+        client("GET", CONFIG_MAPS, Audit_ID=f"{n}")
+    until(lambda: recorded(log) == {"0", "1", "2"})
+    client.server.stop()
+    assert recorded(log) == {"0", "1", "2", "3"}
+
+
 def leases(etcd: Etcd) -> set[int]:
     """Those of the Events in it."""
     client = Client(etcd.config)
