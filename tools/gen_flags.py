@@ -64,7 +64,7 @@ def _gates() -> Iterator[str]:
     yield ""
     yield "| gate | default | stage | governs |"
     yield "| --- | --- | --- | --- |"
-    for name in sorted(effective | features.NOT_GOVERNED.keys()):
+    for name in sorted(effective):
         gate = known[name]
         what = [features.GOVERNED[name]] if name in features.GOVERNED else []
         fields = sorted(kinds.get(name, ()))
@@ -73,6 +73,9 @@ def _gates() -> Iterator[str]:
         if name in features.NOT_GOVERNED:
             what.append(features.NOT_GOVERNED[name])
         yield f"| {name} | {'on' if gate.default else 'off'} | {gate.stage} | {'; '.join(what)} |"
+    for name in sorted(features.NOT_GOVERNED.keys() - effective):
+        yield ""
+        yield f"`{name}` governs {features.NOT_GOVERNED[name]}."
 
 
 def _row(flag: Flag) -> str:
