@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import mmap
 import os
@@ -991,6 +992,29 @@ def test_who_sends_pieces_counts_their_bytes(client, namespace):
     answers = [client.raw("GET", path, Accept_Encoding="identity") for _ in range(2)]
     assert [("content-length" in r.headers, r.status_code) for r in answers] == [(False, 200)] * 2
     assert (told("count") - before[0], told("sum") - before[1]) == (2, sum(len(r.content) for r in answers))
+
+
+def test_nothing_that_was_counted_falls(tmp_path):
+    """Whatever has been asked, and however it was answered: labels that are told apart inside come together outside."""
+    one = {"metadata": {"name": "a"}}
+    asks: list[tuple[Any, ...]] = [
+        ("GET", PODS), ("GET", f"{PODS}?limit=a"), ("GET", PODS, None, "no token"), ("GET", PODS, None, ""), ("GET", "/nothing"),
+        ("POST", CONFIG_MAPS, one), ("POST", CONFIG_MAPS, one), ("POST", f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"name": "b"}}),
+        ("POST", f"{CONFIG_MAPS}?dryRun=some", one), ("PUT", f"{CONFIG_MAPS}/b", one), ("GET", f"{CONFIG_MAPS}/a"),
+        ("DELETE", f"{CONFIG_MAPS}/a?dryRun=All"), ("DELETE", f"{CONFIG_MAPS}/a"), ("DELETE", f"{CONFIG_MAPS}/a"), ("GET", "/readyz"),
+    ]  # fmt: skip
+
+    async def none_falls(m: Metered) -> None:
+        before: dict[Any, float] = {}
+        for ask in asks:
+            with contextlib.suppress(ApiError):
+                await m(*ask)
+            families = text_string_to_metric_families(m.world.ask("/metrics")[1])
+            now = {(s.name, *sorted(s.labels.items())): s.value for f in families if f.type in ("counter", "histogram") for s in f.samples}
+            assert [key for key, value in before.items() if now.get(key, 0) < value] == [], ask
+            before = now
+
+    run(tmp_path, none_falls, {})
 
 
 def test_bounds_are_written_as_go_writes_them(tmp_path):
