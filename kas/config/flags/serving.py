@@ -39,7 +39,7 @@ GENERIC = (
     Flag("shutdown-watch-termination-grace-period", "duration", 0.0, "How long open watches may drain at shutdown.",
          no_effect("watches end at once when the other requests have ended; clients resume them elsewhere", 0.0)),
     Flag("storage-initialization-timeout", "duration", 60.0,
-         "How long etcd may take to answer when the server starts, which ends then."),
+         "How long a server that starts waits for etcd before it ends."),
     Flag("strict-transport-security-directives", "strings", (), "Directives of the HSTS header: max-age=…, includeSubDomains, preload."),
 )  # fmt: skip
 
