@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ kinds.install()
 class InProcess:
     """``call(method, path, body)`` runs one request through the whole handler chain."""
 
-    def __init__(self, directory) -> None:
+    def __init__(self, directory, **store: Any) -> None:
         from kas.preparation import prepare
         from kas.server import Server
         from kas.store import open_store
@@ -28,7 +29,7 @@ class InProcess:
         options.run_dir = directory
         prepare(options)
         self.loop = asyncio.new_event_loop()
-        self.store = open_store(str(directory / "store"), shared=Shared.private(), sync=False)
+        self.store = open_store(str(directory / "store"), shared=Shared.private(), **{"sync": False, **store})
         self.server = Server(options, self.store, self.store.shared, 0)
         self.server.heartbeat.start(self.loop)
         self.store.start(self.loop)

@@ -565,18 +565,6 @@ def idle_watches(client: Client, target: Target, watchers: int) -> float:
         process.communicate("end\n", timeout=30)
 
 
-def start_up(directory: Path, runs: int) -> dict[str, list[float]]:
-    """Milliseconds from exec to the line that says ready: ``first`` starts make certificates and the objects every cluster has, ``later``
-    ones find them."""
-    out: dict[str, list[float]] = {"first": [], "later": []}
-    for i in range(runs):
-        for kind in out:
-            t = time.perf_counter()
-            with KasServer(directory / f"start{i}", "--controllers", "none"):
-                out[kind].append((time.perf_counter() - t) * 1e3)
-    return out
-
-
 def machine() -> dict[str, Any]:
     model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
@@ -639,13 +627,13 @@ def front(args: argparse.Namespace, here: Path, client: Client, plain: Target) -
 
 
 def measure(args: argparse.Namespace, here: Path) -> tuple[Bench, dict[str, float]]:
-    """The rows and the memory of one worker on CPU 0."""
+    """The rows of one worker on CPU 0, and what idle watches take in MiB."""
     other = other_target(args, here)
     server = KasServer(here / "server", *UNLIMITED)
     with server:
         client = Client(here)
         pin(server)
-        memory = {"empty_pss_mib": resident_mib(server.pid), "empty_own_mib": rss_mib(server.pid)}
+        memory: dict[str, float] = {}
         target = Target.kas(server)
         bench = Bench([target, other] if other else [target], client, args)
         bench.prepare()
@@ -654,9 +642,6 @@ def measure(args: argparse.Namespace, here: Path) -> tuple[Bench, dict[str, floa
             memory["idle_1000_watches_more_mib"] = idle_watches(client, target, 1000)
         if bench.wants("front"):
             bench.rows += front(args, here, client, target)
-    with KasServer(here / "two", workers=2) as two:
-        time.sleep(1)
-        memory["empty_2_workers_pss_mib"] = resident_mib(two.pid)
     return bench, memory
 
 
@@ -666,12 +651,10 @@ def main() -> int:
     print(" ".join(f"{k}={v}" for k, v in about.items()))
     with tempfile.TemporaryDirectory() as directory:
         here = Path(directory)
-        starts = start_up(here, 1 if args.quick else 3)
         bench, memory = measure(args, here)
-    shown = "; ".join(f"{kind} {', '.join(f'{s:.0f}' for s in times)}" for kind, times in starts.items())
-    print(f"start to ready in ms, with the harness's own process start: {shown}")
-    print("memory (PSS): " + ", ".join(f"{k} {v:.1f}" for k, v in memory.items()))
-    result = {"machine": about, "rows": bench.rows, "start_ms": starts, "memory": memory, "seconds": args.seconds}
+    for what, mib in memory.items():
+        print(f"memory (PSS): {what} {mib:.1f}")
+    result = {"machine": about, "rows": bench.rows, "memory": memory, "seconds": args.seconds}
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=1))
     else:

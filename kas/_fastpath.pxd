@@ -82,6 +82,7 @@ cdef class Response:
     cdef public list headers            # (name, value) pairs of bytes
     cdef public object body             # bytes
     cdef public object stream           # kas.request.http.Stream, or None
+    cdef public Py_ssize_t sent         # bytes of a stream that have been written
     cdef public object finish           # called once a stream has ended, or None
 
 
@@ -156,9 +157,12 @@ cdef class TallyRow:
 
 cdef class Tally:
     cdef dict _rows                     # labels -> TallyRow
+    cdef dict _sending                  # requests whose streams have not ended -> (TallyRow, Response)
     cdef int _n, _m
     cdef double _bounds[MAX_BUCKETS]
     cdef double _sizes[MAX_BUCKETS]
+
+    cdef void _measure(self, TallyRow row, Request req, Py_ssize_t size)
 
 
 cdef class Way:

@@ -49,8 +49,13 @@ class Loopback:
 
             async def write(piece: bytes) -> None:
                 pieces.append(piece)
+                response.sent += len(piece)
 
-            await response.stream(write)
+            try:
+                await response.stream(write)
+            finally:
+                if response.finish is not None:
+                    response.finish()
             data = b"".join(pieces)
         return response.status, orjson.loads(data) if data.strip() else None
 

@@ -164,7 +164,7 @@ class Cluster:
         self.replicator = Replicator(
             self._client, values_of(o), Keys(o.raw.etcd_prefix), path,
             lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared),
-            encryption.transformer if encryption is not None else None,
+            encryption.transformer if encryption is not None else None, o.raw.storage_initialization_timeout,
         )  # fmt: skip
         self._config, self._path, self._compact_s = config, path, o.raw.etcd_compaction_interval
         self.replica: LMDBStore | None = None

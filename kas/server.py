@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from kas.edge.streams import Streams
     from kas.encryption.atrest import EncryptionAtRest
     from kas.endpoints.custom.handler import CustomHandler
+    from kas.endpoints.debug import DebugFlags
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
@@ -126,7 +127,7 @@ log = logging.getLogger("kas")
 RBAC_GROUP = "rbac.authorization.k8s.io"
 FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
-PROBE_EVERY_S = ENCRYPTION_EVERY_S = SIGNER_EVERY_S = 1.0
+PROBE_EVERY_S = ENCRYPTION_EVERY_S = SIGNER_EVERY_S = VERBOSITY_EVERY_S = 1.0
 ANY = 4096  # requests in flight where no limit is set
 SAMPLE = 8  # objects whose sizes stand for those of all
 
@@ -490,10 +491,13 @@ class Server:
             self.director.prefix("/logs/", logs_handler(Path(raw.log_dir or self.options.data_dir / "logs")))
             self.director.exact("/logs", lambda req: Response(301, [(b"location", b"/logs/")]))
             extra.append("/logs")
+        self._debug_flags: DebugFlags | None = None
         if raw.profiling:
-            from kas.endpoints.debug import Debug
+            from kas.endpoints.debug import Debug, DebugFlags
 
             Debug(self.index, self.watches, self.store).install(self.director)
+            self._debug_flags = DebugFlags(self.options.run_dir / "verbosity")
+            self._debug_flags.install(self.director)
             extra += ["/debug/pprof", "/debug/pprof/"]
         zpages = ZPages(raw.shown(), ["/healthz", "/livez", "/metrics", "/readyz", "/version"])
         zpages.install(self.director, features.DEFAULT)
@@ -617,8 +621,11 @@ class Server:
         ]  # fmt: skip
         if self.keys.external is not None:
             periodic.append(("keys of the external signer", SIGNER_EVERY_S, self.keys.external.follow))
+        if self._debug_flags is not None:
+            periodic.append(("verbosity", VERBOSITY_EVERY_S, self._debug_flags.follow))
         if o.etcd:
-            periodic.append(("etcd", PROBE_EVERY_S, self.store.probe))  # type: ignore[attr-defined]
+            limit_s = max(o.raw.etcd_healthcheck_timeout, o.raw.etcd_readycheck_timeout)
+            periodic.append(("etcd", PROBE_EVERY_S, functools.partial(self.store.probe, limit_s)))  # type: ignore[attr-defined]
         if isinstance(self.authorizer, Reloading):
             periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
         if self.flow_control is not None:

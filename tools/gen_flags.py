@@ -60,11 +60,12 @@ def _gates() -> Iterator[str]:
     yield ""
     yield f"All {len(known)} gates of kube-apiserver 1.36.2 are known, with their stages, defaults and locks; `AllAlpha` and `AllBeta`"
     yield "set those that are not named. The gates below govern something here. A gate that is off takes its fields out of what is"
-    yield "written, unless the stored object uses them. For gates that are set and govern nothing here, a warning at the start says so."
+    yield "written, unless the stored object uses them. A gate that is set to what it is not by default, and governs nothing here, is told"
+    yield "in a warning at the start."
     yield ""
     yield "| gate | default | stage | governs |"
     yield "| --- | --- | --- | --- |"
-    for name in sorted(effective | features.NOT_GOVERNED.keys()):
+    for name in sorted(effective):
         gate = known[name]
         what = [features.GOVERNED[name]] if name in features.GOVERNED else []
         fields = sorted(kinds.get(name, ()))
@@ -73,6 +74,9 @@ def _gates() -> Iterator[str]:
         if name in features.NOT_GOVERNED:
             what.append(features.NOT_GOVERNED[name])
         yield f"| {name} | {'on' if gate.default else 'off'} | {gate.stage} | {'; '.join(what)} |"
+    for name in sorted(features.NOT_GOVERNED.keys() - effective):
+        yield ""
+        yield f"`{name}` governs {features.NOT_GOVERNED[name]}."
 
 
 def _row(flag: Flag) -> str:

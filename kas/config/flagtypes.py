@@ -202,10 +202,13 @@ def _port_range(text: str, _: Any) -> tuple[int, int]:
 
 
 def _quantity(text: str, _: Any) -> int:
-    """A quantity as a whole number, rounded up."""
+    """A quantity as a whole number, rounded up, of 64 bits."""
     from kas.meta import quantity  # loads compiled code, which most command lines do not want
 
-    return quantity.parse(text).value()
+    found = quantity.parse(text)
+    if not quantity.parse(str(-(1 << 63))) <= found <= quantity.parse(str((1 << 63) - 1)):
+        raise ValueError("value out of range")
+    return found.value()
 
 
 AUTO_PORT = -(1 << 64)  # no number that can be given: -1 is a mistake

@@ -16,7 +16,10 @@ from kas.config.flagtypes import TYPES
 from kas.config.overrides import Override, overrides
 
 # Beside --etcd-*
-OF_ETCD = ("lease-reuse-duration-seconds", "storage-media-type", "peer-ca-file", "peer-advertise-ip", "peer-advertise-port")
+OF_ETCD = (
+    "lease-reuse-duration-seconds", "storage-media-type", "storage-initialization-timeout", "peer-ca-file", "peer-advertise-ip",
+    "peer-advertise-port",
+)  # fmt: skip
 MULTIMAP = "colonSeparatedMultimapStringString"
 # Types of flags by what Python has for them.
 _LISTS: dict[str, type] = {"strings": str, "stringArray": str, "namedCertKey": str, "int32Slice": int}
@@ -185,6 +188,7 @@ class Options:
     service_cluster_ip_range: str
     service_node_port_range: tuple[int, int]
     shutdown_delay_duration: float
+    storage_initialization_timeout: float
     shutdown_grace: float
     worker_timeout: float
     storage_backend: str

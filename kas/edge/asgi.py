@@ -126,7 +126,7 @@ class App:
             else:
                 started = send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
                 await started
-                await _stream(resp, source, _Pieces(send, started))
+                await _stream(resp, source, _Pieces(send, started, resp))
         finally:
             if resp.finish is not None:
                 resp.finish()
@@ -188,6 +188,7 @@ async def _unconverted(req: WebSocketRequest, resp: Response, socket: _Socket, s
             await _converse(Upgrade(chosen, _lines(resp.stream), lambda: None), socket)
             return
         body = await _collected(resp.stream)
+        resp.sent = len(body)
     if len(body) > UNCONVERTED_BYTES:
         refused = respond.status(req, bad_request(f"what is answered to a handshake has {UNCONVERTED_BYTES} bytes at most"))
         resp.status, headers, body = refused.status, refused.headers, refused.body
@@ -268,19 +269,21 @@ async def _all(left: Iterable[Awaitable[None]]) -> None:
 
 class _Pieces:
     """Writes the pieces of an answer (``kas.request.http.Write``); ``begin`` is as ``begin_of`` says. ``started`` is what ``send`` gave for
-    the head of the answer, for which nobody ever waits: granian gives the like where it has taken a piece, and a future where it has to
-    wait for the client. The future sends its piece once it is awaited."""
+    the head of the answer ``resp``, for which nobody ever waits: granian gives the like where it has taken a piece, and a future where it
+    has to wait for the client. The future sends its piece once it is awaited."""
 
-    __slots__ = ("_nothing", "_send")
+    __slots__ = ("_nothing", "_resp", "_send")
 
-    def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]], started: Awaitable[None]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]], started: Awaitable[None], resp: Response) -> None:
+        self._send, self._resp = send, resp
         self._nothing = None if asyncio.isfuture(started) else type(started)
 
     def __call__(self, data: bytes) -> Awaitable[None]:
+        self._resp.sent += len(data)
         return self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     def begin(self, data: bytes) -> Awaitable[None] | None:
+        self._resp.sent += len(data)
         left = self._send({"type": "http.response.body", "body": data, "more_body": True})
         return None if type(left) is self._nothing else left
 

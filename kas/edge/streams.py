@@ -140,10 +140,12 @@ async def _answer(writer: asyncio.StreamWriter, resp: Response) -> None:
             return
 
         async def write(data: bytes) -> None:
+            resp.sent += len(data)
             writer.write(data)
             await writer.drain()
 
-        await write(_head(resp.status, headers))
+        writer.write(_head(resp.status, headers))
+        await writer.drain()
         await resp.stream(write)
     finally:
         if resp.finish is not None:

@@ -1,4 +1,4 @@
-"""``/debug/``: profiles of the worker that answers. Off unless ``--profiling``.
+"""``/debug/``: profiles of the worker that answers, and the verbosity of all. Off unless ``--profiling``.
 
 ``/debug/pprof/profile?seconds=N`` samples the loop's thread and answers collapsed stacks (flamegraph.pl, speedscope read
 them); ``/debug/pprof/threads`` shows every thread, ``/debug/pprof/heap`` the store's and the interpreter's numbers.
@@ -7,19 +7,26 @@ them); ``/debug/pprof/threads`` shows every thread, ``/debug/pprof/heap`` the st
 from __future__ import annotations
 
 import collections
+import contextlib
 import gc
 import json
+import os
+import re
 import resource
 import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import Any, Protocol
 
 from kas.endpoints.respond import text
 from kas.endpoints.watch import Watches
+from kas.meta.field import go_quote
 from kas.meta.scalars import decimal
-from kas.request.http import Request, Response, Write
+from kas.observe.logs import set_verbosity
+from kas.request.http import Request, Response, Result, Write, with_body
+from kas.request.masking import shortened
 from kas.request.mux import Mux
 
 MAX_SECONDS = 60
@@ -71,6 +78,47 @@ class Debug:
             "objects": len(gc.get_objects()), "watches": len(self._watches.open), "store": self._store.statistics(),
         }  # fmt: skip
         return Response(200, [(b"content-type", b"application/json")], json.dumps(value, default=str, indent=1).encode())
+
+
+class DebugFlags:
+    """``/debug/flags/v``: what is PUT there is the verbosity from then on (apiserver's ``routes/flags.go``), of every worker. ``path`` is
+    where they tell each other: each looks there now and then (``follow``), and when it starts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._seen = path, b""
+
+    def install(self, mux: Mux) -> None:
+        """Serve everything below /debug/flags/."""
+        for path in ("/debug/flags", "/debug/flags/"):
+            mux.exact(path, lambda req: text(200, "v\n"))
+        mux.exact("/debug/flags/v", self._v)
+
+    def follow(self) -> None:
+        """Do as a worker was told; this one or another."""
+        with contextlib.suppress(FileNotFoundError):  # nobody was told anything
+            if (told := self._path.read_bytes()) != self._seen:
+                set_verbosity(int(told))
+                self._seen = told
+
+    def _v(self, req: Request) -> Result:
+        return with_body(req, self._put) if req.method == "PUT" else _plain(406, "unsupported http method")
+
+    def _put(self, req: Request) -> Response:
+        value = shortened(req.body.decode(errors="replace"))
+        wrong = "" if re.fullmatch(r"[+-]?[0-9]{1,100}", value, re.ASCII) else "invalid syntax"
+        if not wrong and not -(1 << 31) <= int(value) < 1 << 31:
+            wrong = "value out of range"
+        if wrong:
+            return _plain(400, f"failed set klog.logging.verbosity {value}: strconv.ParseInt: parsing {go_quote(value)}: {wrong}")
+        new = self._path.with_suffix(".new")
+        new.write_text(value)
+        os.replace(new, self._path)
+        self.follow()
+        return _plain(200, f"successfully set klog.logging.verbosity to {value}")
+
+
+def _plain(status: int, said: str) -> Response:
+    return Response(status, [(b"content-type", b"text/plain"), (b"x-content-type-options", b"nosniff")], f"{said}\n".encode())
 
 
 def _sample(thread: int, seconds: int, counts: collections.Counter[str]) -> None:

@@ -147,7 +147,7 @@ cdef class Response:
 
     ``stream(write)`` is awaited with a ``write(bytes)`` coroutine function that returns once the bytes are accepted by a
     bounded buffer; it ends the answer by returning and is cancelled when the client goes away. ``finish``, when set, is called
-    once a stream has ended one way or another.
+    once a stream has ended one way or another; whoever writes the pieces counts their bytes in ``sent``.
     """
 
     def __init__(self, int status, list headers not None, body=b"", stream=None):

@@ -35,7 +35,8 @@ cdef class TallyRow:
 
 
 cdef class Tally:
-    """``add(request, response)`` counts an answer; ``rows()`` gives what was counted; ``forget(gone)`` drops what is no more.
+    """``add(request, response)`` counts an answer, ``ended(request)`` what is known of one that is sent in pieces once they are; ``rows()``
+    gives what was counted; ``forget(gone)`` drops what is no more.
 
     ``duration_bounds`` in seconds and ``size_bounds`` in bytes, ascending, at most 31 of each.
     """
@@ -50,10 +51,10 @@ cdef class Tally:
             self._bounds[i] = duration_bounds[i]
         for i in range(self._m):
             self._sizes[i] = size_bounds[i]
-        self._rows = {}
+        self._rows, self._sending = {}, {}
 
     def add(self, Request req not None, Response resp not None):
-        """Count an answer; the size of a GET's that is not a stream, the time of what is not long-running."""
+        """Count an answer; the size of one to a read, and the time of what is not long-running."""
         cdef RequestInfo info = req.info
         cdef int status = resp.status
         cdef str verb
@@ -61,9 +62,6 @@ cdef class Tally:
         cdef bint exists = info is not None and info.is_resource_request and (req.known or status not in (401, 403, 404, 405))
         cdef tuple key
         cdef TallyRow row
-        cdef int i
-        cdef double took
-        cdef Py_ssize_t size
         cdef str dry = _dry_run(req) if req.query != "" and "dryRun" in req.query else ""
         if not exists:
             verb = req.method if req.method in _METHODS else "other"
@@ -86,6 +84,20 @@ cdef class Tally:
         else:
             row = <TallyRow>found
         row.count += 1
+        if resp.stream is None:
+            self._measure(row, req, len(resp.body))
+        elif not req.long_running:
+            self._sending[req] = (row, resp)
+
+    def ended(self, Request req not None):
+        """Whatever was to be sent to it has been, or its client is gone."""
+        if self._sending and (found := self._sending.pop(req, None)) is not None:
+            self._measure(<TallyRow>found[0], req, (<Response>found[1]).sent)
+
+    cdef void _measure(self, TallyRow row, Request req, Py_ssize_t size):
+        cdef int i
+        cdef double took
+        cdef str verb = row.labels[1]
         if not req.long_running:
             took = _monotonic() - req.started
             row.seconds += took
@@ -93,7 +105,7 @@ cdef class Tally:
             while i < self._n and took > self._bounds[i]:
                 i += 1
             row.durations[i] += 1
-            if dry == "":
+            if row.labels[7] == "":
                 if req.aside > 0:
                     took -= req.aside
                     i = 0
@@ -101,8 +113,7 @@ cdef class Tally:
                         i += 1
                 row.own_seconds += took
                 row.own[i] += 1
-        if resp.stream is None and req.method == "GET":
-            size = len(resp.body)
+        if verb == "GET" or verb == "LIST":  # upstream's: of what is read alone
             row.bytes_sent += size
             row.sized += 1
             i = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kas.auth.attributes import Authorizer
@@ -35,7 +36,7 @@ from kas.filters.tracing import tracing
 from kas.filters.trusted import trusted
 from kas.filters.wait_group import WaitGroup, wait_group
 from kas.filters.warnings import warnings
-from kas.observe.logs import verbosity_of
+from kas.observe.logs import current_verbosity, verbosity_of
 from kas.observe.metrics import Registry
 from kas.observe.tracing import Tracer
 from kas.types.scheme import Scheme
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
 
 Port = Literal["secure", "insecure", "read-only"]
+LOGGING = "filters/http_logging"  # a file, for verbosities
 
 
 class Settings(Protocol):
@@ -51,6 +53,7 @@ class Settings(Protocol):
 
     v: int
     vmodule: str
+    profiling: bool
     strict_transport_security_directives: list[str]
     goaway_chance: float
     request_timeout: float
@@ -122,6 +125,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
     """The filters of a port, outermost first. Each line says why it stands where it does."""
     who = trusted(settings.cors_allowed_origins) if port == "insecure" else authentication(p.authenticator, metrics, p.revoked, p.vouching)
     few: Sequence[Filter] = (read_only(TokenBucket(settings.api_rate, settings.api_burst, time.monotonic)),) if port == "read-only" else ()
+    changing = partial(current_verbosity, LOGGING) if settings.profiling else None  # by /debug/flags/v
     last = (consistent_read(*p.fresh),) if p.fresh is not None else ()
     return [
         panic_recovery(metrics),  # outside of everything: nothing escapes unanswered
@@ -130,7 +134,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         request_info(),  # everything below asks what the request is about
         p.latency,  # with the next three: measures all that is below, refusals too
         slow_requests(),
-        http_logging(verbosity_of("filters/http_logging", settings.v, settings.vmodule)),
+        http_logging(verbosity_of(LOGGING, settings.v, settings.vmodule), changing),
         host(),  # what is no HTTP is not looked at further, but counted and logged
         shutdown_retry(lambda: p.state.not_accepting),  # late arrivals are sent away before they cost anything
         hsts(settings.strict_transport_security_directives),  # with the next two: headers of every answer, also of refusals

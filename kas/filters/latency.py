@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 
 from kas._fastpath import Tally
 from kas.filters.handler import Filter
-from kas.observe.metrics import Registry
+from kas.observe.metrics import Histogram, Labels, Registry
 from kas.types.deprecated import REMOVED, WARNINGS
 from kas.types.scheme import Resource
 
@@ -33,6 +34,13 @@ def _removed(found: Resource | None) -> str | None:
     if found is None or (found.group, found.version, found.kind) not in WARNINGS:
         return None
     return REMOVED.get((found.group, found.version, found.kind), "")
+
+
+def _add(histogram: Histogram, labels: Labels, buckets: Sequence[int], total: float) -> None:
+    """What a row has observed, if anything, to a child that other rows may have as well."""
+    if any(buckets):
+        sums = histogram.values.setdefault(labels, [0.0] * (len(buckets) + 1))
+        sums[:] = map(operator.add, sums, (*buckets, total))
 
 
 def latency(
@@ -79,39 +87,24 @@ def latency(
     tally = Tally(BUCKETS, SIZE_BUCKETS)
 
     def collect() -> None:
-        terminations.values.clear()  # rows with and without dry run come together
+        for m in (terminations, durations, slis, sizes):  # rows come together that have the status or the dry run apart
+            m.values.clear()
         for row in tally.rows():
             status, verb, group, version, resource, subresource, scope, dry = row.labels
-            labels = ("apiserver", dry, group, resource, scope, subresource, verb, version)
-            requests.values[(str(status), *labels)] = row.count
+            of = group, resource, scope, subresource, verb, version
+            requests.values[(str(status), "apiserver", dry, *of)] = row.count
             if status == LATE or (status == TOO_MANY and subresource != EVICTION):
-                terminations.inc((str(status), "apiserver", group, resource, scope, subresource, verb, version), row.count)
+                terminations.inc((str(status), "apiserver", *of), row.count)
             if resource and status not in UNSERVED:
                 removed = "" if deprecated_custom(group, version, resource) else _removed(resource_of(group, version, resource))
                 if removed is not None:
                     deprecated.set((group, removed, resource, subresource, version), 1)
-            sums = durations.values.setdefault(labels, [0.0] * (len(BUCKETS) + 2))
-            sums[:] = [0.0] * len(sums)
-            if not dry:
-                slis.values["apiserver", group, resource, scope, subresource, verb, version] = [0.0] * (len(BUCKETS) - FINER + 2)
-            if row.sized:
-                sizes.values[("apiserver", group, resource, scope, subresource, verb, version)] = [
-                    *map(float, row.size_buckets(len(SIZE_BUCKETS) + 1)), row.bytes_sent,
-                ]  # fmt: skip
-        for row in tally.rows():  # durations are not told apart by status
-            _, verb, group, version, resource, subresource, scope, dry = row.labels
-            sums = durations.values["apiserver", dry, group, resource, scope, subresource, verb, version]
-            for i, n in enumerate(row.duration_buckets(len(BUCKETS) + 1)):
-                sums[i] += n
-            sums[-1] += row.seconds
-            if not dry:
-                own = row.own_buckets(len(BUCKETS) + 1)
-                sums = slis.values["apiserver", group, resource, scope, subresource, verb, version]
-                for i, n in enumerate([sum(own[: FINER + 1]), *own[FINER + 1 :]]):
-                    sums[i] += n
-                sums[-1] += row.own_seconds
+            _add(durations, ("apiserver", dry, *of), row.duration_buckets(len(BUCKETS) + 1), row.seconds)
+            _add(sizes, ("apiserver", *of), row.size_buckets(len(SIZE_BUCKETS) + 1), row.bytes_sent)
+            own = row.own_buckets(len(BUCKETS) + 1)
+            _add(slis, ("apiserver", *of), [sum(own[: FINER + 1]), *own[FINER + 1 :]], row.own_seconds)
 
     registry.collectors.append(collect)
     registry.droppers.append(tally.forget)
 
-    return Filter("latency", None, tally.add)
+    return Filter("latency", None, tally.add, tally.ended)

@@ -36,9 +36,19 @@ class JSONFormatter(logging.Formatter):
 
 
 class Handler(logging.StreamHandler):
-    """Standard error; ``broken`` is why the last line could not be written, "" when it was; ``unwritten`` how many could not since."""
+    """Standard error; ``broken`` is why the last line could not be written, "" when it was; ``unwritten`` how many could not since.
+    ``verbosity`` is that of what ``vmodule`` does not name."""
 
     broken, unwritten = "", 0
+    verbosity, vmodule = 0, ""
+
+    def verbosity_of(self, file: str) -> int:
+        """What counts for a source file now; see the function of that name."""
+        return verbosity_of(file, self.verbosity, self.vmodule)
+
+    def wants(self, record: logging.LogRecord) -> bool:
+        """Whether its file's verbosity lets it through."""
+        return record.levelno >= _level(self.verbosity_of(record.pathname.removesuffix(".py").rpartition("/kas/")[2]))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record; raises nothing: what keeps it from being written is told in ``broken`` until a write succeeds."""
@@ -63,7 +73,11 @@ class Handler(logging.StreamHandler):
 
 def log_check() -> str:
     """Why nothing can be logged; "" when it can."""
-    return next((why for h in logging.getLogger().handlers if isinstance(h, Handler) and (why := h.look())), "")
+    return next((why for h in _handlers() if (why := h.look())), "")
+
+
+def _handlers() -> list[Handler]:
+    return [h for h in logging.getLogger().handlers if isinstance(h, Handler)]
 
 
 def verbosity_of(file: str, verbosity: int, vmodule: str) -> int:
@@ -85,13 +99,23 @@ def setup_logging(verbosity: int, form: str, vmodule: str = "") -> None:
     names the file, by its number."""
     handler = Handler()
     handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    numbers = [int(part.rpartition("=")[2]) for part in vmodule.split(",") if part.strip()]
-    root.setLevel(min(map(_level, [verbosity, *numbers])))
-    if numbers:
-        handler.addFilter(lambda record: record.levelno >= _level(
-            verbosity_of(record.pathname.removesuffix(".py").rpartition("/kas/")[2], verbosity, vmodule)
-        ))  # fmt: skip
+    handler.vmodule = vmodule
+    logging.getLogger().handlers[:] = [handler]
+    if vmodule:
+        handler.addFilter(handler.wants)
+    set_verbosity(verbosity)
     logging.getLogger("_granian").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def set_verbosity(verbosity: int) -> None:
+    """From now on, of all that ``--vmodule`` does not name."""
+    for handler in _handlers():
+        handler.verbosity = verbosity
+        numbers = [int(part.rpartition("=")[2]) for part in handler.vmodule.split(",") if part.strip()]
+        logging.getLogger().setLevel(min(map(_level, [verbosity, *numbers])))
+
+
+def current_verbosity(file: str) -> int:
+    """What counts for a source file now, named as ``verbosity_of`` has it; 0 where no log was set up."""
+    return max((handler.verbosity_of(file) for handler in _handlers()), default=0)

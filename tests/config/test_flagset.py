@@ -94,6 +94,7 @@ def test_two_dashes_end_the_flags():
         (["--history-max-size=1Qi"],
          'invalid argument "1Qi" for "--history-max-size" flag: quantities must match the regular expression '
          "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
+        (["--store-max-size=1e30"], 'invalid argument "1e30" for "--store-max-size" flag: value out of range'),
     ],
 )  # fmt: skip
 def test_errors_are_pflags(args, says):

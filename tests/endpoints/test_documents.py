@@ -199,6 +199,10 @@ def test_profiling_and_logs_are_off_unless_asked_for(kas_server, connect, client
     assert api.raw("GET", "/logs/%2e%2e/secret").status_code in (403, 404)
     assert "store" in api("GET", "/debug/pprof/heap")[1]
     assert "thread" in api("GET", "/debug/pprof/threads")[1]
+    assert api("GET", "/debug/flags/") == (200, "v\n") and api("GET", "/debug/flags/v") == (406, "unsupported http method\n")
+    assert api("PUT", "/debug/flags/v", "3", "text/plain") == (200, "successfully set klog.logging.verbosity to 3\n")
+    assert api("PUT", "/debug/flags/v", "4", "text/plain", Impersonate_User="jane")[0] == 403
+    assert client("PUT", "/debug/flags/v", "4", "text/plain")[0] == 404
     assert client.raw("GET", "/flagz").text.startswith("\nkube-apiserver flags")
 
 

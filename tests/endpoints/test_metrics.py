@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import mmap
 import os
@@ -196,6 +197,11 @@ async def sizes(m: Metered) -> None:
     sent = len((await m("GET", PODS)).body)
     assert m.value("apiserver_response_sizes_count", **labels) == 1
     assert m.value("apiserver_response_sizes_sum", **labels) == sent > 0
+    for _ in range(2):  # whatever became of them: neither status nor dry run is a label
+        sent += len((await m("GET", f"{PODS}?limit=a")).body)
+    assert (m.value("apiserver_response_sizes_count", **labels), m.value("apiserver_response_sizes_sum", **labels)) == (3, sent)
+    await m("GET", f"{PODS}/none/exec?command=a")
+    assert m.value("apiserver_response_sizes_count", verb="CONNECT") == 0
 
 
 @of("apiserver_current_inflight_requests")
@@ -948,6 +954,67 @@ def test_help_says_how_stable_a_family_is(tmp_path):
             assert f"# HELP {family} {begin}" in text, family
 
     run(tmp_path, said, {})
+
+
+def test_an_answer_in_pieces_counts_once_it_has_been_sent(tmp_path):
+    async def in_pieces(m: Metered) -> None:
+        for n in range(3):
+            await m.create(f"large-{n}", data={"a": "x" * 900_000})
+        answer = await m("GET", CONFIG_MAPS)
+        labels = {"verb": "LIST", "resource": "configmaps"}
+        families = ("apiserver_response_sizes", "apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds")
+        assert [m.value(f"{family}_count", **labels) for family in families] == [0, 0, 0]
+        pieces: list[bytes] = []
+
+        async def write(piece: bytes) -> None:
+            pieces.append(piece)
+            answer.sent += len(piece)  # as whoever writes does
+
+        assert answer.stream is not None and answer.finish is not None
+        await answer.stream(write)
+        answer.finish()
+        assert [m.value(f"{family}_count", **labels) for family in families] == [1, 1, 1]
+        assert m.value("apiserver_response_sizes_sum", **labels) == len(b"".join(pieces)) > 2_700_000
+
+    run(tmp_path, in_pieces, {})
+
+def test_who_sends_pieces_counts_their_bytes(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for n in range(3):
+        assert client("POST", path, {"metadata": {"name": f"large-{n}"}, "data": {"a": "x" * 900_000}})[0] == 201
+
+    def told(what: str) -> float:
+        lines = client.raw("GET", "/metrics").text.splitlines()
+        wanted = (f"apiserver_response_sizes_{what}{{", 'resource="configmaps"', 'scope="namespace"', 'verb="LIST"')
+        return sum(float(line.rpartition(" ")[2]) for line in lines if all(part in line for part in wanted))
+
+    before = told("count"), told("sum")
+    answers = [client.raw("GET", path, Accept_Encoding="identity") for _ in range(2)]
+    assert [("content-length" in r.headers, r.status_code) for r in answers] == [(False, 200)] * 2
+    assert (told("count") - before[0], told("sum") - before[1]) == (2, sum(len(r.content) for r in answers))
+
+
+def test_nothing_that_was_counted_falls(tmp_path):
+    """Whatever has been asked, and however it was answered: labels that are told apart inside come together outside."""
+    one = {"metadata": {"name": "a"}}
+    asks: list[tuple[Any, ...]] = [
+        ("GET", PODS), ("GET", f"{PODS}?limit=a"), ("GET", PODS, None, "no token"), ("GET", PODS, None, ""), ("GET", "/nothing"),
+        ("POST", CONFIG_MAPS, one), ("POST", CONFIG_MAPS, one), ("POST", f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"name": "b"}}),
+        ("POST", f"{CONFIG_MAPS}?dryRun=some", one), ("PUT", f"{CONFIG_MAPS}/b", one), ("GET", f"{CONFIG_MAPS}/a"),
+        ("DELETE", f"{CONFIG_MAPS}/a?dryRun=All"), ("DELETE", f"{CONFIG_MAPS}/a"), ("DELETE", f"{CONFIG_MAPS}/a"), ("GET", "/readyz"),
+    ]  # fmt: skip
+
+    async def none_falls(m: Metered) -> None:
+        before: dict[Any, float] = {}
+        for ask in asks:
+            with contextlib.suppress(ApiError):
+                await m(*ask)
+            families = text_string_to_metric_families(m.world.ask("/metrics")[1])
+            now = {(s.name, *sorted(s.labels.items())): s.value for f in families if f.type in ("counter", "histogram") for s in f.samples}
+            assert [key for key, value in before.items() if now.get(key, 0) < value] == [], ask
+            before = now
+
+    run(tmp_path, none_falls, {})
 
 
 def test_bounds_are_written_as_go_writes_them(tmp_path):

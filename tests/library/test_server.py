@@ -19,9 +19,10 @@ from kas.auth.user import UserInfo
 from kas.config.flagtypes import AUTO_PORT
 from kas.config.runtime import chosen
 from kas.endpoints.custom.virtual import load
-from kas.extensions import Outspoken
+from kas.extensions import Loopback, Outspoken
 from kas.meta import errors
 from kas.registry.rest import Event, ObjectList, event_of, listing_of
+from kas.request.http import Response
 from kas.types.scheme import BUILTIN
 from tests.library.calling import Caller
 
@@ -31,6 +32,19 @@ PATIENCE_S = 90.0
 
 def options(directory: Path, **flags: Any) -> kas.Options:
     return kas.Options(data_dir=directory / "data", **{**FLAGS, **flags})
+
+
+def test_who_asks_from_within_gives_back_what_its_answer_holds():
+    given_back = []
+
+    async def pieces(write: Any) -> None:
+        await write(b'{"a":')
+        await write(b"1}")
+
+    answer = Response(200, [], stream=pieces)
+    answer.finish = lambda: given_back.append(answer.sent)
+    assert asyncio.run(Loopback(lambda req: answer, "t")("GET", "/")) == (200, {"a": 1})
+    assert given_back == [7]
 
 
 # --- options

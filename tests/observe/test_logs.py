@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 import kas
-from kas.observe.logs import Handler, log_check, setup_logging, verbosity_of
+from kas.endpoints.debug import DebugFlags
+from kas.filters.http_logging import http_logging
+from kas.observe.logs import Handler, current_verbosity, log_check, setup_logging, verbosity_of
+from kas.request.http import Request, Response
+from tests.filters.requests import request
 
 ROOT = Path(kas.__file__).parent
 
@@ -54,6 +58,39 @@ def test_files_have_their_own(written, verbosity, vmodule, heard):
             say(path, level)
     lines = written.getvalue().splitlines()
     assert {tuple(line.rpartition("] ")[2].split()) for line in lines} == {(path, str(n)) for path, n in heard}
+
+
+def test_verbosity_changes_for_what_vmodule_does_not_name(written, tmp_path):
+    """By PUT /debug/flags/v, in the worker that is asked and, once they look, in others."""
+    setup_logging(0, "text", "b=1")
+    asked, other = DebugFlags(tmp_path / "verbosity"), DebugFlags(tmp_path / "verbosity")
+    other.follow()
+    assert current_verbosity("filters/http_logging") == 0
+
+    def put(text: str) -> tuple[int, str]:
+        answer = asked._put(Request("PUT", "/debug/flags/v", "", [], text.encode()))
+        return answer.status, answer.body.decode()
+
+    assert put("4") == (200, "successfully set klog.logging.verbosity to 4\n")
+    assert current_verbosity("filters/http_logging") == 4 and current_verbosity("a/b") == 1
+    setup_logging(0, "text", "b=1")  # another process
+    other.follow()
+    assert current_verbosity("a/c") == 4
+    for text, why in (("x", "invalid syntax"), ("", "invalid syntax"), ("4\n", "invalid syntax"), ("2147483648", "value out of range")):
+        shown = text.replace("\n", "\\n")
+        assert put(text) == (400, f'failed set klog.logging.verbosity {text}: strconv.ParseInt: parsing "{shown}": {why}\n')
+    assert current_verbosity("a/c") == 4
+
+
+def test_requests_are_logged_from_the_moment_on_at_which_that_is_wanted(caplog):
+    caplog.set_level(logging.INFO, "kas.http")
+    verbosity = [2]
+    logged = http_logging(0, lambda: verbosity[0])
+    for n in (2, 3, 2):
+        verbosity[0] = n
+        logged.after(request("GET", f"/{n}"), Response(200, []))
+    (line,) = caplog.messages
+    assert 'URI="/3"' in line
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -70,3 +70,56 @@ def test_lists_cost_by_their_size_or_by_their_number(state, seats, world):
     told = w.ask("/metrics")[1]
     name = "apiserver_flowcontrol_work_estimated_seats"
     assert [s.value for f in text_string_to_metric_families(told) for s in f.samples if s.name == f"{name}_sum"] == [seats]
+
+
+async def asked(w: World, method: str, path: str, body: Any = None, **headers: str) -> Any:
+    """The Response of a request of the administrator's."""
+    more = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    sent = [(b"authorization", f"Bearer {w.token}".encode()), (b"content-type", b"application/json"), *more]
+    found = w.server.chain(Request(method, path, "", sent, b"" if body is None else json.dumps(body).encode()))
+    return await found if hasattr(found, "__await__") else found
+
+
+def ask(w: World, method: str, path: str, body: Any = None, **headers: str) -> Any:
+    return w.loop.run_until_complete(asked(w, method, path, body, **headers))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_what_is_served_and_how_follows_its_gate(on, world):
+    names = ("ComponentFlagz", "ComponentStatusz", "StorageVersionHash", "APIResponseCompression")
+    w = world(*(f"{name}={str(on).lower()}" for name in names))
+    paths = json.loads(w.ask("/")[1])["paths"]
+    for path in ("/flagz", "/statusz"):
+        assert ((path in paths), ask(w, "GET", path, accept="text/plain").status) == ((True, 200) if on else (False, 404))
+    hashes = {"storageVersionHash" in r for r in json.loads(w.ask("/apis/apps/v1")[1])["resources"] if "/" not in r["name"]}
+    assert hashes == {on}
+    config_maps = "/api/v1/namespaces/default/configmaps"
+    assert ask(w, "POST", config_maps, {"metadata": {"name": "a"}, "data": {"a": "x" * 200_000}}).status == 201
+    large = ask(w, "GET", config_maps, accept_encoding="gzip")
+    assert ((b"content-encoding", b"gzip") in large.headers, large.body[:2] == b"\x1f\x8b") == (on, on)
+
+
+@pytest.mark.parametrize(
+    ("gate", "path", "obj"),
+    [
+        ("RelaxedServiceNameValidation", "/api/v1/namespaces/default/services",
+         {"metadata": {"name": "1a"}, "spec": {"ports": [{"port": 1}]}}),
+        ("-StrictIPCIDRValidation", "/api/v1/namespaces/default/services",
+         {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 1}], "externalIPs": ["192.000.002.001"]}}),
+        ("HPAScaleToZero", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+         {"metadata": {"name": "a"}, "spec": {
+             "maxReplicas": 1, "minReplicas": 0, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"},
+             "metrics": [{"type": "Object", "object": {
+                 "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "a"}, "metric": {"name": "m"},
+                 "target": {"type": "Value", "value": "1"},
+             }}],
+         }}),
+    ],
+)  # fmt: skip
+def test_what_is_valid_follows_its_gate(gate, path, obj, world):
+    """With the gate it is taken; one behind a dash is what refuses it."""
+    name, taken = gate.removeprefix("-"), gate[0] != "-"
+    for on in (True, False):
+        w = world(f"{name}={str(on).lower()}")
+        answer = ask(w, "POST", path, obj)
+        assert answer.status == (201 if on is taken else 422), (on, answer.body)

@@ -35,7 +35,7 @@ AUTHENTICATION = (
     Flag("service-account-key-file", "stringArray", (),
          "Keys (PEM, public or private) that verify service-account tokens, besides the signing key."),
     Flag("service-account-lookup", "bool", True, "Whether the account and its Secret have to exist for a token to be accepted.",
-         no_effect("they always have to", True)),
+         no_effect("the account and its Secret always have to exist", True)),
     Flag("service-account-max-token-expiration", "duration", 0.0, "Longest life of a service-account token, at least 1h; 0 = no bound."),
     Flag("token-auth-file", "path", "", 'CSV of token,user,uid,"group1,group2".'),
 )  # fmt: skip

@@ -8,13 +8,13 @@ _UNBUFFERED = no_effect("every line is written at once")
 _ONE_STREAM = no_effect("all lines go to standard error", False)
 
 FEATURES = (
-    Flag("contention-profiling", "bool", False, "Profile blocking on locks.", no_effect("a worker has one thread of Python", False)),
+    Flag("contention-profiling", "bool", False, "Profile blocking on locks.", no_effect("no profile tells of locks", False)),
     Flag("debug-socket-path", "string", "", "Unix socket that serves profiles without authentication.",
          no_effect("profiles are served under /debug/ with --profiling")),
     Flag("enable-priority-and-fairness", "bool", True,
          "Queue requests by priority levels, which share the sum of --max-requests-inflight and --max-mutating-requests-inflight; "
          "without it each of these is a limit by itself."),
-    Flag("profiling", "bool", False, "Serve /debug/pprof/: samples, threads and memory of a worker.", upstream="true"),
+    Flag("profiling", "bool", False, "Serve /debug/: samples, threads and memory of a worker, and PUT of the verbosity.", upstream="true"),
 )  # fmt: skip
 
 METRICS = (

@@ -38,8 +38,8 @@ GENERIC = (
          no_effect("such requests are answered so where half a second has no moment without requests in which to end", True), upstream=""),
     Flag("shutdown-watch-termination-grace-period", "duration", 0.0, "How long open watches may drain at shutdown.",
          no_effect("watches end at once when the other requests have ended; clients resume them elsewhere", 0.0)),
-    Flag("storage-initialization-timeout", "duration", 60.0, "How long the storage may take to be ready.",
-         no_effect("kas listens only once its store is open, and ends when that cannot be opened")),
+    Flag("storage-initialization-timeout", "duration", 60.0,
+         "How long a server that starts waits for etcd before it ends."),
     Flag("strict-transport-security-directives", "strings", (), "Directives of the HSTS header: max-age=…, includeSubDomains, preload."),
 )  # fmt: skip
 

@@ -31,7 +31,7 @@ ETCD = (
          upstream=""),
     Flag("storage-media-type", "string", PROTOBUF, "Form in which built-in objects are written to etcd: that, or application/json."),
     Flag("watch-cache", "bool", True, "Whether reads and watches go through a cache.",
-         no_effect("reads go to the store, which is in memory, and watches to its log", True)),
+         no_effect("reads go to the store's file, which is mapped into memory, and watches to its log", True)),
     Flag("watch-cache-sizes", "strings", (), "Sizes of the caches of single resources.",
          no_effect("there is no watch cache; --history-max-size bounds what watches resume from")),
 )  # fmt: skip

@@ -167,9 +167,9 @@ class Parted(Store):
         """See the contract: the files here are replicas."""
         return ""
 
-    async def probe(self) -> None:
+    async def probe(self, least_s: float = 0.0) -> None:
         """See ``EtcdStore.probe``."""
-        await asyncio.gather(*(store.probe() for store in self._parts))
+        await asyncio.gather(*(store.probe(least_s) for store in self._parts))
 
     def unreachable(self, limit_s: float) -> str:
         """The main part's; the others have checks of their own."""

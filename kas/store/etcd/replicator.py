@@ -17,6 +17,7 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
+from kas.meta import duration
 from kas.store import PAGE_BYTES, open_store
 from kas.store._engine import Draft, Event, Op
 from kas.store.errors import Compacted, FutureRevision, KeyTooLong, StoreError, Unavailable
@@ -34,7 +35,7 @@ from kas.store.transform import Transformers
 
 PAGE = 1000
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
-SOON_S, FIRST_S = 2.0, 30.0  # how long a server that starts waits for etcd: without and with a word
+SOON_S = 2.0  # how long a server that starts waits for etcd without a word
 LOADS = 5  # times a replica is filled anew because etcd forgot the revision it was being filled from
 SILENT_S = 3.0  # a server that was asked how far it is, and says nothing for so long, is left for the next
 WITNESSES = (100, 10_000)  # revisions back, where a put is looked for that etcd has to know, too
@@ -83,10 +84,12 @@ class Replicator:
 
     def __init__(
         self, client: Client, values: Callable[[LMDBStore], Values], keys: Keys, path: Path, open_replica: Callable[[], LMDBStore],
-        transformers: Transformers | None = None,
+        transformers: Transformers | None = None, patience_s: float = 60.0,
     ) -> None:  # fmt: skip
         """``open_replica`` opens (or makes) the environment in ``path``; it is called by ``begin``. ``values(replica)`` are those of its
-        objects; ``transformers`` open what etcd holds sealed."""
+        objects; ``transformers`` open what etcd holds sealed. ``patience_s`` is how long ``begin`` waits for an etcd that does not answer.
+        """
+        self._patience_s = patience_s
         self._sealing = Sealing(transformers, keys)
         self._client, self._values_of, self._keys, self._path, self._open = client, values, keys, path, open_replica
         self._values: Values
@@ -135,13 +138,13 @@ class Replicator:
         return self.replica
 
     def _first_answer(self) -> pb.RangeResponse:
-        """What tells which cluster it is, and how far. Raises ``StoreError`` after half a minute; the log says what is waited for."""
+        """What tells which cluster it is, and how far. Raises ``StoreError`` in the end; the log says what is waited for."""
         request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
         try:
             return self._client.call(RANGE, request, within_s=SOON_S)
         except Unavailable as e:
-            log.warning("waiting for etcd, for up to %g s: %s", FIRST_S, e)
-        return self._client.call(RANGE, request, within_s=FIRST_S)
+            log.warning("waiting for etcd, for up to %s: %s", duration.format_ns(round(self._patience_s * 1e9)), e)
+        return self._client.call(RANGE, request, within_s=self._patience_s)
 
     def _look_at_kept(self, newest: int) -> None:
         """Throws a replica away that cannot be continued. By itself: a revision that is told to the workers does not go back."""

@@ -148,7 +148,7 @@ class EtcdStore(LMDBStore):
         self._last: list[asyncio.Task[None]] = []  # what is left to do when the store is closed
         self._freshness: Freshness | None = None  # once somebody waits for it
         self.park: Callable[[Parked], None] = self._park_first  # as ``fresh``, for who needs no task while etcd answers soon
-        self._probed_at, self._probe_failed = 0.0, ""
+        self._probed_at, self._probe_took_s, self._probe_failed = 0.0, 0.0, ""
         self._full, self._size = "", -1
         self.lease_used_up: Callable[[int], object] = lambda keys: None  # told how many keys a lease has got when the next is made
 
@@ -432,11 +432,12 @@ class EtcdStore(LMDBStore):
 
     # -- upkeep
 
-    async def probe(self) -> None:
-        """Asks etcd whether it answers; ``unreachable`` tells. For a loop of the worker's, every few seconds."""
-        self._probed_at = time.monotonic()
+    async def probe(self, least_s: float = 0.0) -> None:
+        """Asks etcd whether it answers, for ``least_s`` or longer; ``unreachable`` tells. For a loop of the worker's, every few seconds."""
+        began = self._probed_at = time.monotonic()
         try:
-            await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
+            await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), max(PROBE_S, least_s))
+            self._probe_took_s = time.monotonic() - began
             alarms = await self._if_allowed(ALARM, pb.AlarmRequest())
             status = await self._if_allowed(STATUS, pb.StatusRequest())
             self._size = int(status.dbSize) if status is not None else -1
@@ -461,8 +462,8 @@ class EtcdStore(LMDBStore):
             return None
 
     def unreachable(self, limit_s: float) -> str:
-        """Why etcd does not answer, as the last probe found; a probe that takes longer than ``limit_s`` counts as failed."""
-        if self._probed_at and time.monotonic() - self._probed_at > limit_s:
+        """Why etcd does not answer, as the last probe found; one that took, or takes, longer than ``limit_s`` counts as failed."""
+        if self._probe_took_s > limit_s or (self._probed_at and time.monotonic() - self._probed_at > limit_s):
             return "error getting data from etcd: context deadline exceeded"
         return self._probe_failed
 

@@ -1,0 +1,75 @@
+"""What a start of ``kas serve`` costs, and what a server holds that nobody has asked anything.
+
+    .venv/bin/python bench/start.py [--rounds 4] [--workers 1,2]
+
+All on CPU 0 (where ``taskset`` exists), without ``--controllers``, which look around once the server is ready. CPU of all processes from
+exec to the line that says ready, those that have ended included (the child that makes certificates; with several workers the one that
+forked them); the cheapest of the rounds. *first* starts make certificates and the objects every cluster has, *later* ones find them.
+Memory is looked at six seconds after the ready line of the last round: PSS counts a page that several processes have as a part of one in
+each, whoever they belong to, and *anonymous* is what of it no file is behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.end_to_end import TICK, cpu_s, machine, pinned, resident_mib, rss_mib  # noqa: E402
+from kas.testing.server import KasServer  # noqa: E402
+
+WARM_S = 6.0  # what is loaded once a server is ready has been loaded
+
+
+def own_s(pid: int) -> float:
+    """CPU seconds of one process, whose children do not count."""
+    return sum(int(task.joinpath("schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) * 1e-9
+
+
+def ended_s(pid: int) -> float:
+    """CPU seconds of the children of a process that have ended, in ticks of the kernel's clock."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / TICK
+
+
+def started(directory: Path, workers: int, held: dict[str, float] | None = None) -> tuple[float, float, float, float]:
+    """Milliseconds of CPU of the supervisor, of the workers, of who has ended, and of them all; ``held`` is told the memory."""
+    with KasServer(directory, "--controllers", "none", workers=workers, prefix=pinned(0)) as server:
+        own, all_, ended = own_s(server.pid), cpu_s(server.pid), ended_s(server.pid)
+        if held is not None:
+            time.sleep(WARM_S)
+            held["pss"], held["anonymous"] = resident_mib(server.pid), rss_mib(server.pid)
+    return own * 1e3, (all_ - own) * 1e3, ended * 1e3, (all_ + ended) * 1e3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--workers", default="1,2")
+    args = parser.parse_args()
+    print(" ".join(f"{k}={v}" for k, v in machine().items()))
+    for workers in map(int, args.workers.split(",")):
+        rounds: dict[str, list[tuple[float, float, float, float]]] = {"first": [], "later": []}
+        held: dict[str, float] = {}
+        with tempfile.TemporaryDirectory() as directory:
+            for i in range(args.rounds):
+                for kind, found in rounds.items():
+                    last = kind == "later" and i == args.rounds - 1
+                    found.append(started(Path(directory) / str(i), workers, held if last else None))
+        for kind, found in rounds.items():
+            supervisor, served, ended, together = min(found, key=lambda row: row[-1])
+            print(
+                f"{workers} workers, {kind:5}: {together:4.0f} ms of CPU; supervisor {supervisor:.0f}, workers {served:.0f}, "
+                f"children that ended {ended:.0f}"
+            )
+        print(f"{workers} workers, empty: {held['pss']:.0f} MiB (PSS), of that anonymous {held['anonymous']:.0f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""Flags by what they do to a running server, where no other test starts one with them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import RANGE, Client
+from kas.testing.server import KasServer
+from tests.audit.sink import Sink
+from tests.etcd import Etcd
+
+LIMIT_S = 60
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def until(true: Callable[[], object]) -> None:
+    """Returns when something is true."""
+    end = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def flagged(tmp_path_factory):
+    flags = (
+        "--unsafe-no-fsync", "--controllers=none", "--min-request-timeout=1", "--default-not-ready-toleration-seconds=7",
+        "--default-unreachable-toleration-seconds=8", "--disabled-metrics=apiserver_storage_size_bytes",
+        "--allow-metric-labels=apiserver_request_total,verb=LIST",
+        "--strict-transport-security-directives=max-age=31536000,includeSubDomains", "-v=1", "--profiling",
+        "--history-max-size=1",
+    )  # fmt: skip
+    with KasServer(tmp_path_factory.mktemp("kas"), *flags) as server:
+        yield server
+
+
+def test_a_watch_lives_as_short_as_the_flag_says(flagged, connect):
+    client = connect(flagged)
+    with client.session.get(f"{flagged.url}{CONFIG_MAPS}?watch=1&resourceVersion=0", stream=True, timeout=LIMIT_S) as r:
+        assert r.status_code == 200
+        list(r.iter_lines())  # ends by itself, which half an hour would not
+
+
+def test_pods_tolerate_as_long_as_the_flags_say(flagged, connect):
+    client = connect(flagged)
+    client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    status, made = client("POST", "/api/v1/namespaces/default/pods?dryRun=All", pod)
+    assert status == 201, made
+    seconds = {t["key"]: t["tolerationSeconds"] for t in made["spec"]["tolerations"]}
+    assert seconds == {"node.kubernetes.io/not-ready": 7, "node.kubernetes.io/unreachable": 8}
+
+
+def test_metrics_are_shown_as_the_flags_say(flagged, connect, kas, client):
+    assert "\napiserver_storage_size_bytes{" in client.raw("GET", "/metrics").text
+    client = connect(flagged)
+    client("GET", CONFIG_MAPS)
+    client("POST", CONFIG_MAPS, {"metadata": {"name": "m"}})
+    shown = client.raw("GET", "/metrics").text
+    assert "apiserver_storage_size_bytes" not in shown
+    verbs = {part.partition('verb="')[2].partition('"')[0] for part in shown.splitlines() if part.startswith("apiserver_request_total{")}
+    assert verbs == {"LIST", "unexpected"}
+
+
+def test_browsers_are_told_to_insist_on_tls(flagged, connect):
+    assert connect(flagged).raw("GET", "/version").headers["Strict-Transport-Security"] == "max-age=31536000; includeSubDomains"
+
+
+def test_requests_are_logged_when_asked(flagged, connect):
+    assert "] start: store open after " in flagged.output
+    client = connect(flagged)
+    client("GET", "/version", Audit_ID="before")
+    assert client("PUT", "/debug/flags/v", "3", "text/plain") == (200, "successfully set klog.logging.verbosity to 3\n")
+    client("GET", "/version", Audit_ID="logged")
+    until(lambda: 'audit-ID="logged"' in flagged.output)
+    assert 'audit-ID="before"' not in flagged.output
+
+
+def test_history_is_no_larger_than_the_flag_says(flagged, connect):
+    client = connect(flagged)
+    first = client("GET", CONFIG_MAPS)[1]["metadata"]["resourceVersion"]
+    for n in range(3):
+        assert client("POST", CONFIG_MAPS, {"metadata": {"name": f"h{n}"}})[0] == 201
+    old = f"{CONFIG_MAPS}?resourceVersion={first}&resourceVersionMatch=Exact"
+    until(lambda: client("GET", old)[0] == 410)
+
+
+def policy(directory, level: str = "Metadata") -> str:
+    path = directory / "policy.yaml"
+    rules = [{"level": level, "resources": [{"resources": ["configmaps"]}], "namespaces": ["default"]}]
+    path.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules, "omitStages": ["RequestReceived"]}))
+    return f"--audit-policy-file={path}"
+
+
+@pytest.fixture
+def sink():
+    made = Sink()
+    yield made
+    made.close()
+
+
+def lost(client) -> int:
+    """How many events are counted as lost."""
+    lines = client.raw("GET", "/metrics").text.splitlines()
+    return sum(int(line.rpartition(" ")[2]) for line in lines if line.startswith("apiserver_audit_error_total{"))
+
+
+def test_batches_to_a_webhook_are_throttled_and_what_finds_no_room_is_lost(kas_server, connect, sink, tmp_path):
+    flags = (
+        "--controllers=none", policy(tmp_path), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-size=1",
+        "--audit-webhook-batch-throttle-burst=2", "--audit-webhook-batch-throttle-qps=0.0001", "--audit-webhook-batch-buffer-size=3",
+    )  # fmt: skip
+    client = connect(kas_server(*flags))
+    for n in range(2):
+        client("GET", CONFIG_MAPS, Audit_ID=f"first-{n}")
+    until(lambda: len(sink.lists) == 2)
+    for n in range(7):
+        client("GET", CONFIG_MAPS, Audit_ID=f"late-{n}")
+    assert lost(client) == 4 and len(sink.lists) == 2, "three wait"
+    client.server.stop()
+    assert {e["auditID"] for e in sink.events} == {"first-0", "first-1", "late-0", "late-1", "late-2"}, "the end is not throttled"
+
+
+def test_a_webhook_is_not_throttled_when_it_is_not_to_be(kas_server, connect, sink, tmp_path):
+    flags = (
+        "--controllers=none", policy(tmp_path, "RequestResponse"), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-size=1",
+        "--audit-webhook-batch-throttle-burst=1", "--audit-webhook-batch-throttle-qps=0.0001",
+        "--audit-webhook-batch-throttle-enable=false", "--audit-webhook-truncate-enabled", "--audit-webhook-truncate-max-event-size=2000",
+        "--audit-webhook-truncate-max-batch-size=2000", "--audit-webhook-version=audit.k8s.io/v1",
+    )  # fmt: skip
+    client = connect(kas_server(*flags))
+    for n in range(3):
+        assert client("POST", CONFIG_MAPS, {"metadata": {"name": f"c{n}"}, "data": {"a": "x" * (3000 if n == 2 else 1)}})[0] == 201
+    until(lambda: len(sink.events) == 3)
+    assert {found["apiVersion"] for found in sink.lists} == {"audit.k8s.io/v1"}
+    assert ["requestObject" in e for e in sink.events] == [True, True, False]
+    assert sink.events[2]["annotations"]["audit.k8s.io/truncated"] == "true"
+
+
+def test_a_log_is_rotated_and_what_is_old_compressed_or_removed(kas_server, connect, tmp_path):
+    log = tmp_path / "audit.log"
+    long_ago = tmp_path / "audit-2001-01-01T00-00-00.000.log"
+    long_ago.write_text("{}\n")
+    flags = (
+        "--controllers=none", policy(tmp_path, "Request"), f"--audit-log-path={log}", "--audit-log-maxsize=1", "--audit-log-maxbackup=2",
+        "--audit-log-compress",
+    )  # fmt: skip
+    client = connect(kas_server(*flags))
+    for n in range(8):
+        assert client("POST", CONFIG_MAPS, {"metadata": {"name": f"c{n}"}, "data": {"a": "x" * 600_000}}, Audit_ID=f"a{n}")[0] == 201
+
+    def backups() -> list:
+        return sorted(p for p in tmp_path.glob("audit-*") if p != long_ago)
+
+    until(lambda: not long_ago.exists() and len(backups()) == 2 and all(p.suffix == ".gz" for p in backups()))
+    kept = [json.loads(line)["auditID"] for p in backups() for line in gzip.decompress(p.read_bytes()).splitlines()]
+    assert kept == ["a5", "a6"] and json.loads(log.read_text())["auditID"] == "a7"
+
+
+def recorded(log) -> set[str]:
+    return {json.loads(line)["auditID"] for line in log.read_text().splitlines()} if log.exists() else set()
+
+
+def test_batches_to_a_log_are_throttled_as_well(kas_server, connect, tmp_path):
+    log, manifest = tmp_path / "audit.log", tmp_path / "labels.yaml"
+    manifest.write_text("apiserver_request_total,verb: LIST\n")
+    flags = (
+        "--controllers=none", policy(tmp_path), f"--audit-log-path={log}", "--audit-log-mode=batch", "--audit-log-batch-max-size=1",
+        "--audit-log-batch-throttle-enable", "--audit-log-batch-throttle-burst=2", "--audit-log-batch-throttle-qps=0.0001",
+        "--audit-log-batch-buffer-size=3", "--audit-log-version=audit.k8s.io/v1", f"--allow-metric-labels-manifest={manifest}",
+    )  # fmt: skip
+    client = connect(kas_server(*flags))
+    for n in range(2):
+        client("GET", CONFIG_MAPS, Audit_ID=f"first-{n}")
+    until(lambda: len(recorded(log)) == 2)
+    for n in range(7):
+        client("GET", CONFIG_MAPS, Audit_ID=f"late-{n}")
+    assert lost(client) == 4 and len(recorded(log)) == 2
+    shown = client.raw("GET", "/metrics").text
+    assert 'verb="LIST"' in shown and 'apiserver_request_total{code="200",component="apiserver",dry_run="",' in shown
+    assert not [line for line in shown.splitlines() if line.startswith("apiserver_request_total{") and 'verb="GET"' in line]
+    client.server.stop()
+    assert recorded(log) == {"first-0", "first-1", "late-0", "late-1", "late-2"}
+
+
+def test_a_batch_that_is_not_full_waits_as_long_as_the_flag_says(kas_server, connect, tmp_path):
+    log = tmp_path / "audit.log"
+    flags = (
+        "--controllers=none", policy(tmp_path), f"--audit-log-path={log}", "--audit-log-mode=batch", "--audit-log-batch-max-size=3",
+        "--audit-log-batch-max-wait=1h",
+    )  # fmt: skip
+    client = connect(kas_server(*flags))
+    for n in range(4):
+        client("GET", CONFIG_MAPS, Audit_ID=f"{n}")
+    until(lambda: recorded(log) == {"0", "1", "2"})
+    client.server.stop()
+    assert recorded(log) == {"0", "1", "2", "3"}
+
+
+def leases(etcd: Etcd) -> set[int]:
+    """Those of the Events in it."""
+    client = Client(etcd.config)
+    try:
+        found = client.call(RANGE, pb.RangeRequest(key=b"/registry/events/", range_end=b"/registry/events0"), within_s=LIMIT_S)
+    finally:
+        client.close()
+    return {kv.lease for kv in found.kvs}
+
+
+@pytest.mark.parametrize(("reuse_s", "apart"), [(3600, 1), (0, 3)])
+def test_a_lease_of_etcd_is_taken_again_as_long_as_the_flag_says(kas_server, connect, tmp_path, reuse_s, apart):
+    with Etcd(tmp_path) as etcd:
+        flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--controllers=none")
+        client = connect(kas_server(*flags, f"--lease-reuse-duration-seconds={reuse_s}"))
+        for n in range(3):
+            event = {"metadata": {"name": f"e{n}"}, "involvedObject": {"namespace": "default"}}
+            assert client("POST", "/api/v1/namespaces/default/events", event)[0] == 201
+        assert len(leases(etcd) - {0}) == apart
+
+
+def test_etcd_is_too_slow_for_readiness_where_the_flag_says_so(kas_server, connect, tmp_path):
+    with Etcd(tmp_path) as etcd:
+        flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--controllers=none", "--etcd-readycheck-timeout=1ns")
+        client = connect(kas_server(*flags))
+        until(lambda: client("GET", "/readyz/etcd")[0] == 500)  # from the first time it was asked on
+        reason = "error getting data from etcd: context deadline exceeded"
+        assert client("GET", "/readyz/etcd") == (500, f"internal server error: {reason}\n")
+        assert client("GET", "/livez/etcd") == (200, "ok")
