@@ -24,7 +24,8 @@ from kas.meta.field import forbidden, go_quote, invalid
 from kas.observe.metrics import Registry as Metrics
 from kas.observe.reloads import Reloads
 from kas.registry.registries import Registries
-from kas.types.configfile import ConfigurationError, Document, KindError, check, named, parse, read_file
+from kas.types.configfile import RAW, ConfigurationError, Document, KindError, Named, Struct, check, named, parse, read_file
+from kas.types.configfile import decode as decode_struct
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import DecodeError, Kind, decode, find_builtin_kind, write_json
 from kas.types.strict import strict_errors
@@ -35,6 +36,7 @@ Obj = dict[str, Any]
 Strategies = Mapping[str, ConfigurationStrategy]  # by kind
 GROUP, VERSION = "admissionregistration.k8s.io", "v1"
 _ENDINGS = (".json", ".yaml", ".yml")
+_LIST = Struct("List", {"metadata": RAW, "items": [Named("RawExtension", RAW)]})
 _NOT_HERE = "is not supported for static manifests"
 
 
@@ -131,7 +133,8 @@ def _objects(document: Document, strategies: Strategies, in_list: str = "") -> I
     """The objects of a document, or of the list it is, complete and valid. Raises ConfigurationError."""
     api_version, kind = named(document)
     if (api_version, kind) == ("v1", "List") and not in_list:
-        for item in document.value.get("items") or ():
+        fields = {name: value for name, value in document.value.items() if name not in ("apiVersion", "kind")}
+        for item in decode_struct(fields, _LIST, package="runtime", repeated=document.repeated).get("items") or ():
             yield from _objects(Document(item, document.repeated), strategies, " in List")
         return
     group, _, version = api_version.rpartition("/")

@@ -83,9 +83,9 @@ class _Place(NamedTuple):
 
 
 def _decode(value: Any, shape: Any, place: _Place, unknown: list[str], same_case: bool) -> Any:
-    if value is None or shape == RAW:
-        return value
     read = shape.shape if isinstance(shape, Named) else shape
+    if value is None or read == RAW:
+        return value
     if isinstance(shape, Struct) and isinstance(value, dict):
         out = {}
         for key, item in value.items():
