@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kas.admission.configuration import DIRECTORY as FIELD
 from kas.admission.configuration import InitializationError
 from kas.config import features
-from kas.kinds.admissionregistration.staticnames import GATE, SUFFIX, ConfigurationStrategy
+from kas.kinds.admissionregistration.staticnames import SUFFIX, ConfigurationStrategy
 from kas.meta import goerrors
 from kas.meta.field import forbidden, go_quote, invalid
 from kas.observe.metrics import Registry as Metrics
@@ -43,8 +43,8 @@ _NOT_HERE = "is not supported for static manifests"
 def directory_of(fields: Mapping[str, Any]) -> str:
     """The directory that a plug-in's configuration names. Raises ConfigurationError."""
     path: str = fields[FIELD]
-    if not features.DEFAULT.enabled(GATE):
-        check([forbidden(FIELD, f"{FIELD} requires the {GATE} feature gate to be enabled")])
+    if not features.DEFAULT.enabled("ManifestBasedAdmissionControlConfig"):
+        check([forbidden(FIELD, f"{FIELD} requires the ManifestBasedAdmissionControlConfig feature gate to be enabled")])
     if not os.path.isabs(path):
         check([invalid(FIELD, path, "must be an absolute file path")])
     try:

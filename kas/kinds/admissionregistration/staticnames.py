@@ -7,7 +7,6 @@ from kas.meta import field
 from kas.meta.field import FieldError
 from kas.registry.strategy import Context, Obj, Strategy
 
-GATE = "ManifestBasedAdmissionControlConfig"
 SUFFIX = ".static.k8s.io"
 RESERVED = f'names ending with "{SUFFIX}" are reserved for static manifest-based configurations and cannot be managed via the API'
 
@@ -22,13 +21,13 @@ class ConfigurationStrategy(Strategy):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """The rules, and those of its name."""
         errs = self.rules(obj)
-        if _reserved(obj) and features.DEFAULT.enabled(GATE):
+        if _reserved(obj) and features.DEFAULT.enabled("ManifestBasedAdmissionControlConfig"):
             errs.append(field.invalid("metadata.name", obj["metadata"]["name"], RESERVED))
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
         """Of a name that would be refused."""
-        return [] if features.DEFAULT.enabled(GATE) else self.warnings_on_update(ctx, obj, obj)
+        return [] if features.DEFAULT.enabled("ManifestBasedAdmissionControlConfig") else self.warnings_on_update(ctx, obj, obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
         """Of a name that could not be given any more."""
