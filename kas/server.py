@@ -253,8 +253,8 @@ class Server:
         self.revocation = Revocation(self.store, [self.registries.of("", resource).root for resource in revocation.RESOURCES])
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node", self.features))
-        name = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
-        self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, name, self.egress.controlplane)
+        self.counts_as = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
+        self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, self.counts_as, self.egress.controlplane)
         if self.extensions.authorizers:
             self.authorizer = Union([*map(Outspoken, self.extensions.authorizers), self.authorizer], (MASTERS,))
         self._loopback = secrets.token_urlsafe(32)
@@ -283,8 +283,9 @@ class Server:
     def load_credentials(self) -> None:
         """Reads the token files; after the supervisor has made them. Needs a running loop."""
         if external.wanted(self.options.raw):
-            identity = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
-            self.external = external.External(self.options.raw, self.audiences, self.metrics, self.revocation.tell, identity, self.egress)
+            self.external = external.External(
+                self.options.raw, self.audiences, self.metrics, self.revocation.tell, self.counts_as, self.egress
+            )
         if self.keys.external is not None:
             self.keys.external.begin(int(self.options.raw.service_account_max_token_expiration))
         self.credentials.load(self.external)
@@ -330,7 +331,7 @@ class Server:
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
             mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents, resolve=self.services.resolve, shares=shares,
-            egress=self.egress, run_dir=self.options.run_dir, settings=raw,
+            egress=self.egress, run_dir=self.options.run_dir, settings=raw, identity=self.counts_as,
         )  # fmt: skip
         plugins = admission_order.build(
             initializer, *admission_order.wanted(raw), raw.admission_control_config_file, speak=self.index == 0,
@@ -628,6 +629,7 @@ class Server:
             periodic.append(("etcd", PROBE_EVERY_S, functools.partial(self.store.probe, limit_s)))  # type: ignore[attr-defined]
         if isinstance(self.authorizer, Reloading):
             periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
+        periodic += admission_order.periodic(self.admission.plugins)
         if self.flow_control is not None:
             periodic.append(("flow control", ADJUST_EVERY_S, self.flow_control.adjust))
         if self.encryption is not None:

@@ -33,6 +33,11 @@ log = logging.getLogger("kas.admission")
 
 FLAG = "--admission-control-config-file"
 FAILED = "failed to apply admission"  # what upstream says before whatever went wrong
+DIRECTORY = "staticManifestsDir"  # the field that names the files of ``manifests.Manifests``
+
+
+class InitializationError(ConfigurationError):
+    """A plug-in's configuration can be read, and what it names cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +143,8 @@ def _sections(path: str, known: Collection[str]) -> dict[str, Section]:
 
 # Their ``Plugin`` takes a section. What is said for others is nobody's, upstream too.
 TAKERS = frozenset((
-    "EventRateLimit", "ImagePolicyWebhook", "MutatingAdmissionWebhook", "PodNodeSelector", "PodSecurity", "PodTolerationRestriction",
-    "ResourceQuota", "ValidatingAdmissionWebhook",
+    "EventRateLimit", "ImagePolicyWebhook", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "PodNodeSelector", "PodSecurity",
+    "PodTolerationRestriction", "ResourceQuota", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
 ))  # fmt: skip
 
 

@@ -38,7 +38,8 @@ class Initializer:
     ``objects`` and ``informers`` read (see ``kas.informers`` for how fresh and what is raised); ``registries`` is for the few that write;
     ``rules`` tells what a user holds by RBAC; ``equivalents`` which served resources are the same in other versions; ``metrics`` counts;
     ``resolve`` finds Services, and ``shares`` says how many calls of webhooks may wait, ``egress`` which way they go; ``run_dir`` is the
-    directory that the workers of one server share while it runs; ``settings`` are flags.
+    directory that the workers of one server share while it runs; ``settings`` are flags; ``identity`` is the server's name in the worker
+    that counts what all do alike, "" in others.
     """
 
     objects: Objects
@@ -54,6 +55,7 @@ class Initializer:
     egress: Egress
     run_dir: Path
     settings: Settings
+    identity: str = ""
 
     def make(self, plugin: type, **more: Any) -> Any:
         """``plugin`` with what it wants; ``more`` are further arguments it may name."""

@@ -36,14 +36,20 @@ Equivalents = Callable[[str, str], Sequence[Any]]
 
 
 def beyond_webhooks(a: Attributes) -> bool:
-    """Whether no webhook is asked: about configurations of admission itself (``IsExemptAdmissionConfigurationResource``). Whoever locked
-    himself out could not take his rule away again."""
+    """Whether no webhook of the API is asked: about configurations of admission itself (``IsExemptAdmissionConfigurationResource``).
+    Whoever locked himself out could not take his rule away again. Those from files do not stand in his way."""
     return a.group == GROUP and a.resource in _CONFIGURATIONS
 
 
 def beyond_policies(a: Attributes) -> bool:
-    """Whether no policy counts: for policies themselves, and for reviews. Configurations of webhooks are governed as anything else is."""
+    """Whether no policy of the API counts: for policies themselves, and for reviews. Configurations of webhooks are governed as anything
+    else is."""
     return a.resource in (_POLICIES if a.group == GROUP else _REVIEWS.get(a.group, ()))
+
+
+def is_policy(a: Attributes) -> bool:
+    """Whether the request is about policies or their bindings."""
+    return a.group == GROUP and a.resource in _POLICIES
 
 
 def kind_of(a: Attributes) -> GVK:

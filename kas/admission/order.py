@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from kas.admission import Plugin, Timers, configuration
@@ -137,7 +137,8 @@ def build(
         try:
             out.append(initializer.make(importlib.import_module(module(name)).Plugin, section=section))
         except configuration.ConfigurationError as e:
-            why = f"couldn't init admission plugin {go_quote(name)}: {e}"
+            what = "failed to initialize" if isinstance(e, configuration.InitializationError) else "couldn't init"
+            why = f"{what} admission plugin {go_quote(name)}: {e}"
             raise configuration.ConfigurationError(f"{configuration.FAILED}: {why}") from None
     if place == len(names):
         out += _own(initializer, own)
@@ -146,6 +147,12 @@ def build(
             log.warning("--enable-admission-plugins: %s has no effect: %s", name, NO_EFFECT[name])
     configuration.keep_rest(config, names, speak)
     return out
+
+
+def periodic(plugins: Sequence[Plugin]) -> list[tuple[str, float, Callable[[], Awaitable[None] | None]]]:
+    """What plug-ins want to have done now and then: a name, how often in seconds, and what."""
+    static = (getattr(plugin, "manifests", None) for plugin in plugins)
+    return [(f"manifests of {found.plugin}", found.every_s, found.look) for found in static if found is not None]
 
 
 def _own(initializer: Initializer, plugins: Sequence[Plugin | type[Plugin]]) -> list[Plugin]:

@@ -125,9 +125,35 @@ def _deprecation(version: str, group: str, kind: str, versions: list[Obj]) -> st
 
 
 def schema(record: Stored, version: str) -> Obj:
-    """The schema of a version of a stored definition; an empty one, which knows no field, where there is none."""
+    """The schema of a version of a stored definition, without what it says to readers; an empty one, which knows no field, where there is
+    none."""
     spec = object_of(record)["spec"]
     found: Obj = next((v for v in spec.get("versions") or () if v["name"] == version), {})
     validation = found.get("schema") or spec.get("validation") or {}
     out: Obj = validation.get("openAPIV3Schema") or {}
+    _lean(out, {})
     return {**out, "x-kubernetes-preserve-unknown-fields": True} if spec.get("preserveUnknownFields") else out
+
+
+_TEXTS = ("description", "title", "example", "externalDocs")
+_SCALARS = frozenset(("string", "integer", "number", "boolean"))
+_Known = dict[tuple[tuple[str, type, Any], ...], Obj]
+
+
+def _lean(schema: Obj, known: _Known) -> Obj:
+    """The schema as it is kept, changed in place: without its texts, and with one object for all fields that are alike, which mostly are
+    plain texts and numbers."""
+    for name in _TEXTS:
+        schema.pop(name, None)
+    for name in ("items", "additionalProperties", "not"):
+        if isinstance(schema.get(name), dict):
+            schema[name] = _lean(schema[name], known)
+    for name in ("allOf", "anyOf", "oneOf"):
+        if schema.get(name):
+            schema[name] = [_lean(part, known) for part in schema[name]]
+    properties = schema.get("properties") or {}
+    for name, below in properties.items():
+        properties[name] = _lean(below, known)
+    if schema.get("type") in _SCALARS and not any(isinstance(value, (dict, list)) for value in schema.values()):
+        return known.setdefault(tuple((name, type(value), value) for name, value in schema.items()), schema)
+    return schema

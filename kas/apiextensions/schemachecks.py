@@ -27,6 +27,9 @@ _INTEGERS = {"int32": (-(1 << 31), (1 << 31) - 1)}
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
+_SCALARS = frozenset(("boolean", "integer", "number", "string"))
+_TYPE_ONLY = frozenset(("type", "nullable", "default"))
+_PLAIN: dict[tuple[str, bool], Check] = {}  # by type and nullable: eight at most
 _KINDS = ("text", "integer", "floating", "boolean", "array", "object")
 
 
@@ -71,7 +74,12 @@ def _together(parts: list[Check]) -> Check:
 
 
 def _below(schema: Schema, depth: int, structural: bool, **more: Any) -> Check:
-    """The check of what stands below a value; made at once only where it is small."""
+    """The check of what stands below a value; made at once only where it is small, and once for all that say no more than a type."""
+    if not more and schema.keys() <= _TYPE_ONLY and schema.get("type") in _SCALARS:
+        key = schema["type"], bool(schema.get("nullable"))
+        if key not in _PLAIN:
+            _PLAIN[key] = _schema(schema, depth + 1, structural)
+        return _PLAIN[key]
     if schema.get("type") in ("object", "array") or any(name in schema for name in ("allOf", "anyOf", "oneOf", "not")):
         return checks.lazily(lambda: _schema(schema, depth + 1, structural, **more))
     return _schema(schema, depth + 1, structural, **more)

@@ -46,6 +46,7 @@ GOVERNED = {
     "KMSv1": "KMS plug-ins of version 1",
     "KubeletServiceAccountTokenForCredentialProviders": "kubelets may read the service accounts of their pods",
     "LoggingAlphaOptions": "--log-*-split-stream and --log-*-info-buffer-size may be given",
+    "ManifestBasedAdmissionControlConfig": "staticManifestsDir: webhooks and policies from files; names ending with .static.k8s.io",
     "MutablePVNodeAffinity": "nodeAffinity of PersistentVolumes may change",
     "NodeDeclaredFeatures": "the plug-in NodeDeclaredFeatureValidator",
     "PodCertificateRequest": "podcertificaterequests are served, once their version is on; rules of bootstrap roles",

@@ -8,36 +8,42 @@ from kas.observe.metrics import Registry
 
 
 class Reloads:
-    """``what`` is the first word of upstream's names: authentication, authorization, encryption. One worker of a server counts, the others
-    read the same file. ``identity`` is the server's name."""
+    """``what`` is the first word of upstream's names: authentication, authorization, encryption; ``manifest_admission`` where each
+    ``plugin`` of admission has files of its own. One worker of a server counts, the others read the same file. ``identity`` is the
+    server's name."""
 
-    def __init__(self, metrics: Registry, what: str, identity: str) -> None:
-        name, by = f"apiserver_{what}_config_controller_", ("apiserver_id_hash", "status")
+    def __init__(self, metrics: Registry, what: str, identity: str, plugin: str = "") -> None:
+        name, more = f"apiserver_{what}_config_controller_", ("plugin",) if plugin else ()
+        by, apart, together = ("apiserver_id_hash", *more, "status"), "status and", ""
+        if plugin:
+            what, apart, together = "admission manifest", "status, plugin, and", "plugin and "
+        self._plugin = (plugin,) if plugin else ()
         self._identity = _hash(identity.encode())
         self._reloads = metrics.counter(
             f"{name}automatic_reloads_total",
-            f"Total number of automatic reloads of {what} configuration split by status and apiserver identity.", by,
+            f"Total number of automatic reloads of {what} configuration split by {apart} apiserver identity.", by,
         )  # fmt: skip
         self._last = metrics.gauge(
             f"{name}automatic_reload_last_timestamp_seconds",
-            f"Timestamp of the last automatic reload of {what} configuration split by status and apiserver identity.", by,
+            f"Timestamp of the last automatic reload of {what} configuration split by {apart} apiserver identity.", by,
         )  # fmt: skip
         self._info = metrics.gauge(
             f"{name}last_config_info",
-            f"Information about the last applied {what} configuration with hash as label, split by apiserver identity.",
-            ("apiserver_id_hash", "hash"),
+            f"Information about the last applied {what} configuration with hash as label, split by {together}apiserver identity.",
+            ("apiserver_id_hash", "hash", *more),
         )
 
     def done(self, good: bool, now: float) -> None:
         """Count a reload at ``now``, seconds since the epoch."""
         status = "success" if good else "failure"
-        self._reloads.inc((self._identity, status))
-        self._last.set((self._identity, status), now)
+        self._reloads.inc((self._identity, *self._plugin, status))
+        self._last.set((self._identity, *self._plugin, status), now)
 
     def applied(self, data: bytes) -> None:
-        """These are the bytes of the configuration that counts."""
-        self._info.values.clear()
-        self._info.set((self._identity, _hash(data)), 1)
+        """These are the bytes of the configuration that counts; of a plug-in there may be none."""
+        for labels in [labels for labels in self._info.values if labels[2:] == self._plugin]:
+            del self._info.values[labels]
+        self._info.set((self._identity, "" if self._plugin and not data else _hash(data), *self._plugin), 1)
 
 
 def _hash(data: bytes) -> str:

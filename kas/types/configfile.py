@@ -83,9 +83,9 @@ class _Place(NamedTuple):
 
 
 def _decode(value: Any, shape: Any, place: _Place, unknown: list[str], same_case: bool) -> Any:
-    if value is None or shape == RAW:
-        return value
     read = shape.shape if isinstance(shape, Named) else shape
+    if value is None or read == RAW:
+        return value
     if isinstance(shape, Struct) and isinstance(value, dict):
         out = {}
         for key, item in value.items():
@@ -220,17 +220,23 @@ def kind_of(value: Any) -> tuple[str, str]:
     return value.get("apiVersion") or "", value.get("kind") or ""
 
 
-def of_kind(document: Document, kinds: Kinds, scheme: str = "", unexpected: Callable[[str, str], str] | None = None) -> dict[str, Any]:
-    """The fields of a document of one of ``kinds``, by (apiVersion, kind). ``scheme`` is what upstream calls its list of kinds in an
-    error; ``unexpected`` is what it says, by apiVersion and kind, of another kind of configuration of API servers. Raises KindError when
-    the document says no kind, or another one, ConfigurationError for what strict decoding objects to.
-    """
+def named(document: Document) -> tuple[str, str]:
+    """apiVersion and kind of a document. Raises KindError where it says none."""
     value = {} if document.value is None else document.value
     api_version, kind = kind_of(value)
     for name, said in (("Kind", kind), ("apiVersion", api_version)):
         if not said:
             shown = document.text or (orjson.dumps(value).decode() if value else "")
             raise KindError(f"Object '{name}' is missing in '{shown}'")
+    return api_version, kind
+
+
+def of_kind(document: Document, kinds: Kinds, scheme: str = "", unexpected: Callable[[str, str], str] | None = None) -> dict[str, Any]:
+    """The fields of a document of one of ``kinds``, by (apiVersion, kind). ``scheme`` is what upstream calls its list of kinds in an
+    error; ``unexpected`` is what it says, by apiVersion and kind, of another kind of configuration of API servers. Raises KindError when
+    the document says no kind, or another one, ConfigurationError for what strict decoding objects to.
+    """
+    api_version, kind = named(document)
     shape = kinds.get((api_version, kind))
     if shape is None:
         if unexpected is not None and api_version in APISERVER_KINDS.get(kind, ()):
@@ -238,4 +244,5 @@ def of_kind(document: Document, kinds: Kinds, scheme: str = "", unexpected: Call
         where = f" in scheme {go_quote(scheme)}" if scheme else ""
         raise KindError(f"no kind {go_quote(kind)} is registered for version {go_quote(api_version)}{where}")
     package = api_version.rpartition("/")[2]
-    return decode({k: v for k, v in value.items() if k not in ("apiVersion", "kind")}, shape, package=package, repeated=document.repeated)
+    fields = {k: v for k, v in document.value.items() if k not in ("apiVersion", "kind")}
+    return decode(fields, shape, package=package, repeated=document.repeated)

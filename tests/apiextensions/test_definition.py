@@ -9,6 +9,7 @@ from kas.apiextensions import definition
 from kas.types.scheme import without_member
 
 SCHEMA = {"type": "object", "properties": {"openAPIV3Schema": {"type": "string", "description": 'a "quoted" } ] text\\'}}}
+KEPT = {"type": "object", "properties": {"openAPIV3Schema": {"type": "string"}}}
 STORED = {
     "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1",
     "metadata": {"name": "widgets.example.com", "uid": "u", "generation": 1},
@@ -51,11 +52,11 @@ def test_since_when_a_definition_is_what_it_is():
 
 
 def test_a_schema_is_found_in_its_version_or_at_the_top():
-    assert definition.schema(Record(), "v1") == SCHEMA
+    assert definition.schema(Record(), "v1") == KEPT
     top = STORED | {"spec": {k: v for k, v in STORED["spec"].items() if k != "versions"} | {
         "versions": [{"name": "v1", "served": True, "storage": True}], "validation": {"openAPIV3Schema": SCHEMA},
     }}  # fmt: skip
-    assert definition.schema(Record(top), "v1") == SCHEMA
+    assert definition.schema(Record(top), "v1") == KEPT
     open_ = {**top, "spec": {**top["spec"], "preserveUnknownFields": True}}
     assert definition.schema(Record(open_), "v1")["x-kubernetes-preserve-unknown-fields"] is True
 
@@ -72,3 +73,23 @@ def test_selectable_fields_without_a_schema_are_told_in_upstreams_words():
 
     found = validation._selectable_of([{"jsonPath": ".spec.s"}], None, "spec.versions[0].selectableFields", "`it` is not included")
     assert [str(e) for e in found] == ['spec.versions[0].selectableFields: Invalid value: "": may only be set when `it` is not included']
+
+
+def test_a_schema_is_kept_without_its_texts_and_what_is_alike_once():
+    text, number = {"type": "string", "description": "one", "title": "A"}, {"type": "integer", "minimum": 1}
+    properties = {
+        "description": {**text}, "list": {"type": "array", "items": {**text, "example": {}}}, "either": {"anyOf": [{**text}]},
+        "map": {"type": "object", "additionalProperties": {**text}, "externalDocs": {"url": "https://example.com"}},
+        "one": {**number}, "two": {**number}, "other": {"type": "integer", "minimum": True},
+        "open": {"type": "object"}, "as_open": {"type": "object"}, "chosen": {"type": "string", "enum": ["a"]},
+    }  # fmt: skip
+    stored = {**STORED, "spec": {**STORED["spec"]}}
+    stored["spec"]["versions"] = [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}}]
+    kept = definition.schema(Record(stored), "v1")["properties"]
+    plain = {"type": "string"}
+    assert kept["description"] == plain and kept["list"] == {"type": "array", "items": plain}
+    assert kept["either"] == {"anyOf": [plain]} and kept["map"] == {"type": "object", "additionalProperties": plain}
+    places = (kept["list"]["items"], kept["map"]["additionalProperties"], kept["either"]["anyOf"][0])
+    assert all(place is kept["description"] for place in places)
+    assert kept["one"] is kept["two"] and kept["one"] is not kept["other"]
+    assert kept["open"] is not kept["as_open"] and kept["chosen"] == {"type": "string", "enum": ["a"]}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kas.apiextensions import listtypes
+from kas.apiextensions import listtypes, schemachecks
 from kas.apiextensions.customtypes import check, decode, default, schema_errors
 from kas.apiextensions.schemachecks import schema_check
 from kas.apiextensions.schemavalues import SchemaValidator
@@ -200,3 +200,15 @@ def test_schemas_deeper_than_the_limit_are_for_the_validator():
     for _ in range(100):
         schema, value = {"type": "object", "properties": {"a": schema}}, {"a": value}
     assert not schema_check(schema).passes(value) and schema_check(schema).passes({"a": {}})
+
+
+def test_fields_that_say_no_more_than_a_type_have_one_check():
+    properties = {name: {"type": "string"} for name in ("a", "b", "c", "d")}
+    properties["c"]["default"], properties["d"]["maxLength"] = "x", 1
+    whole = schema_check({"type": "object", "properties": properties})
+    assert whole.passes({"a": "x", "b": "y", "c": "z", "d": "1"})
+    assert not any(whole.passes({name: value}) for name, value in (("a", 1), ("b", None), ("c", []), ("d", "12")))
+    made = [schemachecks._below(schema, 1, True) for schema in properties.values()]
+    assert made[0] is made[1] is made[2] and made[3] is not made[0]
+    nullable = schemachecks._below({"type": "string", "nullable": True}, 1, True)
+    assert nullable.passes(None) and not made[0].passes(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.config import features
 from tests.kinds.written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed, without
 
 GROUP = "admissionregistration.k8s.io"
@@ -215,3 +216,24 @@ def test_an_expression_that_does_not_compile_is_refused(spec, path):
 )
 def test_an_expression_that_compiles_is_stored(spec):
     assert POLICIES.create(_policy(**spec))["spec"]["validations"]
+
+
+CONFIGURATIONS = [
+    (HOOKS, _hooks()), (MUTATING_HOOKS, _hooks()), (POLICIES, _policy()), (MUTATING, _mutation()),
+    (BINDINGS, {"spec": {"policyName": "p", "validationActions": ["Deny"]}}), (MUTATING_BINDINGS, {"spec": {"policyName": "p"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "obj"), CONFIGURATIONS, ids=lambda x: x.resource.kind if isinstance(x, Kind) else "")
+def test_names_of_what_comes_from_files_are_kept_for_it(kind, obj):
+    reserved = 'names ending with ".static.k8s.io" are reserved for static manifest-based configurations and cannot be managed via the API'
+    named = obj | {"metadata": {"name": "a.static.k8s.io"}}
+    stored = kind.create(named)
+    assert kind.warnings == [f"metadata.name: {reserved}"]
+    kind.create(obj)
+    assert kind.warnings == []
+    with features.DEFAULT.overridden(ManifestBasedAdmissionControlConfig=True):
+        assert kind.messages(named) == [("metadata.name", f'Invalid value: "a.static.k8s.io": {reserved}')]
+        kind.create(obj | {"metadata": {"name": "a.static.k8s.io.not"}})
+        kind.update(changed(stored, "metadata.labels", {"a": "b"}), stored)  # what is there may stay
+        assert kind.warnings == [f"metadata.name: {reserved}"]

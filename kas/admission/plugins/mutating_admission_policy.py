@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kas.admission import Attributes
+from kas.admission.configuration import Section
 from kas.admission.initializer import RESTMapper
 from kas.admission.matching import Equivalents
 from kas.admission.policy.metrics import MutatingMetrics
-from kas.admission.policy.policies import ConfigurationFault, Policies
+from kas.admission.policy.policies import ConfigurationFault, Policies, static_policies
 from kas.admission.rounds import Rounds
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer
@@ -23,6 +24,7 @@ from kas.informers import Informers, Objects
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.observe.metrics import Registry as Metrics
+from kas.registry.registries import Registries
 
 
 class Plugin:
@@ -31,9 +33,11 @@ class Plugin:
     name = "MutatingAdmissionPolicy"
 
     def __init__(
-        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer, metrics: Metrics
-    ) -> None:
+        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer,
+        metrics: Metrics, registries: Registries, identity: str = "", section: Section | None = None,
+    ) -> None:  # fmt: skip
         self._policies = Policies("mutating", informers, objects, mapper, equivalents)
+        self.manifests = static_policies(section, self.name, self._policies, registries, metrics, identity)
         self._authorizer, self._metrics = authorizer, MutatingMetrics(metrics)
 
     def on_change(self, changed: Callable[[], None]) -> None:

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 import orjson
 
 from kas.admission import Attributes
+from kas.admission.configuration import Section
 from kas.admission.initializer import RESTMapper
 from kas.admission.matching import GVK, Equivalents, Invocation
 from kas.admission.policy.metrics import INVALID_ERROR, ValidatingMetrics, error_type
-from kas.admission.policy.policies import ConfigurationFault, Found, Policies
+from kas.admission.policy.policies import ConfigurationFault, Found, Policies, static_policies
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer
 from kas.informers import Informers, Objects
 from kas.meta import names
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry as Metrics
+from kas.registry.registries import Registries
 
 if TYPE_CHECKING:
     from kas.admission.expressions import Activation
@@ -36,9 +38,11 @@ class Plugin:
     name = "ValidatingAdmissionPolicy"
 
     def __init__(
-        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer, metrics: Metrics
-    ) -> None:
+        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer,
+        metrics: Metrics, registries: Registries, identity: str = "", section: Section | None = None,
+    ) -> None:  # fmt: skip
         self._policies = Policies("validating", informers, objects, mapper, equivalents)
+        self.manifests = static_policies(section, self.name, self._policies, registries, metrics, identity)
         self._authorizer, self._metrics = authorizer, ValidatingMetrics(metrics)
 
     def on_change(self, changed: Callable[[], None]) -> None:

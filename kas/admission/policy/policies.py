@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from kas.admission import Attributes
+from kas.admission.configuration import DIRECTORY, Section, versioned
 from kas.admission.initializer import RESTMapper
-from kas.admission.matching import GROUP, Equivalents, Invocation, Namespaces, beyond_policies
+from kas.admission.matching import GROUP, Equivalents, Invocation, Namespaces, beyond_policies, is_policy
 from kas.admission.policy.params import ParamError, Params
 from kas.admission.versioned import Versioned
 from kas.informers import Informers, Objects
@@ -15,13 +16,18 @@ from kas.informers.reflector import split_key
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
 from kas.meta.waiting import Stint
+from kas.observe.metrics import Registry as Metrics
+from kas.registry.registries import Registries
 from kas.store import Event, Record
+from kas.types.configfile import STRING, Struct
 
 if TYPE_CHECKING:
+    from kas.admission.manifests import Manifests
     from kas.admission.policy.compiled import Binding, Policy
 
 Obj = dict[str, Any]
 T = TypeVar("T")
+_Bound = tuple[tuple["Policy", tuple["Binding", ...]], ...]
 
 
 def _policy(obj: Obj) -> Policy:
@@ -89,18 +95,20 @@ class Found(NamedTuple):
 
 
 class Policies:
-    """The policies of one kind (``mutating`` or ``validating``). Each request is shown to those that are bound."""
+    """The policies of one kind (``mutating`` or ``validating``), those from files first. Each request is shown to those that are bound."""
 
     def __init__(
         self, kind: str, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents
     ) -> None:
-        self._kind, self._informers = kind, informers
+        self.kind, self._informers = kind, informers
+        self.resources = f"{kind}admissionpolicies", f"{kind}admissionpolicybindings"
         self.equivalents = equivalents
         self.spaces = Namespaces(informers, objects)
         self._params = Params(objects, informers, mapper, equivalents)
         self._policies = _Compiled(_policy, self._arrange)
         self._bindings = _Compiled(_binding, self._arrange)
-        self.bound: tuple[tuple[Policy, tuple[Binding, ...]], ...] = ()
+        self._static: _Bound = ()
+        self._all: _Bound = ()
         self.changed: Callable[[], None] = lambda: None
         self._following = False
 
@@ -108,27 +116,36 @@ class Policies:
         """Whether any policy may be about requests like this one."""
         if not self._following:
             self._following = True
-            self._informers.follow(GROUP, f"{self._kind}admissionpolicies", self._policies)
-            self._informers.follow(GROUP, f"{self._kind}admissionpolicybindings", self._bindings)
-        return not beyond_policies(a) and any(
+            policies, bindings = self.resources
+            self._informers.follow(GROUP, policies, self._policies)
+            self._informers.follow(GROUP, bindings, self._bindings)
+        return any(
             policy.matcher.may_match(a, self.equivalents) and any(b.matcher.may_match(a, self.equivalents) for b in bindings)
-            for policy, bindings in self.bound
+            for policy, bindings in self._of(a)
         )
 
+    def _of(self, a: Attributes) -> _Bound:
+        """Those that may see the request: about policies themselves those from files alone, about reviews none."""
+        if not beyond_policies(a):
+            return self._all
+        return self._static if is_policy(a) else ()
+
+    def use(self, objects: Mapping[str, Sequence[Obj]]) -> None:
+        """These are the policies and bindings from files, by kind."""
+        policies, bindings = objects.values()
+        self._static = _bound({obj["metadata"]["name"]: _policy(obj) for obj in policies}, map(_binding, bindings))
+        self._arrange()
+
     def _arrange(self) -> None:
-        bindings: dict[str, list[Binding]] = {}
-        for _, binding in sorted(self._bindings.by_name.items()):
-            bindings.setdefault(binding.policy, []).append(binding)
-        self.bound = tuple(
-            (policy, tuple(bindings[name])) for name, policy in sorted(self._policies.by_name.items()) if name in bindings
-        )
+        bindings = (binding for _, binding in sorted(self._bindings.by_name.items()))
+        self._all = self._static + _bound(self._policies.by_name, bindings)
         self.changed()
 
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
         """What is to be evaluated for a request, in the order of the policies' names, then the bindings', then the parameters'. Raises
         ApiError only for what no policy can answer for."""
         stint = Stint()
-        for policy, bindings in self.bound:
+        for policy, bindings in self._of(a):
             if stint.over:  # with what was made of those before
                 await stint.pause()
             try:
@@ -154,6 +171,27 @@ class Policies:
     def namespace(self, a: Attributes) -> Obj | None:
         """``namespaceObject``: the Namespace of the request, None for what is in none. Raises 404."""
         return self.spaces.get(a.namespace) if a.namespace else None
+
+
+def _bound(policies: Mapping[str, Policy], bindings: Iterable[Binding]) -> _Bound:
+    """The policies that are bound, by name, each with its bindings."""
+    by_policy: dict[str, list[Binding]] = {}
+    for binding in bindings:
+        by_policy.setdefault(binding.policy, []).append(binding)
+    return tuple((policy, tuple(by_policy[name])) for name, policy in sorted(policies.items()) if name in by_policy)
+
+
+def static_policies(
+    section: Section | None, plugin: str, policies: Policies, registries: Registries, metrics: Metrics, identity: str
+) -> Manifests | None:
+    """The policies that stand in files, for the plug-in whose configuration says where; None where none does. Raises ConfigurationError."""
+    name = f"{policies.kind.title()}AdmissionPolicyConfiguration"
+    fields = versioned(section, {("apiserver.config.k8s.io/v1", name): Struct(name, {DIRECTORY: STRING})})
+    if not fields.get(DIRECTORY):
+        return None
+    from kas.admission.manifests import manifests_of  # few servers have any
+
+    return manifests_of(plugin, fields, "policy", policies.resources, policies.use, registries, metrics, identity)
 
 
 def _text(e: Exception) -> str:

@@ -54,7 +54,8 @@ class Hook:
 
 
 class Hooks:
-    """All webhooks of one kind of configuration, by the configurations' names and then as they stand there. A reflector's target.
+    """All webhooks of one kind of configuration, those from files first, by the configurations' names and then as they stand there. A
+    reflector's target.
 
     ``changed`` is called after each change.
     """
@@ -62,7 +63,8 @@ class Hooks:
     def __init__(self, resource: str, informers: Informers, equivalents: Equivalents) -> None:
         self._resource, self._informers, self.equivalents = resource, informers, equivalents
         self._by_name: dict[str, tuple[Hook, ...]] = {}
-        self.all: tuple[Hook, ...] = ()
+        self._static: tuple[Hook, ...] = ()
+        self._all: tuple[Hook, ...] = ()
         self.changed: Callable[[], None] = lambda: None
         self._following = False
 
@@ -72,7 +74,16 @@ class Hooks:
         if not self._following:
             self._following = True
             self._informers.follow(GROUP, self._resource, self)
-        return not beyond_webhooks(a) and any(hook.matcher.may_match(a, self.equivalents) for hook in self.all)
+        return any(hook.matcher.may_match(a, self.equivalents) for hook in self.of(a))
+
+    def of(self, a: Attributes) -> tuple[Hook, ...]:
+        """Those that may see the request, in their order: about configurations of admission those from files alone."""
+        return self._static if beyond_webhooks(a) else self._all
+
+    def use(self, objects: Mapping[str, Sequence[Obj]]) -> None:
+        """These are the configurations from files, by kind."""
+        self._static = tuple(hook for of in objects.values() for obj in of for hook in _hooks(obj, "manifest/"))
+        self._arrange()
 
     # --- the target
 
@@ -92,18 +103,22 @@ class Hooks:
         self._arrange()
 
     def _arrange(self) -> None:
-        self.all = tuple(hook for _, hooks in sorted(self._by_name.items()) for hook in hooks)
+        self._all = self._static + tuple(hook for _, hooks in sorted(self._by_name.items()) for hook in hooks)
         self.changed()
 
 
 def _compiled(record: Record) -> tuple[str, tuple[Hook, ...]]:
     obj = object_of(record)
+    return obj["metadata"]["name"], _hooks(obj)
+
+
+def _hooks(obj: Obj, source: str = "") -> tuple[Hook, ...]:
     configuration = obj["metadata"]["name"]
     seen: Counter[str] = Counter()
     hooks = []
     for spec in obj.get("webhooks") or ():
         name = spec.get("name") or ""
         # Names may be there twice, in what was stored long ago.
-        hooks.append(Hook(configuration, f"{configuration}/{name}/{seen[name]}", spec))
+        hooks.append(Hook(configuration, f"{source}{configuration}/{name}/{seen[name]}", spec))
         seen[name] += 1
-    return configuration, tuple(hooks)
+    return tuple(hooks)

@@ -27,7 +27,7 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     rounds.begin(reinvocation, objects)
 
     stint = Stint()
-    for i, hook in enumerate(webhooks.hooks.all):
+    for i, hook in enumerate(webhooks.hooks.of(a)):
         if stint.over:
             await stint.pause()
         told = webhooks.matched(hook, a, objects)

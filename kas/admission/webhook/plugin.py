@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kas.admission import Attributes
-from kas.admission.configuration import Section
+from kas.admission.configuration import DIRECTORY, Section
 from kas.admission.matching import Equivalents
-from kas.admission.webhook.configuration import users_of
+from kas.admission.webhook.configuration import fields_of, users_of
 from kas.admission.webhook.hooks import Hooks
 from kas.auth.attributes import Authorizer
 from kas.client.hooks import Shares
@@ -17,24 +17,32 @@ from kas.client.http import Egress
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.observe.metrics import Registry as Metrics
+from kas.registry.registries import Registries
 
 if TYPE_CHECKING:
+    from kas.admission.manifests import Manifests
     from kas.admission.webhook.calling import Webhooks
 
 
 class WebhookPlugin:
-    """``resource`` is that of the configurations, ``kind`` the plug-in's in metrics."""
+    """``resource`` is that of the configurations, ``kind`` the plug-in's in metrics; ``manifests`` are those from files."""
 
     name: str
     resource: str
     kind: str
+    manifests: Manifests | None = None
 
     def __init__(
         self, informers: Informers, objects: Objects, equivalents: Equivalents, authorizer: Authorizer, metrics: Metrics,
-        resolve: Resolve, shares: Shares, egress: Egress, section: Section | None = None,
+        resolve: Resolve, shares: Shares, egress: Egress, registries: Registries, identity: str = "", section: Section | None = None,
     ) -> None:  # fmt: skip
         self._hooks = Hooks(self.resource, informers, equivalents)
-        self._users = users_of(section)
+        fields = fields_of(section)
+        self._users = users_of(fields)
+        if fields.get(DIRECTORY):
+            from kas.admission.manifests import manifests_of  # few servers have any
+
+            self.manifests = manifests_of(self.name, fields, "webhook", [self.resource], self._hooks.use, registries, metrics, identity)
         self._given = informers, objects, authorizer, metrics, resolve, shares, egress
 
     def on_change(self, changed: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ FEW = 8  # that are looked at without a pause
 def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
     """Ask the webhooks that the request is for; None when it is for none. Raises, as what is to be awaited does, what the first of them, in
     their order, refuses with."""
-    hooks, asked = webhooks.hooks.all, None
+    hooks, asked = webhooks.hooks.of(a), None
     if len(hooks) > FEW:
         return _several(webhooks, a)
     own = Versioned(a, webhooks.equivalents)
@@ -46,7 +46,7 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
 
     asked: list[tuple[Hook, Invocation, int]] = []
     stint = Stint()
-    for i, hook in enumerate(webhooks.hooks.all):
+    for i, hook in enumerate(webhooks.hooks.of(a)):
         if stint.over:
             await stint.pause()
         told = webhooks.matched(hook, a, own)

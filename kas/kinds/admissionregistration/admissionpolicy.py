@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from kas.kinds.admissionregistration.staticnames import ConfigurationStrategy
 from kas.kinds.admissionregistration.webhooks import FAILURE_POLICIES, match_conditions, match_resources, mutating_operations
 from kas.meta import field, names
 from kas.meta.age import age
@@ -17,7 +18,7 @@ from kas.meta.field import FieldError
 from kas.meta.objectmeta import validate_object_meta
 from kas.registry.printing.cells import UNSET, part
 from kas.registry.printing.rows import printer
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.registry.strategy import Context, Obj, strategy_for
 from kas.types.gostruct import render_list
 from kas.types.scheme import builtin_type
 
@@ -34,10 +35,10 @@ NEITHER = "validations or auditAnnotations must contain at least one item"
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 
 
-class _PolicyStrategy(Strategy):
+class _PolicyStrategy(ConfigurationStrategy):
     costly = True
 
-    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+    def rules(self, obj: Obj) -> list[FieldError]:
         return self._validate(obj, skip_match_conditions=False)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.kinds.admissionregistration.staticnames import ConfigurationStrategy
 from kas.kinds.admissionregistration.webhooks import match_resources, mutating_operations
 from kas.meta import field, names
 from kas.meta.age import age
@@ -13,15 +14,15 @@ from kas.meta.labelselectors import label_selector
 from kas.meta.objectmeta import validate_object_meta
 from kas.registry.printing.cells import UNSET, part
 from kas.registry.printing.rows import printer
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.registry.strategy import Context, Obj, strategy_for
 
 GROUP = "admissionregistration.k8s.io"
 ACTIONS = ("Audit", "Deny", "Warn")
 NOT_FOUND_ACTIONS = ("Deny", "Allow")
 
 
-class _BindingStrategy(Strategy):
-    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+class _BindingStrategy(ConfigurationStrategy):
+    def rules(self, obj: Obj) -> list[FieldError]:
         errs = validate_object_meta(obj["metadata"], False, names.dns_subdomain)
         spec = obj.get("spec") or {}
         name = spec.get("policyName") or ""
@@ -30,25 +31,25 @@ class _BindingStrategy(Strategy):
         return errs + match_resources(spec.get("matchResources"), "spec.matchResources")
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        return self.validate(ctx, obj)
+        return self.rules(obj)
 
 
 @strategy_for(GROUP, "validatingadmissionpolicybindings")
 class ValidatingAdmissionPolicyBindingStrategy(_BindingStrategy):
     """Says also what a failed validation leads to."""
 
-    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+    def rules(self, obj: Obj) -> list[FieldError]:
         """``ValidateValidatingAdmissionPolicyBinding``: what both kinds of binding have, and the validationActions."""
-        return super().validate(ctx, obj) + _actions((obj.get("spec") or {}).get("validationActions"), "spec.validationActions")
+        return super().rules(obj) + _actions((obj.get("spec") or {}).get("validationActions"), "spec.validationActions")
 
 
 @strategy_for(GROUP, "mutatingadmissionpolicybindings")
 class MutatingAdmissionPolicyBindingStrategy(_BindingStrategy):
     """Bindings of policies that mutate, which have no actions to choose from."""
 
-    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+    def rules(self, obj: Obj) -> list[FieldError]:
         """``ValidateMutatingAdmissionPolicyBinding``: what both kinds of binding have, and operations that a mutation can be made in."""
-        return super().validate(ctx, obj) + mutating_operations((obj.get("spec") or {}).get("matchResources"), "spec.matchResources")
+        return super().rules(obj) + mutating_operations((obj.get("spec") or {}).get("matchResources"), "spec.matchResources")
 
 
 def _actions(actions: list[str] | None, path: str) -> list[FieldError]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kas.kinds.admissionregistration.staticnames import ConfigurationStrategy
 from kas.kinds.admissionregistration.webhooks import FAILURE_POLICIES, MATCH_POLICIES, match_conditions, rule_with_operations
 from kas.kinds.core.webhookclient import client_config
 from kas.meta import field, names
@@ -14,7 +15,7 @@ from kas.meta.field import FieldError
 from kas.meta.labelselectors import label_selector
 from kas.meta.objectmeta import validate_object_meta
 from kas.registry.printing.rows import printer
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.registry.strategy import Context, Obj, strategy_for
 
 GROUP = "admissionregistration.k8s.io"
 NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
@@ -34,10 +35,10 @@ class _Options:
     skip_match_conditions: bool = False
 
 
-class _WebhookConfigurationStrategy(Strategy):
+class _WebhookConfigurationStrategy(ConfigurationStrategy):
     mutating = False
 
-    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+    def rules(self, obj: Obj) -> list[FieldError]:
         return self._validate(obj, _Options())
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

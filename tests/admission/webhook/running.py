@@ -32,7 +32,7 @@ class Hooked:
     def request(self, *before: Any, **more: Any) -> Request:
         """A request about a config map through the plug-in, ``before`` it other plug-ins."""
         obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": {"k": "v"}}
-        return _Request(self.loop, *before, self.plugin, resource="configmaps", kind="ConfigMap", **{"obj": obj, **more})
+        return _Request(self.loop, *before, self.plugin, **{"resource": "configmaps", "kind": "ConfigMap", "obj": obj, **more})
 
     def close(self) -> None:
         self.plugin.webhooks.clients.close()
