@@ -72,3 +72,11 @@ def test_selectable_fields_without_a_schema_are_told_in_upstreams_words():
 
     found = validation._selectable_of([{"jsonPath": ".spec.s"}], None, "spec.versions[0].selectableFields", "`it` is not included")
     assert [str(e) for e in found] == ['spec.versions[0].selectableFields: Invalid value: "": may only be set when `it` is not included']
+
+
+def test_a_definition_that_a_foreign_hand_wrote_without_a_uid():
+    """What comes from etcd may lack what servers give each object: the definition counts all the same, and others with it."""
+    bare = STORED | {"metadata": {"name": "widgets.example.com"}}
+    d = definition.read(Record(bare), 7, 3)
+    assert (d.name, d.uid, d.since) == ("widgets.example.com", "", 3)
+    assert definition.read(Record(bare), 8, 3, d).since == 3
