@@ -71,7 +71,8 @@ def test_an_object_without_a_name_is_named_by_its_key_and_left_out(tmp_path: Pat
     for name, meta in (("a", {"name": "a"}), ("b", {})):
         store.commit_now(Op(prefix + name, custom(orjson.dumps({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": meta}), ())))
     names: list[str] = []
-    Reflector(Source(store), prefix, Handlers(lambda records: names.extend([object_of(r)["metadata"]["name"] for r in records]), print)).start()
+    target = Handlers(lambda records: names.extend([object_of(r)["metadata"]["name"] for r in records]), print)
+    Reflector(Source(store), prefix, target).start()
     assert names == ["a"] and f"{prefix}b is stored with wrong types and left out: it has no name" in caplog.text
     store.close()
 
