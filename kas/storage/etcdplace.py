@@ -14,6 +14,7 @@ from kas.store.errors import Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import GRANT, RANGE, TIME_TO_LIVE, TXN, Client, Config, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable
+from kas.store.etcd.pages import pages
 from kas.store.transform import Transformers
 
 MOST_OPS, MOST_BYTES = 100, 1 << 20  # etcd's limits are 128 operations and 1.5 MiB, unless somebody changed them
@@ -73,18 +74,11 @@ class EtcdPlace:
                 return
 
     def _pages(self, revision: int, prefix: str = ROOT, start: str = "", **more: Any) -> Iterator[list[pb.KeyValue]]:
-        first = self._keys.to_etcd(prefix)
-        key, stop = (self._keys.to_etcd(start) + b"\0" if start else first), prefix_end(first)
-        limit = 10 * PAGE if more.get("keys_only") else PAGE
-        while True:
-            request = pb.RangeRequest(key=key, range_end=stop, limit=limit, revision=revision, **more)
-            page = self._client.call(RANGE, request, CALL_S)
+        after = self._keys.to_etcd(start) + b"\0" if start else b""
+        most = 10 * PAGE if more.get("keys_only") else PAGE
+        for page in pages(self._client, self._keys.to_etcd(prefix), start=after, revision=revision, most=most, within_s=CALL_S, **more):
             if page.kvs:
                 yield list(page.kvs)
-            if not page.more or not page.kvs:
-                return
-            revision = revision or page.header.revision
-            key = page.kvs[-1].key + b"\0"
 
     def _name(self, kv: pb.KeyValue) -> str:
         """The store's key; "" for what is no object."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,3 +119,37 @@ def test_a_watch_that_says_nonsense_is_left(server: Server, monkeypatch: pytest.
     outside(server.etcd, put_of("/registry/x/1"))
     until(lambda: server.store.get("/registry/x/1") is not None, 30.0)
     assert server.failed == []
+
+
+def test_who_is_busy_with_what_came_does_not_leave_the_server_for_its_silence(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revision of many keys takes its time; what is asked meanwhile is not answered before it is taken in."""
+    replicator, cancelled = server.replicator, []
+    stream = until(lambda: replicator._stream)
+    cancel = stream.cancel
+    monkeypatch.setattr(stream, "cancel", lambda: cancelled.append(1) or cancel())
+    apply, began, ready = replicator._apply, threading.Event(), threading.Event()
+
+    def slowly(events) -> None:
+        if events:
+            began.set()
+            assert ready.wait(60)
+        apply(events)
+
+    monkeypatch.setattr(replicator, "_apply", slowly)
+    outside(server.etcd, put_of("/registry/x/1"))
+    assert began.wait(60)
+    long_ago = time.monotonic() - 1000.0
+    replicator._asked_at = long_ago
+    replicator._look()
+    assert cancelled == []
+    ready.set()
+    until(lambda: server.store.get("/registry/x/1") is not None, 30.0)
+    until(lambda: not replicator._hearing)
+    assert replicator._asked_at != long_ago
+
+    def left() -> bool:
+        replicator._asked_at = long_ago  # unless something comes just now
+        replicator._look()
+        return bool(cancelled)
+
+    until(left)

@@ -204,6 +204,10 @@ class Denied(StoreError):
     """etcd's user may not do that; nothing was done."""
 
 
+class TooLarge(Unavailable):
+    """The answer is larger than who asked wants to have."""
+
+
 class LeaseGone(StoreError):
     """The lease of a put has ended; nothing was written."""
 
@@ -287,8 +291,9 @@ class Client:
         """Who is asked next."""
         return self._servers[self._turn % len(self._servers)]
 
-    def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
-        """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened."""
+    def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0, most: int = 0) -> A:
+        """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened, and ``TooLarge``
+        for an answer of more than ``most`` bytes, which is not read then."""
         until = time.monotonic() + within_s
         logged_in = call is AUTHENTICATE
         message = request.SerializeToString()
@@ -297,13 +302,15 @@ class Client:
             left = _share(call, until, attempt, len(self._targets))
             reach = _share(RANGE, until, attempt, len(self._targets))  # nothing has been sent yet: any call has time for others
             try:
-                return _read(call, self._ask(self._target(), call, metadata, message, left, reach))
+                return _read(call, self._ask(self._target(), call, metadata, message, left, reach, most))
             except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
                     logged_in = True
                     if self._metadata is metadata:  # else another thread has logged in since
                         self._metadata = None
                     continue
+                if most and e.code == Code.RESOURCE_EXHAUSTED and not e.told:
+                    raise TooLarge(e.details) from None
                 self._turn += 1
                 pause = min(0.05 * attempt, 1.0)
                 if not _retry(e, call) or time.monotonic() + pause >= until:
@@ -312,14 +319,14 @@ class Client:
         raise AssertionError("unreachable")
 
     def _ask(
-        self, target: Target, call: Call[Any, Any], metadata: Metadata, message: bytes, within_s: float, reach_s: float
+        self, target: Target, call: Call[Any, Any], metadata: Metadata, message: bytes, within_s: float, reach_s: float, most: int
     ) -> bytes:
         until = time.monotonic() + within_s
         connection = self._connection(target, reach_s)
         left = max(0.001, until - time.monotonic())
         whole = False
         try:
-            answer = connection.call(self._blocks(target, call, metadata) + _deadline(left), message, left)
+            answer = connection.call(self._blocks(target, call, metadata) + _deadline(left), message, left, most)
             whole = True
         except RpcError as e:
             whole = e.told
@@ -419,7 +426,7 @@ class Client:
         self._turn += 1
 
     def range(self, prefix: bytes, **more: Any) -> pb.RangeResponse:
-        """A range of the keys that begin with ``prefix``."""
+        """A range of the keys that begin with ``prefix``, whole; where there are values ``pages`` is for it."""
         return self.call(RANGE, pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), **more), within_s=60.0)
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd import newer
 from kas.store.etcd.client import RANGE, STATUS, Client, Denied, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
+from kas.store.etcd.pages import pages
 from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
 from kas.store.etcd.rpc.blocking import Following
 from kas.store.etcd.rpc.status import RpcError
@@ -32,7 +33,7 @@ from kas.store.etcd.unreadable import ROOT, UnreadableOp, note, note_key
 from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
 
-PAGE = 1000
+NOTES = 1000  # that are read at once
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
 SOON_S, FIRST_S = 2.0, 30.0  # how long a server that starts waits for etcd: without and with a word
 LOADS = 5  # times a replica is filled anew because etcd forgot the revision it was being filled from
@@ -102,6 +103,7 @@ class Replicator:
         self._newer: set[str] = set()  # the same of notes that they have fields of a newer version
         self._ordered = False  # whether the server that is followed answers progress requests in the order of events
         self._asked_at = 0.0  # when somebody asked for progress and nothing was heard since; 0: something was
+        self._hearing = False  # what came is being taken in
 
     # -- before anybody reads
 
@@ -196,7 +198,7 @@ class Replicator:
     def _with_notes(self, root: str) -> set[str]:
         found, start = set[str](), ""
         while True:
-            page = self.replica.range(root + "/", start, PAGE, max_bytes=PAGE_BYTES)
+            page = self.replica.range(root + "/", start, NOTES, max_bytes=PAGE_BYTES)
             found.update(record.key[len(root) :] for record in page.records)
             if not page.more:
                 return found
@@ -247,16 +249,15 @@ class Replicator:
 
     def _decode_first(self) -> None:
         for prefix in self._values.first:
-            for kv in self._client.range(self._keys.to_etcd(prefix)).kvs:
-                self._put(kv)
+            for page in pages(self._client, self._keys.to_etcd(prefix)):
+                for kv in page.kvs:
+                    self._put(kv)
 
     def _load(self) -> None:
         """Fills an empty replica with everything, at one revision."""
         began, revision, n = time.monotonic(), 0, 0
-        start, end = self._keys.root, prefix_end(self._keys.root)
         self._decode_first()
-        while True:
-            page = self._client.call(RANGE, pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision), within_s=60.0)
+        for page in pages(self._client, self._keys.root):
             revision = revision or page.header.revision
             ops, states = [], []
             for kv in page.kvs:
@@ -267,9 +268,6 @@ class Replicator:
             if ops:
                 self.replica.load(ops, states)
             n += len(ops)
-            if not page.more or not page.kvs:
-                break
-            start = page.kvs[-1].key + b"\0"
         self.replica.loaded(revision)
         log.info("the replica has %d objects at revision %d after %.1f s", n, revision, time.monotonic() - began)
 
@@ -313,16 +311,21 @@ class Replicator:
             self._asked_at = time.monotonic()
 
     def _watch_over(self) -> None:
+        while not self._stopping.wait(SILENT_S / 4):
+            self._look()
+
+    def _look(self) -> None:
         """Leaves a server that hangs without closing its connection: keepalive would take 40 s, while writes go on elsewhere. Where nothing
         happens it asks by itself."""
-        while not self._stopping.wait(SILENT_S / 4):
-            now, asked, stream = time.monotonic(), self._asked_at, self._stream
-            if asked and now - asked > SILENT_S and stream is not None:
-                log.warning("etcd says nothing on the watch for %g s", SILENT_S)
-                self._asked_at = 0.0
-                stream.cancel()
-            elif not asked and now - self.synced_at > SILENT_S:
-                self.request_progress()
+        now, asked, stream = time.monotonic(), self._asked_at, self._stream
+        if self._hearing:  # it is not etcd that hangs
+            return
+        if asked and now - asked > SILENT_S and stream is not None:
+            log.warning("etcd says nothing on the watch for %g s", SILENT_S)
+            self._asked_at = 0.0
+            stream.cancel()
+        elif not asked and now - self.synced_at > SILENT_S:
+            self.request_progress()
 
     def _check(self) -> None:
         """Whether the cluster is still the one, and has not gone back; which progress of the server's can be believed."""
@@ -365,8 +368,14 @@ class Replicator:
                     answers = [pb.WatchResponse.FromString(message) for message in messages]
                 except DecodeError:
                     raise Unavailable("what came on the watch cannot be read") from None
-                if not self._hear(answers):
-                    return heard
+                self._hearing = True
+                try:
+                    if not self._hear(answers):
+                        return heard
+                finally:
+                    if self._asked_at:  # who was busy here cannot say that nothing came meanwhile
+                        self._asked_at = time.monotonic()
+                    self._hearing = False
                 heard = True
         finally:
             self._stream = None

@@ -22,6 +22,7 @@ cdef class Stream:
     cdef public long _id                # 0: it has not begun
     cdef public long _window
     cdef public long _got
+    cdef public unsigned long most      # bytes of a message
     cdef public bint single             # one message is the answer
     cdef public bint over
     cdef public object error            # RpcError, of one that is over

@@ -25,6 +25,7 @@ class Stream:
     _id: int
     _window: int
     _got: int
+    most: int
     single: bool
     over: bool
     error: RpcError | None

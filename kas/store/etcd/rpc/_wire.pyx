@@ -93,6 +93,7 @@ cdef class Stream:
 
     def __init__(self, bytes block not None, bytes left not None, bint last, bint single, ended):
         self._block, self._left, self._ended, self.single, self.ended = block, left, last, single, ended
+        self.most = MOST_MESSAGE
         self.messages = []
 
     @property
@@ -296,7 +297,7 @@ cdef class Wire:
             size = int.from_bytes(buffer[1:5], "big")
             if buffer[0] or (stream.single and stream.messages):
                 return RpcError(Code.INTERNAL, "a message is compressed, or one too many")
-            if size > MOST_MESSAGE:
+            if size > stream.most:
                 return RpcError(Code.RESOURCE_EXHAUSTED, f"a message of {size} bytes")
             if len(buffer) < <Py_ssize_t>size + 5:
                 break
