@@ -54,29 +54,31 @@ A = TypeVar("A", bound=Any)
 
 @dataclass(frozen=True)
 class Call(Generic[Q, A]):
-    """One method: its path, its messages, and whether it may be asked twice."""
+    """One method: its path, its messages, whether it may be asked twice, and whether it waits for a server where all refuse. A write does
+    not, nor what is asked for one."""
 
     path: str
     request: type[Q]
     answer: type[A]
     safe: bool = False
+    waits: bool = False
 
 
-RANGE = Call("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse, safe=True)
+RANGE = Call("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse, safe=True, waits=True)
 TXN = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
 PUT = Call("/etcdserverpb.KV/Put", pb.PutRequest, pb.PutResponse)
 COMPACT = Call("/etcdserverpb.KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
-WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, safe=True)
+WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, safe=True, waits=True)
 GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, safe=True)  # one too many ends by itself
 REVOKE = Call("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
-TIME_TO_LIVE = Call("/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse, safe=True)
+TIME_TO_LIVE = Call("/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse, safe=True, waits=True)
 # An empty transaction, which any member answers at once, to anybody, and says with it of which cluster it is. Status says that, too, but
 # where etcd has users some versions since 3.5.28 tell it to root alone.
-WHICH = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse, safe=True)
-SNAPSHOT = Call("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest, pb.SnapshotResponse, safe=True)
-STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True)
-AUTHENTICATE = Call("/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, safe=True)
-ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse, safe=True)
+WHICH = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse, safe=True, waits=True)
+SNAPSHOT = Call("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest, pb.SnapshotResponse, safe=True, waits=True)
+STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True, waits=True)
+AUTHENTICATE = Call("/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, safe=True, waits=True)
+ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse, safe=True, waits=True)
 
 
 @dataclass(frozen=True)
@@ -457,15 +459,21 @@ class _Server:
             return self.connection
         return None
 
-    async def reach(self, within_s: float) -> Looped:
-        """A connection. Raises ``TimeoutError``."""
+    async def reach(self, within_s: float, patient: bool) -> Looped:
+        """A connection. Raises ``TimeoutError``; who is not ``patient`` does not try again either, and ``OSError`` or ``StoreError`` says
+        what came of the last attempt."""
         async with asyncio.timeout(within_s):
             while (connection := self.usable()) is None:
+                if not patient and self._failed and asyncio.get_running_loop().time() < self._not_before:
+                    raise ConnectionError(self.away)
                 if self._dialling is None or self._dialling.done():
                     self._dialling = asyncio.create_task(self._dial())
                     self._dialling.add_done_callback(_looked_at)
-                with contextlib.suppress(OSError, StoreError):
+                try:
                     await asyncio.shield(self._dialling)
+                except (OSError, StoreError):
+                    if not patient:
+                        raise
             return connection
 
     async def _dial(self) -> None:
@@ -559,7 +567,7 @@ class AsyncClient:
             at = self._turn % len(self._reached)
             connection = self._reached[at].usable()
             if connection is None:
-                at, connection = await self._reachable(until)
+                at, connection = await self._reachable(until, call.waits)
             try:
                 share = _share(call, until, attempt, len(self._reached))
                 block = self._blocks(self._reached[at].target, call, metadata)
@@ -629,15 +637,17 @@ class AsyncClient:
             self._logging_in = None
         return metadata
 
-    async def _reachable(self, until: float) -> tuple[int, Looped]:
+    async def _reachable(self, until: float, patient: bool = True) -> tuple[int, Looped]:
+        """The next server with a connection. A write that nobody takes fails at once, as through gRPC: who waits holds a place that others
+        want, and has a client that comes again."""
         servers = self._reached
         first = self._turn % len(servers)
         for i in range(len(servers)):
             at = (first + i) % len(servers)
             share = max(0.05, until - time.monotonic()) / (len(servers) - i)
             try:
-                connection = await servers[at].reach(share)
-            except TimeoutError:
+                connection = await servers[at].reach(share, patient)
+            except (OSError, StoreError):  # TimeoutError is one
                 continue
             self._turn = at
             return at, connection
