@@ -185,6 +185,21 @@ def test_a_custom_resource_that_is_no_json_is_told_as_kube_apiserver_does(values
     assert str(e.value) == why
 
 
+GO = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(b"null", "Object 'Kind' is missing in 'null'"),
+     *((value, f"couldn't get version/kind; json parse error: json: cannot unmarshal {kind} into Go value of type {GO}")
+       for value, kind in ((b"[]", "array"), (b'"x"', "string"), (b"1", "number")))],
+)  # fmt: skip
+def test_json_that_is_no_object_is_told_as_go_does(values: StoredValues, value: bytes, why: str) -> None:
+    with pytest.raises(Undecodable) as e:
+        values.decode("/registry/pods/ns1/a", value)
+    assert str(e.value) == why
+
+
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b"k8s\0\xff", b'{"data":1}', b'{"data":"?"}', b'{"data":"AB=="}', b'{"range":1}'])
 def test_a_bitmap_that_is_none_says_so(values: StoredValues, value: bytes) -> None:
     with pytest.raises(Undecodable):
