@@ -14,8 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-from google.protobuf.message import DecodeError
+from typing import TypeAlias
 
 from kas.store import PAGE_BYTES, open_store
 from kas.store._engine import Draft, Event, Op
@@ -26,6 +25,7 @@ from kas.store.etcd.client import RANGE, STATUS, Client, Denied, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
 from kas.store.etcd.pages import pages
 from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
+from kas.store.etcd.rpc import Change, Undecoded, Watched, watched
 from kas.store.etcd.rpc.blocking import Following
 from kas.store.etcd.rpc.status import RpcError
 from kas.store.etcd.sealing import SealedOp, Sealing
@@ -43,7 +43,8 @@ TOLD = 20  # unreadable values that are named in the log
 
 log = logging.getLogger("kas.store.etcd")
 
-PUT = pb.Event.PUT  # looked up by name each time otherwise
+KeyValue: TypeAlias = pb.KeyValue | Change
+
 PROGRESS = pb.WatchRequest(progress_request=pb.WatchProgressRequest()).SerializeToString()
 
 # Versions from which on an answer to a progress request never overtakes events (upstream's feature support checker).
@@ -93,7 +94,7 @@ class Replicator:
         self._values: Values
         self.followed = ""  # the server
         self._stream: Following | None = None
-        self._unfinished: list[pb.Event] = []  # the beginning of a revision whose rest is still to come
+        self._unfinished: list[Change] = []  # the beginning of a revision whose rest is still to come
         self._stopping = threading.Event()
         self._note: Note | None = None
         self.replica: LMDBStore
@@ -365,8 +366,8 @@ class Replicator:
                 self.synced_at = time.monotonic()
                 self._asked_at = 0.0
                 try:
-                    answers = [pb.WatchResponse.FromString(message) for message in messages]
-                except DecodeError:
+                    answers = [watched(message) for message in messages]
+                except Undecoded:
                     raise Unavailable("what came on the watch cannot be read") from None
                 self._hearing = True
                 try:
@@ -382,9 +383,9 @@ class Replicator:
             stream.close()
         return heard
 
-    def _hear(self, answers: list[pb.WatchResponse]) -> bool:
+    def _hear(self, answers: list[Watched]) -> bool:
         """Takes in what has come together, as few transactions; whether there can be more."""
-        whole: list[pb.Event] = []
+        whole: list[Change] = []
         for answer in answers:
             if answer.events:
                 whole += self._whole(answer)
@@ -398,53 +399,58 @@ class Replicator:
                 return False
             if answer.created:
                 self._created(answer)
-            elif not self._unfinished and self._believed(answer) and answer.header.revision > self.replica.revision:
-                self.replica.apply(answer.header.revision, [])
+            elif not self._unfinished and self._believed(answer) and answer.revision > self.replica.revision:
+                self.replica.apply(answer.revision, [])
         self._apply(whole)
         return True
 
-    def _created(self, answer: pb.WatchResponse) -> None:
+    def _created(self, answer: Watched) -> None:
         """Nothing that follows the replica was forgotten while the watch was made, by a server of the cluster; what was asked before it was
         is asked again."""
-        if self._note is not None and answer.header.cluster_id != self._note.cluster_id:
+        if self._note is not None and answer.cluster_id != self._note.cluster_id:
             raise Unavailable("the watch was made at a server of another cluster")
-        if answer.header.revision > self.replica.revision:
-            self._check_history(answer.header.revision)
+        if answer.revision > self.replica.revision:
+            self._check_history(answer.revision)
         if self._stream is not None:
             self._stream.send(PROGRESS)
 
-    def _believed(self, answer: pb.WatchResponse) -> bool:
+    def _believed(self, answer: Watched) -> bool:
         """Whether everything up to the revision of an answer without events has come. What a watch tells by itself is in order, what a
         stream answers to a question (-1) only from some versions on."""
         return self._ordered or answer.watch_id >= 0
 
-    def _whole(self, answer: pb.WatchResponse) -> list[pb.Event]:
+    def _whole(self, answer: Watched) -> list[Change]:
         """The events of revisions that have come whole; those of the last one may go on in the next fragment, and are kept until then."""
-        events = [*self._unfinished, *answer.events]
+        events = self._unfinished
         n = len(events)
-        if answer.fragment:
-            last = events[-1].kv.mod_revision
-            while n and events[n - 1].kv.mod_revision == last:
-                n -= 1
+        events += answer.events
+        if not answer.fragment:
+            self._unfinished = []
+            return events
+        last = events[-1].mod_revision
+        if n and events[n - 1].mod_revision == last:  # all that was kept is of one revision, which goes on
+            return []
+        n = len(events)
+        while n and events[n - 1].mod_revision == last:
+            n -= 1
         self._unfinished = events[n:]
         return events[:n]
 
-    def _apply(self, events: list[pb.Event]) -> None:
+    def _apply(self, events: list[Change]) -> None:
         """Whole revisions, in order."""
         revisions: list[tuple[int, list[Op]]] = []
         newest = self.replica.revision
         for event in events:
-            kv = event.kv
-            revision = kv.mod_revision
+            revision = event.mod_revision
             if revision <= newest:
                 continue
             if not revisions or revisions[-1][0] != revision:
                 revisions.append((revision, []))
-            revisions[-1][1].extend(self._ops(kv, event.type == PUT))
+            revisions[-1][1].extend(self._ops(event, event.put))
         if revisions:
             self.replica.apply_many(revisions)
 
-    def _ops(self, kv: pb.KeyValue, put: bool = True) -> list[Op]:
+    def _ops(self, kv: KeyValue, put: bool = True) -> list[Op]:
         """What becomes of a key, and of the notes on it."""
         op = self._put(kv) if put else self._gone(kv)
         if op is None:
@@ -464,7 +470,7 @@ class Replicator:
             ops.append(Op(newer.note_key(op.key), None))
         return ops
 
-    def _put(self, kv: pb.KeyValue) -> Op | None:
+    def _put(self, kv: KeyValue) -> Op | None:
         """The put of a key; of one whose value cannot be read the delete, so that nothing older is taken for it."""
         name = kv.key
         if name == self._keys.fence:
@@ -479,7 +485,7 @@ class Replicator:
                 log.warning("%s cannot be read, and is left out: %s%s", kv.key.decode(errors="replace"), e, more)
             return self._unreadable(kv, str(e))
 
-    def _unreadable(self, kv: pb.KeyValue, why: str) -> Op | None:
+    def _unreadable(self, kv: KeyValue, why: str) -> Op | None:
         """As ``_gone``, of a key that is there."""
         try:
             op = UnreadableOp(self._keys.from_etcd(kv.key), None)
@@ -488,7 +494,7 @@ class Replicator:
             return self._gone(kv)
         return op
 
-    def _gone(self, kv: pb.KeyValue) -> Op | None:
+    def _gone(self, kv: KeyValue) -> Op | None:
         """The delete of a key, which may not be here."""
         try:
             return Op(self._keys.from_etcd(kv.key), None)
