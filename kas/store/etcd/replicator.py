@@ -38,7 +38,9 @@ RETRY_S, RETRY_MAX_S = 0.1, 3.0
 SOON_S, FIRST_S = 2.0, 30.0  # how long a server that starts waits for etcd: without and with a word
 LOADS = 5  # times a replica is filled anew because etcd forgot the revision it was being filled from
 SILENT_S = 3.0  # a server that was asked how far it is, and says nothing for so long, is left for the next
-WITNESSES = (100, 10_000)  # revisions back, where a put is looked for that etcd has to know, too
+# Puts of so many keys, as far back as that, etcd has to know, too. One of them may be what two histories have in common: what renews
+# something does so again and again, and may do it at the same revision.
+WITNESSES, REACHES = 8, (16, 256, 10_000)
 TOLD = 20  # unreadable values that are named in the log
 
 log = logging.getLogger("kas.store.etcd")
@@ -221,32 +223,40 @@ class Replicator:
 
     def _check_past(self, have: int) -> None:
         """A cluster that was restored from a backup, and has been written to since, may be at any revision, with the same id and term:
-        the newest put that the replica knows of has to stand in its history, too."""
-        put = self._newest_put(have)
-        if put is None or put.record is None:
-            return
-        try:
-            kvs = self._client.call(RANGE, pb.RangeRequest(key=self._keys.to_etcd(put.key), revision=put.revision)).kvs
-        except Compacted:
-            return
-        op = self._put(kvs[0]) if kvs and kvs[0].mod_revision == put.revision else None
-        if isinstance(op, SealedOp) and not op.opened:
-            return
-        draft = op.draft if op is not None else None
-        if draft is None or _json(draft, put.revision) != put.record.json:
-            raise Lost(f"the cluster was restored from a backup: at revision {put.revision} it holds something else")
-
-    def _newest_put(self, have: int) -> Event | None:
-        forgotten = self.replica.compacted_revision
-        for reach in WITNESSES:
+        the newest puts that the replica knows of have to stand in its history, too."""
+        for put in self._newest_puts(have):
             try:
-                events = self.replica.events("", max(forgotten, have - reach), reach)[0]
+                kvs = self._client.call(RANGE, pb.RangeRequest(key=self._keys.to_etcd(put.key), revision=put.revision)).kvs
             except Compacted:
-                return None
-            for event in reversed(events):
-                if event.record is not None and not event.key.startswith((ROOT, newer.ROOT)):
-                    return event
-        return None
+                return
+            op = self._put(kvs[0]) if kvs and kvs[0].mod_revision == put.revision else None
+            if isinstance(op, SealedOp) and not op.opened:
+                continue
+            draft = op.draft if op is not None else None
+            if draft is None or put.record is None or _json(draft, put.revision) != put.record.json:
+                raise Lost(f"the cluster was restored from a backup: at revision {put.revision} it holds something else")
+
+    def _newest_puts(self, have: int) -> list[Event]:
+        """The newest put of each of the ``WITNESSES`` keys that were written last, the newest first."""
+        forgotten, found = self.replica.compacted_revision, dict[str, Event]()
+        for reach in REACHES:
+            after = max(forgotten, have - reach)
+            whole = after == forgotten
+            found.clear()
+            while after < have:
+                try:
+                    events, after = self.replica.events("", after)
+                except Compacted:
+                    return []
+                for event in events:
+                    if event.record is not None and not event.key.startswith((ROOT, newer.ROOT)):
+                        found.pop(event.key, None)
+                        found[event.key] = event
+                while len(found) > WITNESSES:
+                    del found[next(iter(found))]
+            if whole or len(found) == WITNESSES:
+                break
+        return list(reversed(found.values()))
 
     def _decode_first(self) -> None:
         for prefix in self._values.first:
