@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,3 +94,35 @@ def test_a_replica_that_was_given_up_is_not_used_again(tmp_path: Path) -> None:
     (tmp_path / NOTE).write_text("1 2 3 - /registry\n")
     assert Known().run() == 4
     assert not (tmp_path / NOTE).exists()
+
+
+def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks whether this server is ready: it answers nothing that is new. What was in vain is let go of."""
+    store, apply, ready = server.store, server.replicator._apply, threading.Event()
+    monkeypatch.setattr("kas.store.etcd.store.CATCH_UP_S", 0.2)
+    monkeypatch.setattr("kas.store.etcd.store.LAGS_S", 0.1)
+    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 0.02)
+
+    def never(events: list[Any]) -> None:
+        ready.wait(60)
+        apply(events)
+
+    async def story() -> None:
+        store.start(asyncio.get_running_loop())
+        await store.commit(Op(A, draft(), 0))
+        assert store.lost() == ""
+        monkeypatch.setattr(server.replicator, "_apply", never)
+        had = store.revision
+        with pytest.raises(Unknown, match="committed, but the replica does not follow"):
+            await store.commit(Op(B, draft(), 0))
+        assert store.lost().startswith(f"the replica is at revision {had} and does not follow etcd to ")
+        if store._nudging is not None:
+            await store._nudging
+        assert store._waiting == []
+        ready.set()
+        async with asyncio.timeout(60):
+            while store.lost():
+                await store.probe()
+                await asyncio.sleep(0.02)
+
+    asyncio.run(story())
