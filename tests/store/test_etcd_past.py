@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kas.replicator import Cluster
-from kas.store import Op, Unavailable, Unknown
+from kas.store import Full, Op, Unavailable, Unknown
 from kas.store.etcd import replicator as following
 from kas.store.etcd.replica import NOTE
 from kas.store.etcd.replicator import Lost
@@ -126,3 +126,23 @@ def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, mo
                 await asyncio.sleep(0.02)
 
     asyncio.run(story())
+
+
+def test_a_replica_that_had_no_room_is_made_anew_by_the_next_start(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects that were deleted in etcd since leave no room in it: what it could not take in stands before their end."""
+    replica, full = server.replicator.replica, threading.Event()
+    apply = replica.apply_many
+
+    def refuses(revisions: Any) -> None:
+        if not full.is_set():
+            full.set()
+            raise Full("writing: MDB_MAP_FULL: Environment mapsize limit reached")
+        apply(revisions)
+
+    monkeypatch.setattr(replica, "apply_many", refuses)
+    outside(server.etcd, put_of(A, "1"))
+    until(lambda: server.store.get(A) is not None)  # there was room again
+    assert full.is_set() and not (server.path / NOTE).exists()
+    server.pause()
+    server.again()
+    assert server.store.get(A) is not None and (server.path / NOTE).exists() and server.failed == []

@@ -18,13 +18,13 @@ from typing import TypeAlias
 
 from kas.store import PAGE_BYTES, open_store
 from kas.store._engine import Draft, Event, Op
-from kas.store.errors import Compacted, FutureRevision, KeyTooLong, StoreError, Unavailable
+from kas.store.errors import Compacted, Full, FutureRevision, KeyTooLong, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd import newer
 from kas.store.etcd.client import RANGE, STATUS, Client, Denied, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
 from kas.store.etcd.pages import pages
-from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
+from kas.store.etcd.replica import Note, boot_id, discard, disown, read_note, write_note
 from kas.store.etcd.rpc import Change, Undecoded, Watched, watched
 from kas.store.etcd.rpc.blocking import Following
 from kas.store.etcd.rpc.status import RpcError
@@ -299,6 +299,10 @@ class Replicator:
                     log.warning("the watch on etcd ended: %s", e.details)
             except Lost:
                 raise
+            except Full as e:
+                # What comes later may be deletes, but revisions keep their order; what is left then fits into a new one.
+                disown(self._path)
+                log.warning("following etcd: %s; the next start makes the replica anew", e)
             except StoreError as e:
                 log.warning("following etcd: %s", e)
             self._client.next_server()
