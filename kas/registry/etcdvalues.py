@@ -250,6 +250,7 @@ def custom(value: bytes, paths: Sequence[str], stored_as: str = "") -> Draft:
     ``stored_as``, of which no version of its definition can be made."""
     text = value.rstrip()
     if text.startswith(NO_METADATA):
+        orjson.loads(text)  # lists would be none with what is none
         return build_record(text[: len(NO_METADATA) - 1], text[len(NO_METADATA) - 1 :], {}, {}, 1)
     obj = orjson.loads(text)
     given = obj.get("apiVersion") or ""

@@ -177,7 +177,8 @@ def test_what_is_no_object_says_so(values: StoredValues, value: bytes) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [(b"garbage", "invalid character 'g' looking for beginning of value"), (b"", "unexpected end of JSON input"),
-     (b"k8s\0x", "invalid character 'k' looking for beginning of value"), (b'{"a":1}x', "invalid character 'x' after top-level value")],
+     (b"k8s\0x", "invalid character 'k' looking for beginning of value"), (b'{"a":1}x', "invalid character 'x' after top-level value"),
+     (b'{"metadata":{}', "unexpected end of JSON input"), (b'{"metadata":{}}x', "invalid character 'x' after top-level value")],
 )  # fmt: skip
 def test_a_custom_resource_that_is_no_json_is_told_as_kube_apiserver_does(values: StoredValues, value: bytes, why: str) -> None:
     with pytest.raises(Undecodable) as e:
