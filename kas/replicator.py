@@ -32,7 +32,7 @@ from kas.store.etcd.client import Client, Config
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.layout import Keys
 from kas.store.etcd.parted import Parted
-from kas.store.etcd.replica import discard, read_note
+from kas.store.etcd.replica import discard, disown, read_note
 from kas.store.etcd.replicator import Lost, Replicator, tells_progress_in_order
 from kas.store.etcd.store import EtcdStore
 from kas.store.lmdb import LMDBStore
@@ -184,6 +184,7 @@ class Cluster:
             self.replicator.run()
         except Lost as e:
             log.error("the replica of etcd is made anew: %s", e)
+            disown(self._path)  # a cluster that went back may have caught up when it is looked at again
             return EXIT_LOST
         finally:
             compactor.stop()

@@ -88,8 +88,8 @@ def read(record: Stored, revision: int, created: int, known: Definition | None =
     """The definition of a stored record of ``revision``, which was created at ``created``; ``known`` is what it was before."""
     obj = light(record)
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
-    generation = meta.get("generation") or 0
-    if known is not None and (known.uid, known.generation) == (meta["uid"], generation):
+    uid, generation = meta.get("uid", ""), meta.get("generation") or 0
+    if known is not None and (known.uid, known.generation) == (uid, generation):
         since = known.since
     else:
         since = created if generation == 1 else revision
@@ -98,7 +98,7 @@ def read(record: Stored, revision: int, created: int, known: Definition | None =
     raw = spec.get("versions") or [{"name": spec.get("version") or "", "served": True, "storage": True}]
     requested = spec["names"]
     return Definition(
-        meta["name"], meta["uid"], generation, revision, since, spec["group"], spec["scope"] == "Namespaced", accepted,
+        meta["name"], uid, generation, revision, since, spec["group"], spec["scope"] == "Namespaced", accepted,
         requested, tuple(_version(v, shared, spec["group"], requested["kind"], raw) for v in raw), spec.get("conversion") or {},
         bool(spec.get("preserveUnknownFields")), tuple(status.get("conditions") or ()), bool(meta.get("deletionTimestamp")),
     )  # fmt: skip

@@ -65,7 +65,7 @@ class AutoRegistration:
     async def _remove(self, name: str) -> None:
         meta = (self.client.get(GROUP, "apiservices", "", name) or {}).get("metadata") or {}
         if (meta.get("labels") or {}).get(AUTOMANAGED) == "onstart":
-            await self.client.delete(self.registry, "", name, meta["uid"])
+            await self.client.delete(self.registry, "", name, meta.get("uid", ""))
 
 
 class LocalAPIServices:

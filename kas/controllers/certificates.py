@@ -102,7 +102,7 @@ class _Requests:
             return True
 
         meta = obj["metadata"]
-        await self.client.update(self.registry, "", meta["name"], change, subresource, meta["uid"])
+        await self.client.update(self.registry, "", meta["name"], change, subresource, meta.get("uid", ""))
 
     def _with(self, obj: Obj, kind: str, reason: str, message: str) -> Obj:
         """A status with one condition more."""
@@ -196,7 +196,7 @@ class Cleaner:
             async for rec in self.client.paced(self.registry.root):
                 obj = object_of(rec)
                 if is_over(obj, now):
-                    await self.client.delete(self.registry, "", obj["metadata"]["name"], obj["metadata"]["uid"])
+                    await self.client.delete(self.registry, "", obj["metadata"]["name"], obj["metadata"].get("uid", ""))
             await asyncio.sleep(CLEAN_EVERY_S)
 
 

@@ -242,7 +242,7 @@ class CandidateCollector:
         for obj in self.client.list(GROUP, "leasecandidates"):
             if Candidate.of(obj).expired(now):
                 meta = obj["metadata"]
-                await self.client.delete(self.registry, meta["namespace"], meta["name"], meta["uid"])
+                await self.client.delete(self.registry, meta["namespace"], meta["name"], meta.get("uid", ""))
 
 
 def _ask(pinged: str, obj: dict[str, Any]) -> bool:

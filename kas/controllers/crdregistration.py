@@ -84,7 +84,7 @@ class CRDRegistration:
         current = self.client.get(REGISTRATION, "apiservices", "", name)
         if name not in self._wanted:
             if current is not None and _is_ours(current):
-                await self.client.delete(self.registry, "", name, current["metadata"]["uid"])
+                await self.client.delete(self.registry, "", name, current["metadata"].get("uid", ""))
             return
         spec = {
             "group": group, "version": version, "groupPriorityMinimum": CUSTOM_GROUP_PRIORITY, "versionPriority": CUSTOM_VERSION_PRIORITY
@@ -100,7 +100,7 @@ class CRDRegistration:
                 obj["spec"] = dict(spec)
                 return True
 
-            await self.client.update(self.registry, "", name, change, uid=current["metadata"]["uid"])
+            await self.client.update(self.registry, "", name, change, uid=current["metadata"].get("uid", ""))
 
 
 def _is_ours(obj: dict[str, Any]) -> bool:

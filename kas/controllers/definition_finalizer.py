@@ -61,7 +61,7 @@ class DefinitionFinalizer:
         obj = self.client.get(GROUP, RESOURCE, "", name)
         if obj is None or not obj["metadata"].get("deletionTimestamp") or FINALIZER not in (obj["metadata"].get("finalizers") or ()):
             return None
-        uid, spec = obj["metadata"]["uid"], obj["spec"]
+        uid, spec = obj["metadata"].get("uid", ""), obj["spec"]
         told = (obj.get("status") or {}).get("conditions") or ()
         # A pass after the first finds what it wrote: to begin anew each time would be news of this loop to itself, without end.
         if not any(c.get("type") == "Terminating" and c.get("reason") == WAITING[1] for c in told):

@@ -70,5 +70,5 @@ class Essentials:
         if reason and reason not in self._told:
             self._told.add(reason)
             meta = cidr["metadata"]
-            involved = {"kind": "ServiceCIDR", "name": meta["name"], "uid": meta["uid"], "apiVersion": "networking.k8s.io/v1"}
+            involved = {"kind": "ServiceCIDR", "name": meta["name"], "uid": meta.get("uid", ""), "apiVersion": "networking.k8s.io/v1"}
             await self.client.warn(involved, reason, message, CIDR_REPORTER)

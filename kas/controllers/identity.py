@@ -73,7 +73,7 @@ class IdentityLeaseCollector:
         for lease in self.client.list(GROUP, "leases", NAMESPACE):
             meta = lease["metadata"]
             if (meta.get("labels") or {}).get(LABEL) == VALUE and _ended(lease.get("spec") or {}, now):
-                await self.client.delete(self.registry, NAMESPACE, meta["name"], meta["uid"])
+                await self.client.delete(self.registry, NAMESPACE, meta["name"], meta.get("uid", ""))
 
 
 def _ended(spec: dict[str, Any], now: datetime.datetime) -> bool:

@@ -108,7 +108,7 @@ class NamespaceController:
                 status["conditions"] = conditions
             return True
 
-        uid = namespace["metadata"]["uid"]
+        uid = namespace["metadata"].get("uid", "")
         await self.client.update(self.registry, "", name, note, "status", uid)
         if found.empty:
             await self.client.rest_fresh(self.registry.root, (reg.root for reg in self._contents()))

@@ -113,7 +113,7 @@ class ResourceQuotas:
         changed = await self._quota(namespace, quota, dict(unconfirmed), unconfirmed)
         if not self.unconfirmed.get(namespace):
             self.unconfirmed.pop(namespace, None)
-        return QUIET_S if quota["metadata"]["uid"] in unconfirmed else AGAIN_S if changed else None
+        return QUIET_S if quota["metadata"].get("uid", "") in unconfirmed else AGAIN_S if changed else None
 
     async def _namespace(self, namespace: str) -> float | None:
         quotas = self.client.list("", "resourcequotas", namespace)
@@ -139,7 +139,7 @@ class ResourceQuotas:
     ) -> bool:
         """Counts for one; whether it said something else. What is not believed yet is put into ``unconfirmed``, what was not before is in
         ``before``."""
-        uid, revision = quota["metadata"]["uid"], quota["metadata"]["resourceVersion"]
+        uid, revision = quota["metadata"].get("uid", ""), quota["metadata"]["resourceVersion"]
         last = before.get(uid) or _Unconfirmed(revision, self.clock(), 0)
         last = last if last.revision == revision else _Unconfirmed(revision, self.clock(), last.tries + 1)
         confirmed = self.clock() - last.since >= QUIET_S or last.tries >= MOST_TRIES
@@ -177,8 +177,8 @@ class ResourceQuotas:
 
     async def _write(self, namespace: str, quota: dict[str, Any], hard: dict[str, str], counted: pod_objects.Amounts) -> bool:
         """The count as the quota's status; True when it was another one. A quota that changed meanwhile is counted again."""
-        revision = quota["metadata"]["resourceVersion"]
-        stale = False
+        meta, stale = quota["metadata"], False
+        revision = meta["resourceVersion"]
 
         def change(obj: dict[str, Any]) -> bool:
             nonlocal stale
@@ -194,7 +194,7 @@ class ResourceQuotas:
             obj["status"] = status
             return True
 
-        written = await self.client.update(self.registry, namespace, quota["metadata"]["name"], change, "status", quota["metadata"]["uid"])
+        written = await self.client.update(self.registry, namespace, meta["name"], change, "status", meta.get("uid", ""))
         return stale or written is not None
 
 

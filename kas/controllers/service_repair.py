@@ -144,7 +144,7 @@ class ServiceRepair:
 
     async def _address(self, ip: str, address: Obj) -> None:
         fault = address_fault(address, self.client.get("", "services", *_named(address)), int(time.time()))
-        if fault is not None and await self._delete(ip, address["metadata"]["uid"]):
+        if fault is not None and await self._delete(ip, address["metadata"].get("uid", "")):
             await self._tell(IP_REPORTER, "IPAddressAllocation", ADDRESS, address, *fault)
 
     async def _delete(self, ip: str, uid: str = "") -> bool:
@@ -164,11 +164,12 @@ class ServiceRepair:
 
     async def _tell(self, reporter: str, action: str, kind: tuple[str, str], obj: Obj, reason: str, message: str) -> None:
         meta, now = obj["metadata"], time.time()
-        if not reason or (meta["uid"], message) in self._told:
+        uid = meta.get("uid", "")
+        if not reason or (uid, message) in self._told:
             return
-        self._told[meta["uid"], message] = now
+        self._told[uid, message] = now
         namespace = meta.get("namespace", "")
-        involved = {"kind": kind[1], "namespace": namespace, "name": meta["name"], "uid": meta["uid"], "apiVersion": kind[0]}
+        involved = {"kind": kind[1], "namespace": namespace, "name": meta["name"], "uid": uid, "apiVersion": kind[0]}
         event = {
             "kind": "Event",
             "apiVersion": "v1",
@@ -218,6 +219,12 @@ def _named(address: Obj) -> tuple[str, str]:
     return parent.get("namespace") or "", parent.get("name") or ""
 
 
+def _made(obj: Obj) -> int:
+    """When; long ago where nothing says so."""
+    told = obj["metadata"].get("creationTimestamp")
+    return parse_time(told)[0] if told else 0
+
+
 def address_fault(address: Obj, service: Obj | None, now: int) -> tuple[str, str] | None:
     """Why an address that ``service``, the one it names, does not hold has to go: an event's reason and message."""
     meta, parent = address["metadata"], address["spec"].get("parentRef") or {}
@@ -229,12 +236,12 @@ def address_fault(address: Obj, service: Obj | None, now: int) -> tuple[str, str
         ref = f"&ParentReference{{Group:{group},Resource:{resource},Namespace:{namespace},Name:{name},}}"
         message = f"IPAddress {meta['name']} appears to have been modified, not referencing a Service {ref}: cleaning up"
         return "IPAddressNotAllocated", message
-    made = parse_time(meta["creationTimestamp"])[0]
+    made = _made(address)
     which = f"IPAddress: {meta['name']} for Service {namespace}/{name}"
     if service is None:
         return ("IPAddressNotAllocated", f"{which} appears to have leaked: cleaning up") if now - made > ORPHAN_S else None
     if meta["name"] in held_addresses(service):
         return None
-    if made > parse_time(service["metadata"]["creationTimestamp"])[0] and now - made <= STRAY_S:
+    if made > _made(service) and now - made <= STRAY_S:
         return None
     return "IPAddressWrongReference", f"{which} has a wrong reference; cleaning up"

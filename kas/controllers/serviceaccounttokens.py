@@ -97,14 +97,14 @@ class Tokens:
         secret = self.client.get("", "secrets", namespace, name)
         if secret is None or not account_of(secret):
             return
-        account = self._account(secret)
+        uid, account = secret["metadata"].get("uid", ""), self._account(secret)
         if account is None:  # as far as is known here
             await self.client.rest_fresh(self.secrets.root, (self.accounts.root,))
             account = self._account(secret)
         if account is None:
-            await self.client.delete(self.secrets, namespace, name, secret["metadata"]["uid"])
+            await self.client.delete(self.secrets, namespace, name, uid)
         elif self._lacks(secret):
-            await self.client.update(self.secrets, namespace, name, lambda live: self._fill(live, account), uid=secret["metadata"]["uid"])
+            await self.client.update(self.secrets, namespace, name, lambda live: self._fill(live, account), uid=uid)
 
     async def _forget(self, namespace: str, account: str, secret: str) -> None:
         """Takes a Secret that is gone off the list of its account."""
@@ -139,7 +139,7 @@ class Tokens:
             data["namespace"] = _encoded(meta["namespace"].encode())
         if not data.get("token"):
             data["token"] = _encoded(self._keys.own_signer.sign(legacy_claims(account, secret)).encode())
-        meta.setdefault("annotations", {})[UID] = account["metadata"]["uid"]
+        meta.setdefault("annotations", {})[UID] = account["metadata"].get("uid", "")
         return True
 
 

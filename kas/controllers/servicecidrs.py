@@ -77,10 +77,10 @@ class ServiceCIDRs:
             if await self._needed(cidr):
                 await self._condition(cidr, "False", "Terminating", IN_USE)
                 return RECHECK_S
-            await self.client.update(self.registry, "", name, _let_go, uid=meta["uid"])
+            await self.client.update(self.registry, "", name, _let_go, uid=meta.get("uid", ""))
             return None
         if FINALIZER not in (meta.get("finalizers") or ()):
-            await self.client.update(self.registry, "", name, _hold, uid=meta["uid"])
+            await self.client.update(self.registry, "", name, _hold, uid=meta.get("uid", ""))
         await self._condition(cidr, "True", "", READY)
         return None
 

@@ -59,7 +59,7 @@ class _Protection:
         has = self.finalizer in (meta.get("finalizers") or ())
         if not meta.get("deletionTimestamp"):
             if not has:
-                await self.client.update(self.registry, namespace, name, self._hold, uid=meta["uid"])
+                await self.client.update(self.registry, namespace, name, self._hold, uid=meta.get("uid", ""))
             return None
         return await self._release(key, obj) if has else None
 
@@ -70,7 +70,7 @@ class _Protection:
             await self.client.rest_fresh(key, (reg.root for reg in self.users))
         if await self._used(obj):
             return RECHECK_S
-        await self.client.update(self.registry, namespace, name, self._let_go, uid=obj["metadata"]["uid"])
+        await self.client.update(self.registry, namespace, name, self._let_go, uid=obj["metadata"].get("uid", ""))
         return None
 
     def _hold(self, obj: dict[str, Any]) -> bool:
@@ -147,7 +147,7 @@ class ClaimProtection(_Protection):
             for name in used:
                 self.queue.add_after(f"{self.registry.prefix(namespace)}{name}", RECHECK_S)
             for name in claims.keys() - used:
-                await self.client.update(self.registry, namespace, name, self._let_go, uid=claims[name]["metadata"]["uid"])
+                await self.client.update(self.registry, namespace, name, self._let_go, uid=claims[name]["metadata"].get("uid", ""))
         except BaseException:
             self._deleted.setdefault(namespace, set()).update(keys)
             raise
@@ -225,7 +225,7 @@ def _uses(pod: dict[str, Any], claim: dict[str, Any]) -> bool:
         return True
     # A claim made for the pod goes when the kubelet is done with it: the pod itself may wait for the claim.
     shut_down = meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0
-    made_for_it = any(ref.get("controller") and ref.get("uid") == meta["uid"] for ref in owners)
+    made_for_it = any(ref.get("controller") and ref.get("uid") == meta.get("uid", "") for ref in owners)
     return not shut_down and made_for_it and any(v.get("ephemeral") and f"{meta['name']}-{v['name']}" == name for v in volumes)
 
 

@@ -171,6 +171,10 @@ def _read(registry: Registry, value: bytes) -> tuple[Obj, bool]:
         obj, whole = _from_json(kind, orjson.loads(raw)) if content_type == JSON else decode_protobuf_whole(kind.type, raw)
     else:
         given = orjson.loads(value)
+        if given is None:
+            raise Undecodable("Object 'Kind' is missing in 'null'")
+        if not isinstance(given, dict):
+            raise Undecodable(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(given, gojson.TYPE_META)}")
         api_version, name = given.get("apiVersion") or "", given.get("kind") or ""
         kind = find_builtin_kind(*_group_version(api_version), name)
         if kind is None:
@@ -246,6 +250,7 @@ def custom(value: bytes, paths: Sequence[str], stored_as: str = "") -> Draft:
     ``stored_as``, of which no version of its definition can be made."""
     text = value.rstrip()
     if text.startswith(NO_METADATA):
+        orjson.loads(text)  # lists would be none with what is none
         return build_record(text[: len(NO_METADATA) - 1], text[len(NO_METADATA) - 1 :], {}, {}, 1)
     obj = orjson.loads(text)
     given = obj.get("apiVersion") or ""

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kas.storage.imageplace import Values
+from kas.storage.imageplace import Values, name_of
 from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, chunks
 from kas.store.errors import Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import GRANT, RANGE, TIME_TO_LIVE, TXN, Client, Config, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable
+from kas.store.etcd.pages import pages
 from kas.store.transform import Transformers
 
 MOST_OPS, MOST_BYTES = 100, 1 << 20  # etcd's limits are 128 operations and 1.5 MiB, unless somebody changed them
@@ -66,34 +67,18 @@ class EtcdPlace:
         """See ``Source``."""
         last = end.encode()
         for kvs in self._pages(revision, prefix, start=start, min_mod_revision=after + 1 if after else 0):
-            found = [self._entry(kv, name) for kv in kvs if (name := self._name(kv)) and (not end or name.encode() <= last)]
+            found = [self._entry(kv, name) for kv in kvs if (name := name_of(self._keys, kv.key)) and (not end or name.encode() <= last)]
             if found:
                 yield found
             if end and kvs[-1].key > self._keys.to_etcd(end):
                 return
 
     def _pages(self, revision: int, prefix: str = ROOT, start: str = "", **more: Any) -> Iterator[list[pb.KeyValue]]:
-        first = self._keys.to_etcd(prefix)
-        key, stop = (self._keys.to_etcd(start) + b"\0" if start else first), prefix_end(first)
-        limit = 10 * PAGE if more.get("keys_only") else PAGE
-        while True:
-            request = pb.RangeRequest(key=key, range_end=stop, limit=limit, revision=revision, **more)
-            page = self._client.call(RANGE, request, CALL_S)
+        after = self._keys.to_etcd(start) + b"\0" if start else b""
+        most = 10 * PAGE if more.get("keys_only") else PAGE
+        for page in pages(self._client, self._keys.to_etcd(prefix), start=after, revision=revision, most=most, within_s=CALL_S, **more):
             if page.kvs:
                 yield list(page.kvs)
-            if not page.more or not page.kvs:
-                return
-            revision = revision or page.header.revision
-            key = page.kvs[-1].key + b"\0"
-
-    def _name(self, kv: pb.KeyValue) -> str:
-        """The store's key; "" for what is no object."""
-        if kv.key == self._keys.fence:
-            return ""
-        try:
-            return self._keys.from_etcd(kv.key)
-        except UnicodeDecodeError:
-            raise Refused(f"{self.name} has a key that is no text: {kv.key!r}") from None
 
     def _entry(self, kv: pb.KeyValue, name: str) -> Entry:
         return self._values.entry(kv, name, self._seconds(kv.lease) if kv.lease else 0)
@@ -107,7 +92,7 @@ class EtcdPlace:
     def keys(self, revision: int) -> Iterator[str]:
         """See ``Source``."""
         for kvs in self._pages(revision, keys_only=True):
-            yield from filter(None, map(self._name, kvs))
+            yield from filter(None, (name_of(self._keys, kv.key) for kv in kvs))
 
     # -- target
 

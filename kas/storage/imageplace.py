@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from kas.storage.places import PAGE, ROOT, Entry, Refused
+from kas.storage.places import PAGE, ROOT, Entry
 from kas.store.errors import TransformError
 from kas.store.etcd.bolt import Bolt
 from kas.store.etcd.layout import Keys
@@ -39,6 +39,16 @@ class KeyLike(Protocol):
         """1 after the first."""
 
 
+def name_of(keys: Keys, key: bytes) -> str:
+    """The store's key; of one that is no text, which stands for no object here, what shows it; "" for what is no object at all."""
+    if key == keys.fence:
+        return ""
+    try:
+        return keys.from_etcd(key)
+    except UnicodeDecodeError:
+        return keys.from_etcd(key.decode(errors="backslashreplace").encode())
+
+
 class Values:
     """Opens what is sealed and seals what is to be: kube-apiserver's encryption of etcd's values, bound to their keys."""
 
@@ -48,6 +58,11 @@ class Values:
     def entry(self, kv: KeyLike, key: str, lease_s: int) -> Entry:
         """What stands at the store's key, opened."""
         out = Entry(key, kv.mod_revision, kv.create_revision, kv.version, lease_s)
+        try:
+            kv.key.decode()
+        except UnicodeDecodeError:
+            out.why = "its key is no text"
+            return out
         try:
             out.value = self._open(key, kv.key, kv.value)
         except TransformError as e:
@@ -101,7 +116,7 @@ class ImageSource:
         page: list[Entry] = []
         first, last = start.encode(), end.encode()
         for key, mod_revision, at, size in self._found:
-            name = self._name(key)
+            name = name_of(self._keys, key)
             text = name.encode()
             if not name.startswith(prefix) or text <= first or (end and text > last) or mod_revision <= after:
                 continue
@@ -113,15 +128,9 @@ class ImageSource:
         if page:
             yield page
 
-    def _name(self, key: bytes) -> str:
-        try:
-            return "" if key == self._keys.fence else self._keys.from_etcd(key)
-        except UnicodeDecodeError:
-            raise Refused(f"{self.name} has a key that is no text: {key!r}") from None
-
     def keys(self, revision: int) -> Iterator[str]:
         """See ``Source``."""
-        return filter(None, (self._name(key) for key, *_ in self._found))
+        return filter(None, (name_of(self._keys, key) for key, *_ in self._found))
 
     def close(self) -> None:
         """See ``Source``."""

@@ -9,8 +9,9 @@ from kas.registry.etcdvalues import StoredValues
 from kas.storage.places import PAGE, ROOT
 from kas.store.errors import TransformError
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import RANGE, TXN, Client, Config, prefix_end
+from kas.store.etcd.client import TXN, Client, Config
 from kas.store.etcd.layout import Keys, Undecodable
+from kas.store.etcd.pages import pages
 from kas.store.etcd.sealing import PREFIX
 from kas.store.rewrite import Rewritten
 from kas.store.transform import Transformers
@@ -51,14 +52,8 @@ class EtcdMigration:
 
     def _pages(self) -> Iterator[Sequence[pb.KeyValue]]:
         """All keys in order, each page as of its own moment: one revision for all would be forgotten by who compacts meanwhile."""
-        first = self._keys.to_etcd(ROOT)
-        key, stop = first, prefix_end(first)
-        while True:
-            page = self._client.call(RANGE, pb.RangeRequest(key=key, range_end=stop, limit=PAGE), CALL_S)
+        for page in pages(self._client, self._keys.to_etcd(ROOT), most=PAGE, within_s=CALL_S, moving=True):
             yield page.kvs
-            if not page.more or not page.kvs:
-                return
-            key = page.kvs[-1].key + b"\0"
 
     def _today(self, kv: pb.KeyValue) -> pb.TxnRequest | None:
         """What writes it as it would be today; None for what stands so already. Raises ``TransformError`` for what cannot be read or

@@ -166,7 +166,7 @@ class Store(Protocol):
         ...
 
     def lost(self) -> str:
-        """Why what is written now would not be found by who opens the store next; "" when it would."""
+        """Why what is written now would not be found by who reads here, or opens the store next; "" when it would."""
         ...
 
     def compact(self, revision: int, max_entries: int = 2000) -> bool:

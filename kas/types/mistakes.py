@@ -21,4 +21,7 @@ def mistake(obj: Any) -> str:
         decode(kind.type, obj)
     except DecodeError as e:
         return str(e)
-    return "" if isinstance(obj.get("metadata"), dict) else "it has no metadata"
+    meta = obj.get("metadata")
+    if not isinstance(meta, dict):
+        return "it has no metadata"
+    return "" if meta.get("name") else "it has no name"

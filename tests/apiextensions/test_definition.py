@@ -93,3 +93,11 @@ def test_a_schema_is_kept_without_its_texts_and_what_is_alike_once():
     assert all(place is kept["description"] for place in places)
     assert kept["one"] is kept["two"] and kept["one"] is not kept["other"]
     assert kept["open"] is not kept["as_open"] and kept["chosen"] == {"type": "string", "enum": ["a"]}
+
+
+def test_a_definition_that_a_foreign_hand_wrote_without_a_uid():
+    """What comes from etcd may lack what servers give each object: the definition counts all the same, and others with it."""
+    bare = STORED | {"metadata": {"name": "widgets.example.com"}}
+    d = definition.read(Record(bare), 7, 3)
+    assert (d.name, d.uid, d.since) == ("widgets.example.com", "", 3)
+    assert definition.read(Record(bare), 8, 3, d).since == 3

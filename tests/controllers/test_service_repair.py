@@ -75,6 +75,9 @@ STRAY = ("IPAddressWrongReference", "IPAddress: 10.0.1.1 for Service bar/s has a
         (address("10.0.1.1", "s"), service("s", "10.0.1.2"), 0, STRAY),
         (address("10.0.1.1", "s", made="2024-01-01T00:00:02Z"), service("s", "10.0.1.2"), 3, None),
         (address("10.0.1.1", "s", made="2024-01-01T00:00:02Z"), service("s", "10.0.1.2"), 10, STRAY),
+        # A foreign hand may have written either without a time.
+        (address("10.0.1.1", "s", made=""), None, 0, LEAKED),
+        (address("10.0.1.1", "s"), service("s", "10.0.1.2", made=""), 3, None),
     ],
 )
 def test_what_nobody_holds(held, owner, after, expected):
@@ -118,5 +121,18 @@ def test_a_pass_goes_through_what_was_told_once(tmp_path):
                 told = client.list("", "events")
                 assert [e["reason"] for e in told].count("PortOutOfRange") == 5
                 assert len(told) == len(repair._told)
+
+    asyncio.run(story())
+
+
+def test_a_service_without_a_uid_is_told_of_as_others_are(tmp_path):
+    """A foreign hand may have written it so into etcd; the rest of the pass is not to fail for it."""
+
+    async def story() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            repair = ServiceRepair(registries)
+            for _ in range(2):
+                await repair._tell("reporter", "Action", ("v1", "Service"), service("s", "10.0.1.1"), "Reason", "message")
+            assert [e["reason"] for e in repair.client.list("", "events")] == ["Reason"]
 
     asyncio.run(story())

@@ -10,7 +10,7 @@ import orjson
 import pytest
 import requests
 
-from kas.informers.reflector import Reflector
+from kas.informers.reflector import Handlers, Reflector
 from kas.meta.stored import object_of
 from kas.registry.etcdvalues import custom
 from kas.store import Op, open_store
@@ -63,6 +63,18 @@ def test_a_server_starts_over_what_is_stored_wrong_names_it_and_serves_the_rest(
     for key, (_, field) in WRONG.items():
         name = key.rpartition("/")[2]
         assert any("stored with wrong types" in line and name in line and field in line for line in said.splitlines()), (key, said)
+
+
+def test_an_object_without_a_name_is_named_by_its_key_and_left_out(tmp_path: Path, caplog):
+    store = open_store(str(tmp_path), sync=False)
+    prefix = "/registry/clusterroles/"
+    for name, meta in (("a", {"name": "a"}), ("b", {})):
+        store.commit_now(Op(prefix + name, custom(orjson.dumps({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": meta}), ())))
+    names: list[str] = []
+    target = Handlers(lambda records: names.extend([object_of(r)["metadata"]["name"] for r in records]), print)
+    Reflector(Source(store), prefix, target).start()
+    assert names == ["a"] and f"{prefix}b is stored with wrong types and left out: it has no name" in caplog.text
+    store.close()
 
 
 class Target:

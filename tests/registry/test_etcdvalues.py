@@ -177,11 +177,27 @@ def test_what_is_no_object_says_so(values: StoredValues, value: bytes) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [(b"garbage", "invalid character 'g' looking for beginning of value"), (b"", "unexpected end of JSON input"),
-     (b"k8s\0x", "invalid character 'k' looking for beginning of value"), (b'{"a":1}x', "invalid character 'x' after top-level value")],
+     (b"k8s\0x", "invalid character 'k' looking for beginning of value"), (b'{"a":1}x', "invalid character 'x' after top-level value"),
+     (b'{"metadata":{}', "unexpected end of JSON input"), (b'{"metadata":{}}x', "invalid character 'x' after top-level value")],
 )  # fmt: skip
 def test_a_custom_resource_that_is_no_json_is_told_as_kube_apiserver_does(values: StoredValues, value: bytes, why: str) -> None:
     with pytest.raises(Undecodable) as e:
         values.decode("/registry/acme.io/widgets/ns1/a", value)
+    assert str(e.value) == why
+
+
+GO = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(b"null", "Object 'Kind' is missing in 'null'"),
+     *((value, f"couldn't get version/kind; json parse error: json: cannot unmarshal {kind} into Go value of type {GO}")
+       for value, kind in ((b"[]", "array"), (b'"x"', "string"), (b"1", "number")))],
+)  # fmt: skip
+def test_json_that_is_no_object_is_told_as_go_does(values: StoredValues, value: bytes, why: str) -> None:
+    with pytest.raises(Undecodable) as e:
+        values.decode("/registry/pods/ns1/a", value)
     assert str(e.value) == why
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,11 @@ from typing import Any
 import pytest
 
 from kas.store import Conflict, Full, Op, Unavailable, Unknown
-from kas.store.etcd.client import AsyncClient, Begun, Call
+from kas.store.etcd import client as etcd_client
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import GRANT, RANGE, TXN, AsyncClient, Begun, Call, Config
 from kas.store.etcd.rpc.http2 import Stream
+from kas.store.etcd.rpc.looped import Looped
 from kas.store.etcd.rpc.status import Code, RpcError
 from kas.store.etcd.store import Write
 from tests.contract.store_suite import draft
@@ -117,3 +122,62 @@ def test_a_watch_that_says_nonsense_is_left(server: Server, monkeypatch: pytest.
     outside(server.etcd, put_of("/registry/x/1"))
     until(lambda: server.store.get("/registry/x/1") is not None, 30.0)
     assert server.failed == []
+
+
+def test_who_is_busy_with_what_came_does_not_leave_the_server_for_its_silence(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revision of many keys takes its time; what is asked meanwhile is not answered before it is taken in."""
+    replicator, cancelled = server.replicator, []
+    stream = until(lambda: replicator._stream)
+    cancel = stream.cancel
+    monkeypatch.setattr(stream, "cancel", lambda: cancelled.append(1) or cancel())
+    apply, began, ready = replicator._apply, threading.Event(), threading.Event()
+
+    def slowly(events) -> None:
+        if events:
+            began.set()
+            assert ready.wait(60)
+        apply(events)
+
+    monkeypatch.setattr(replicator, "_apply", slowly)
+    outside(server.etcd, put_of("/registry/x/1"))
+    assert began.wait(60)
+    long_ago = time.monotonic() - 1000.0
+    replicator._asked_at = long_ago
+    replicator._look()
+    assert cancelled == []
+    ready.set()
+    until(lambda: server.store.get("/registry/x/1") is not None, 30.0)
+    until(lambda: not replicator._hearing)
+    assert replicator._asked_at != long_ago
+
+    def left() -> bool:
+        replicator._asked_at = long_ago  # unless something comes just now
+        replicator._look()
+        return bool(cancelled)
+
+    until(left)
+
+
+def test_a_write_that_every_server_refuses_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait till its time is over, as a read may; nor does it ask again who has just refused."""
+    dialled: list[int] = []
+
+    async def refused(host: str, port: int, tls: Any) -> Looped:
+        dialled.append(port)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(etcd_client, "dial", refused)
+    monkeypatch.setattr(etcd_client, "BACKOFF_S", 3600.0)
+    monkeypatch.setattr(etcd_client, "BACKOFF_MAX_S", 3600.0)
+
+    async def write() -> None:
+        client = AsyncClient(Config(("http://127.0.0.1:1", "http://127.0.0.1:2")))
+        for call, request in ((TXN, pb.TxnRequest()), (TXN, pb.TxnRequest()), (GRANT, pb.LeaseGrantRequest(TTL=9))):
+            with pytest.raises(Unavailable, match=r"no server can be reached: 127.0.0.1:1: Connection refused"):
+                await client.call(call, request, 3600.0)
+        assert dialled == [1, 2]
+        with pytest.raises(Unavailable):
+            await client.call(RANGE, pb.RangeRequest(), 0.2)
+        await client.close()
+
+    asyncio.run(write())

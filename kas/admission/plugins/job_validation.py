@@ -45,7 +45,7 @@ class Plugin:
         named = (job["spec"]["template"]["spec"].get("schedulingGroup") or {}).get("podGroupName")
         if named is not None:
             return [(named, groups[named])] if named in groups else []
-        uid = job["metadata"]["uid"]
+        uid = job["metadata"].get("uid", "")
         return [(name, group) for name, group in groups.items() if _controller(group) == uid]
 
 

@@ -58,7 +58,7 @@ async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter,
     if account is None:
         raise errors.not_found("", "serviceaccounts", name)
     warnings = []
-    own_uid = account["metadata"]["uid"]
+    own_uid = account["metadata"].get("uid", "")
     uid = meta.get("uid") or own_uid
     if uid != own_uid:
         why = f"the UID in the token request ({uid}) does not match the UID of the service account ({own_uid})"

@@ -11,12 +11,12 @@ import tempfile
 from kas.store._engine import Op
 from kas.store.errors import KeyTooLong, TransformError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import RANGE, Client, prefix_end
+from kas.store.etcd.client import RANGE, Client
 from kas.store.etcd.layout import Keys, Undecodable, Values
+from kas.store.etcd.pages import pages
 from kas.store.etcd.sealing import Sealing
 from kas.store.lmdb.store import LMDBStore
 
-PAGE = 500
 MOST_BYTES = 64 << 20  # of values; what is more has to wait for the replica
 
 
@@ -37,8 +37,9 @@ class Beside:
         try:
             store.open_with(self._sealing.replica(self._values, writes=True))
             for first in self._values.first:  # by what custom resources are selected
-                for kv in self._client.range(self._keys.to_etcd(first)).kvs if not one else ():
-                    self._take(kv, None)
+                for page in pages(self._client, self._keys.to_etcd(first)) if not one else ():
+                    for kv in page.kvs:
+                        self._take(kv, None)
             store.loaded(self._fill(store, prefix, one, revision))
         except BaseException:
             store.close()
@@ -47,9 +48,11 @@ class Beside:
 
     def _fill(self, store: LMDBStore, prefix: str, one: bool, revision: int) -> int:
         start, size = self._keys.to_etcd(prefix), 0
-        end = b"" if one else prefix_end(start)
-        while True:
-            page = self._client.call(RANGE, pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision))
+        if one:
+            found = iter((self._client.call(RANGE, pb.RangeRequest(key=start, revision=revision)),))
+        else:
+            found = pages(self._client, start, revision=revision, within_s=10.0)
+        for page in found:
             revision = revision or page.header.revision
             size += sum(len(kv.value) for kv in page.kvs)
             if size > MOST_BYTES:
@@ -57,9 +60,7 @@ class Beside:
             taken = [(kv, op) for kv in page.kvs if (op := self._take(kv, one)) is not None]
             if taken:
                 store.load([op for _, op in taken], [(kv.mod_revision, kv.create_revision, kv.version) for kv, _ in taken])
-            if not page.more or not page.kvs:
-                return revision
-            start = page.kvs[-1].key + b"\0"
+        return revision
 
     def _take(self, kv: pb.KeyValue, one: bool | None) -> Op | None:
         try:

@@ -54,29 +54,31 @@ A = TypeVar("A", bound=Any)
 
 @dataclass(frozen=True)
 class Call(Generic[Q, A]):
-    """One method: its path, its messages, and whether it may be asked twice."""
+    """One method: its path, its messages, whether it may be asked twice, and whether it waits for a server where all refuse. A write does
+    not, nor what is asked for one."""
 
     path: str
     request: type[Q]
     answer: type[A]
     safe: bool = False
+    waits: bool = False
 
 
-RANGE = Call("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse, safe=True)
+RANGE = Call("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse, safe=True, waits=True)
 TXN = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
 PUT = Call("/etcdserverpb.KV/Put", pb.PutRequest, pb.PutResponse)
 COMPACT = Call("/etcdserverpb.KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
-WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, safe=True)
+WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, safe=True, waits=True)
 GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, safe=True)  # one too many ends by itself
 REVOKE = Call("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
-TIME_TO_LIVE = Call("/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse, safe=True)
+TIME_TO_LIVE = Call("/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse, safe=True, waits=True)
 # An empty transaction, which any member answers at once, to anybody, and says with it of which cluster it is. Status says that, too, but
 # where etcd has users some versions since 3.5.28 tell it to root alone.
-WHICH = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse, safe=True)
-SNAPSHOT = Call("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest, pb.SnapshotResponse, safe=True)
-STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True)
-AUTHENTICATE = Call("/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, safe=True)
-ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse, safe=True)
+WHICH = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse, safe=True, waits=True)
+SNAPSHOT = Call("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest, pb.SnapshotResponse, safe=True, waits=True)
+STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True, waits=True)
+AUTHENTICATE = Call("/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, safe=True, waits=True)
+ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse, safe=True, waits=True)
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,10 @@ class Denied(StoreError):
     """etcd's user may not do that; nothing was done."""
 
 
+class TooLarge(Unavailable):
+    """The answer is larger than who asked wants to have."""
+
+
 class LeaseGone(StoreError):
     """The lease of a put has ended; nothing was written."""
 
@@ -287,8 +293,9 @@ class Client:
         """Who is asked next."""
         return self._servers[self._turn % len(self._servers)]
 
-    def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
-        """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened."""
+    def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0, most: int = 0) -> A:
+        """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened, and ``TooLarge``
+        for an answer of more than ``most`` bytes, which is not read then."""
         until = time.monotonic() + within_s
         logged_in = call is AUTHENTICATE
         message = request.SerializeToString()
@@ -297,13 +304,15 @@ class Client:
             left = _share(call, until, attempt, len(self._targets))
             reach = _share(RANGE, until, attempt, len(self._targets))  # nothing has been sent yet: any call has time for others
             try:
-                return _read(call, self._ask(self._target(), call, metadata, message, left, reach))
+                return _read(call, self._ask(self._target(), call, metadata, message, left, reach, most))
             except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
                     logged_in = True
                     if self._metadata is metadata:  # else another thread has logged in since
                         self._metadata = None
                     continue
+                if most and e.code == Code.RESOURCE_EXHAUSTED and not e.told:
+                    raise TooLarge(e.details) from None
                 self._turn += 1
                 pause = min(0.05 * attempt, 1.0)
                 if not _retry(e, call) or time.monotonic() + pause >= until:
@@ -312,14 +321,14 @@ class Client:
         raise AssertionError("unreachable")
 
     def _ask(
-        self, target: Target, call: Call[Any, Any], metadata: Metadata, message: bytes, within_s: float, reach_s: float
+        self, target: Target, call: Call[Any, Any], metadata: Metadata, message: bytes, within_s: float, reach_s: float, most: int
     ) -> bytes:
         until = time.monotonic() + within_s
         connection = self._connection(target, reach_s)
         left = max(0.001, until - time.monotonic())
         whole = False
         try:
-            answer = connection.call(self._blocks(target, call, metadata) + _deadline(left), message, left)
+            answer = connection.call(self._blocks(target, call, metadata) + _deadline(left), message, left, most)
             whole = True
         except RpcError as e:
             whole = e.told
@@ -419,7 +428,7 @@ class Client:
         self._turn += 1
 
     def range(self, prefix: bytes, **more: Any) -> pb.RangeResponse:
-        """A range of the keys that begin with ``prefix``."""
+        """A range of the keys that begin with ``prefix``, whole; where there are values ``pages`` is for it."""
         return self.call(RANGE, pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), **more), within_s=60.0)
 
     def close(self) -> None:
@@ -450,15 +459,21 @@ class _Server:
             return self.connection
         return None
 
-    async def reach(self, within_s: float) -> Looped:
-        """A connection. Raises ``TimeoutError``."""
+    async def reach(self, within_s: float, patient: bool) -> Looped:
+        """A connection. Raises ``TimeoutError``; who is not ``patient`` does not try again either, and ``OSError`` or ``StoreError`` says
+        what came of the last attempt."""
         async with asyncio.timeout(within_s):
             while (connection := self.usable()) is None:
+                if not patient and self._failed and asyncio.get_running_loop().time() < self._not_before:
+                    raise ConnectionError(self.away)
                 if self._dialling is None or self._dialling.done():
                     self._dialling = asyncio.create_task(self._dial())
                     self._dialling.add_done_callback(_looked_at)
-                with contextlib.suppress(OSError, StoreError):
+                try:
                     await asyncio.shield(self._dialling)
+                except (OSError, StoreError):
+                    if not patient:
+                        raise
             return connection
 
     async def _dial(self) -> None:
@@ -552,7 +567,7 @@ class AsyncClient:
             at = self._turn % len(self._reached)
             connection = self._reached[at].usable()
             if connection is None:
-                at, connection = await self._reachable(until)
+                at, connection = await self._reachable(until, call.waits)
             try:
                 share = _share(call, until, attempt, len(self._reached))
                 block = self._blocks(self._reached[at].target, call, metadata)
@@ -622,15 +637,17 @@ class AsyncClient:
             self._logging_in = None
         return metadata
 
-    async def _reachable(self, until: float) -> tuple[int, Looped]:
+    async def _reachable(self, until: float, patient: bool = True) -> tuple[int, Looped]:
+        """The next server with a connection. A write that nobody takes fails at once, as through gRPC: who waits holds a place that others
+        want, and has a client that comes again."""
         servers = self._reached
         first = self._turn % len(servers)
         for i in range(len(servers)):
             at = (first + i) % len(servers)
             share = max(0.05, until - time.monotonic()) / (len(servers) - i)
             try:
-                connection = await servers[at].reach(share)
-            except TimeoutError:
+                connection = await servers[at].reach(share, patient)
+            except (OSError, StoreError):  # TimeoutError is one
                 continue
             self._turn = at
             return at, connection

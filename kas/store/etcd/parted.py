@@ -164,8 +164,8 @@ class Parted(Store):
         return next(filter(None, (store.full() for store in self._parts)), "")
 
     def lost(self) -> str:
-        """See the contract: the files here are replicas."""
-        return ""
+        """See the contract."""
+        return next(filter(None, (store.lost() for store in self._parts)), "")
 
     async def probe(self, least_s: float = 0.0) -> None:
         """See ``EtcdStore.probe``."""

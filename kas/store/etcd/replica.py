@@ -70,9 +70,14 @@ def write_note(path: Path, note: Note) -> None:
     os.replace(new, path / NOTE)
 
 
+def disown(path: Path) -> None:
+    """The copy in ``path`` is not one that can be gone on with, whatever the cluster says later."""
+    (path / NOTE).unlink(missing_ok=True)
+
+
 def discard(path: Path, why: str) -> None:
     """Throws the copy away."""
     if path.exists():
         log.warning("the replica in %s is thrown away: %s", path, why)
-        (path / NOTE).unlink(missing_ok=True)  # first: half a copy must not be taken for one
+        disown(path)  # first: half a copy must not be taken for one
         shutil.rmtree(path)

@@ -14,18 +14,19 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-from google.protobuf.message import DecodeError
+from typing import TypeAlias
 
 from kas.meta import duration
 from kas.store import PAGE_BYTES, open_store
 from kas.store._engine import Draft, Event, Op
-from kas.store.errors import Compacted, FutureRevision, KeyTooLong, StoreError, Unavailable
+from kas.store.errors import Compacted, Full, FutureRevision, KeyTooLong, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd import newer
 from kas.store.etcd.client import RANGE, STATUS, Client, Denied, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
-from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
+from kas.store.etcd.pages import pages
+from kas.store.etcd.replica import Note, boot_id, discard, disown, read_note, write_note
+from kas.store.etcd.rpc import Change, Undecoded, Watched, watched
 from kas.store.etcd.rpc.blocking import Following
 from kas.store.etcd.rpc.status import RpcError
 from kas.store.etcd.sealing import SealedOp, Sealing
@@ -33,17 +34,20 @@ from kas.store.etcd.unreadable import ROOT, UnreadableOp, note, note_key
 from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
 
-PAGE = 1000
+NOTES = 1000  # that are read at once
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
 SOON_S = 2.0  # how long a server that starts waits for etcd without a word
 LOADS = 5  # times a replica is filled anew because etcd forgot the revision it was being filled from
 SILENT_S = 3.0  # a server that was asked how far it is, and says nothing for so long, is left for the next
-WITNESSES = (100, 10_000)  # revisions back, where a put is looked for that etcd has to know, too
+# Puts of so many keys, as far back as that, etcd has to know, too. One of them may be what two histories have in common: what renews
+# something does so again and again, and may do it at the same revision.
+WITNESSES, REACHES = 8, (16, 256, 10_000)
 TOLD = 20  # unreadable values that are named in the log
 
 log = logging.getLogger("kas.store.etcd")
 
-PUT = pb.Event.PUT  # looked up by name each time otherwise
+KeyValue: TypeAlias = pb.KeyValue | Change
+
 PROGRESS = pb.WatchRequest(progress_request=pb.WatchProgressRequest()).SerializeToString()
 
 # Versions from which on an answer to a progress request never overtakes events (upstream's feature support checker).
@@ -95,7 +99,7 @@ class Replicator:
         self._values: Values
         self.followed = ""  # the server
         self._stream: Following | None = None
-        self._unfinished: list[pb.Event] = []  # the beginning of a revision whose rest is still to come
+        self._unfinished: list[Change] = []  # the beginning of a revision whose rest is still to come
         self._stopping = threading.Event()
         self._note: Note | None = None
         self.replica: LMDBStore
@@ -105,6 +109,7 @@ class Replicator:
         self._newer: set[str] = set()  # the same of notes that they have fields of a newer version
         self._ordered = False  # whether the server that is followed answers progress requests in the order of events
         self._asked_at = 0.0  # when somebody asked for progress and nothing was heard since; 0: something was
+        self._hearing = False  # what came is being taken in
 
     # -- before anybody reads
 
@@ -199,7 +204,7 @@ class Replicator:
     def _with_notes(self, root: str) -> set[str]:
         found, start = set[str](), ""
         while True:
-            page = self.replica.range(root + "/", start, PAGE, max_bytes=PAGE_BYTES)
+            page = self.replica.range(root + "/", start, NOTES, max_bytes=PAGE_BYTES)
             found.update(record.key[len(root) :] for record in page.records)
             if not page.more:
                 return found
@@ -221,45 +226,52 @@ class Replicator:
 
     def _check_past(self, have: int) -> None:
         """A cluster that was restored from a backup, and has been written to since, may be at any revision, with the same id and term:
-        the newest put that the replica knows of has to stand in its history, too."""
-        put = self._newest_put(have)
-        if put is None or put.record is None:
-            return
-        try:
-            kvs = self._client.call(RANGE, pb.RangeRequest(key=self._keys.to_etcd(put.key), revision=put.revision)).kvs
-        except Compacted:
-            return
-        op = self._put(kvs[0]) if kvs and kvs[0].mod_revision == put.revision else None
-        if isinstance(op, SealedOp) and not op.opened:
-            return
-        draft = op.draft if op is not None else None
-        if draft is None or _json(draft, put.revision) != put.record.json:
-            raise Lost(f"the cluster was restored from a backup: at revision {put.revision} it holds something else")
-
-    def _newest_put(self, have: int) -> Event | None:
-        forgotten = self.replica.compacted_revision
-        for reach in WITNESSES:
+        the newest puts that the replica knows of have to stand in its history, too."""
+        for put in self._newest_puts(have):
             try:
-                events = self.replica.events("", max(forgotten, have - reach), reach)[0]
+                kvs = self._client.call(RANGE, pb.RangeRequest(key=self._keys.to_etcd(put.key), revision=put.revision)).kvs
             except Compacted:
-                return None
-            for event in reversed(events):
-                if event.record is not None and not event.key.startswith((ROOT, newer.ROOT)):
-                    return event
-        return None
+                return
+            op = self._put(kvs[0]) if kvs and kvs[0].mod_revision == put.revision else None
+            if isinstance(op, SealedOp) and not op.opened:
+                continue
+            draft = op.draft if op is not None else None
+            if draft is None or put.record is None or _json(draft, put.revision) != put.record.json:
+                raise Lost(f"the cluster was restored from a backup: at revision {put.revision} it holds something else")
+
+    def _newest_puts(self, have: int) -> list[Event]:
+        """The newest put of each of the ``WITNESSES`` keys that were written last, the newest first."""
+        forgotten, found = self.replica.compacted_revision, dict[str, Event]()
+        for reach in REACHES:
+            after = max(forgotten, have - reach)
+            whole = after == forgotten
+            found.clear()
+            while after < have:
+                try:
+                    events, after = self.replica.events("", after)
+                except Compacted:
+                    return []
+                for event in events:
+                    if event.record is not None and not event.key.startswith((ROOT, newer.ROOT)):
+                        found.pop(event.key, None)
+                        found[event.key] = event
+                while len(found) > WITNESSES:
+                    del found[next(iter(found))]
+            if whole or len(found) == WITNESSES:
+                break
+        return list(reversed(found.values()))
 
     def _decode_first(self) -> None:
         for prefix in self._values.first:
-            for kv in self._client.range(self._keys.to_etcd(prefix)).kvs:
-                self._put(kv)
+            for page in pages(self._client, self._keys.to_etcd(prefix)):
+                for kv in page.kvs:
+                    self._put(kv)
 
     def _load(self) -> None:
         """Fills an empty replica with everything, at one revision."""
         began, revision, n = time.monotonic(), 0, 0
-        start, end = self._keys.root, prefix_end(self._keys.root)
         self._decode_first()
-        while True:
-            page = self._client.call(RANGE, pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision), within_s=60.0)
+        for page in pages(self._client, self._keys.root):
             revision = revision or page.header.revision
             ops, states = [], []
             for kv in page.kvs:
@@ -270,9 +282,6 @@ class Replicator:
             if ops:
                 self.replica.load(ops, states)
             n += len(ops)
-            if not page.more or not page.kvs:
-                break
-            start = page.kvs[-1].key + b"\0"
         self.replica.loaded(revision)
         log.info("the replica has %d objects at revision %d after %.1f s", n, revision, time.monotonic() - began)
 
@@ -293,6 +302,10 @@ class Replicator:
                     log.warning("the watch on etcd ended: %s", e.details)
             except Lost:
                 raise
+            except Full as e:
+                # What comes later may be deletes, but revisions keep their order; what is left then fits into a new one.
+                disown(self._path)
+                log.warning("following etcd: %s; the next start makes the replica anew", e)
             except StoreError as e:
                 log.warning("following etcd: %s", e)
             self._client.next_server()
@@ -316,16 +329,21 @@ class Replicator:
             self._asked_at = time.monotonic()
 
     def _watch_over(self) -> None:
+        while not self._stopping.wait(SILENT_S / 4):
+            self._look()
+
+    def _look(self) -> None:
         """Leaves a server that hangs without closing its connection: keepalive would take 40 s, while writes go on elsewhere. Where nothing
         happens it asks by itself."""
-        while not self._stopping.wait(SILENT_S / 4):
-            now, asked, stream = time.monotonic(), self._asked_at, self._stream
-            if asked and now - asked > SILENT_S and stream is not None:
-                log.warning("etcd says nothing on the watch for %g s", SILENT_S)
-                self._asked_at = 0.0
-                stream.cancel()
-            elif not asked and now - self.synced_at > SILENT_S:
-                self.request_progress()
+        now, asked, stream = time.monotonic(), self._asked_at, self._stream
+        if self._hearing:  # it is not etcd that hangs
+            return
+        if asked and now - asked > SILENT_S and stream is not None:
+            log.warning("etcd says nothing on the watch for %g s", SILENT_S)
+            self._asked_at = 0.0
+            stream.cancel()
+        elif not asked and now - self.synced_at > SILENT_S:
+            self.request_progress()
 
     def _check(self) -> None:
         """Whether the cluster is still the one, and has not gone back; which progress of the server's can be believed."""
@@ -365,20 +383,26 @@ class Replicator:
                 self.synced_at = time.monotonic()
                 self._asked_at = 0.0
                 try:
-                    answers = [pb.WatchResponse.FromString(message) for message in messages]
-                except DecodeError:
+                    answers = [watched(message) for message in messages]
+                except Undecoded:
                     raise Unavailable("what came on the watch cannot be read") from None
-                if not self._hear(answers):
-                    return heard
+                self._hearing = True
+                try:
+                    if not self._hear(answers):
+                        return heard
+                finally:
+                    if self._asked_at:  # who was busy here cannot say that nothing came meanwhile
+                        self._asked_at = time.monotonic()
+                    self._hearing = False
                 heard = True
         finally:
             self._stream = None
             stream.close()
         return heard
 
-    def _hear(self, answers: list[pb.WatchResponse]) -> bool:
+    def _hear(self, answers: list[Watched]) -> bool:
         """Takes in what has come together, as few transactions; whether there can be more."""
-        whole: list[pb.Event] = []
+        whole: list[Change] = []
         for answer in answers:
             if answer.events:
                 whole += self._whole(answer)
@@ -392,53 +416,58 @@ class Replicator:
                 return False
             if answer.created:
                 self._created(answer)
-            elif not self._unfinished and self._believed(answer) and answer.header.revision > self.replica.revision:
-                self.replica.apply(answer.header.revision, [])
+            elif not self._unfinished and self._believed(answer) and answer.revision > self.replica.revision:
+                self.replica.apply(answer.revision, [])
         self._apply(whole)
         return True
 
-    def _created(self, answer: pb.WatchResponse) -> None:
+    def _created(self, answer: Watched) -> None:
         """Nothing that follows the replica was forgotten while the watch was made, by a server of the cluster; what was asked before it was
         is asked again."""
-        if self._note is not None and answer.header.cluster_id != self._note.cluster_id:
+        if self._note is not None and answer.cluster_id != self._note.cluster_id:
             raise Unavailable("the watch was made at a server of another cluster")
-        if answer.header.revision > self.replica.revision:
-            self._check_history(answer.header.revision)
+        if answer.revision > self.replica.revision:
+            self._check_history(answer.revision)
         if self._stream is not None:
             self._stream.send(PROGRESS)
 
-    def _believed(self, answer: pb.WatchResponse) -> bool:
+    def _believed(self, answer: Watched) -> bool:
         """Whether everything up to the revision of an answer without events has come. What a watch tells by itself is in order, what a
         stream answers to a question (-1) only from some versions on."""
         return self._ordered or answer.watch_id >= 0
 
-    def _whole(self, answer: pb.WatchResponse) -> list[pb.Event]:
+    def _whole(self, answer: Watched) -> list[Change]:
         """The events of revisions that have come whole; those of the last one may go on in the next fragment, and are kept until then."""
-        events = [*self._unfinished, *answer.events]
+        events = self._unfinished
         n = len(events)
-        if answer.fragment:
-            last = events[-1].kv.mod_revision
-            while n and events[n - 1].kv.mod_revision == last:
-                n -= 1
+        events += answer.events
+        if not answer.fragment:
+            self._unfinished = []
+            return events
+        last = events[-1].mod_revision
+        if n and events[n - 1].mod_revision == last:  # all that was kept is of one revision, which goes on
+            return []
+        n = len(events)
+        while n and events[n - 1].mod_revision == last:
+            n -= 1
         self._unfinished = events[n:]
         return events[:n]
 
-    def _apply(self, events: list[pb.Event]) -> None:
+    def _apply(self, events: list[Change]) -> None:
         """Whole revisions, in order."""
         revisions: list[tuple[int, list[Op]]] = []
         newest = self.replica.revision
         for event in events:
-            kv = event.kv
-            revision = kv.mod_revision
+            revision = event.mod_revision
             if revision <= newest:
                 continue
             if not revisions or revisions[-1][0] != revision:
                 revisions.append((revision, []))
-            revisions[-1][1].extend(self._ops(kv, event.type == PUT))
+            revisions[-1][1].extend(self._ops(event, event.put))
         if revisions:
             self.replica.apply_many(revisions)
 
-    def _ops(self, kv: pb.KeyValue, put: bool = True) -> list[Op]:
+    def _ops(self, kv: KeyValue, put: bool = True) -> list[Op]:
         """What becomes of a key, and of the notes on it."""
         op = self._put(kv) if put else self._gone(kv)
         if op is None:
@@ -458,7 +487,7 @@ class Replicator:
             ops.append(Op(newer.note_key(op.key), None))
         return ops
 
-    def _put(self, kv: pb.KeyValue) -> Op | None:
+    def _put(self, kv: KeyValue) -> Op | None:
         """The put of a key; of one whose value cannot be read the delete, so that nothing older is taken for it."""
         name = kv.key
         if name == self._keys.fence:
@@ -473,7 +502,7 @@ class Replicator:
                 log.warning("%s cannot be read, and is left out: %s%s", kv.key.decode(errors="replace"), e, more)
             return self._unreadable(kv, str(e))
 
-    def _unreadable(self, kv: pb.KeyValue, why: str) -> Op | None:
+    def _unreadable(self, kv: KeyValue, why: str) -> Op | None:
         """As ``_gone``, of a key that is there."""
         try:
             op = UnreadableOp(self._keys.from_etcd(kv.key), None)
@@ -482,7 +511,7 @@ class Replicator:
             return self._gone(kv)
         return op
 
-    def _gone(self, kv: pb.KeyValue) -> Op | None:
+    def _gone(self, kv: KeyValue) -> Op | None:
         """The delete of a key, which may not be here."""
         try:
             return Op(self._keys.from_etcd(kv.key), None)

@@ -41,6 +41,7 @@ from kas.store.transform import Transformers
 MOST_WRITES = 4096
 WRITE_TIMEOUT_S = 10.0
 CATCH_UP_S = 10.0  # how long a write waits for the replica
+LAGS_S = 6.0  # from when on a revision that somebody waited for says that the replica does not follow
 NUDGE_S = 0.1  # upstream's conditional progress requester
 PROBE_S = 10.0
 ORDER_S = 60.0  # how often the servers are asked anew whether their progress can be believed: they are replaced one by one
@@ -144,6 +145,7 @@ class EtcdStore(LMDBStore):
         self._writes: set[Write] = set()
         self._waiting: list[tuple[int, int, float, Waiter]] = []  # a revision, an order, when it is too late, who waits
         self._order = itertools.count()
+        self._missed = 0  # the newest revision that did not come in time
         self._nudging: asyncio.Task[None] | None = None
         self._last: list[asyncio.Task[None]] = []  # what is left to do when the store is closed
         self._freshness: Freshness | None = None  # once somebody waits for it
@@ -369,22 +371,39 @@ class EtcdStore(LMDBStore):
         try:
             while True:
                 await asyncio.sleep(NUDGE_S)
-                if all(waiter.done() for *_, waiter in self._waiting):
-                    return
                 self.hub.catch_up()
                 self._release()
-                now = time.monotonic()
-                for _, _, until, waiter in self._waiting:
-                    if now >= until and not waiter.done():
-                        waiter.late()
+                self._look_at_waiting(time.monotonic())
                 if not self._waiting:
+                    return
+                if all(waiter.done() for *_, waiter in self._waiting):
                     continue
-                self._ask_progress()
-                if not self._ordered:
-                    with contextlib.suppress(StoreError):  # those who wait have their own time
-                        await self._calls()[0].call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)
+                await self._nudge_once()
         finally:
             self._nudging = None
+
+    async def _nudge_once(self) -> None:
+        self._ask_progress()
+        if not self._ordered:
+            with contextlib.suppress(StoreError):  # those who wait have their own time
+                await self._calls()[0].call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)
+
+    def _look_at_waiting(self, now: float) -> None:
+        """Tells those for whom it is too late, and lets go of those who do not wait any more, once it is known whether what they waited
+        for came late."""
+        left = []
+        for one in self._waiting:
+            revision, _, until, waiter = one
+            lags = now >= until - CATCH_UP_S + LAGS_S
+            if lags:
+                self._missed = max(self._missed, revision)
+            if now >= until and not waiter.done():
+                waiter.late()
+            if not (lags and waiter.done()):
+                left.append(one)
+        if len(left) < len(self._waiting):
+            heapq.heapify(left)
+            self._waiting = left
 
     def _release(self) -> None:
         """Wakes those whose revision has been reached."""
@@ -446,6 +465,8 @@ class EtcdStore(LMDBStore):
                 log.warning("etcd is full: it refuses writes until it was compacted and defragmented, and its NOSPACE alarm disarmed")
             self._full = "database space exceeded" if full else ""
             self._probe_failed = ""
+            if self.lost():
+                await self._nudge_once()
         except StoreError as e:
             self._probe_failed = f"error getting data from etcd: {e}"
         finally:
@@ -477,8 +498,9 @@ class EtcdStore(LMDBStore):
         return self._full
 
     def lost(self) -> str:
-        """See the contract: the file here is a replica."""
-        return ""
+        """See the contract: the file here is a replica, but one that does not follow shows nothing of what is written."""
+        here = self.shared.revision
+        return f"the replica is at revision {here} and does not follow etcd to {self._missed}" if here < self._missed else ""
 
     def size(self) -> tuple[str, int]:
         """See the contract: what a member told the last probe."""

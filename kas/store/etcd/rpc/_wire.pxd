@@ -6,6 +6,7 @@
 #   Calls       a Wire on an event loop: calls begun, sent together at the end of the loop's turn, and told that they are over;
 #               kas.store.etcd.rpc.looped.Looped adds the connection's life
 #   PutIf       the transaction that most writes are, as protobuf
+#   Watched     what a watch tells, with its Changes, read from protobuf
 #
 # Ownership: a Wire holds the beginning of a frame whose rest is still to come, and of each call what stands in http2's docstring, which also
 # says what bounds it. It is used on one thread at a time.
@@ -22,6 +23,7 @@ cdef class Stream:
     cdef public long _id                # 0: it has not begun
     cdef public long _window
     cdef public long _got
+    cdef public unsigned long most      # bytes of a message
     cdef public bint single             # one message is the answer
     cdef public bint over
     cdef public object error            # RpcError, of one that is over
@@ -59,6 +61,23 @@ cdef class Wire:
     cdef int _data(self, int flags, long number, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
     cdef object _gather(self, Stream stream, bytes data, Py_ssize_t at, Py_ssize_t end)
     cdef int _told(self, Stream stream, int flags, bytes block) except -1
+
+
+cdef class Change:
+    cdef readonly bytes key
+    cdef readonly bytes value
+    cdef readonly long long mod_revision
+    cdef readonly bint put              # else the key was deleted
+
+
+cdef class Watched:
+    cdef readonly list events           # Changes
+    cdef readonly long long revision    # of the header, as cluster_id
+    cdef readonly unsigned long long cluster_id
+    cdef readonly long long watch_id
+    cdef readonly long long compact_revision
+    cdef readonly bint created, canceled, fragment
+    cdef readonly str cancel_reason
 
 
 cdef class Calls:

@@ -25,6 +25,7 @@ class Stream:
     _id: int
     _window: int
     _got: int
+    most: int
     single: bool
     over: bool
     error: RpcError | None
@@ -67,6 +68,27 @@ class Wire:
 class PutIf:
     def __init__(self, key: bytes, value: bytes, expected: int | None, lease: int) -> None: ...
     def SerializeToString(self) -> bytes: ...
+
+class Undecoded(ValueError): ...
+
+class Change:
+    key: bytes
+    value: bytes
+    mod_revision: int
+    put: bool
+
+class Watched:
+    events: list[Change]
+    revision: int
+    cluster_id: int
+    watch_id: int
+    compact_revision: int
+    created: bool
+    canceled: bool
+    fragment: bool
+    cancel_reason: str
+
+def watched(message: bytes) -> Watched: ...
 
 class Calls:
     _loop: asyncio.AbstractEventLoop

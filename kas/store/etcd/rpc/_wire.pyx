@@ -93,6 +93,7 @@ cdef class Stream:
 
     def __init__(self, bytes block not None, bytes left not None, bint last, bint single, ended):
         self._block, self._left, self._ended, self.single, self.ended = block, left, last, single, ended
+        self.most = MOST_MESSAGE
         self.messages = []
 
     @property
@@ -296,7 +297,7 @@ cdef class Wire:
             size = int.from_bytes(buffer[1:5], "big")
             if buffer[0] or (stream.single and stream.messages):
                 return RpcError(Code.INTERNAL, "a message is compressed, or one too many")
-            if size > MOST_MESSAGE:
+            if size > stream.most:
                 return RpcError(Code.RESOURCE_EXHAUSTED, f"a message of {size} bytes")
             if len(buffer) < <Py_ssize_t>size + 5:
                 break
@@ -399,6 +400,144 @@ cdef class PutIf:
         p = _bytes(p, 0x0A, self._key)
         _varint(p, 0x40, 1)  # keys only
         return out
+
+
+cdef enum:
+    VARINT = 0
+    FIXED64 = 1
+    BYTES = 2
+    FIXED32 = 5
+
+
+cdef struct Field:
+    # One field of a message: what it says where it is a number, where it lies where it is bytes.
+    int number, kind
+    unsigned long long value
+    const unsigned char *data
+    Py_ssize_t size
+
+
+cdef inline const unsigned char *_read_varint(const unsigned char *p, const unsigned char *end, unsigned long long *n) noexcept:
+    """What follows the number; NULL where it breaks off, or does not end."""
+    cdef int shift = 0
+    cdef unsigned char byte
+    n[0] = 0
+    while p < end and shift < 70:
+        byte = p[0]
+        n[0] |= <unsigned long long>(byte & 127) << shift
+        p += 1
+        if byte < 128:
+            return p
+        shift += 7
+    return NULL
+
+
+cdef const unsigned char *_field(const unsigned char *p, const unsigned char *end, Field *field) noexcept:
+    """What follows the field that begins at ``p``; NULL for what is none."""
+    cdef unsigned long long n
+    p = _read_varint(p, end, &n)
+    if p == NULL or n >> 32 or not n >> 3:
+        return NULL
+    field.number, field.kind = n >> 3, n & 7
+    if field.kind == VARINT:
+        return _read_varint(p, end, &field.value)
+    if field.kind == BYTES:
+        p = _read_varint(p, end, &n)
+    elif field.kind == FIXED64 or field.kind == FIXED32:
+        n = 8 if field.kind == FIXED64 else 4
+    else:
+        return NULL
+    if p == NULL or n > <unsigned long long>(end - p):
+        return NULL
+    field.data, field.size = p, n
+    return p + n
+
+
+class Undecoded(ValueError):
+    """No message of the kind that was expected."""
+
+
+cdef const unsigned char *_next(const unsigned char *p, const unsigned char *end, Field *field) except NULL:
+    p = _field(p, end, field)
+    if p == NULL:
+        raise Undecoded("it breaks off, or is no protobuf")
+    return p
+
+
+cdef class Change:
+    """What became of a key: an ``Event`` with its ``KeyValue``."""
+
+
+cdef class Watched:
+    """A ``WatchResponse``, with what its header says."""
+
+
+cdef int _key_value(Change change, const unsigned char *p, const unsigned char *end) except -1:
+    cdef Field field
+    while p < end:
+        p = _next(p, end, &field)
+        if field.number == 1 and field.kind == BYTES:
+            change.key = PyBytes_FromStringAndSize(<const char *>field.data, field.size)
+        elif field.number == 5 and field.kind == BYTES:
+            change.value = PyBytes_FromStringAndSize(<const char *>field.data, field.size)
+        elif field.number == 3 and field.kind == VARINT:
+            change.mod_revision = <long long>field.value
+    return 0
+
+
+cdef Change _change(const unsigned char *p, const unsigned char *end):
+    cdef Change change = Change.__new__(Change)
+    cdef Field field
+    change.key = change.value = b""
+    change.put = True
+    while p < end:
+        p = _next(p, end, &field)
+        if field.number == 1 and field.kind == VARINT:
+            change.put = field.value == 0
+        elif field.number == 2 and field.kind == BYTES:
+            _key_value(change, field.data, field.data + field.size)
+    return change
+
+
+cdef int _header(Watched told, const unsigned char *p, const unsigned char *end) except -1:
+    cdef Field field
+    while p < end:
+        p = _next(p, end, &field)
+        if field.number == 1 and field.kind == VARINT:
+            told.cluster_id = field.value
+        elif field.number == 3 and field.kind == VARINT:
+            told.revision = <long long>field.value
+    return 0
+
+
+def watched(bytes message not None) -> Watched:
+    """A ``WatchResponse``. Raises ``Undecoded``."""
+    cdef Watched told = Watched.__new__(Watched)
+    cdef const unsigned char *p = <const unsigned char *>PyBytes_AS_STRING(message)
+    cdef const unsigned char *end = p + PyBytes_GET_SIZE(message)
+    cdef Field field
+    told.events, told.cancel_reason = [], ""
+    while p < end:
+        p = _next(p, end, &field)
+        if field.kind == BYTES:
+            if field.number == 11:
+                told.events.append(_change(field.data, field.data + field.size))
+            elif field.number == 1:
+                _header(told, field.data, field.data + field.size)
+            elif field.number == 6:
+                told.cancel_reason = PyBytes_FromStringAndSize(<const char *>field.data, field.size).decode("utf-8", "replace")
+        elif field.kind == VARINT:
+            if field.number == 2:
+                told.watch_id = <long long>field.value
+            elif field.number == 3:
+                told.created = field.value != 0
+            elif field.number == 4:
+                told.canceled = field.value != 0
+            elif field.number == 5:
+                told.compact_revision = <long long>field.value
+            elif field.number == 7:
+                told.fragment = field.value != 0
+    return told
 
 
 cdef class Calls:

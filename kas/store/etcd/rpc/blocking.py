@@ -71,10 +71,13 @@ class Blocking:
             return False
         return False
 
-    def call(self, block: bytes, message: bytes, within_s: float) -> bytes:
-        """The message that answers. Raises ``RpcError``; the connection is of no use then unless ``idle()`` says so."""
+    def call(self, block: bytes, message: bytes, within_s: float, most: int = 0) -> bytes:
+        """The message that answers, of at most so many bytes (0: as many as gRPC allows). Raises ``RpcError``; the connection is of no use
+        then unless ``idle()`` says so."""
         until = time.monotonic() + within_s
         stream = self._http2.open(block, message)
+        if most:
+            stream.most = most
         try:
             while not stream.over:
                 self._turn(until)

@@ -1,0 +1,148 @@
+"""How a replica finds out that the cluster went back to a backup, and was written to since: by what it has last seen of several keys."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kas.replicator import Cluster
+from kas.store import Full, Op, Unavailable, Unknown
+from kas.store.etcd import replicator as following
+from kas.store.etcd.replica import NOTE
+from kas.store.etcd.replicator import Lost
+from tests.contract.store_suite import draft
+from tests.controllers.waiting import until
+from tests.etcd import Etcd
+from tests.store.test_etcd_store import A, B, Server, outside, put_of
+
+LEASE = "/registry/x/lease"
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    with Etcd(tmp_path) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def server(etcd: Etcd, tmp_path: Path) -> Iterator[Server]:
+    server = Server(etcd, tmp_path / "replica")
+    yield server
+    server.stop()
+
+
+def written(server: Server, *ops: Op) -> None:
+    def once() -> bool:
+        try:
+            server.store.commit_now(*ops, one_revision=True)
+        except (Unavailable, Unknown):
+            return False
+        return True
+
+    until(once)
+
+
+def test_the_newest_puts_are_found_behind_a_revision_of_many(server: Server) -> None:
+    many = [Op(f"/registry/x/{i:04}", draft(), 0) for i in range(120)]
+    written(server, *many)
+    for _ in range(3):
+        outside(server.etcd, put_of(A, "1"))
+    written(server, Op(B, draft(data="2"), 0))
+    outside(server.etcd, put_of(LEASE, "3"))
+    until(lambda: server.store.get(LEASE) is not None)
+    have = server.store.revision
+    found = {e.key: e.revision for e in server.replicator._newest_puts(have)}
+    assert list(found.items())[:3] == [(LEASE, have), (B, have - 1), (A, have - 2)] and len(found) == following.WITNESSES
+
+
+def test_one_revision_that_two_histories_have_in_common_hides_nothing(server: Server, etcd: Etcd, tmp_path: Path) -> None:
+    outside(etcd, put_of(LEASE, "0"))
+    until(lambda: server.store.get(LEASE) is not None)
+    etcd.kill()
+    shutil.copytree(etcd.data, tmp_path / "backup")
+    etcd.start()
+    outside(etcd, put_of(A, "lost"), put_of(LEASE, "1"))
+    until(lambda: b'"data":"1"' in server.store.get(LEASE).json)
+    server.pause()
+    etcd.kill()
+    shutil.rmtree(etcd.data)
+    shutil.copytree(tmp_path / "backup", etcd.data)
+    etcd.start()
+    outside(etcd, put_of(B, "else"), put_of(LEASE, "1"))  # what renews it wrote the same, at the same revision
+    server.again()
+    assert server.store.get(A) is None and b'"data":"else"' in server.store.get(B).json
+
+
+def test_a_replica_that_was_given_up_is_not_used_again(tmp_path: Path) -> None:
+    """The cluster that went back may be as far as the replica when it is asked again."""
+
+    class Follower:
+        def run(self) -> None:
+            raise Lost("the cluster went back")
+
+    class Known(Cluster):
+        def __init__(self) -> None:
+            self.replicator: Any = Follower()
+            self._config, self._path, self._compact_s = Etcd(tmp_path).config, tmp_path, 0
+
+    (tmp_path / NOTE).write_text("1 2 3 - /registry\n")
+    assert Known().run() == 4
+    assert not (tmp_path / NOTE).exists()
+
+
+def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks whether this server is ready: it answers nothing that is new. What was in vain is let go of."""
+    store, apply, ready = server.store, server.replicator._apply, threading.Event()
+    monkeypatch.setattr("kas.store.etcd.store.CATCH_UP_S", 0.2)
+    monkeypatch.setattr("kas.store.etcd.store.LAGS_S", 0.1)
+    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 0.02)
+
+    def never(events: list[Any]) -> None:
+        ready.wait(60)
+        apply(events)
+
+    async def story() -> None:
+        store.start(asyncio.get_running_loop())
+        await store.commit(Op(A, draft(), 0))
+        assert store.lost() == ""
+        monkeypatch.setattr(server.replicator, "_apply", never)
+        had = store.revision
+        with pytest.raises(Unknown, match="committed, but the replica does not follow"):
+            await store.commit(Op(B, draft(), 0))
+        assert store.lost().startswith(f"the replica is at revision {had} and does not follow etcd to ")
+        if store._nudging is not None:
+            await store._nudging
+        assert store._waiting == []
+        ready.set()
+        async with asyncio.timeout(60):
+            while store.lost():
+                await store.probe()
+                await asyncio.sleep(0.02)
+
+    asyncio.run(story())
+
+
+def test_a_replica_that_had_no_room_is_made_anew_by_the_next_start(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects that were deleted in etcd since leave no room in it: what it could not take in stands before their end."""
+    replica, full = server.replicator.replica, threading.Event()
+    apply = replica.apply_many
+
+    def refuses(revisions: Any) -> None:
+        if not full.is_set():
+            full.set()
+            raise Full("writing: MDB_MAP_FULL: Environment mapsize limit reached")
+        apply(revisions)
+
+    monkeypatch.setattr(replica, "apply_many", refuses)
+    outside(server.etcd, put_of(A, "1"))
+    until(lambda: server.store.get(A) is not None)  # there was room again
+    assert full.is_set() and not (server.path / NOTE).exists()
+    server.pause()
+    server.again()
+    assert server.store.get(A) is not None and (server.path / NOTE).exists() and server.failed == []
