@@ -40,7 +40,7 @@ def collected(a: Attacker, *collections: str) -> None:
 
 
 # What 10,000 of them took stays with the allocators: opened four times it was 214, 227, 230 and 214 MiB.
-@row("watches: 10,000 of one collection, and writes to it", 200, 201, 404, mb=160)
+@row("watches: 10,000 of one collection, and writes to it", 200, 201, 404, mb=192)
 def _(a: Attacker) -> None:
     with watching(a, a.maps, 10_000):
         a.ask("POST", a.maps, {"metadata": {"name": "m"}})
