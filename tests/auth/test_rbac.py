@@ -70,6 +70,21 @@ def test_a_change_in_a_namespace_is_nothing_to_who_has_not_asked_about_it():
     assert index.authorize(get(BOB))[0] == NO_OPINION and index.compiled == later + 3
 
 
+def test_two_indexes_know_the_same_user_apart():
+    """Nobody is one for all servers of a process."""
+    for user in (UserInfo("u"), UserInfo("u", (f"g{i}" for i in range(MANY_GROUPS + 1)))):
+        one, other = RbacIndex(), RbacIndex()
+        for index in (one, other):
+            index.put("clusterroles", role("r", READ))
+        one.put("clusterrolebindings", binding("b", "ClusterRole", "r", "u"))
+        other.put("clusterrolebindings", binding("b", "ClusterRole", "r", "another"))
+        for _ in range(2):
+            assert one.authorize(get(user))[0] == ALLOW
+            assert other.authorize(get(user))[0] == NO_OPINION
+        other.put("roles", role("r", READ, "elsewhere"))
+        assert other.authorize(get(user))[0] == NO_OPINION
+
+
 def test_what_is_compiled_is_what_a_new_index_says():
     rng, spaces, names = random.Random(7), ("", "n1", "n2", "n3"), ("r1", "r2", "x" * 300)
     index, stored = RbacIndex(), {}

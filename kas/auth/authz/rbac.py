@@ -13,7 +13,7 @@ from an unordered cache, ours is by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas._fastpath import Decisions, Matcher
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregate
@@ -151,6 +151,13 @@ def role_not_found(kind: str, name: str) -> str:
     return f"{kind.lower()}.{GROUP} {go_quote(name)} not found"
 
 
+class _Epoch(NamedTuple):
+    """When something was compiled: ``of`` is an index's own, since users may be asked about in several; ``at`` how many changes it had."""
+
+    of: object
+    at: int
+
+
 class RbacIndex(Decisions):
     """Roles and bindings of the cluster, and the authorizer over them. Not thread-safe: one per worker's loop.
 
@@ -165,9 +172,10 @@ class RbacIndex(Decisions):
         self._roles: dict[tuple[str, str], Role] = {}
         self._scopes: dict[str, _Scope] = {"": _Scope()}
         self._matchers: dict[tuple, Matcher] = {}
-        # Namespaces of the last changes. An epoch is how many there were: ``_before`` those and all that is forgotten.
+        # Namespaces of the last changes, and how many there were before these.
         self._changes: list[str] = []
-        self._before = self.epoch = 0
+        self._before, self._own = 0, object()
+        self.epoch = _Epoch(self._own, 0)
         self._room = Budget("rbac_decisions", "what users may do, compiled", COMPILED_BYTES, LONGEST)
 
     # --- feeding
@@ -234,7 +242,7 @@ class RbacIndex(Decisions):
             self._forget()  # also when nobody is remembered here: identities remember, too
             return
         self._changes.append(namespace)
-        self.epoch = self._before + len(self._changes)
+        self.epoch = _Epoch(self._own, self._before + len(self._changes))
         if len(self._changes) > MOST_CHANGES:
             half = MOST_CHANGES // 2
             del self._changes[:half]
@@ -243,12 +251,14 @@ class RbacIndex(Decisions):
     def _forget(self) -> None:
         self._matchers = {}
         self._room.size = 0
-        self._before = self.epoch = self._before + len(self._changes) + 1
+        self._before += len(self._changes) + 1
         self._changes = []
+        self.epoch = _Epoch(self._own, self._before)
 
     def _holds(self, m: Matcher) -> bool:
         """Whether nothing has changed since in namespaces that somebody has asked about; what was compiled counts then."""
-        if m.epoch < self._before or not m.scopes.keys().isdisjoint(self._changes[m.epoch - self._before :]):
+        since = m.epoch.at - self._before
+        if m.epoch.of is not self._own or since < 0 or not m.scopes.keys().isdisjoint(self._changes[since:]):
             return False
         m.epoch = self.epoch
         return True
