@@ -158,14 +158,14 @@ Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
 
 class Matcher:
     keys: dict[str, None]
-    epoch: object
-    scopes: dict[str, tuple[list[tuple[Any, str]], list[str]]]
+    epoch: Any
+    scopes: dict[str, tuple[list[tuple[Any, str]], list[str]] | None]
     shapes: dict[tuple[str, str, str, str, str], Row]
     paths: dict[tuple[str, str, str], Outcome]
     def __init__(self, keys: dict[str, None], epoch: object) -> None: ...
 
 class Decisions:
-    epoch: object
+    epoch: Any
     def authorize(self, a: Attributes) -> Outcome: ...
     def matcher(self, user: UserInfo) -> Matcher: ...
     def compile_shape(self, m: Matcher, a: Attributes) -> Row: ...

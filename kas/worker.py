@@ -32,7 +32,6 @@ from kas.edge.body import Bounds
 from kas.edge.descriptors import Gate, sent, wait_for_words
 from kas.edge.front.introduction import Introductions
 from kas.edge.front.rendezvous import Rendezvous, free
-from kas.edge.listener import HTTP, Listener, TLSFiles
 from kas.edge.silent import LOOK_EVERY_S, Silent
 from kas.edge.streams import Streams
 from kas.edge.turns import Turns
@@ -50,6 +49,7 @@ from kas.store.shared import Shared
 from kas.warmup import WarmUp
 
 if TYPE_CHECKING:
+    from kas.edge.listener import Listener
     from kas.encryption.atrest import EncryptionAtRest
 
 log = logging.getLogger("kas")
@@ -251,6 +251,8 @@ def _whose(frame: FrameType) -> str:
 def _listeners(
     server: Server, sockets: dict[str, int], silent: Silent, rendezvous: Rendezvous | None, bounds: Bounds
 ) -> list[Listener]:
+    from kas.edge.listener import HTTP, Listener, TLSFiles  # after the fork: see kas.edge.granianparts
+
     o, raw = server.options, server.options.raw
     http = HTTP("1" if raw.disable_http2_serving else "auto", raw.http2_max_streams_per_connection)
     connections = spare_descriptors() // (len(sockets) + (rendezvous is not None))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
@@ -150,6 +150,8 @@ class ResourceClaims(Evaluator):
         self._objects = objects
         indexes = {"extended": lambda name: [name] if name else []}
         self._classes = informers.lister("resource.k8s.io", "deviceclasses", _extended_name, indexes)
+        by_pod = {"pod": lambda it: [it.pod] if it.pod else []}
+        self._of_pods = informers.lister("resource.k8s.io", "resourceclaims", _of_pod, by_pod)
 
     def _extended(self, limit: str) -> bool:
         """Whether a limit is about the extended resource that stands for a class."""
@@ -197,12 +199,8 @@ class ResourceClaims(Evaluator):
         status = (pod.get("status") or {}).get("extendedResourceClaimStatus")
         if status is not None:
             return Pods().usage(pod) if status.get("resourceClaimName") == name else {}
-        for stored in self._objects.list("resource.k8s.io", "resourceclaims", namespace):
-            other = stored["metadata"]
-            its = _pod_owner(other)
-            if its is not None and its.get("uid") == owner.get("uid") and _age(other) < _age(meta):
-                return {}
-        return Pods().usage(pod)
+        others = list(self._of_pods.by_index("pod", f"{namespace}/{owner.get('uid')}").values())  # in one step: it may be beside the loop
+        return {} if any(other.age < _age(meta) for other in others) else Pods().usage(pod)
 
 
 def _extended_name(device_class: Obj) -> str:
@@ -219,6 +217,20 @@ def _pod_owner(meta: Obj) -> Obj | None:
 
 def _age(meta: Obj) -> tuple[str, str]:
     return meta.get("creationTimestamp") or "", meta.get("name") or ""
+
+
+class _OfPod(NamedTuple):
+    """What is kept of a claim: "namespace/uid" of the pod for whose extended resources it was made, "" for others, and what says which of
+    two is older."""
+
+    pod: str
+    age: tuple[str, str]
+
+
+def _of_pod(claim: Obj) -> _OfPod:
+    meta = claim["metadata"]
+    owner = _pod_owner(meta)
+    return _OfPod("" if owner is None else f"{meta.get('namespace') or ''}/{owner.get('uid')}", _age(meta))
 
 
 class Pods(Evaluator):

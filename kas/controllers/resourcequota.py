@@ -24,6 +24,7 @@ from kas.meta.equality import semantic_equal
 from kas.meta.quantity import Quantity
 from kas.meta.stored import object_of
 from kas.meta.waiting import Stint
+from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Event
 from kas.types.scheme import builtin_type
@@ -33,6 +34,10 @@ QUIET_S, MOST_TRIES = 0.5, 10  # by then a write has been committed or has given
 LOAD = 20  # a count is followed by a pause this many times as long
 ENDED = (b'"phase":"Succeeded"', b'"phase":"Failed"')
 RESIZED = (("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io", "resourceclaims"))
+
+
+# A kind, what counts it, and the names under which a quota asks for that.
+Counted = tuple[Registry, Evaluator, list[str]]
 
 
 class _Unconfirmed(NamedTuple):
@@ -56,7 +61,10 @@ class ResourceQuotas:
         self.pods_root = registries.of("", "pods").root
         self.resized = tuple(registries.of(*r).root for r in RESIZED)
         self.evaluators = Evaluators(registries, registries)
+        self.uncounted = {registries.of("", "events").root}  # of what is stored in namespaces
         self.queue = WorkQueue(self._sync, self.name)
+        # By namespace, the roots of kinds of which there may be less; None is all of them, as where nothing stands.
+        self.freed: dict[str, set[str] | None] = {}
         self.namespaces: dict[str, float] = {}  # those with quotas, to the pause before the next count
         self.unconfirmed: dict[str, dict[str, _Unconfirmed]] = {}  # by namespace and uid
 
@@ -76,6 +84,7 @@ class ResourceQuotas:
     def _resync(self) -> None:
         self.namespaces = {split_key(self.registry, rec.key)[0]: PAUSE_S for rec in self.store.range(self.registry.root).records}
         for namespace in self.namespaces:
+            self.freed[namespace] = None
             self.queue.add(namespace)
 
     def _events(self, events: Sequence[Event]) -> None:
@@ -87,9 +96,16 @@ class ResourceQuotas:
                     known.setdefault(namespace, PAUSE_S)
                     self.queue.add((namespace, name))
             elif known:
-                namespace = e.key.rpartition("/")[0].rpartition("/")[2]
-                if namespace in known and self._frees(e):
+                kind, _, namespace = e.key.rpartition("/")[0].rpartition("/")
+                if namespace in known and (kind := kind + "/") not in self.uncounted and self._frees(e):
+                    self._owe(namespace, {kind})
                     self.queue.add_after(namespace, known[namespace])
+
+    def _owe(self, namespace: str, kinds: set[str] | None) -> None:
+        """The next count of a namespace is of these, too."""
+        owed = self.freed.setdefault(namespace, set())
+        if owed is not None:
+            self.freed[namespace] = None if kinds is None else owed | kinds
 
     def _frees(self, e: Event) -> bool:
         """May there be less used than before?"""
@@ -110,60 +126,75 @@ class ResourceQuotas:
         if quota is None:
             return None
         unconfirmed = self.unconfirmed.setdefault(namespace, {})
-        changed = await self._quota(namespace, quota, dict(unconfirmed), unconfirmed)
+        counted = self._counted(_hard(quota), self._kinds(None))
+        changed = await self._quota(namespace, quota, counted, dict(unconfirmed), unconfirmed)
         if not self.unconfirmed.get(namespace):
             self.unconfirmed.pop(namespace, None)
         return QUIET_S if quota["metadata"].get("uid", "") in unconfirmed else AGAIN_S if changed else None
 
     async def _namespace(self, namespace: str) -> float | None:
+        """What quotas say of kinds of which nothing was freed stays: a map that is deleted is no reason to read all pods."""
+        freed = self.freed.pop(namespace, None)
         quotas = self.client.list("", "resourcequotas", namespace)
         if not quotas:
             self.namespaces.pop(namespace, None)
             self.unconfirmed.pop(namespace, None)
             return None
-        began, changed, stint = self.clock(), False, Stint()
+        began, changed, stint, kinds = self.clock(), False, Stint(), self._kinds(freed)
         before, unconfirmed = self.unconfirmed.get(namespace, {}), dict[str, _Unconfirmed]()
         for quota in quotas:
-            changed |= await self._quota(namespace, quota, before, unconfirmed)
+            counted = self._counted(_hard(quota), kinds)
+            if counted or freed is None:
+                changed |= await self._quota(namespace, quota, counted, before, unconfirmed)
             if stint.over:  # a count of nothing but numbers, and a status that stays, wait for nobody
                 await stint.pause()
         self.namespaces[namespace] = pause = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (self.clock() - began)))
+        if unconfirmed or changed:
+            self._owe(namespace, freed)
         if unconfirmed:
             self.unconfirmed[namespace] = unconfirmed
             return max(QUIET_S, pause)
         self.unconfirmed.pop(namespace, None)
         return max(AGAIN_S, pause) if changed else None
 
+    def _kinds(self, freed: set[str] | None) -> list[Registry]:
+        """Of what is counted, that which has to be counted anew."""
+        if freed is not None and self.pods_root in freed:
+            freed = freed | {self.client.registries.of("resource.k8s.io", "resourceclaims").root}  # a pod may have paid for a claim
+        return [
+            reg for reg in self.client.registries
+            if (freed is None or reg.root in freed) and reg.resource.namespaced
+            and (reg.resource.group, reg.resource.resource) not in UNCOUNTED
+        ]  # fmt: skip
+
+    def _counted(self, hard: dict[str, str], kinds: list[Registry]) -> list[Counted]:
+        """Those of the kinds that a quota is about."""
+        asked = ((reg, self.evaluators.of(reg.resource.group, reg.resource.resource)) for reg in kinds)
+        return [(reg, evaluator, names) for reg, evaluator in asked if (names := evaluator.matching(hard))]
+
     async def _quota(
-        self, namespace: str, quota: dict[str, Any], before: dict[str, _Unconfirmed], unconfirmed: dict[str, _Unconfirmed]
-    ) -> bool:
+        self, namespace: str, quota: dict[str, Any], kinds: list[Counted], before: dict[str, _Unconfirmed],
+        unconfirmed: dict[str, _Unconfirmed],
+    ) -> bool:  # fmt: skip
         """Counts for one; whether it said something else. What is not believed yet is put into ``unconfirmed``, what was not before is in
         ``before``."""
         uid, revision = quota["metadata"].get("uid", ""), quota["metadata"]["resourceVersion"]
         last = before.get(uid) or _Unconfirmed(revision, self.clock(), 0)
         last = last if last.revision == revision else _Unconfirmed(revision, self.clock(), last.tries + 1)
         confirmed = self.clock() - last.since >= QUIET_S or last.tries >= MOST_TRIES
-        hard = (quota.get("spec") or {}).get("hard") or {}
-        counted = await self._count(namespace, quota, hard)
+        counted = await self._count(namespace, quota, kinds)
         unconfirmed.pop(uid, None)
         if not confirmed and _keep(quota, counted):
             unconfirmed[uid] = last
-        return await self._write(namespace, quota, hard, counted)
+        return await self._write(namespace, quota, _hard(quota), counted)
 
-    async def _count(self, namespace: str, quota: dict[str, Any], hard: dict[str, str]) -> pod_objects.Amounts:
+    async def _count(self, namespace: str, quota: dict[str, Any], kinds: list[Counted]) -> pod_objects.Amounts:
         """What is used of each of the quota's resources that some kind counts."""
-        as_if = {**quota, "status": {"hard": hard}}
+        as_if = {**quota, "status": {"hard": _hard(quota)}}
+        scoped = bool(quota["spec"].get("scopes") or quota["spec"].get("scopeSelector"))
         total: pod_objects.Amounts = {}
-        for reg in self.client.registries:
-            r = reg.resource
-            if not r.namespaced or (r.group, r.resource) in UNCOUNTED:
-                continue
-            evaluator = self.evaluators.of(r.group, r.resource)
-            names = evaluator.matching(hard)
-            if not names:
-                continue
+        for reg, evaluator, names in kinds:
             used: pod_objects.Amounts = {}
-            scoped = bool(quota["spec"].get("scopes") or quota["spec"].get("scopeSelector"))
             if type(evaluator) is Evaluator:
                 # Only their number matters, and no scope is about them.
                 used = dict.fromkeys(names, Quantity(0 if scoped else self.store.count(reg.prefix(namespace))))
@@ -196,6 +227,10 @@ class ResourceQuotas:
 
         written = await self.client.update(self.registry, namespace, meta["name"], change, "status", meta.get("uid", ""))
         return stale or written is not None
+
+
+def _hard(quota: dict[str, Any]) -> dict[str, str]:
+    return (quota.get("spec") or {}).get("hard") or {}
 
 
 def _keep(quota: dict[str, Any], counted: pod_objects.Amounts) -> bool:

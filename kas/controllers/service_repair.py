@@ -13,7 +13,7 @@ import logging
 import socket
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 from kas.controllers.client import Client, split_key
 from kas.kinds.core.service.allocation import (
@@ -28,9 +28,11 @@ from kas.kinds.core.service.allocation import (
     ports,
 )  # fmt: skip
 from kas.kinds.core.service.allocation.families import family_of
+from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError
 from kas.meta.scalars import format_micro_time, parse_time
 from kas.meta.stored import object_of
+from kas.meta.waiting import Stint
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
 from kas.store import Conflict, Op, Record, StoreError
@@ -38,7 +40,6 @@ from kas.store import Conflict, Op, Record, StoreError
 log = logging.getLogger("kas.controllers")
 
 EVERY_S = 180.0
-AT_ONCE = 256
 # A Service may yet come for an address; upstream's allocator writes the address first.
 ORPHAN_S, STRAY_S = 60, 5
 # A fault that stays is told of again after this time.
@@ -47,6 +48,14 @@ IP_REPORTER, PORT_REPORTER = "ipallocator-repair-controller", "portallocator-rep
 SERVICE, ADDRESS = ("v1", "Service"), ("networking.k8s.io/v1", "IPAddress")
 CREATE, RECREATE, LEAVE = "create", "recreate", "leave"
 Fault = tuple[str, str, str]
+KEPT = ("name", "namespace", "uid", "creationTimestamp", "labels")
+
+
+class _Seen(NamedTuple):
+    """Which of a key's values was read."""
+
+    key: str
+    revision: int
 
 
 class ServiceRepair:
@@ -76,25 +85,31 @@ class ServiceRepair:
         """One pass. Differences that a concurrent write explains are seen not to be any before something is done about them."""
         store, now = self.client.store, time.time()
         self._told = {key: at for key, at in self._told.items() if now - at < TELL_AGAIN_S}
-        # The records are read before the Services: one that belongs to a Service just made is not in this picture.
-        held = {rec.key[len(self.addresses.root) :]: object_of(rec) for rec in store.range(self.addresses.root).records}
-        port_records = {int(rec.key[len(ports.ROOT) :]): rec for rec in store.range(ports.ROOT).records}
+        # The records are read before the Services: one that belongs to a Service just made is not in this picture. There may be many of
+        # all of them, and large Services: others have their turns.
+        held: dict[str, Obj] = {}
+        async for rec in self.client.paced(self.addresses.root):
+            held[rec.key[len(self.addresses.root) :]] = await step(len(rec.json) >= LARGE, _kept, rec)
+        port_records = {int(rec.key[len(ports.ROOT) :]): _Seen(rec.key, rec.revision) async for rec in self.client.paced(ports.ROOT)}
         known = addresses.ranges([object_of(rec) for rec in store.range(self.cidrs.root).records])
         await self.client.rest_fresh(ports.ROOT, (self.services.root,))
-        records = store.range(self.services.root).records
-        services = {split_key(self.services, rec.key): object_of(rec) for rec in records}
+        records, services = list[_Seen](), dict[tuple[str, str], Obj]()
+        async for rec in self.client.paced(self.services.root):
+            services[split_key(self.services, rec.key)] = await step(len(rec.json) >= LARGE, _kept, rec)
+            records.append(_Seen(rec.key, rec.revision))
+        stint = Stint()
         owner: dict[int, Obj] = {}
-        for n, (rec, service) in enumerate(zip(records, services.values(), strict=True)):
-            if n % AT_ONCE == 0:
-                await asyncio.sleep(0)
+        for seen, service in zip(records, services.values(), strict=True):
+            if stint.over:
+                await stint.pause()
             for ip in sorted(held_addresses(service)):
                 if service_fault(service, ip, held.get(ip), services, known) is not None:
-                    await self._service_address(rec, service, ip, services, known)
+                    await self._service_address(seen, service, ip, services, known)
             for port in sorted(held_ports(service)):
-                await self._service_port(rec, service, port, port_records, owner)
-        for n, (ip, address) in enumerate(held.items()):
-            if n % AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await self._service_port(seen, service, port, port_records, owner)
+        for ip, address in held.items():
+            if stint.over:
+                await stint.pause()
             if address_fault(address, services.get(_named(address)), int(time.time())) is not None:
                 await self._address(ip, address)
         await self._free([rec for port, rec in port_records.items() if port not in owner])
@@ -102,7 +117,7 @@ class ServiceRepair:
         if portmap is not None and (op := portmap.repaired(owner)) is not None:
             await self._commit(op)
 
-    async def _free(self, records: Sequence[Record]) -> None:
+    async def _free(self, records: Sequence[_Seen]) -> None:
         """Lets ports go that nobody holds. Where Services are kept elsewhere theirs is another transaction, which comes after the port's:
         then not before another pass has found so."""
         store, stray = self.client.store, {(rec.key, rec.revision) for rec in records}
@@ -113,7 +128,7 @@ class ServiceRepair:
         self._stray = stray
 
     async def _service_address(
-        self, rec: Any, service: Obj, ip: str, services: dict[tuple[str, str], Obj], known: list[addresses.Range]
+        self, rec: _Seen, service: Obj, ip: str, services: dict[tuple[str, str], Obj], known: list[addresses.Range]
     ) -> None:
         fault = service_fault(service, ip, self.client.get("networking.k8s.io", "ipaddresses", "", ip), services, known)
         if fault is None or self._changed(rec):
@@ -125,7 +140,7 @@ class ServiceRepair:
         if action != LEAVE:
             await self._commit(self._allocator.address_op(self.client.context(), ip, service))
 
-    async def _service_port(self, rec: Any, service: Obj, port: int, records: dict[int, Any], owner: dict[int, Obj]) -> None:
+    async def _service_port(self, rec: _Seen, service: Obj, port: int, records: dict[int, _Seen], owner: dict[int, Obj]) -> None:
         low, high = self._allocator.node_ports
         if port in owner:
             fault = ("PortAlreadyAllocated", f"Port {port} was assigned to multiple services; please recreate service")
@@ -154,7 +169,7 @@ class ServiceRepair:
             log.warning("%s: %s: %s", self.name, ip, e)
             return False
 
-    def _changed(self, rec: Any) -> bool:
+    def _changed(self, rec: _Seen) -> bool:
         now = self.client.store.get(rec.key)
         return now is None or now.revision != rec.revision
 
@@ -209,6 +224,15 @@ def service_fault(
     if (labels.get(FAMILY_LABEL), labels.get(MANAGED_BY)) != (family, CONTROLLER):
         return "", "", RECREATE
     return None
+
+
+def _kept(rec: Record) -> Obj:
+    """Of an address or a Service what says who it is and what it holds."""
+    obj = object_of(rec)
+    meta, spec = obj["metadata"], obj.get("spec") or {}
+    if spec.get("ports"):
+        spec["ports"] = [{"nodePort": p["nodePort"]} for p in spec["ports"] if p.get("nodePort")]
+    return {"metadata": {name: meta[name] for name in KEPT if name in meta}, "spec": spec}
 
 
 def _named(address: Obj) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kas.controllers.client import Client, split_key
@@ -94,18 +94,22 @@ class ServiceCIDRs:
 
     async def _needed(self, cidr: dict[str, Any]) -> bool:
         """Is there a service address in it that no other range, which stays, covers?"""
-        own = _Ranges(cidr["spec"]["cidrs"])
-        others = _Ranges(
-            c
-            for o in self.client.list(GROUP, "servicecidrs")
-            if o["metadata"]["name"] != cidr["metadata"]["name"] and not o["metadata"].get("deletionTimestamp")
-            for c in o["spec"]["cidrs"]
-        )
+        own, others = _Ranges(cidr["spec"]["cidrs"]), None
         async for rec in self.client.paced(self.addresses.root):
             ip = ipaddress.ip_address(split_key(self.addresses, rec.key)[1])
-            if ip in own and ip not in others and (object_of(rec)["metadata"].get("labels") or {}).get(MANAGED_BY) == CONTROLLER:
+            if ip not in own or (object_of(rec)["metadata"].get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
+                continue
+            if others is None:  # hundreds of ranges may go of which none holds an address
+                others = _Ranges(self._staying(cidr["metadata"]["name"]))
+            if ip not in others:
                 return True
         return False
+
+    def _staying(self, but: str) -> Iterator[str]:
+        """What ranges that stay cover, but for one."""
+        for o in self.client.list(GROUP, "servicecidrs"):
+            if o["metadata"]["name"] != but and not o["metadata"].get("deletionTimestamp"):
+                yield from o["spec"]["cidrs"]
 
 
 class _Ranges:

@@ -22,7 +22,7 @@ from kas.store import Event, Record
 
 PVC, PV, VAC = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection", "kubernetes.io/vac-protection"
 RECHECK_S = 30.0
-REST_TIMES, LONGEST_REST_S = 4, 1.0  # after a look at a namespace's pods, of what that took
+REST_TIMES, LONGEST_REST_S = 4, 1.0  # after a look at all that may use something, of what that took
 _CLAIM_NAME = re.compile(rb'"claimName":"([^"]*)"')
 
 
@@ -88,16 +88,61 @@ class _Protection:
         raise NotImplementedError
 
 
-class ClaimProtection(_Protection):
-    """Lets a claim go once no pod uses it. Thousands may go beside thousands of pods, so one look at a namespace's pods is for all that are
-    deleted by then, with rests."""
-
-    name = "persistentvolumeclaim-protection-controller"
-    resource, finalizer, user = "persistentvolumeclaims", PVC, "pvc-protection-controller"
+class _Together(_Protection):
+    """Thousands may go beside thousands that may use them, so one look at those of a namespace is for all that are deleted by then, with
+    rests."""
 
     def __init__(self, registries: Registries) -> None:
         super().__init__(registries)
-        self._deleted: dict[str, set[str]] = {}  # keys of claims by namespace, until its pods are looked at
+        self._deleted: dict[str, set[str]] = {}  # their keys by namespace, until it is looked at
+
+    async def _sync(self, key: str) -> float | None:
+        if key.startswith("/"):
+            return await super()._sync(key)
+        await self._look_for_users(key)
+        return None
+
+    async def _release(self, key: str, obj: dict[str, Any]) -> float | None:
+        namespace = split_key(self.registry, key)[0]
+        self._deleted.setdefault(namespace, set()).add(key)
+        self.queue.add(namespace)
+        return None
+
+    async def _look_for_users(self, namespace: str) -> None:
+        began, keys = time.monotonic(), self._deleted.pop(namespace, set())
+        going: dict[str, dict[str, Any]] = {}
+        for key in keys:
+            name = split_key(self.registry, key)[1]
+            obj = self.client.get(self.group, self.resource, namespace, name)
+            meta = obj["metadata"] if obj is not None else {}
+            if obj is not None and meta.get("deletionTimestamp") and self.finalizer in (meta.get("finalizers") or ()):
+                going[name] = obj
+        if not going:
+            return
+        try:
+            used = await self._in_use(namespace, going)  # as far as is known here
+            if len(used) < len(going):
+                await self.client.rest_fresh(next(iter(keys)), (reg.root for reg in self.users))
+                used = await self._in_use(namespace, going)
+            for name in used:
+                self.queue.add_after(f"{self.registry.prefix(namespace)}{name}", RECHECK_S)
+            for name in going.keys() - used:
+                await self.client.update(self.registry, namespace, name, self._let_go, uid=going[name]["metadata"].get("uid", ""))
+        except BaseException:
+            self._deleted.setdefault(namespace, set()).update(keys)
+            raise
+        await asyncio.sleep(min(LONGEST_REST_S, REST_TIMES * (time.monotonic() - began)))
+
+    async def _in_use(self, namespace: str, going: dict[str, dict[str, Any]]) -> set[str]:
+        """Which of them something uses."""
+        raise NotImplementedError
+
+
+class ClaimProtection(_Together):
+    """Lets a claim go once no pod uses it."""
+
+    name = "persistentvolumeclaim-protection-controller"
+    resource, finalizer, user = "persistentvolumeclaims", PVC, "pvc-protection-controller"
 
     def _more(self) -> list[Reflectors]:
         pods = self.client.registries.of("", "pods")
@@ -116,52 +161,15 @@ class ClaimProtection(_Protection):
                 for name in _claims(pod):
                     self.queue.add_after(f"{self.registry.root}{pod['metadata']['namespace']}/{name}", 0.01)
 
-    async def _sync(self, key: str) -> float | None:
-        if key.startswith("/"):
-            return await super()._sync(key)
-        await self._look_at_pods(key)
-        return None
-
-    async def _release(self, key: str, obj: dict[str, Any]) -> float | None:
-        namespace = split_key(self.registry, key)[0]
-        self._deleted.setdefault(namespace, set()).add(key)
-        self.queue.add(namespace)
-        return None
-
-    async def _look_at_pods(self, namespace: str) -> None:
-        began, keys = time.monotonic(), self._deleted.pop(namespace, set())
-        claims: dict[str, dict[str, Any]] = {}
-        for key in keys:
-            name = split_key(self.registry, key)[1]
-            claim = self.client.get(self.group, self.resource, namespace, name)
-            meta = claim["metadata"] if claim is not None else {}
-            if claim is not None and meta.get("deletionTimestamp") and self.finalizer in (meta.get("finalizers") or ()):
-                claims[name] = claim
-        if not claims:
-            return
-        try:
-            used = await self._in_use(namespace, claims)  # as far as is known here
-            if len(used) < len(claims):
-                await self.client.rest_fresh(next(iter(keys)), (reg.root for reg in self.users))
-                used = await self._in_use(namespace, claims)
-            for name in used:
-                self.queue.add_after(f"{self.registry.prefix(namespace)}{name}", RECHECK_S)
-            for name in claims.keys() - used:
-                await self.client.update(self.registry, namespace, name, self._let_go, uid=claims[name]["metadata"].get("uid", ""))
-        except BaseException:
-            self._deleted.setdefault(namespace, set()).update(keys)
-            raise
-        await asyncio.sleep(min(LONGEST_REST_S, REST_TIMES * (time.monotonic() - began)))
-
-    async def _in_use(self, namespace: str, claims: dict[str, dict[str, Any]]) -> set[str]:
+    async def _in_use(self, namespace: str, going: dict[str, dict[str, Any]]) -> set[str]:
         """Which of the claims pods of the namespace use."""
         (pods,) = self.users
-        used, named = set[str](), {name.encode() for name in claims}
+        used, named = set[str](), {name.encode() for name in going}
         async for rec in self.client.paced(pods.prefix(namespace)):
             # Pods may be large and many: most are not decoded.
             if b'"ephemeral":' in rec.json or not named.isdisjoint(_CLAIM_NAME.findall(rec.json)):
                 pod = object_of(rec)
-                used.update(name for name in _claims(pod) & claims.keys() if _uses(pod, claims[name]))
+                used.update(name for name in _claims(pod) & going.keys() if _uses(pod, going[name]))
         return used
 
 
@@ -175,7 +183,7 @@ class VolumeProtection(_Protection):
         return (obj.get("status") or {}).get("phase") == "Bound"
 
 
-class ClassProtection(_Protection):
+class ClassProtection(_Together):
     """Lets a VolumeAttributesClass go once neither claims nor volumes name it."""
 
     name = "volumeattributesclass-protection-controller"
@@ -194,13 +202,13 @@ class ClassProtection(_Protection):
                 for name in before - (_classes(object_of(e.record)) if e.record is not None else set()):
                     self.queue.add(self.registry.root + name)
 
-    async def _used(self, obj: dict[str, Any]) -> bool:
-        name = obj["metadata"]["name"]
+    async def _in_use(self, namespace: str, going: dict[str, dict[str, Any]]) -> set[str]:
+        used = set[str]()
         for reg in self.users:
             async for rec in self.client.paced(reg.root):
-                if b"olumeAttributesClassName" in rec.json and name in _classes(object_of(rec)):
-                    return True
-        return False
+                if b"olumeAttributesClassName" in rec.json:
+                    used |= _classes(object_of(rec)) & going.keys()
+        return used
 
 
 def _classes(obj: dict[str, Any]) -> set[str]:

@@ -12,16 +12,23 @@ import ipaddress
 import random
 import socket
 import ssl
+from collections.abc import Iterable
 
 from kas.client.http import Target, insecure_tls, verified_tls
 from kas.client.services import SERVICE_NAME_LABEL
 from kas.endpoints.kubelet import KubeletAccess
 from kas.informers import Objects
 from kas.meta import errors
+from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.field import go_quote
 from kas.meta.scalars import decimal
+from kas.meta.stored import Stored, object_of
+from kas.meta.waiting import Stint
 from kas.registry.strategy import Obj
+
+# An address, its port, and the object it says it is.
+Candidate = tuple[str, int, Obj]
 
 KUBELET_PORT = "10250"
 NOT_ALLOWED = "address not allowed"
@@ -31,7 +38,7 @@ class Locations:
     """Refusals are ``ApiError``."""
 
     def __init__(self, objects: Objects, kubelet: KubeletAccess) -> None:
-        self._get, self._list, self._access = objects.get, objects.list, kubelet
+        self._get, self._labelled, self._access = objects.get, objects.labelled, kubelet
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def kubelet(self, node: str, asked: tuple[str, str] = ("", "nodes"), verify: bool = True) -> Target:
@@ -73,7 +80,7 @@ class Locations:
         _check_ip(ip)
         return self._target(scheme, ip, port)
 
-    def service(self, namespace: str, ident: str) -> Target:
+    async def service(self, namespace: str, ident: str) -> Target:
         """``services/[scheme:]name[:port]/proxy``: a ready endpoint that is a pod of the namespace."""
         scheme, name, port = _split(ident, "service")
         service = self._get("", "services", namespace, name)
@@ -84,30 +91,34 @@ class Locations:
             if declared is None:
                 raise errors.service_unavailable(f"no service port {port} found for service {go_quote(name)}")
             port = declared.get("name") or ""
-        candidates = [*self._slices(namespace, name, port), *self._endpoints(namespace, name, port)]
-        random.shuffle(candidates)
+        records = self._labelled("discovery.k8s.io", "endpointslices", namespace, SERVICE_NAME_LABEL, name)
+        # A service may have thousands, of which none is a pod.
+        candidates = await step(sum(len(r.json) for r in records) >= LARGE, self._candidates, namespace, name, port, records)
+        stint = Stint()
         for ip, number, ref in candidates:
+            if stint.over:
+                await stint.pause()
             if self._is_pod(namespace, ip, ref):
                 _check_ip(ip)
                 return self._target(scheme, ip, str(number))
         raise errors.service_unavailable(f"no endpoints available for service {go_quote(name)}")
 
-    def _slices(self, namespace: str, name: str, port: str) -> list[tuple[str, int, Obj]]:
-        out = []
-        for s in self._list("discovery.k8s.io", "endpointslices", namespace):
-            if (s["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) != name:
-                continue
+    def _candidates(self, namespace: str, name: str, port: str, records: Iterable[Stored]) -> list[Candidate]:
+        """What a service may lead to, shuffled; ``records`` are its slices."""
+        out = self._endpoints(namespace, name, port)
+        for s in map(object_of, records):
             number = next((p.get("port") for p in s.get("ports") or () if (p.get("name") or "") == port), None)
             if not number:
                 continue
             for e in s.get("endpoints") or ():
                 if (e.get("conditions") or {}).get("ready") is not False and e.get("addresses"):
                     out.append((e["addresses"][0], number, e.get("targetRef") or {}))
+        random.shuffle(out)
         return out
 
-    def _endpoints(self, namespace: str, name: str, port: str) -> list[tuple[str, int, Obj]]:
+    def _endpoints(self, namespace: str, name: str, port: str) -> list[Candidate]:
         obj = self._get("", "endpoints", namespace, name) or {}
-        out = []
+        out: list[Candidate] = []
         for subset in obj.get("subsets") or ():
             number = next((p.get("port") for p in subset.get("ports") or () if (p.get("name") or "") == port), None)
             if number:

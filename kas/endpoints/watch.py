@@ -30,6 +30,7 @@ from kas.registry.versions import Shown
 from kas.request.http import Begin, Request, Response, Write, begin_of
 from kas.request.negotiation import PROTOBUF
 from kas.store import Compacted, Event, FutureRevision, Record, TransformError
+from kas.store.hub import TOLD_AT_ONCE
 
 T = TypeVar("T")
 NAME = "metadata.name"
@@ -73,14 +74,29 @@ class Watches:
             s.finish()
 
     def end_of(self, served: Collection[Served]) -> None:
-        """End the watches of resources that are served no more, or otherwise."""
-        for s in [s for s in self.open if s.served in served]:
-            s.finish()
+        """End the watches of resources that are served no more, or otherwise: nothing more is sent, and of thousands some in a turn of the
+        loop say so."""
+        ended = [s for s in self.open if s.served in served]
+        for s in ended:
+            s.over()
+        left = iter(ended)
 
-    def send_bookmarks(self) -> None:
-        """Ask every watch for a bookmark, as soon as it has nothing else to send."""
-        for s in list(self.open):
+        def tell() -> None:
+            for told, s in enumerate(left, 1):
+                s.finish()
+                if told == TOLD_AT_ONCE:
+                    asyncio.get_running_loop().call_soon(tell)
+                    break
+
+        tell()
+
+    async def send_bookmarks(self) -> None:
+        """Ask every watch for a bookmark, as soon as it has nothing else to send: some in a turn of the loop, for each takes a moment to
+        write it, and there may be tens of thousands."""
+        for i, s in enumerate(list(self.open), 1):
             s.ask_bookmark()
+            if not i % TOLD_AT_ONCE:
+                await asyncio.sleep(0)
 
 
 def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response | Awaitable[Response]:
@@ -509,6 +525,10 @@ class WatchStream:
     def _signal(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
+
+    def over(self) -> None:
+        """There is nothing more to send; who waits for something hears of it by ``finish``."""
+        self._ended = True
 
     def finish(self) -> None:
         """End the stream after what it is writing."""

@@ -63,7 +63,7 @@ cdef class Matcher:
 cdef class Decisions:
     """The look-up of compiled decisions; ``RbacIndex`` compiles what is missing.
 
-    ``epoch`` is another object after every change: what was compiled under an older one no longer holds.
+    ``epoch`` is another object after every change: what was compiled under an older one holds if ``matcher`` says so.
     """
 
     def __init__(self):

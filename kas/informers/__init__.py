@@ -41,6 +41,10 @@ class Objects(Protocol):
         """All objects of a namespace, or everywhere, in key order. Costs a decode each."""
         ...
 
+    def labelled(self, group: str, resource: str, namespace: str, label: str, value: str) -> Sequence[Record]:
+        """The records of those that have this label, in key order. Others cost a look at their labels."""
+        ...
+
 
 class Lister(Protocol[T_co]):
     """A resource's objects as a transform made them, from memory: no read of the store, no decoding. Fills itself at its first use."""

@@ -8,7 +8,9 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
@@ -110,14 +112,17 @@ def end_with(parent: int) -> None:
 
 
 class Trimmer:
-    """Gives back what the allocator keeps of freed memory inside of its heaps, whenever the process has grown by ``GROWN_BYTES``. glibc
-    does it by itself only for the end of a heap, so that one small block keeps all that lies before it."""
+    """Gives back what the allocator keeps of freed memory inside of its heaps, whenever the process has grown by ``GROWN_BYTES``, or has
+    freed as much since. glibc does it by itself only for the end of a heap, so that one small block keeps all that lies before it."""
 
     def __init__(self) -> None:
         import ctypes
 
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in musl
-        self._least = 0 if self._trim is None else _resident_bytes()
+        libc = ctypes.CDLL(None)
+        self._trim = getattr(libc, "malloc_trim", None)  # not in musl
+        self._used = _used_bytes(libc)
+        self._before = self._least = 0 if self._trim is None else _resident_bytes()
+        self._left = 0  # in use when it was done last
 
     def due(self) -> bool:
         """Whether ``trim`` may find something."""
@@ -125,13 +130,35 @@ class Trimmer:
             return False
         now = _resident_bytes()
         self._least = min(self._least, now)
-        return now >= self._least + GROWN_BYTES
+        return now >= (self._before if self._left else self._least) + GROWN_BYTES
 
     def trim(self) -> None:
-        """Does it: some milliseconds, without the interpreter's lock."""
-        if self._trim is not None:
+        """Does it if there is something: some milliseconds, without the interpreter's lock."""
+        if self._trim is None:
+            return
+        used = self._used()
+        if _resident_bytes() >= self._least + GROWN_BYTES or used <= self._left - GROWN_BYTES:
             self._trim(0)
             self._least = _resident_bytes()
+            self._left = used
+
+
+def _used_bytes(libc: Any) -> Callable[[], int]:
+    """What says how much of the allocator's heaps is in use; 0 where nothing does."""
+    import ctypes
+
+    class Info(ctypes.Structure):
+        """``struct mallinfo2`` of <malloc.h>."""
+
+        _fields_ = tuple((name, ctypes.c_size_t) for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        ))  # fmt: skip
+
+    told = getattr(libc, "mallinfo2", None)  # since glibc 2.33
+    if told is None:
+        return lambda: 0
+    told.restype = Info
+    return lambda: int(told().uordblks)
 
 
 def _resident_bytes() -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kas.informers import Clock, Obj
 from kas.informers.informer import InformerFactory
+from kas.meta.selectors import Requirement
 from kas.meta.stored import object_of
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.generic import Registry
 from kas.registry.requests import StorageMetrics
-from kas.store import Store
+from kas.store import Record, Store, compile_matcher
 
 # (resource's record, store, clock, lease of an Event in seconds) -> its registry
 Make = Callable[..., Registry]
@@ -114,3 +115,8 @@ class Registries:
         """The objects in the storage version, in the order of their keys; KeyError for a resource that is not served. Not to be changed."""
         registry = self._by_resource[group, resource]
         return [object_of(rec) for rec in self.store.range(registry.prefix(namespace)).records]
+
+    def labelled(self, group: str, resource: str, namespace: str, label: str, value: str) -> Sequence[Record]:
+        """See ``informers.Objects``; KeyError for a resource that is not served."""
+        matcher = compile_matcher((Requirement(label, "=", (value,)),), ())
+        return self.store.range(self._by_resource[group, resource].prefix(namespace), matcher=matcher).records

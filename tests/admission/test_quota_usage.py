@@ -43,7 +43,7 @@ def test_a_pod_that_speaks_for_its_containers_frees_them_from_saying(server):
     assert pods.constraints(["requests.cpu"], pod()) == "must specify requests.cpu for: c"
 
 
-def test_devices_count_as_extended_resources_too(server):
+def test_devices_count_as_extended_resources_too(server, monkeypatch):
     for name, extended in (("gpu", "example.com/gpu"), ("nic", None)):
         spec = {"extendedResourceName": extended} if extended else {}
         server.add("resource.k8s.io", "deviceclasses", {"metadata": {"name": name}, "spec": spec})
@@ -68,7 +68,10 @@ def test_devices_count_as_extended_resources_too(server):
     meta["ownerReferences"] = [owner]
     left = {name: n for name, n in everything.items() if name not in ("requests.example.com/gpu", f"{implicit}nic")}
     assert usage(server, "resource.k8s.io", "resourceclaims", claim) == left
-    # But for one claim only.
+    # But for one claim only, which is found without reading all there are, for each of them.
+    monkeypatch.setattr(server.registries, "list", None)
+    server.add("resource.k8s.io", "resourceclaims", {"metadata": {**meta, "name": "i", "namespace": "ns2"}, "spec": claim["spec"]})
+    assert usage(server, "resource.k8s.io", "resourceclaims", claim) == left
     first = {"metadata": {**meta, "name": "j"}, "spec": claim["spec"]}
     server.add("resource.k8s.io", "resourceclaims", first)
     assert usage(server, "resource.k8s.io", "resourceclaims", claim) == everything

@@ -1,9 +1,11 @@
 """The RBAC authorizer beyond the vectors: changes are seen at once, memory is bounded."""
 
+import random
+
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
-from kas.auth.authz.rbac import COMPILED_BYTES, MANY_GROUPS, MOST_RULES, LargeBinding, RbacIndex
+from kas.auth.authz.rbac import COMPILED_BYTES, MANY_GROUPS, MOST_CHANGES, MOST_RULES, LargeBinding, RbacIndex
 from kas.auth.authz.roles import Role
 from kas.auth.user import UserInfo
 from tests.auth.rbacobjects import BOB, READ, binding, role
@@ -30,6 +32,83 @@ def test_every_change_counts_at_once():
     index.delete("roles", "ns", "r")
     with pytest.raises(ValueError):
         index.put("pods", role("r", READ))
+
+
+class Compiling(RbacIndex):
+    """Counts what it compiles."""
+
+    def __init__(self):
+        super().__init__()
+        self.compiled = 0
+
+    def compile_shape(self, m, a):
+        self.compiled += 1
+        return super().compile_shape(m, a)
+
+
+def test_a_change_in_a_namespace_is_nothing_to_who_has_not_asked_about_it():
+    """Somebody who writes roles all the time costs others nothing: their rights stay compiled, of all their namespaces but this one."""
+    index, many = Compiling(), UserInfo("m", (f"g{i}" for i in range(MANY_GROUPS + 1)))
+    index.put("clusterroles", role("r", READ))
+    index.put("clusterrolebindings", binding("b", "ClusterRole", "r", "bob", "m"))
+    for i in range(2 * MOST_CHANGES):
+        index.put("roles", role(f"r{i}", READ, "other"))
+        index.put("rolebindings", binding(f"b{i}", "Role", f"r{i}", "jane", namespace="other"))
+        assert index.authorize(get(BOB))[0] == index.authorize(get(many))[0] == ALLOW
+    assert index.compiled == 2
+    # One who has asked about it while nothing was bound there is told of what is bound then.
+    none, later = UserInfo("none"), 3
+    assert index.authorize(get(none, ns="new"))[0] == NO_OPINION and index.compiled == later
+    index.put("rolebindings", binding("b", "ClusterRole", "r", "none", namespace="new"))
+    assert index.authorize(get(none, ns="new"))[0] == ALLOW and index.compiled == later + 1
+    # More changes than are remembered, or one of the cluster, are everybody's.
+    for _ in range(MOST_CHANGES + 1):
+        index.put("roles", role("r", READ, "other"))
+    index.authorize(get(BOB))
+    assert index.compiled == later + 2 and len(index._changes) <= MOST_CHANGES
+    index.delete("clusterroles", "", "r")
+    assert index.authorize(get(BOB))[0] == NO_OPINION and index.compiled == later + 3
+
+
+def test_two_indexes_know_the_same_user_apart():
+    """Nobody is one for all servers of a process."""
+    for user in (UserInfo("u"), UserInfo("u", (f"g{i}" for i in range(MANY_GROUPS + 1)))):
+        one, other = RbacIndex(), RbacIndex()
+        for index in (one, other):
+            index.put("clusterroles", role("r", READ))
+        one.put("clusterrolebindings", binding("b", "ClusterRole", "r", "u"))
+        other.put("clusterrolebindings", binding("b", "ClusterRole", "r", "another"))
+        for _ in range(2):
+            assert one.authorize(get(user))[0] == ALLOW
+            assert other.authorize(get(user))[0] == NO_OPINION
+        other.put("roles", role("r", READ, "elsewhere"))
+        assert other.authorize(get(user))[0] == NO_OPINION
+
+
+def test_what_is_compiled_is_what_a_new_index_says():
+    rng, spaces, names = random.Random(7), ("", "n1", "n2", "n3"), ("r1", "r2", "x" * 300)
+    index, stored = RbacIndex(), {}
+    users = [UserInfo(f"u{i}") for i in range(4)]
+    for _ in range(1500):
+        ns, name, roles = rng.choice(spaces), rng.choice(names), rng.random() < 0.5
+        resource = ("roles" if ns else "clusterroles") if roles else ("rolebindings" if ns else "clusterrolebindings")
+        if rng.random() < 0.3:
+            index.delete(resource, ns, name)
+            stored.pop((resource, ns, name), None)
+        else:
+            bound = [u.name for u in users if rng.random() < 0.4]
+            kind = "Role" if ns and rng.random() < 0.5 else "ClusterRole"
+            obj = role(name, READ, ns) if roles else binding(name, kind, rng.choice(names), *bound, namespace=ns)
+            index.put(resource, obj)
+            stored[resource, ns, name] = obj
+        if rng.random() < 0.02:
+            index._forget()
+        fresh = RbacIndex()
+        for (of, _, _), obj in stored.items():
+            fresh.put(of, obj)
+        for user in rng.sample(users, 2):
+            question = get(user, ns=rng.choice(spaces))
+            assert index.authorize(question) == fresh.authorize(get(UserInfo(user.name), ns=question.namespace))
 
 
 def test_memory_is_bounded_against_made_up_names():

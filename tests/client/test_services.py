@@ -22,6 +22,9 @@ class Stored:
     def list(self, group: str, resource: str, namespace: str = "") -> list[dict[str, Any]]:
         raise AssertionError("nothing is to be listed")
 
+    def labelled(self, group: str, resource: str, namespace: str, label: str, value: str) -> Any:
+        raise AssertionError("nothing is to be read")
+
     def lister(self, group: str, resource: str, transform: Any, indexers: Any = None) -> Any:
         kept = {("ns", f"s{i}"): transform(s) for i, s in enumerate(self.given)}
 

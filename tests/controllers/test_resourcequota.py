@@ -131,3 +131,53 @@ def test_a_new_quota_counts_for_itself(quota: Quota, monkeypatch: pytest.MonkeyP
     assert [quota.ask("GET", f"{NS}/resourcequotas/q{n}")["status"]["used"] for n in range(10)] == [{"count/configmaps": "1"}] * 10
     running.cancel()
     loop.run_until_complete(asyncio.gather(running, return_exceptions=True))
+
+
+def test_only_what_was_freed_is_counted(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was deleted in a namespace, its pods were read, for each of its quotas: also for events, which expire all the time."""
+    controller, read, queued = quota.controller, list[str](), list[Any]()
+    paced, number = controller.client.paced, controller.store.count
+
+    def noted(of: Any) -> Any:
+        def ask(prefix: str) -> Any:
+            read.append(prefix.removesuffix("/default/"))
+            return of(prefix)
+
+        return ask
+
+    monkeypatch.setattr(controller.client, "paced", noted(paced))
+    monkeypatch.setattr(controller.store, "count", noted(number))
+    monkeypatch.setattr(controller.queue, "add_after", lambda item, after: queued.append(item))
+    quota.server.store.hub.listen("", controller._events)
+    hard = {"pods": "5", "count/configmaps": "5"}
+    quota.ask("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "default"}})
+    quota.ask("POST", f"{NS}/resourcequotas", {"metadata": {"name": "p"}, "spec": {"hard": hard}, "status": {"hard": hard}})
+    for kind, more in {
+        "pods": {"spec": {"containers": [{"name": "c", "image": "x"}]}}, "configmaps": {},
+        "events": {"involvedObject": {"namespace": "default"}}, "secrets": {},
+    }.items():
+        quota.ask("POST", f"{NS}/{kind}", {"metadata": {"name": "a"}, **more})
+    while quota.count() is not None:
+        quota.now += QUIET_S
+    controller.namespaces["default"] = 0.0
+
+    def used() -> Any:
+        return quota.ask("GET", f"{NS}/resourcequotas/p")["status"]["used"]
+
+    def counted_for(kind: str) -> set[str]:
+        read.clear(), queued.clear()
+        quota.ask("DELETE", f"{NS}/{kind}/a?gracePeriodSeconds=0")
+        while queued and quota.count() is not None:
+            quota.now += QUIET_S
+        return set(read)
+
+    assert used() == {"pods": "1", "count/configmaps": "1"}
+    assert counted_for("events") == counted_for("secrets") == set()
+    assert counted_for("configmaps") == {"/registry/configmaps"}
+    assert used() == {"pods": "1", "count/configmaps": "0"}
+    assert counted_for("pods") == {"/registry/pods"}
+    assert used() == {"pods": "0", "count/configmaps": "0"}
+    assert not controller.freed
+    controller._resync()
+    quota.count()
+    assert {"/registry/pods", "/registry/configmaps"} <= set(read)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kas.controllers import service_repair
 from kas.controllers.client import Client
 from kas.controllers.service_repair import CREATE, LEAVE, RECREATE, ServiceRepair, address_fault, service_fault
 from kas.kinds.core.service.allocation import ServiceAllocator, addresses
@@ -134,5 +135,38 @@ def test_a_service_without_a_uid_is_told_of_as_others_are(tmp_path):
             for _ in range(2):
                 await repair._tell("reporter", "Action", ("v1", "Service"), service("s", "10.0.1.1"), "Reason", "message")
             assert [e["reason"] for e in repair.client.list("", "events")] == ["Reason"]
+
+    asyncio.run(story())
+
+
+def test_others_have_their_turn_in_a_pass_and_large_services_are_read_beside_the_loop(tmp_path, monkeypatch):
+    """All Services and addresses were read in one go every three minutes."""
+    paused, aside = [], []
+
+    class Over:
+        over = True
+
+        async def pause(self) -> None:
+            paused.append(1)
+
+    async def beside(large: bool, work: Any, *args: Any) -> Any:
+        aside.append(large)
+        return work(*args)
+
+    async def story() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            client = Client(registries, "test")
+            for n in range(3):
+                ports = [{"port": 80, "nodePort": 30000 + n, "protocol": "TCP", "targetPort": 80}]
+                spec = {"type": "NodePort", "clusterIP": f"10.0.0.{n + 1}", "clusterIPs": [f"10.0.0.{n + 1}"], "ports": ports, **ALLOCATED}
+                meta = {"name": f"s{n}", "namespace": "a", "annotations": {"a": "x" * (service_repair.LARGE if n == 2 else 1)}}
+                assert await client.create("", "services", {"kind": "Service", "apiVersion": "v1", "metadata": meta, "spec": spec})
+            families = registries.of("networking.k8s.io", "ipaddresses"), registries.of("networking.k8s.io", "servicecidrs")
+            registries.of("", "services").allocator = ServiceAllocator(["IPv4"], (30000, 32767), *families)
+            monkeypatch.setattr("kas.controllers.client.Stint", Over)
+            monkeypatch.setattr(service_repair, "Stint", Over)
+            monkeypatch.setattr(service_repair, "step", beside)
+            await ServiceRepair(registries).repair()
+            assert sorted(aside) == [False, False, True] and len(paused) == 6
 
     asyncio.run(story())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import random
 from types import SimpleNamespace
@@ -34,3 +35,29 @@ def test_addresses_that_go_one_by_one_make_one_look():
     for _ in range(5):
         control._address_events([SimpleNamespace(record=None)])  # type: ignore[list-item]
     assert after == {"a": DELETION_GRACE_S} and not control.queue._order
+
+
+def test_of_a_range_without_an_address_the_others_are_not_read():
+    """Each of hundreds that go read all the rest."""
+    store: Any = None
+    registries = Registries(store, clock.now)
+    registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
+    control, read = ServiceCIDRs(registries), list[str]()
+    labels = b'{"metadata":{"labels":{"ipaddress.kubernetes.io/managed-by":"ipallocator.k8s.io"}}}'
+
+    async def paced(prefix: str) -> Any:
+        for ip in ("10.0.0.1", "10.0.1.1", "10.0.1.2"):
+            yield SimpleNamespace(key=prefix + ip, json=labels)
+
+    def listed(group: str, resource: str) -> list[Any]:
+        read.append(resource)
+        return [cidr("a", "10.0.1.0/24"), cidr("b", "10.0.0.0/16"), cidr("c", "10.0.1.0/24")]
+
+    def cidr(name: str, text: str) -> dict[str, Any]:
+        meta = {"name": name} if name == "a" else {"name": name, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        return {"metadata": meta, "spec": {"cidrs": [text]}}
+
+    control.client.paced, control.client.list = paced, listed  # type: ignore[method-assign, assignment]
+    assert not asyncio.run(control._needed(cidr("d", "10.0.2.0/24"))) and not read
+    assert asyncio.run(control._needed(cidr("a", "10.0.1.0/24"))) and read == ["servicecidrs"]
+    assert not asyncio.run(control._needed(cidr("c", "10.0.1.0/24")))  # a stays, and has them all

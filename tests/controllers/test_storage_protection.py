@@ -1,4 +1,4 @@
-"""What a claim that goes costs beside many pods."""
+"""What a claim that goes costs beside many pods, and a class beside many volumes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kas.controllers import storage_protection
-from kas.controllers.storage_protection import PVC, ClaimProtection
+from kas.controllers.storage_protection import PVC, VAC, ClaimProtection, ClassProtection
 from tests.controllers.stored import stored
 
 
@@ -44,6 +44,41 @@ def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypa
             left = [name for name in names if client.get("", "persistentvolumeclaims", "n", name) is not None]
             assert left == ["c1"] and looks == [2]  # once more when everything is known
             assert list(control.queue._timers) == [f"{control.registry.prefix('n')}c1"] and not control._deleted
+            control.queue.clear()
+
+    asyncio.run(run())
+
+
+def test_one_look_at_claims_and_volumes_is_for_all_classes_that_go(tmp_path: Path, monkeypatch: Any) -> None:
+    """Each that was deleted went through all of them."""
+    monkeypatch.setattr(storage_protection, "LONGEST_REST_S", 0.0)
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            control = ClassProtection(registries)
+            control._more()
+            client, names, group = control.client, [f"c{i}" for i in range(6)], "storage.k8s.io"
+            for name in names:
+                head = {"kind": "VolumeAttributesClass", "apiVersion": "storage.k8s.io/v1", "metadata": {"name": name, "finalizers": [VAC]}}
+                assert await client.create(group, "volumeattributesclasses", {**head, "driverName": "a.b", "parameters": {"a": "b"}})
+                await client.delete(control.registry, "", name)
+            spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeAttributesClassName": "c4"}
+            claim = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "n"}, "spec": spec}
+            assert await client.create("", "persistentvolumeclaims", claim)
+            looks, real = list[str](), client.paced
+
+            def paced(prefix: str) -> Any:
+                looks.append(prefix)
+                return real(prefix)
+
+            client.paced = paced  # type: ignore[method-assign]
+            for name in names:
+                assert await control._sync(control.registry.root + name) is None
+            assert list(control.queue._order) == [""]
+            await control._sync("")
+            assert [name for name in names if client.get(group, "volumeattributesclasses", "", name) is not None] == ["c4"]
+            assert looks == 2 * [reg.root for reg in control.users]  # once more when everything is known
+            assert list(control.queue._timers) == [control.registry.root + "c4"] and not control._deleted
             control.queue.clear()
 
     asyncio.run(run())

@@ -535,3 +535,44 @@ def test_who_waits_for_the_room_of_others_goes_on_when_they_give_it_back():
         assert room.held == {"second": 2 * FIRST_BYTES, "third": FIRST_BYTES} and not room._waiting
 
     asyncio.run(work())
+
+
+class Told:
+    """An open watch that says in which turn of the loop it was told of something."""
+
+    served = "foos"
+
+    def __init__(self, turn, told):
+        self._turn, self._told, self.over_at = turn, told, -1
+
+    def over(self):
+        self.over_at = self._turn[0]
+
+    def finish(self):
+        self._told.append(self._turn[0])
+
+    ask_bookmark = finish
+
+
+@pytest.mark.parametrize("what", ["bookmarks", "end"])
+def test_of_thousands_of_watches_some_are_told_in_a_turn(what):
+    """All at once held the loop every minute: for 22 ms, and HTTP, where there were 5,000."""
+    open_, turn, told = watches.Watches(0), [0], []
+
+    async def run():
+        def count():
+            turn[0] += 1
+            asyncio.get_running_loop().call_soon(count)
+
+        count()
+        open_.open = {Told(turn, told) for _ in range(5 * watches.TOLD_AT_ONCE + 1)}
+        if what == "bookmarks":
+            await open_.send_bookmarks()
+        else:
+            open_.end_of(["foos"])
+            assert {s.over_at for s in open_.open} == {1}
+            while len(told) < len(open_.open):  # noqa: ASYNC110 — what is waited for tells nobody
+                await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert len(told) == len(open_.open) and max(map(told.count, told)) <= watches.TOLD_AT_ONCE

@@ -17,7 +17,7 @@ from tests.hostile.hostile_wire import dial
 
 # mallory has no rights but those every user has, and what a test gives her.
 USERS = 'm-token,mallory,u1,"devs"\ni-token,imp,u2\na-token,alice,u3\n'
-MAX_GROWTH = 300 << 20  # above what any row may leave: STALLED_MB
+MAX_GROWTH = 300 << 20  # above what any row may leave
 READY_S = 60
 FLAGS = os.environ.get("KAS_HOSTILE_FLAGS", "").split()  # more of the server's: several workers, a TLS front
 
@@ -130,7 +130,7 @@ def bystander(target: KasServer) -> Iterator[Bystander]:
 def resident(server: KasServer) -> dict[int, int]:
     """Resident bytes of every process of the server."""
     found = {}
-    for pid in [server.pid, *server.worker_pids()]:
+    for pid in filter(None, [server.pid, server.front_pid(), *server.worker_pids()]):
         match = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         found[pid] = int(match.group(1)) << 10 if match else 0
     return found

@@ -26,9 +26,6 @@ from tests.hostile.rows import row
 
 CONNECTIONS, STREAMS = 8, 1500
 UNTAKEN_S = 3.0
-# Of thousands of streams at once so much stays with a worker: pieces of its heap that are free, and not the system's. 97 to 131 where
-# others have grown it before, 246 to 248 in a fresh one, and after three such attacks no more than after one.
-STALLED_MB = 256
 
 
 def fill(a: Attacker) -> None:
@@ -113,7 +110,7 @@ def heads(name: str, more: Callable[[], bytes], streams: int = 200) -> None:
             for i, piece in enumerate(rest[1:], 2):
                 yield frame(CONTINUATION, END_HEADERS if i == len(rest) else 0, n, piece)
 
-    @row(f"HTTP/2: heads of {name}", mb=STALLED_MB)
+    @row(f"HTTP/2: heads of {name}")
     def _(a: Attacker) -> None:
         connections(a, pieces)
 
@@ -155,19 +152,19 @@ def stalled(a: Attacker, each: Callable[[int], bytes], first: bytes, many: int =
 NO_WINDOW = frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0")
 
 
-@row("HTTP/2: streams of 60 connections whose window is nothing", 201, mb=STALLED_MB)
+@row("HTTP/2: streams of 60 connections whose window is nothing", 201)
 def _(a: Attacker) -> None:
     fill(a)
     stalled(a, lambda n: authorized(n, a.maps, a.token), NO_WINDOW)
 
 
-@row("HTTP/2: watches of 60 connections whose window is nothing", 201, mb=STALLED_MB)
+@row("HTTP/2: watches of 60 connections whose window is nothing", 201)
 def _(a: Attacker) -> None:
     fill(a)
     stalled(a, lambda n: authorized(n, f"{a.maps}?watch=true", a.token), NO_WINDOW, streams=20)
 
 
-@row("HTTP/2: bodies of 60 connections that do not end", mb=STALLED_MB)
+@row("HTTP/2: bodies of 60 connections that do not end")
 def _(a: Attacker) -> None:
     told = head(a, b"\x83", a.maps, (b"content-type", b"application/json"))
     stalled(a, lambda n: frame(HEADERS, END_HEADERS, n, told) + frame(DATA, 0, n, b'{"a":'), b"")

@@ -40,7 +40,7 @@ def collected(a: Attacker, *collections: str) -> None:
 
 
 # What 10,000 of them took stays with the allocators: opened four times it was 214, 227, 230 and 214 MiB.
-@row("watches: 10,000 of one collection, and writes to it", 200, 201, 404, mb=256)
+@row("watches: 10,000 of one collection, and writes to it", 200, 201, 404, mb=192)
 def _(a: Attacker) -> None:
     with watching(a, a.maps, 10_000):
         a.ask("POST", a.maps, {"metadata": {"name": "m"}})
@@ -124,7 +124,7 @@ def _(a: Attacker) -> None:
 
 
 # While they are there 130 to 210 MiB; what of that the allocators keep was 95 to 160 in eight rounds, and did not grow.
-@row("users: 200, each of whom takes no list of 4 MB", 201, mb=192)
+@row("users: 200, each of whom takes no list of 4 MB", 201)
 def _(a: Attacker) -> None:
     a.many((("POST", a.maps, {"metadata": {"name": f"l{i}"}, "data": {"a": "x" * MIB}}) for i in range(4)), 4)
     with contextlib.ExitStack() as stack:

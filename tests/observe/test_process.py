@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
+import pytest
+
 from kas.observe import process
-from kas.observe.process import Trimmer
+from kas.observe.process import GROWN_BYTES, Trimmer
 
 
-def test_freed_memory_is_given_back_once_there_is_more(monkeypatch):
-    trimmed: list[int] = []
-    resident = [100 << 20]
-    monkeypatch.setattr(process, "_resident_bytes", lambda: resident[0])
-    one = Trimmer()
-    monkeypatch.setattr(one, "_trim", trimmed.append)
-    assert not one.due()
-    resident[0] += process.GROWN_BYTES
-    assert one.due()
-    one.trim()
-    assert trimmed == [0] and not one.due()
-    resident[0] -= 2 * process.GROWN_BYTES  # what it was at least counts
-    assert not one.due()
-    resident[0] += process.GROWN_BYTES
-    assert one.due()
+class Process:
+    """One whose memory is what the test says; ``used`` is what of its heaps is in use, 0 where nothing tells."""
+
+    def __init__(self, monkeypatch: Any, used: int) -> None:
+        self.resident, self.used, self.trims = 100 << 20, used, 0
+        monkeypatch.setattr(process, "_resident_bytes", lambda: self.resident)
+        self.trimmer = Trimmer()
+        monkeypatch.setattr(self.trimmer, "_trim", self._trim)
+        monkeypatch.setattr(self.trimmer, "_used", lambda: self.used)
+
+    def _trim(self, _: int) -> None:
+        self.trims += 1
+
+    def looked_at(self) -> int:
+        """How often it was done, once the allocator had its turn."""
+        if self.trimmer.due():
+            self.trimmer.trim()
+        return self.trims
 
 
-def test_where_the_allocator_has_no_such_function_nothing_is_due(monkeypatch):
+@pytest.mark.parametrize("used", [0, 50 << 20])
+def test_freed_memory_is_given_back_once_there_is_more(monkeypatch: Any, used: int):
+    one = Process(monkeypatch, used)
+    assert one.looked_at() == 0
+    one.resident += GROWN_BYTES
+    assert one.looked_at() == one.looked_at() == 1
+    one.resident -= 2 * GROWN_BYTES  # what it was at least counts
+    assert one.looked_at() == 1
+    one.resident += GROWN_BYTES
+    assert one.looked_at() == (1 if used else 2)  # below what it began with there is nothing to look for
+    one.resident += GROWN_BYTES
+    assert one.looked_at() == (2 if used else 3)
+
+
+def test_what_is_freed_after_that_is_given_back(monkeypatch: Any):
+    """Thousands of connections that were open when it was done last: what they leave makes nothing grow."""
+    one = Process(monkeypatch, 50 << 20)
+    one.resident += 10 * GROWN_BYTES
+    one.used += 9 * GROWN_BYTES
+    assert one.looked_at() == 1
+    one.used -= GROWN_BYTES - 1
+    assert one.looked_at() == 1
+    one.used -= 1
+    assert one.looked_at() == one.looked_at() == 2
+
+
+def test_where_the_allocator_has_no_such_function_nothing_is_due(monkeypatch: Any):
     one = Trimmer()
     monkeypatch.setattr(one, "_trim", None)
     assert not one.due()
@@ -33,3 +67,15 @@ def test_where_the_allocator_has_no_such_function_nothing_is_due(monkeypatch):
 def test_another_system_is_told_at_the_start(monkeypatch):
     monkeypatch.setattr(process.sys, "platform", "darwin")
     assert process.unfit().startswith("kas runs on Linux: ")
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc 2.33 says what is in use")
+def test_what_is_in_use_is_told():
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    used = process._used_bytes(libc)
+    before, held = used(), [libc.malloc(50_000) for _ in range(100)]
+    assert used() >= before + 4_000_000
+    for one in held:
+        libc.free(one)
+    assert used() < before + 1_000_000

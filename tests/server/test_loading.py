@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from kas.edge import granianparts
 from kas.testing.server import KasServer
 from tests.server.test_processes import wait_for
+
+# Whether granian was built with an allocator that understands what it is asked.
+BACKGROUND = granianparts.ALLOCATOR.encode() in Path(sys.modules[granianparts.ASGIWorker.__module__].__file__ or "").read_bytes()
 
 # Everything a process can have beside its memory, before and after the modules of a worker are there.
 LOADS = """
@@ -120,7 +124,8 @@ def serve(tmp_path: Path):
 
 def test_loading_makes_no_threads_descriptors_handlers_or_children(tmp_path: Path):
     loaded = run(LOADS + "print(*sys.modules)", str(tmp_path), "2")
-    assert {"kas.worker", "kas.server", "uvloop", "granian._granian", "kas.admission.plugins.resource_quota"} <= set(loaded)
+    assert {"kas.worker", "kas.server", "uvloop", "kas.admission.plugins.resource_quota"} <= set(loaded)
+    assert "granian._granian" not in loaded  # whose allocator has a thread, see kas.edge.granianparts
 
 
 def test_workers_of_one_process_draw_nothing_alike(tmp_path: Path):
@@ -184,3 +189,10 @@ def test_a_later_start_makes_no_key_and_loads_nothing_for_it(tmp_path: Path):
     made = key.read_bytes()
     assert "cryptography" not in run(prepared, str(tmp_path), "2")
     assert key.read_bytes() == made
+
+
+@pytest.mark.skipif(not BACKGROUND, reason="the HTTP server below has another allocator here")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_the_http_server_has_freed_is_given_back_by_a_thread_of_each_worker(serve: Callable[[int], KasServer], workers: int):
+    for pid in serve(workers).worker_pids():
+        assert "jemalloc_bg_thd\n" in {path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/comm")}

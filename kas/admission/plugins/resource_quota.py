@@ -17,7 +17,7 @@ import contextlib
 import weakref
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -38,6 +38,7 @@ from kas.store import Conflict, Op, StoreError
 
 Obj = dict[str, Any]
 MAX_ATTEMPTS = 64
+MOST_KEPT = 100  # names of a quota's amounts
 ZERO = Quantity(0)
 # Events come and go by themselves; the others are answered, not stored.
 UNCOUNTED = frozenset((
@@ -60,6 +61,23 @@ class Charge:
     large: bool
 
 
+class _Known(NamedTuple):
+    """What is kept of a quota: which one it was, and the names of what it limits."""
+
+    version: str
+    hard: tuple[str, ...]
+
+
+UNKNOWN = _Known("", ())
+
+
+def _known(quota: Obj) -> _Known:
+    hard = (quota.get("status") or {}).get("hard") or ()
+    if len(hard) > MOST_KEPT:
+        return UNKNOWN
+    return _Known(quota["metadata"].get("resourceVersion") or "", tuple(hard))
+
+
 class Plugin:
     """Sees what quotas count, and asks for the quotas of its namespace."""
 
@@ -68,7 +86,7 @@ class Plugin:
     def __init__(self, registries: Registries, informers: Informers, section: Section | None = None) -> None:
         self._registries = registries
         self._limited = Limited(section) or None
-        self._present = informers.lister("", "resourcequotas", lambda obj: True)
+        self._present = informers.lister("", "resourcequotas", _known)
         self._evaluators = Evaluators(registries, informers)
         # Writes of one worker into one namespace queue here instead of losing races against each other.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -151,12 +169,21 @@ class Plugin:
         self, a: Attributes, evaluator: Evaluator, usage: Amounts, before: Amounts, records: list[Any]
     ) -> tuple[dict[str, Amounts], list[Op]]:
         """What to add to each quota, by its name, and the writes that do; raises 403."""
+        if not self._limited:
+            records = self._about(a.namespace, evaluator, records)
         quotas = [object_of(rec) for rec in records]
         changes = self._check_request(a, evaluator, usage, before, quotas)
         if a.dry_run:
             return changes, []
         pairs = [(rec, obj) for rec, obj in zip(records, quotas, strict=True) if obj["metadata"]["name"] in changes]
         return changes, [self._op(obj, changes[obj["metadata"]["name"]], rec.revision, a.now) for rec, obj in pairs]
+
+    def _about(self, namespace: str, evaluator: Evaluator, records: list[Any]) -> list[Any]:
+        """Without those that count nothing of this kind, as far as is known of what stands there: hundreds of quotas may be about others,
+        and to decode one takes longer than all else that is asked of it."""
+        known = self._present.namespace(namespace)
+        asked = ((rec, known.get(rec.key.rpartition("/")[2])) for rec in records)
+        return [rec for rec, it in asked if it is None or it.version != str(rec.revision) or evaluator.matching(it.hard)]
 
     # --- checking
 

@@ -3,8 +3,8 @@
 ``RbacIndex`` is fed with objects (at start and from the store's events). Bindings are indexed by subject, so what a
 decision costs depends on the bindings of its user, never on how many others there are. Per user the matching rules are
 gathered once, and per shape of request (verb, group, resource, subresource, namespace) once more into a short row of
-(resource names or None, outcome); a decision then is two dictionary hits, made in ``kas._fastpath``. Any change of RBAC drops what was
-compiled.
+(resource names or None, outcome); a decision then is two dictionary hits, made in ``kas._fastpath``. A change in a namespace drops what
+was compiled for those who have asked about it, one of the cluster everything.
 
 Semantics: ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation/rule.go``. Where upstream's order comes
 from an unordered cache, ours is by name.
@@ -13,7 +13,7 @@ from an unordered cache, ours is by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas._fastpath import Decisions, Matcher
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregate
@@ -29,6 +29,7 @@ GROUP = "rbac.authorization.k8s.io"
 # Of all that is compiled, and the longest name, path or namespace in it: requests may name anything.
 COMPILED_BYTES, LONGEST = 32 << 20, 1024
 MANY_GROUPS = 10_000  # more of them are remembered with the identity alone: to look them up would take milliseconds
+MOST_CHANGES = 256  # of namespaces that are remembered; who comes after more is compiled anew, which takes as long as to look through them
 MOST_RULES = 10_000  # that a review lists; a role that is bound a thousand times counts a thousand times
 
 
@@ -150,6 +151,13 @@ def role_not_found(kind: str, name: str) -> str:
     return f"{kind.lower()}.{GROUP} {go_quote(name)} not found"
 
 
+class _Epoch(NamedTuple):
+    """When something was compiled: ``of`` is an index's own, since users may be asked about in several; ``at`` how many changes it had."""
+
+    of: object
+    at: int
+
+
 class RbacIndex(Decisions):
     """Roles and bindings of the cluster, and the authorizer over them. Not thread-safe: one per worker's loop.
 
@@ -164,6 +172,10 @@ class RbacIndex(Decisions):
         self._roles: dict[tuple[str, str], Role] = {}
         self._scopes: dict[str, _Scope] = {"": _Scope()}
         self._matchers: dict[tuple, Matcher] = {}
+        # Namespaces of the last changes, and how many there were before these.
+        self._changes: list[str] = []
+        self._before, self._own = 0, object()
+        self.epoch = _Epoch(self._own, 0)
         self._room = Budget("rbac_decisions", "what users may do, compiled", COMPILED_BYTES, LONGEST)
 
     # --- feeding
@@ -174,14 +186,11 @@ class RbacIndex(Decisions):
         if resource in ("clusterroles", "roles"):
             self.put_role(meta["namespace"] if resource == "roles" else "", meta["name"], Role(lambda: obj.get("rules") or ()))
             return
-        if resource == "clusterrolebindings":
-            self._scopes[""].put(obj, "")
-        elif resource == "rolebindings":
-            namespace = meta["namespace"]
-            self._scopes.setdefault(namespace, _Scope()).put(obj, namespace)
-        else:
+        if resource not in ("clusterrolebindings", "rolebindings"):
             raise ValueError(f"not an RBAC resource: {resource}")
-        self._changed()
+        namespace = meta["namespace"] if resource == "rolebindings" else ""
+        self._scopes.setdefault(namespace, _Scope()).put(obj, namespace)
+        self._changed(namespace)
 
     def put_role(self, namespace: str, name: str, role: Role) -> None:
         """Adds or replaces a role, or with ``namespace`` "" a cluster role."""
@@ -189,12 +198,12 @@ class RbacIndex(Decisions):
             self._roles[namespace, name] = role
         else:
             self._cluster_roles[name] = role
-        self._changed()
+        self._changed(namespace)
 
     def put_large_binding(self, namespace: str, name: str, binding: LargeBinding) -> None:
         """Adds or replaces a binding that is read later, or with ``namespace`` "" a cluster role binding."""
         self._scopes.setdefault(namespace, _Scope()).put_large(name, namespace, binding)
-        self._changed()
+        self._changed(namespace)
 
     def delete(self, resource: str, namespace: str, name: str) -> None:
         """Forgets a role or binding; decisions made with it are forgotten, too. One that is not there is fine."""
@@ -212,7 +221,7 @@ class RbacIndex(Decisions):
                     del self._scopes[namespace]
         else:
             raise ValueError(f"not an RBAC resource: {resource}")
-        self._changed()
+        self._changed(namespace)
 
     def keep_only(self, resource: str, there: set[tuple[str, str]]) -> None:
         """Drops what is not among ``there`` (namespace, name): after events were missed."""
@@ -227,14 +236,32 @@ class RbacIndex(Decisions):
             if (namespace, name) not in there:
                 self.delete(resource, namespace, name)
 
-    def _changed(self) -> None:
+    def _changed(self, namespace: str) -> None:
         self.revision += 1
-        self._forget()  # also when nobody is remembered here: identities remember, too
+        if not namespace:
+            self._forget()  # also when nobody is remembered here: identities remember, too
+            return
+        self._changes.append(namespace)
+        self.epoch = _Epoch(self._own, self._before + len(self._changes))
+        if len(self._changes) > MOST_CHANGES:
+            half = MOST_CHANGES // 2
+            del self._changes[:half]
+            self._before += half
 
     def _forget(self) -> None:
         self._matchers = {}
         self._room.size = 0
-        self.epoch = object()
+        self._before += len(self._changes) + 1
+        self._changes = []
+        self.epoch = _Epoch(self._own, self._before)
+
+    def _holds(self, m: Matcher) -> bool:
+        """Whether nothing has changed since in namespaces that somebody has asked about; what was compiled counts then."""
+        since = m.epoch.at - self._before
+        if m.epoch.of is not self._own or since < 0 or not m.scopes.keys().isdisjoint(self._changes[since:]):
+            return False
+        m.epoch = self.epoch
+        return True
 
     def _keeps(self, length: int, entries: int = 1) -> bool:
         """Whether something that long is remembered; what was is forgotten when there is no room for it."""
@@ -294,11 +321,14 @@ class RbacIndex(Decisions):
 
     def matcher(self, user: UserInfo) -> Matcher:
         """The user's compiled rules, made at the first question."""
+        m: Matcher | None
         if len(user.groups) > MANY_GROUPS:
-            user.compiled = alone = Matcher(user.subjects, self.epoch)
-            return alone
+            m = user.compiled
+            if m is None or not self._holds(m):
+                user.compiled = m = Matcher(user.subjects, self.epoch)
+            return m
         m = self._matchers.get(user.key)
-        if m is None:
+        if m is None or not self._holds(m):
             # A user of many groups is one of many entries, not one that is too long.
             if not self._room.take(2 * user.length, 2 + len(user.groups)):
                 self._forget()
@@ -362,8 +392,9 @@ class RbacIndex(Decisions):
             row.append((None, _no_opinion(errs)))
         done = tuple(row)
         length = len(a.verb) + len(a.api_group) + len(a.resource) + len(a.subresource) + len(a.namespace)
-        if self._keeps(length, 1 + len(row) + held):
+        if self._keeps(length, 2 + len(row) + held):
             m.shapes[a.verb, a.api_group, a.resource, a.subresource, a.namespace] = done
+            m.scopes.setdefault(a.namespace, None)  # has asked about it, whether its roles are remembered or not
         return done
 
     def compile_path(self, m: Matcher, a: Attributes) -> Outcome:
@@ -375,8 +406,9 @@ class RbacIndex(Decisions):
                 break
         else:
             outcome = _no_opinion(errs)
-        if self._keeps(len(a.verb) + len(a.path) + len(a.namespace)):
+        if self._keeps(len(a.verb) + len(a.path) + len(a.namespace), 2):
             m.paths[a.verb, a.path, a.namespace] = outcome
+            m.scopes.setdefault(a.namespace, None)
         return outcome
 
 

@@ -14,6 +14,7 @@ import resource
 import signal
 import socket
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,11 +24,13 @@ from kas.edge.front.relay import Relay
 from kas.edge.front.rendezvous import Rendezvous
 from kas.edge.front.tls import Contexts, Settings, host, listen
 from kas.edge.front.worker import Worker
+from kas.observe.process import Trimmer
 
 log = logging.getLogger("kas.front")
 
 BACKLOG = 4096
 SWEEP_S = 1.0
+GIVE_BACK_S = 10.0  # between two looks at what memory was freed
 ACCEPT_AT_ONCE = 64
 PAUSE_S = 0.1  # after accept has failed for want of descriptors
 SPARE_DESCRIPTORS, MOST_DESCRIPTORS = 128, 1 << 20
@@ -71,7 +74,7 @@ class _Waiting:
 
     def __init__(self, limit_s: float, time_: OwnTime) -> None:
         self.limit_s, self._time = limit_s, time_
-        self.since: dict[Relay, float] = {}
+        self.since: OrderedDict[Relay, float] = OrderedDict()  # a dict goes through all that has gone to find who is first
 
     def add(self, relay: Relay) -> None:
         self.since[relay] = self._time.now()
@@ -112,6 +115,7 @@ class FrontProcess:
         allowed = (limits.handshake_s, limits.silent_s, limits.linger_s)
         self._shaking, self._silent, self._lingering = (_Waiting(limit_s, self._time) for limit_s in allowed)
         self._patient: list[Relay] = []  # no worker was there when they wanted one
+        self._trimmer, self._trim_at = Trimmer(), 0.0
         self._stop_asked = self._ending = self._deaf = False
         self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker is there for the first time
         self.ended: asyncio.Future[None] = self.loop.create_future()
@@ -227,7 +231,15 @@ class FrontProcess:
         for waiting in (self._shaking, self._silent, self._lingering):
             waiting.sweep(now)
         self._contexts.refresh()
+        self._give_back(now)
         self.loop.call_later(SWEEP_S, self._sweep)
+
+    def _give_back(self, now: float) -> None:
+        """Thousands of connections that have gone leave as much as they took in the allocator's heap, which a few that stay keep."""
+        if now >= self._trim_at:
+            self._trim_at = now + GIVE_BACK_S
+            if self._trimmer.due():
+                self.loop.run_in_executor(None, self._trimmer.trim)
 
 
 def _descriptors() -> int:

@@ -125,7 +125,7 @@ class Connects:
         """Serve a service's /proxy: the request goes on to one of its endpoints."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "ServiceProxyOptions", {"path": path})
-        return self._bounded(await proxy.forward(req, self._locations.service(namespace, name), path))
+        return self._bounded(await proxy.forward(req, await self._locations.service(namespace, name), path))
 
     async def _admit(self, req: Request, served: Any, namespace: str, name: str, kind: str, options: Obj) -> None:
         if req.read_only_port:

@@ -118,6 +118,28 @@ def test_the_status_of_a_claim_is_counted_and_not_refused(server):
         Request(server.plugin(resource_quota), obj=new, old=old, **claims).run()
 
 
+def test_quotas_about_other_kinds_are_not_read(server, monkeypatch):
+    """Hundreds of them in a namespace are known for what they limit; one that is not known as it stands, or limits much, is looked at."""
+    for i in range(50):
+        quota(server, f"q{i}", {"pods": "1", "requests.cpu": "1"})
+    quota(server, "much", {f"count/r{i}.example.com": "1" for i in range(resource_quota.MOST_KEPT + 1)})
+    read: list[str] = []
+    monkeypatch.setattr(resource_quota, "object_of", lambda rec: read.append(rec.key.rpartition("/")[2]) or orjson.loads(rec.json))
+    plugin = server.plugin(resource_quota)
+    a_map = {"resource": "configmaps", "obj": {"metadata": {"name": "m", "namespace": "ns1"}}}
+    Request(plugin, **a_map).run()
+    assert read == ["much"]
+    # What another worker wrote, and this one was not told of yet, counts.
+    key = server.registries.of("", "resourcequotas").key("ns1", "q7")
+    obj = orjson.loads(server.store.get(key).json)
+    obj["spec"]["hard"] = obj["status"]["hard"] = {"configmaps": "1"}
+    obj["status"]["used"] = {"configmaps": "1"}
+    server.store.put(key, obj)
+    with pytest.raises(ApiError, match="exceeded quota: q7, requested: configmaps=1"):
+        Request(plugin, **a_map).run()
+    assert sorted(read) == ["much", "much", "q7"]
+
+
 def used(server: FakeServer) -> str:
     registry = server.registries.of("", "resourcequotas")
     return orjson.loads(server.store.get(registry.key("ns1", "q")).json)["status"]["used"]["pods"]

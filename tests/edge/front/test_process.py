@@ -1,0 +1,59 @@
+"""What the front does with those that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kas.edge.front import process
+from tests.edge.front.test_relay import scene, until
+from tests.growth.counting import Spent
+
+
+class Silent:
+    """A relay whose client says nothing."""
+
+    def __init__(self, waiting: process._Waiting) -> None:
+        self._waiting = waiting
+
+    def close(self) -> None:
+        self._waiting.drop(self)  # type: ignore[arg-type]
+
+
+def _sweep(n: int) -> float:
+    """What it takes to cut so many."""
+    waiting = process._Waiting(0.0, process.OwnTime())
+    for _ in range(n):
+        waiting.add(Silent(waiting))  # type: ignore[arg-type]
+    gc.collect()
+    with Spent() as spent:
+        waiting.sweep(waiting._time.now())
+    assert not waiting.since
+    return spent.seconds
+
+
+def test_clients_that_all_say_nothing_are_cut_in_linear_time():
+    """To find the first by going past all that have gone took the square of them: 4 s of the front for 100,000."""
+    assert min(_sweep(80_000) for _ in range(3)) < 8 * min(_sweep(20_000) for _ in range(3))
+
+
+def test_what_connections_leave_behind_is_given_back(tmp_path: Path, monkeypatch: Any):
+    monkeypatch.setattr(process, "SWEEP_S", 0.01)
+    monkeypatch.setattr(process, "GIVE_BACK_S", 0.01)
+    said = {"due": False, "trims": 0}
+
+    def trim() -> None:
+        said["trims"] += 1
+        said["due"] = False
+
+    async def test() -> None:
+        async with scene(tmp_path) as s:
+            s.front._trimmer = SimpleNamespace(due=lambda: said["due"], trim=trim)  # type: ignore[assignment]
+            said["due"] = True
+            await until(lambda: said["trims"])
+            assert said["trims"] == 1
+
+    asyncio.run(test())
