@@ -150,7 +150,7 @@ def test_decision_after_a_change(benchmark, index):
     a = Attributes(jane, "get", "ns", "", "v1", "configmaps", "", "c")
 
     def decide():
-        index._changed()
+        index._changed("ns")
         return index.authorize(a)
 
     assert benchmark(decide)[0] == 1
