@@ -58,6 +58,8 @@ class InProcess:
     def body(self, answer: Response) -> bytes:
         """What ``call`` answered, to its end: long lists are made while they are sent."""
         if answer.stream is None:
+            if answer.finish is not None:
+                answer.finish()
             return answer.body
         parts: list[bytes] = []
 

@@ -60,8 +60,8 @@ async def run(server: InProcess, many: list[Ask]) -> None:
         assert answer.status < 300, answer.body
         if answer.stream is not None:
             await answer.stream(write)
-            if answer.finish is not None:
-                answer.finish()
+        if answer.finish is not None:
+            answer.finish()
 
     async def write(piece: bytes) -> None:
         return

@@ -42,21 +42,19 @@ class Loopback:
         headers = [(b"authorization", f"Bearer {self._token}".encode()), (b"content-type", content_type.encode())]
         found = self._handle(Request(method, path, query, headers, b"" if body is None else orjson.dumps(body)))
         response = found if isinstance(found, Response) else await found
-        if response.stream is None:
-            data = response.body
-        else:
-            pieces: list[bytes] = []
+        pieces: list[bytes] = []
 
-            async def write(piece: bytes) -> None:
-                pieces.append(piece)
-                response.sent += len(piece)
+        async def write(piece: bytes) -> None:
+            pieces.append(piece)
+            response.sent += len(piece)
 
-            try:
+        try:
+            if response.stream is not None:
                 await response.stream(write)
-            finally:
-                if response.finish is not None:
-                    response.finish()
-            data = b"".join(pieces)
+        finally:
+            if response.finish is not None:
+                response.finish()
+        data = response.body if response.stream is None else b"".join(pieces)
         return response.status, orjson.loads(data) if data.strip() else None
 
 

@@ -77,7 +77,7 @@ class App:
             source = inlet(req, receive, self._bounds)
             req.incoming = None if source.ended else source
         resp = self.handler(req)
-        if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES:
+        if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES or resp.finish is not None:
             if spawn is not None and source is None and hasattr(resp, "park"):
                 waiting: Any = resp
                 waiting.park(_Parked(self, req, waiting, receive, send, watcher, spawn))
@@ -232,7 +232,7 @@ class _Parked(PutDown):
     def answered(self, resp: Result) -> None:
         """See ``PutDown``."""
         try:
-            if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES:
+            if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES or resp.finish is not None:
                 self._later(resp)
                 return
             left = _whole(self.req, resp, self.send)

@@ -105,6 +105,7 @@ cdef class Ticket:        # a request at the door, or inside
     cdef Queue queue
     cdef readonly int state
     cdef readonly bint watching               # its stream runs
+    cdef readonly bint answering              # a large answer is on its way out
     cdef readonly bint mutating
     cdef public object future                 # of whoever waits: True when it may run
 

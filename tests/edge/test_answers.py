@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kas.auth.user import MASTERS, UserInfo
+from kas.edge import answers
 from kas.edge.answers import LARGE_BYTES, PIECE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.asgi import App
 from kas.edge.body import Bounds, Inlet
@@ -49,6 +50,46 @@ async def taken(resp: Response) -> list[bytes]:
     assert resp.stream is not None
     await resp.stream(write)
     return pieces
+
+
+def test_what_the_request_holds_is_given_back_in_the_end_or_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    """A client that does not read would hold the seats of others."""
+    given_back: list[int] = []
+
+    async def story() -> None:
+        b, whole = Budget(), answered()
+        whole.finish = lambda: given_back.append(1)
+        resp = given(request(), whole, b)
+        assert not given_back
+        await taken(resp)
+        assert not given_back and resp.finish is not None
+        resp.finish()
+        assert given_back == [1] and b.held == 0
+        monkeypatch.setattr(answers, "LEAVES_S", 0.0)
+        read = asyncio.Event()
+
+        async def write(piece: bytes) -> None:
+            await read.wait()
+
+        assert resp.stream is not None
+        sending = asyncio.ensure_future(resp.stream(write))
+        await until(lambda: given_back == [1, 1])
+        assert not sending.done()
+        read.set()
+        await sending
+
+    monkeypatch.setattr(answers, "LEAVES_S", 60.0)
+    asyncio.run(story())
+
+
+def test_a_refused_answer_gives_back_what_its_request_holds():
+    b, whole, given_back = Budget(worker_bytes=1), answered(), list[int]()
+    b.take(ALICE, 1)
+    whole.finish = lambda: given_back.append(1)
+    refused = given(request(), whole, b)
+    assert refused.status == 429 and refused.finish is not None
+    refused.finish()
+    assert given_back == [1]
 
 
 def test_what_is_small_or_no_body_stays_as_it_is():

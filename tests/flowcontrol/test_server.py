@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kas.flowcontrol import controller
+from kas.meta.aside import LARGE
 from kas.request.http import Request, Response
 from tests.endpoints.inprocess import Stream
 from tests.server.whole import World
@@ -176,6 +177,25 @@ def test_a_watch_nobody_takes_gives_its_seat_back(tmp_path):
         assert s.seats[0] == 1 and answer.finish is not None
         answer.finish()
         assert s.seats == (0, 0, 0)
+
+    served(work, tmp_path)
+
+
+def test_a_large_answer_holds_its_seat_until_it_has_left(tmp_path):
+    """What a flood has for the HTTP server to encrypt is as many as its seats then."""
+
+    async def work(s: Server) -> None:
+        await s.make("one")
+        data = {"a": "x" * (LARGE + 1)}
+        assert (await s.ask("POST", CONFIG_MAPS, {"metadata": {"name": "a"}, "data": data}, admin=True)).status == 201
+        answer = await s.ask("GET", f"{CONFIG_MAPS}/a")
+        assert answer.status == 200 and s.seats[:2] == (1, 1)
+        assert (await s.ask("GET", PODS)).status == 429
+        answer.finish()
+        assert s.seats == (0, 0, 0)
+        answer.finish()  # once is enough
+        small = await s.ask("GET", PODS)
+        assert small.status == 200 and small.finish is None and s.seats == (0, 0, 0)
 
     served(work, tmp_path)
 

@@ -91,6 +91,8 @@ class InProcess:
 
         resp = await asyncio.ensure_future(run())
         if resp.stream is None:
+            if resp.finish is not None:
+                resp.finish()
             return resp.status, resp.body
         parts: list[bytes] = []
 

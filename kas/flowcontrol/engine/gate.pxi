@@ -98,9 +98,14 @@ cdef class Gate:
         if resp.stream is not None and req.initialized is not None and t.state == RUNNING:
             t.watching = True
             resp.finish = t.end
+        elif resp.stream is None and type(req) is Request and t.state == RUNNING and len(resp.body) > LARGE_BYTES:
+            # Whoever sends it has it encrypted behind all that was given before: a flood would have as many of them there as connections,
+            # and not as seats.
+            t.answering = True
+            resp.finish = t.end
 
     def release(self, Request req not None):
-        """The request is over; the seats of a watch that has begun are given back by itself."""
+        """The request is over; the seats of a watch that has begun, and of a large answer, are given back by themselves."""
         cdef Ticket t
         if req.ticket is None:
             return
@@ -112,5 +117,5 @@ cdef class Gate:
                     self.writing -= 1
                 else:
                     self.reading -= 1
-        if t.state == RUNNING and not t.watching:
+        if t.state == RUNNING and not t.watching and not t.answering:
             t.flow.level.finish(t)
