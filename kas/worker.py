@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 GIVE_UP_S = 2.0
+STOPPED_S = 1.0  # until connections on which nothing is under way have ended
 AGAIN_S = 1.0
 HEARD_S = 0.02  # in which granian's threads mostly have heard of the end
 QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
@@ -316,7 +317,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     if not await _quiet(server, min(QUIET_S, raw.shutdown_grace)):
         server.not_accepting = True
         await server.waiting.wait(max(0.0, end - time.monotonic()))
-        await _all_sent(max(2.0, end - time.monotonic()))
+        await _all_sent(max(0.5, end - time.monotonic()))
     gate.close()
     ending = [listener for listener in listeners if not listener.deaf()]
     for listener in listeners:
@@ -329,9 +330,10 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
         await asyncio.sleep(0.01)
     if server.streams is not None:
         await server.streams.stop()
-    await _all_sent(max(2.0, end - time.monotonic()))
+    # The rest is what clients do not take, whose connections do not end by themselves. The supervisor waits five seconds beyond the end.
+    await _all_sent(max(0.5, end - time.monotonic()))
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(max(2.0, end - time.monotonic())):
+        async with asyncio.timeout(STOPPED_S):
             await asyncio.gather(*(x.stopped for x in ending if x.stopped is not None))
     server.not_accepting = True
     await server.aggregator.close()

@@ -34,6 +34,7 @@ STUCK_S = 3.0
 # A listener takes some ten thousand connections a second at most; with room for those of a quarter of a second each fifth look will do.
 SELDOM, COMING = 5, 4096
 LOOK_S, EMPTY_LOOKS = 0.02, 3  # how often a socket's buffer is seen empty until it is taken for sent
+TAKES_S = 3.0  # whose other side has taken nothing for so long is not waited for
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27  # <asm-generic/socket.h>
 BPF_RET = 0x06
 
@@ -55,14 +56,31 @@ def unsent(fds: Iterable[int] | None = None) -> set[int]:
 
 
 async def sent() -> None:
-    """Waits until what the sockets hold now has been taken. Of an answer that is given to the listener as a whole most is in its own
-    buffers, which it drops when it is stopped (hyper's graceful shutdown, granian 2.8.7); while there is something in them the kernel's
-    are never empty for long."""
-    waiting = dict.fromkeys(unsent(), EMPTY_LOOKS)
+    """Waits until what the sockets hold now has been taken, but not for those who take nothing (``TAKES_S``). Of an answer that is given to
+    the listener as a whole most is in its own buffers, which it drops when it is stopped (hyper's graceful shutdown, granian 2.8.7); while
+    there is something in them the kernel's are never empty for long."""
+    waiting, began = dict.fromkeys(unsent(), EMPTY_LOOKS), monotonic()
+    taken = {fd: (_taken(fd), began) for fd in waiting}
     while waiting:
         await asyncio.sleep(LOOK_S)
-        busy = unsent(waiting)
-        waiting = {fd: EMPTY_LOOKS if fd in busy else n - 1 for fd, n in waiting.items() if fd in busy or n > 1}
+        busy, now = unsent(waiting), monotonic()
+        for fd in busy:
+            if (much := _taken(fd)) != taken[fd][0]:
+                taken[fd] = much, now
+        left = {fd: EMPTY_LOOKS if fd in busy else n - 1 for fd, n in waiting.items() if fd in busy or n > 1}
+        waiting = {fd: n for fd, n in left.items() if now - taken[fd][1] < TAKES_S or fd not in busy}
+
+
+def _taken(fd: int) -> int:
+    """What tells whether the other side takes something: how many bytes it has acknowledged (tcpi_bytes_acked), of a socket of this machine
+    how many lie before it."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as s:
+        if s.family != socket.AF_UNIX:
+            return int(struct.unpack_from("=Q", s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128), 120)[0])
+        count = array("i", [0])
+        fcntl.ioctl(fd, termios.TIOCOUTQ, count)
+        return count[0]
+    return 0
 
 
 def wait_for_words(s: socket.socket) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Iterator
@@ -205,6 +206,38 @@ def test_what_was_given_to_a_socket_is_waited_for():
 
         taken = [0]
         assert asyncio.run(run()) is False
+
+
+@pytest.mark.parametrize("family", ["tcp", "unix"])
+def test_who_takes_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, family: str) -> None:
+    monkeypatch.setattr(descriptors, "TAKES_S", 0.2)
+    with contextlib.ExitStack() as stack:
+        if family == "tcp":
+            server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            theirs = stack.enter_context(socket.create_connection(server.getsockname()))
+            ours = stack.enter_context(server.accept()[0])
+        else:
+            ours, theirs = map(stack.enter_context, socket.socketpair())
+        ours.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                ours.send(b"x" * (1 << 20))
+        assert ours.fileno() in unsent()
+        asyncio.run(asyncio.wait_for(sent(), 60))
+        assert ours.fileno() in unsent()
+
+        async def slowly() -> None:
+            """Who takes something is waited for, however slowly."""
+            waiting, taken = asyncio.create_task(sent()), 0
+            while ours.fileno() in unsent():
+                assert not waiting.done()
+                taken += len(theirs.recv(1 << 18))
+                await asyncio.sleep(0.01)
+            await asyncio.wait_for(waiting, 60)
+            assert taken
+
+        monkeypatch.setattr(descriptors, "TAKES_S", 30.0)
+        asyncio.run(slowly())
 
 
 def test_who_asked_is_quiet_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:

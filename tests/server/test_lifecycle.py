@@ -395,6 +395,23 @@ def test_sigterm_waits_for_a_list_on_its_way(kas_server, connect):
     assert server.process.wait(100) == 0
 
 
+def test_a_server_ends_though_clients_do_not_read(kas_server):
+    """Their watches are full: what they do not take is not waited for, so that the workers end by themselves, and the store is closed."""
+    server = kas_server("--unsafe-no-fsync")
+    ask = f"GET /api/v1/configmaps?watch=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
+    context, maps = ssl.create_default_context(cafile=server.ca), f"{server.url}/api/v1/namespaces/default/configmaps"
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            plain = socket.create_connection(("127.0.0.1", server.port), 60)
+            stack.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1")).sendall(ask)
+        session = stack.enter_context(requests.Session())
+        session.trust_env, session.verify, session.headers["Authorization"] = False, server.ca, f"Bearer {server.token}"
+        for i in range(10):
+            assert session.post(maps, json={"metadata": {"name": f"c{i}"}, "data": {"a": "x" * 1_000_000}}, timeout=60).status_code == 201
+        assert server.stop() == 0
+    assert "killed" not in server.output
+
+
 def test_connections_that_are_kept_end_without_an_error(kas_server):
     """Whoever keeps connections finds each at its end where it has no request, learns with its last answer that it is the last one, or has
     its watch and the connection end together: there is none on which to ask a server that is about to go."""
