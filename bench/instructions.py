@@ -26,11 +26,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench import custom_against_builtin as custom  # noqa: E402
 from bench.conftest import InProcess  # noqa: E402
 from bench.end_to_end import configmap, pod  # noqa: E402
 from kas.request.http import Response  # noqa: E402
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODS = "/api/v1/namespaces/default/pods"
 NOTHING = "nothing"
 Ask = tuple[str, str, bytes]  # method, path, body
@@ -42,11 +44,18 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
     def body(obj: dict) -> bytes:
         return json.dumps(obj).replace("%q", str(next(numbers))).encode()
 
+    def own(kind: str) -> Callable[[], Ask]:
+        return lambda: ("POST", custom.KINDS[kind][0], custom.body(kind, f"made-{next(numbers)}"))
+
     return {
         "get": (16, lambda: ("GET", f"{CONFIG_MAPS}/kept-{next(numbers) % 16}", b"")),
         "create": (16, lambda: ("POST", CONFIG_MAPS, body(configmap("made-%q")))),
         "update": (16, lambda: ("PUT", f"{CONFIG_MAPS}/kept-{(n := next(numbers) % 16)}", body(configmap(f"kept-{n}")))),
         "create-pod": (16, lambda: ("POST", PODS, body(pod("made-%q")))),
+        "create-large": (16, own("builtin")),
+        "create-free": (16, own("custom without schema")),
+        "create-schema": (16, own("custom")),
+        "create-rules": (16, own("custom with rules")),
         "list-500": (4, lambda: ("GET", f"{PODS}?labelSelector=app%3Dlisted", b"")),
     }
 
@@ -69,6 +78,13 @@ async def run(server: InProcess, many: list[Ask]) -> None:
     await asyncio.gather(*map(one, many))
 
 
+def define(server: InProcess, definition: dict) -> None:
+    """A definition that is served: no controller is there to say so."""
+    made = json.loads(server.call("POST", DEFINITIONS, json.dumps(definition).encode()).body)
+    made["status"] = {"acceptedNames": made["spec"]["names"], "conditions": [{"type": "Established", "status": "True"}]}
+    server.call("PUT", f"{DEFINITIONS}/{made['metadata']['name']}/status", json.dumps(made).encode())
+
+
 def tell(command: str) -> None:
     """A command for the callgrind that this process runs under."""
     subprocess.run(["vgdb", f"--pid={os.getpid()}", *command.split()], check=True, capture_output=True)
@@ -83,6 +99,8 @@ def count(wanted: list[str], requests: int) -> None:
         if "list-500" in wanted:
             listed = json.dumps(pod("%q")).replace('"labels": {', '"labels": {"app": "listed", ').encode()
             prepare += [("POST", PODS, listed.replace(b"%q", b"listed-%d" % n)) for n in range(500)]
+        for definition in custom.definition(False, schema=False), custom.definition(False), custom.definition(True):
+            define(server, definition)
         for ask in prepare:
             server.loop.run_until_complete(run(server, [ask]))
         kinds = rows(itertools.count())

@@ -54,14 +54,17 @@ def default(type: TypeDesc, obj: Obj) -> None:
     apply_schema_defaults(type, obj)
 
 
-def bound_defaults(type: TypeDesc, obj: Obj, objects: int) -> None:
-    """Raises 413 when the defaults of what is absent would come to more than ``MOST_DEFAULTED`` bytes; ``objects`` is how many maps
-    there are in ``obj`` at most."""
+def bound_defaults(type: TypeDesc, obj: Obj, text: bytes, in_json: bool = True) -> None:
+    """Raises 413 when the defaults of what is absent would come to more than ``MOST_DEFAULTED`` bytes; ``text`` is what ``obj`` was read
+    from, JSON or something with at most one map a byte."""
     found: tuple[int, dict[Field, int]] | None = type.derived.get("default_sizes")
     if found is None:
         sizes = dict(_default_sizes(type))
         found = type.derived["default_sizes"] = max(sizes.values(), default=0), sizes
-    if found[0] * objects > MOST_DEFAULTED and _defaulted(type, obj, found[1]) > MOST_DEFAULTED:
+    largest, sizes = found
+    if not largest or largest * (text.count(b"{") if in_json else len(text)) <= MOST_DEFAULTED:
+        return
+    if _defaulted(type, obj, sizes) > MOST_DEFAULTED:
         raise refusals.request_entity_too_large(f"limit is {MOST_DEFAULTED} bytes of defaults")
 
 

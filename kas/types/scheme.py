@@ -35,6 +35,7 @@ from kas._codecs import (
     envelope,
     envelope_head,
     go_quote,
+    has_digits,
     lazy_schema_type,
     open_envelope,
     pretty_json,
@@ -55,9 +56,9 @@ __all__ = [
     "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource",
     "TypeDesc", "apply_schema_defaults", "builtin_field", "builtin_kind", "builtin_type", "decode", "decode_plain", "decode_protobuf",
     "decode_protobuf_whole", "default", "drop_nulls", "duplicate_fields", "encode_both", "encode_json", "encode_json_split",
-    "encode_protobuf", "encode_stored", "envelope", "envelope_head", "find_builtin_kind", "go_quote", "lazy_schema_type", "open_envelope",
-    "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf", "varint", "without_member",
-    "write_json", "zero",
+    "encode_protobuf", "encode_stored", "envelope", "envelope_head", "find_builtin_kind", "go_quote", "has_digits", "lazy_schema_type",
+    "open_envelope", "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf", "varint",
+    "without_member", "write_json", "zero",
 ]  # fmt: skip
 
 _codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)

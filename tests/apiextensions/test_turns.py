@@ -6,6 +6,7 @@ import asyncio
 import sys
 from typing import Any
 
+import orjson
 import pytest
 
 from kas.apiextensions import celrules, customtypes, traits
@@ -108,9 +109,10 @@ def test_large_defaults_of_many_items_are_refused():
     item = {"type": "object", "properties": {"a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": default}}}
     type_ = schema_type("", {"type": "object", "properties": {"l": {"type": "array", "items": item}}})
     given = {"l": [{}] * 1000}
-    customtypes.bound_defaults(type_, given, 1001)
+    customtypes.bound_defaults(type_, given, orjson.dumps(given))
     given = {"l": [{}] * 2000}
     with pytest.raises(ApiError) as e:
-        customtypes.bound_defaults(type_, given, 2001)
+        customtypes.bound_defaults(type_, given, orjson.dumps(given))
     assert e.value.code == 413
-    customtypes.bound_defaults(type_, {"l": [{"a": {}}] * 2000}, 4001)  # nothing is absent
+    given = {"l": [{"a": {}}] * 2000}  # nothing is absent
+    customtypes.bound_defaults(type_, given, orjson.dumps(given))

@@ -17,14 +17,13 @@ from kas.endpoints.bodyerrors import check_texts, from_yaml, no_object, unrecogn
 from kas.meta import errors, field, gojson
 from kas.meta.field import go_quote
 from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
-from kas.types.scheme import DecodeError, TypeDesc, apply_schema_defaults, write_json
+from kas.types.scheme import DecodeError, TypeDesc, apply_schema_defaults, has_digits, write_json
 from kas.types.strict import duplicates, warning_texts
 
 Obj = dict[str, Any]
 Warn = Callable[[str], None]
 TypeOf = Callable[[str], TypeDesc]  # by apiVersion
-# Every digit as the same, and as many of them as the first integer has that is a float64 in Go.
-_DIGITS_ALIKE, _LONG = bytes.maketrans(b"123456789", b"0" * 9), b"0" * 19
+_LONG = 19  # digits of the first integer that is a float64 in Go
 _MAX_INT64 = (1 << 63) - 1
 
 
@@ -50,7 +49,7 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         value = {}  # as in Go, where it leaves everything as it is
     if not isinstance(value, dict):
         raise no_object(kind, value, body)
-    if form == YAML or _LONG in body.translate(_DIGITS_ALIKE):  # YAML has other ways to write it
+    if form == YAML or has_digits(body, _LONG):  # YAML has other ways to write it
         _as_floats(value)
     given_version = check_type(value, kind, body, field_validation)
     same = given_version == kind.api_version
@@ -68,7 +67,7 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         why = f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})"
         raise errors.bad_request(why)
     if value["kind"] == kind.kind:
-        customtypes.bound_defaults(kind.type, value, len(body) if form == YAML else body.count(b"{"))
+        customtypes.bound_defaults(kind.type, value, body, form != YAML)
         customtypes.default(kind.type, value)
     return value
 
@@ -130,11 +129,10 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     if isinstance(patched, dict) and not patched.get("kind"):
         raise invalid(f"Object 'Kind' is missing in '{write_json(patched).decode('utf-8', 'replace')}'")
     text = write_json(patched)
-    objects = text.count(b"{")
     value = orjson.loads(text)  # parts of it are the stored object's
     if not isinstance(value, dict):
         raise invalid("not an object")
-    if _LONG in text.translate(_DIGITS_ALIKE):
+    if has_digits(text, _LONG):
         _as_floats(value)
     if not value.get("apiVersion"):
         raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
@@ -151,7 +149,7 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
         for found in findings:
             warn(found)
     if value.get("kind") == served.kind:
-        customtypes.bound_defaults(served.type, value, objects)
+        customtypes.bound_defaults(served.type, value, text)
         customtypes.default(served.type, value)
     return value
 
@@ -164,6 +162,6 @@ def decode_custom_merged(served: Any, merged: Obj) -> Obj:
         customtypes.decode(served.type, value)
     except (MetadataError, DecodeError) as e:
         raise errors.ApiError(500, "", _words(e)) from None
-    customtypes.bound_defaults(served.type, value, text.count(b"{"))
+    customtypes.bound_defaults(served.type, value, text)
     apply_schema_defaults(served.type, value)  # a null that was applied is left for validation to refuse
     return value

@@ -101,7 +101,7 @@ class CustomServed(Served):
         for resource in (self.record, self.registry.resource):
             resource.type.fields  # noqa: B018 (asking makes them)
         self.schema = self.merge_schema()
-        customtypes.bound_defaults(self.type, {}, 0)
+        customtypes.bound_defaults(self.type, {}, b"")
         self.costly = traits.is_costly(self.type.schema)
         self.printer.costly  # noqa: B018 (asking reads their paths)
         self.loaded = True

@@ -178,6 +178,23 @@ def duplicate_fields(bytes data not None):
             free(table.slots)
 
 
+def has_digits(bytes data not None, Py_ssize_t least):
+    """Whether ``least`` digits or more follow one another anywhere in the text. Looks at one byte of ``least`` where there are few."""
+    cdef const char* s = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(data), start = 0, i
+    if least < 1:
+        raise ValueError("least must be positive")
+    while start + least <= n:
+        # Backwards from the last of them: whatever is no digit there, no run of them goes across it.
+        i = start + least - 1
+        while i >= start and 48 <= s[i] <= 57:
+            i -= 1
+        if i < start:
+            return True
+        start = i + 1
+    return False
+
+
 cdef bint _has_escaped_key(bytes data):
     """Whether some key is spelled with an escape that has another spelling (\\u0061 for a, \\/ for /)."""
     cdef const char* s = PyBytes_AS_STRING(data)
