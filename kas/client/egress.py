@@ -1,4 +1,4 @@
-"""The EgressSelectorConfiguration of ``--egress-selector-config-file``: direct connections and HTTP CONNECT proxies.
+"""The EgressSelectorConfiguration of ``--egress-selector-config-file``: direct connections, HTTP CONNECT proxies and konnectivity.
 
 Texts are upstream's (``apiserver/pkg/server/egressselector/config.go``). As there, what the file says beyond its fields is ignored, and its
 apiVersion is not looked at.
@@ -6,6 +6,7 @@ apiVersion is not looked at.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import ssl
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from kas.client.connectproxy import ConnectProxy, DialMetrics
-from kas.client.http import Egress
+from kas.client.http import Egress, Via
+from kas.client.konnectivity import KonnectivityProxy
 from kas.meta import field
 from kas.meta.field import FieldError
 from kas.meta.goerrors import unreadable
@@ -55,14 +57,17 @@ def load(settings: Settings, metrics: Registry) -> Egress:
     return Egress(found.get("controlplane"), found.get("cluster"))
 
 
-def _via(connection: Obj, name: str, metrics: DialMetrics) -> ConnectProxy | None:
+def _via(connection: Obj, name: str, metrics: DialMetrics) -> Via | None:
     protocol = connection["proxyProtocol"]
-    if protocol == GRPC:
-        raise ConfigurationError("--egress-selector-config-file: kas does not have proxyProtocol GRPC: use HTTPConnect")
     if protocol == DIRECT:
         return None
     transport = connection["transport"]
     uds, tcp = _part(transport, "uds"), _part(transport, "tcp")
+    if protocol == GRPC:
+        if importlib.util.find_spec("grpc") is None:
+            why = "proxyProtocol GRPC needs the extra kas[egress]: pip install 'kas[egress]'"
+            raise ConfigurationError(f"--egress-selector-config-file: {why}")
+        return KonnectivityProxy(metrics, str((uds or {})["udsName"]))
     if uds is not None or tcp is None:
         return ConnectProxy(metrics, str((uds or {})["udsName"]))
     try:

@@ -83,7 +83,6 @@ UDS = {"uds": {"udsName": "/run/x.sock"}}
 
 def test_proxies_that_are_not_gone_through_are_refused(tmp_path):
     flag = "--egress-selector-config-file: kas does not "
-    assert said(tmp_path, selection("GRPC", UDS)) == f"{flag}have proxyProtocol GRPC: use HTTPConnect"
     said(tmp_path, selection("Direct"), selection("HTTPConnect", UDS, "etcd"))
     path = str(tmp_path / "egress.yaml")
     assert of(path) == DIRECT
@@ -94,6 +93,16 @@ def test_proxies_that_are_not_gone_through_are_refused(tmp_path):
     assert of(path).controlplane.where == "/run/x.sock" and of(path).cluster is None
     with pytest.raises(ConfigurationError, match=f"^{flag}send traces through the proxy of controlplane$"):
         of(path, tracing="/t")
+
+
+def test_konnectivity_needs_grpc(tmp_path, monkeypatch):
+    with pytest.raises(AssertionError):
+        said(tmp_path, selection("GRPC", UDS))
+    path = str(tmp_path / "egress.yaml")
+    assert of(path).cluster.where == "/run/x.sock" and of(path).controlplane is None
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"^--egress-selector-config-file: proxyProtocol GRPC needs the extra kas\[egress\]"):
+        of(path)
 
 
 def test_files_and_addresses_that_make_no_proxy(tmp_path):

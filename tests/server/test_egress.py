@@ -11,6 +11,7 @@ from tests.admission.policy_backend import kubeconfig
 from tests.admission.webhook.hook_server import HookServer, reviewed, said, webhook
 from tests.aggregator.backend import Backend
 from tests.aggregator.certificates import Authority as Backends
+from tests.client.konnectivity_server import KonnectivityServer
 from tests.client.proxying import Authority, ConnectProxy, egress_file
 from tests.controllers.waiting import until
 from tests.endpoints.fakekubelet import FakeKubelet, make_certificate
@@ -19,22 +20,22 @@ from tests.endpoints.test_subresources_streams import V5, handshake, make_pod
 NODE, POD_IP = "10.77.0.1", "10.77.1.1"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+@pytest.fixture(scope="module", params=[ConnectProxy, KonnectivityServer], ids=["http-connect", "grpc"])
+def cluster(request, tmp_path_factory):
     """The proxy into the cluster, on a Unix socket."""
-    with ConnectProxy(str(tmp_path_factory.mktemp("cluster") / "p.sock")) as proxy:
+    with request.param(str(tmp_path_factory.mktemp("cluster") / "p.sock")) as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory):
-    """The proxy for the control plane, behind TLS."""
+def plane(tmp_path_factory, cluster):
+    """The proxy for the control plane, behind TLS; one for each ``cluster``, as the hooks."""
     with ConnectProxy(authority=Authority(tmp_path_factory.mktemp("plane"))) as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="module")
-def hooks(tmp_path_factory):
+def hooks(tmp_path_factory, cluster):
     """Webhooks at https://hooks.invalid:9443, which say that tokens are of jane and that writes are right."""
 
     def answer(asked):
@@ -89,15 +90,19 @@ def test_what_clients_see_of_a_proxy_that_refuses(call, cluster):
     call("POST", "/api/v1/nodes", {"metadata": {"name": "far"}})
     status = {"status": {"addresses": [{"type": "InternalIP", "address": NODE}]}}
     call("PATCH", "/api/v1/nodes/far/status", status, "application/merge-patch+json")
-    cluster.says, cluster.closes = b"HTTP/1.1 403 Forbidden\r\n\r\n", True
+    if isinstance(cluster, ConnectProxy):
+        protocol, refused = "http_connect", f"proxy error from {cluster._path} while dialing {NODE}:10250, code 403: 403 Forbidden"
+        cluster.says, cluster.closes = b"HTTP/1.1 403 Forbidden\r\n\r\n", True
+    else:
+        protocol, refused = "grpc", f"dial tcp {NODE}:10250: connect: connection refused"
+        cluster.refuses = refused
     try:
         code, body = call("GET", "/api/v1/nodes/far/proxy/pods")
     finally:
-        cluster.says = b""
-    refused = f"proxy error from {cluster._path} while dialing {NODE}:10250, code 403: 403 Forbidden"
+        cluster.says, cluster.refuses = b"", ""
     assert code == 503 and body["message"].endswith(f"error trying to reach service: {refused}")
     metrics = call("GET", "/metrics")[1]
-    assert 'apiserver_egress_dialer_dial_failure_count{protocol="http_connect",stage="proxy",transport="uds"}' in metrics
+    assert f'apiserver_egress_dialer_dial_failure_count{{protocol="{protocol}",stage="proxy",transport="uds"}}' in metrics
 
 
 def test_an_aggregated_server(call, cluster, tmp_path):

@@ -8,8 +8,8 @@ API_ENABLEMENT = (
     Flag("runtime-config", "configurationMap", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
 )
 EGRESS_SELECTOR = (
-    Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration: direct connections and HTTPConnect proxies, for "
-         "controlplane and cluster. GRPC is refused, and proxies for etcd and traces."),
+    Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration: direct connections, and HTTPConnect and GRPC "
+         "(konnectivity) proxies, for controlplane and cluster. Proxies for etcd and traces are refused."),
 )  # fmt: skip
 
 MISC = (
