@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from kas.cel.schemas import escape
-from kas.cel.values import NS, Duration, MapList, SetList, Timestamp
+from kas.cel.values import NS, Duration, MapList, SetList, Struct, Timestamp
 from kas.cel.words import RESERVED
-from kas.meta.scalars import days_from_civil, parse_time
+from kas.meta.scalars import days_from_civil, parse_zoned_time
 from kas.meta.strfmt import duration_ns
 from kas.types.scheme import DecodeError, Field, TypeDesc
 
@@ -24,17 +24,24 @@ def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | No
     out: dict[str, Any] = {}
     for name in fields if wanted is None else wanted:
         found = fields.get(name)
-        if found is None or found[0] not in obj:
+        inner = obj.get(found[0]) if found is not None else None
+        if found is None or inner is None:  # what is null is not there
             continue
         key, f = found
-        inner = obj[key]
         if f is not None:
             out[name] = field_value(f, inner)
         elif key == "metadata" and isinstance(inner, dict):
-            out[name] = {k: inner[k] for k in _ROOT_META if k in inner}
+            out[name] = _with_rest({k: inner[k] for k in _ROOT_META if inner.get(k) is not None}, inner, _ROOT_META)
         else:
             out[name] = inner
-    return out
+    return out if wanted is not None or len(out) == len(obj) else _with_rest(out, obj, {key for key, _ in fields.values()})
+
+
+def _with_rest(seen: dict[str, Any], obj: dict[str, Any], known: Container[str]) -> dict[str, Any]:
+    """What expressions see of an object, with what they do not where there is such."""
+    rest = {k: v for k, v in obj.items() if k not in known}
+    nulls = sum(v is None for k, v in obj.items() if k in known)
+    return Struct(seen, rest, nulls) if rest or nulls else seen
 
 
 def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
@@ -92,8 +99,8 @@ def _date(text: str) -> Timestamp:
 
 
 def _time(text: str) -> Timestamp:
-    seconds, nanos = parse_time(text)
-    return Timestamp.read(seconds * NS + nanos)
+    seconds, nanos, ahead = parse_zoned_time(text)
+    return Timestamp.read(seconds * NS + nanos, ahead)
 
 
 def _duration(text: str) -> Duration:

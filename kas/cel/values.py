@@ -35,32 +35,34 @@ class Duration:
 
 
 class Timestamp:
-    """``ns``: nanoseconds since the Unix epoch."""
+    """``ns``: nanoseconds since the Unix epoch; ``ahead``: how many seconds the clock that it was read from is ahead of UTC."""
 
-    __slots__ = ("ns",)
+    __slots__ = ("ahead", "ns")
 
-    def __init__(self, ns: int) -> None:
+    def __init__(self, ns: int, ahead: int = 0) -> None:
         if not MIN_TIME <= ns <= MAX_TIME:
             raise EvaluationError("timestamp overflow")
-        self.ns = ns
+        self.ns, self.ahead = ns, ahead
 
     @classmethod
-    def read(cls, ns: int) -> Timestamp:
+    def read(cls, ns: int, ahead: int = 0) -> Timestamp:
         """One that a field holds, of the year 0 or 10000, too: only what expressions make is bounded."""
         self = cls.__new__(cls)
-        self.ns = ns
+        self.ns, self.ahead = ns, ahead
         return self
 
-    def local(self, zone: str) -> Clock:
-        """The wall clock there; "" is UTC. Raises EvaluationError for zones nobody knows."""
+    def local(self, zone: str | None) -> Clock:
+        """The wall clock there; "" is UTC, None the clock it was read from. Raises EvaluationError for zones nobody knows."""
         seconds = self.ns // NS
-        return Clock(seconds + _offset(zone, seconds))
+        return Clock(seconds + (self.ahead if zone is None else _offset(zone, seconds)))
 
     def text(self) -> str:
-        """RFC 3339 in UTC, with as many digits below the second as it needs."""
-        at = Clock(self.ns // NS)
+        """RFC 3339 by the clock it was read from, with as many digits below the second as it needs."""
+        at = self.local(None)
         fraction = f".{self.ns % NS:09d}".rstrip("0") if self.ns % NS else ""
-        return f"{at.year:04d}-{at.month:02d}-{at.day:02d}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}Z"
+        hours, minutes = divmod(abs(self.ahead) // 60, 60)
+        zone = f"{'-' if self.ahead < 0 else '+'}{hours:02d}:{minutes:02d}" if self.ahead else "Z"
+        return f"{at.year:04d}-{at.month:02d}-{at.day:02d}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}{zone}"
 
 
 class Clock:
@@ -198,6 +200,31 @@ class MapList(list[Any]):
         return MapList((self._by_key(self) | self._by_key(other)).values(), self.keys)
 
 
+class Struct(dict[str, Any]):
+    """An object of a schema that has more than expressions see of it: ``rest`` are the entries that the schema does not know, ``nulls``
+    counts the fields that are null, and so are not there for expressions. Both count where objects are compared (apiserver
+    ``pkg/cel/common/values.go``)."""
+
+    __slots__ = ("nulls", "rest")
+
+    def __init__(self, fields: dict[str, Any], rest: dict[str, Any], nulls: int) -> None:
+        super().__init__(fields)
+        self.rest, self.nulls = rest, nulls
+
+    def __len__(self) -> int:
+        return super().__len__() + len(self.rest) + self.nulls
+
+    def same(self, other: dict[str, Any], left: list[int]) -> bool:
+        """Equality with an object of the same schema: a field that is null is equal to nothing, an unknown entry is looked at where the
+        other one has it, too."""
+        if self.nulls or len(self) != len(other):
+            return False
+        if not all(k in other and _equal(v, other[k], left) for k, v in self.items()):
+            return False
+        others = other.rest if isinstance(other, Struct) else {}
+        return all(k not in others or _same_json(v, others[k], left) for k, v in self.rest.items())
+
+
 class Message(dict[str, Any]):
     """An object that an expression made of a message type: its fields."""
 
@@ -269,6 +296,8 @@ def _equal(a: Any, b: Any, left: list[int]) -> bool:
         return False
     if isinstance(a, dict):
         _look(left, len(a))
+        if isinstance(a, Struct):
+            return a.same(b, left)
         return len(a) == len(b) and all(k in b and _equal(v, b[k], left) for k, v in a.items())
     if isinstance(a, (Duration, Timestamp)):
         return a.ns == b.ns
@@ -279,6 +308,20 @@ def _equal(a: Any, b: Any, left: list[int]) -> bool:
     if isinstance(a, Opaque):
         return a.cel_type == b.cel_type and a.key() == b.key()
     return a == b
+
+
+def _same_json(a: Any, b: Any, left: list[int]) -> bool:
+    """Equality of what no schema describes: 1 is not 1.0."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (list, dict)):
+        _look(left, len(a))
+        if len(a) != len(b):
+            return False
+        if isinstance(a, list):
+            return all(_same_json(x, y, left) for x, y in zip(a, b, strict=True))
+        return all(k in b and _same_json(v, b[k], left) for k, v in a.items())
+    return bool(a == b)
 
 
 def _look(left: list[int], n: int) -> None:
@@ -297,6 +340,8 @@ def nodes(value: Any, most: int = MOST_COMPARED) -> int:
             if len(ahead) + len(one) > most:
                 return most
             ahead.extend(one.values() if isinstance(one, dict) else one)
+            if isinstance(one, Struct):
+                ahead.append(one.rest)
         elif isinstance(one, Optional) and one.present:
             ahead.append(one.value)
     return min(found, most)

@@ -68,3 +68,48 @@ def test_rules_of_items_that_a_value_should_not_have_are_not_compiled():
         found, warnings = celrules.errors(type_, obj, obj)
         assert [(e.field, e.detail) for e in found] == [(at, why) for at in told] and not warnings
         assert celrules.of_type(type_) is not None and celrules.errors(type_, {"l": {}})[0] == []
+
+
+OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+SAME = {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+
+
+@pytest.mark.parametrize(("old", "new", "same"), [
+    ({"a": "x", "u": 1}, {"a": "x", "u": 1}, True),
+    ({"a": "x", "u": 1}, {"a": "x", "u": 2}, False),
+    ({"a": "x", "u": 1}, {"a": "x", "u": 1.0}, False),
+    ({"a": "x", "u": [{"b": 1}]}, {"a": "x", "u": [{"b": 2}]}, False),
+    ({"a": "x", "u": 1}, {"a": "y", "u": 1}, False),
+    ({"a": "x"}, {"a": "x", "u": 1}, False),
+    # What the old one has not is passed over where there are as many of them.
+    ({"a": "x", "u": 1}, {"a": "x", "v": 2}, True),
+    # A null is equal to nothing.
+    ({"a": "x", "n": None}, {"a": "x", "n": None}, False),
+])  # fmt: skip
+def test_objects_are_compared_with_what_their_schema_does_not_know(old, new, same):
+    known = {"properties": {"a": TEXT, "n": TEXT | {"nullable": True}}}
+    type_ = schema_type("", {"type": "object", "properties": {"o": OPEN | known | SAME}})
+    assert (celrules.errors(type_, {"o": new}, {"o": old})[0] == []) is same
+
+
+def test_an_object_of_unknown_entries_alone_is_compared_by_them():
+    type_ = schema_type("", {"type": "object", "properties": {"o": OPEN | SAME}})
+    assert celrules.errors(type_, {"o": {"u": 1}}, {"o": {"u": 1}})[0] == []
+    assert celrules.errors(type_, {"o": {"u": 2}}, {"o": {"u": 1}})[0] != []
+
+
+def test_a_field_that_is_null_is_not_there():
+    rules = [{"rule": "!has(self.n) && self.?n.orValue('none') == 'none'"}, {"rule": "self.n == 'x'"}]
+    inner = {"type": "object", "properties": {"n": TEXT | {"nullable": True}}, "x-kubernetes-validations": rules}
+    found, _ = celrules.errors(schema_type("", {"type": "object", "properties": {"o": inner}}), {"o": {"n": None}})
+    assert [str(e) for e in found] == ["o: Invalid value: \"object\": no such key: n evaluating rule: self.n == 'x'"]
+
+
+def test_an_embedded_object_is_compared_with_all_of_its_metadata():
+    type_ = schema_type("", {"type": "object", "properties": {"e": OPEN | {"x-kubernetes-embedded-resource": True} | SAME}})
+
+    def pod(label: str) -> dict:
+        return {"e": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"l": label}}}}
+
+    assert celrules.errors(type_, pod("x"), pod("x"))[0] == []
+    assert celrules.errors(type_, pod("y"), pod("x"))[0] != []

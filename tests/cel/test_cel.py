@@ -337,3 +337,40 @@ def test_a_megabyte_of_digits_is_no_number(text):
 )  # fmt: skip
 def test_values_of_kubernetes_types_print_as_what_they_are(text, shown):
     assert str(cel.compile(text, ANY).run({})[0]) == shown
+
+
+@pytest.mark.parametrize(("text", "low", "high", "cost"), [
+    # Upstream's table of libraries' costs.
+    ("ip('192.168.0.1')", 2, 2, 2),
+    ("ip('2001:db8:3333:4444:5555:6666:7777:8888')", 4, 4, 4),
+    ("ip('192.168.0.1').isLoopback()", 3, 3, 3),
+    ("ip.isCanonical('2001:db8:3333:4444:5555:6666:7777:8888')", 8, 8, 8),
+    ("cidr('192.168.0.0/16').ip()", 3, 3, 3),
+    ("cidr('192.168.0.0/16').containsCIDR('192.0.0.0/30')", 7, 11, 7),
+    ("cidr('2001:db8::/32').containsIP('2001:db8::1')", 5, 8, 5),
+    ("semver('1234.56789012345.67890123456789')", 4, 4, 4),
+    ("isSemver('1234.56789012345.67890123456789')", 4, 4, 4),
+    ("url('https:://kubernetes.io/') == url('https:://kubernetes.io/')", 7, 9, 7),
+    ("url('https:://kubernetes.io/') == url('http://x.b')", 5, 5, 5),
+    ("strings.quote('ABCDEFGHIJ abcdefghij')", 3, 3, 3),
+    ("strings.quote('ABCDEFGHIJ abcdefghij') == strings.quote('ABCDEFGHIJ abcdefghij')", 7, 11, 9),
+    ("'ABCDEFGHIJ abcdefghij'.format([])", 13, 13, 3),
+])  # fmt: skip
+def test_what_libraries_cost(text, low, high, cost):
+    program = cel.compile(text, environment(False))
+    assert (*program.estimate(lambda path, type: None), program.run({})[1]) == (low, high, cost)
+
+
+@pytest.mark.parametrize(("text", "want"), [
+    # A time is shown by the clock that it was read from.
+    ("string(timestamp('2011-08-18T19:03:37.01+01:00'))", "2011-08-18T19:03:37.01+01:00"),
+    ("string(timestamp('2011-08-18T23:30:00-00:45') + duration('1h'))", "2011-08-19T00:30:00-00:45"),
+    ("string(timestamp('2011-08-18T19:03:37+00:00') - duration('1s'))", "2011-08-18T19:03:36Z"),
+    ("'%s'.format([timestamp('2011-08-18T19:03:37+05:30')])", "2011-08-18T19:03:37+05:30"),
+    ("string(timestamp('2011-08-18T19:03:37+01:00').getHours())", "19"),
+    ("string(timestamp('2011-08-18T19:03:37+01:00').getHours('UTC'))", "18"),
+    ("string(timestamp('2011-08-18T19:03:37+01:00').getHours(''))", "18"),
+    ("string(timestamp('2011-08-18T19:03:37+01:00') == timestamp('2011-08-18T18:03:37Z'))", "true"),
+])  # fmt: skip
+def test_a_time_keeps_its_zone(text, want):
+    assert value(text) == want
