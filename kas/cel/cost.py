@@ -88,8 +88,7 @@ def estimate(root: Node, sizes: Sizes) -> Span:
     return _Coster(sizes).cost(root)
 
 
-# Types too: ``type(self) == int`` is what Kubernetes' own documentation tells rules on integers or strings to say.
-_SCALARS = frozenset(("bool", "double", "duration", "int", "timestamp", "type", "uint"))
+_SCALARS = frozenset(("bool", "double", "duration", "int", "timestamp", "uint"))
 
 
 def _is_scalar(t: Type) -> bool:
@@ -119,7 +118,7 @@ class _Coster:
         if isinstance(node, Ident):
             local = self.local(node.name)
             self.paths[id(node)] = local.path if local is not None else (node.name,)
-            return NOTHING if local is None and node.variable.constant is not None else ONE
+            return ONE
         if isinstance(node, Select):
             return self.select(node)
         if isinstance(node, Call):
