@@ -172,11 +172,33 @@ class SetList(list[Any]):
     __slots__ = ()
 
     def same(self, other: list[Any]) -> bool:
-        """Equality of lists of type set: the same members, in whatever order."""
-        return len(self) == len(other) and all(any(equal(x, y) for y in other) for x in self)
+        """Equality with a list as long, each member of which is one of this list's, in whatever order."""
+        if len(self) != len(other):
+            return False
+        mine = set(map(_member, self))
+        return all(_member(x) in mine for x in other)
 
     def __add__(self, other: list[Any]) -> SetList:
-        return SetList([*self, *(x for x in other if not any(equal(x, y) for y in self))])
+        out, known = SetList(self), set(map(_member, self))
+        for x in other:
+            key = _member(x)
+            if key not in known:
+                known.add(key)
+                out.append(x)
+        return out
+
+
+def _member(value: Any) -> Any:
+    """A member of a list of type set, so that equal ones are one key: looking at each for each would take the square of the time."""
+    if isinstance(value, bool):
+        return as_key(value)
+    if isinstance(value, (Duration, Timestamp)):
+        return type(value), value.ns
+    if isinstance(value, list):
+        return tuple(map(_member, value))
+    if isinstance(value, dict):
+        return frozenset((k, _member(v)) for k, v in value.items())
+    return value
 
 
 class MapList(list[Any]):
@@ -188,16 +210,24 @@ class MapList(list[Any]):
         super().__init__(items)
         self.keys = keys
 
-    def _by_key(self, items: list[Any]) -> dict[Any, Any]:
-        return {tuple(repr(item.get(k)) for k in self.keys) if isinstance(item, dict) else repr(item): item for item in items}
+    def _key(self, item: Any) -> Any:
+        return tuple(repr(item.get(k)) for k in self.keys) if isinstance(item, dict) else repr(item)
 
     def same(self, other: list[Any]) -> bool:
-        """Equality of lists of type map: the same members by key, in whatever order."""
-        mine, theirs = self._by_key(self), self._by_key(other)
-        return len(self) == len(other) and all(k in theirs and equal(v, theirs[k]) for k, v in mine.items())
+        """Equality with a list as long, each item of which is equal to this list's with its keys, in whatever order."""
+        mine = {self._key(item): item for item in self}
+        return len(self) == len(other) and all((key := self._key(x)) in mine and equal(mine[key], x) for x in other)
 
     def __add__(self, other: list[Any]) -> MapList:
-        return MapList((self._by_key(self) | self._by_key(other)).values(), self.keys)
+        places = {self._key(item): i for i, item in enumerate(self)}
+        out = MapList(self, self.keys)
+        for item in other:
+            place = places.get(self._key(item))
+            if place is None:
+                out.append(item)
+            else:
+                out[place] = item
+        return out
 
 
 class Struct(dict[str, Any]):
