@@ -189,7 +189,9 @@ class SetList(list[Any]):
 
 
 def _member(value: Any) -> Any:
-    """A member of a list of type set, so that equal ones are one key: looking at each for each would take the square of the time."""
+    """A value, so that equal ones are one key: looking at each for each would take the square of the time."""
+    if type(value) is str:
+        return value
     if isinstance(value, bool):
         return as_key(value)
     if isinstance(value, (Duration, Timestamp)):
@@ -211,7 +213,7 @@ class MapList(list[Any]):
         self.keys = keys
 
     def _key(self, item: Any) -> Any:
-        return tuple(repr(item.get(k)) for k in self.keys) if isinstance(item, dict) else repr(item)
+        return tuple([_member(item.get(k)) for k in self.keys]) if isinstance(item, dict) else _member(item)
 
     def same(self, other: list[Any]) -> bool:
         """Equality with a list as long, each item of which is equal to this list's with its keys, in whatever order."""
