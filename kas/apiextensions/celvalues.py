@@ -7,20 +7,25 @@ import binascii
 from collections.abc import Container, Iterable
 from typing import Any
 
+from kas.apiextensions.schema import PRESERVE
 from kas.cel.schemas import escape
-from kas.cel.values import NS, Duration, MapList, SetList, Struct, Timestamp
+from kas.cel.values import NS, Duration, MapList, SetList, Struct, Timestamp, Unreadable
 from kas.cel.words import RESERVED
 from kas.meta.scalars import days_from_civil, parse_zoned_time
 from kas.meta.strfmt import duration_ns
 from kas.types.scheme import DecodeError, Field, TypeDesc
 
+_BARE = Unreadable("invalid object type, expected either Properties or AdditionalProperties with Allows=true and non-empty Schema")
+_NO_INT = Unreadable("invalid data, expected int, got float64")
 _ROOT_META = ("name", "generateName")
 
 
-def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | None = None) -> dict[str, Any]:
+def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | None = None) -> dict[str, Any] | Unreadable:
     """An object with the fields that its type knows, by their names in expressions; with ``wanted`` of those alone. Of metadata there are
-    the names only."""
+    the names only. Of an object nothing is said about expressions see that it is there at most."""
     fields = _fields(type)
+    if not fields and not type.fields and not type.schema.get(PRESERVE):
+        return _BARE
     out: dict[str, Any] = {}
     for name in fields if wanted is None else wanted:
         found = fields.get(name)
@@ -76,8 +81,8 @@ def field_value(f: Field, value: Any, wanted: Iterable[str] | None = None) -> An
         return SetList(items) if f.list_type == "set" else items
     if f.type == "double" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if f.type == "int64" and isinstance(value, float) and value.is_integer():
-        return int(value)
+    if f.type == "int64" and isinstance(value, float):
+        return _NO_INT
     if f.type == "string" and isinstance(value, str) and f.format in _TEXTS:
         try:
             return _TEXTS[f.format](value)

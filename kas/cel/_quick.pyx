@@ -9,7 +9,7 @@ from cpython.object cimport Py_EQ, Py_GE, Py_GT, Py_LE, Py_LT, PyObject, PyObjec
 from libc.math cimport ceil
 
 from kas.cel.problems import EvaluationError
-from kas.cel.values import Struct
+from kas.cel.values import Struct, Unreadable
 
 cdef extern from "Python.h":
     bint PyLong_CheckExact(object)
@@ -119,10 +119,14 @@ cdef class Has(Step):
 
     cdef object run(self, dict variables, Tally* tally):
         cdef object value = self.at.place(variables, tally)
+        cdef PyObject* found
         if not is_object(value):
             return LEAVE
         tally.cost += 1
-        return self.field in <dict> value
+        found = PyDict_GetItem(value, self.field)
+        if found is NULL:
+            return False
+        return LEAVE if type(<object> found) is Unreadable else True
 
 
 cdef inline int64_t sized(object value):

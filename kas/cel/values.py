@@ -257,6 +257,15 @@ class Struct(dict[str, Any]):
         return all(k not in others or _same_json(v, others[k], left) for k, v in self.rest.items())
 
 
+class Unreadable:
+    """What stands for a value that expressions cannot have, since its schema does not say enough of it: whoever looks fails."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
 class Message(dict[str, Any]):
     """An object that an expression made of a message type: its fields."""
 
@@ -319,6 +328,8 @@ def _equal(a: Any, b: Any, left: list[int]) -> bool:
         return a == b
     if isinstance(a, (SetList, MapList)) and isinstance(b, list):
         return a.same(b)
+    if type(a) is Unreadable:
+        raise EvaluationError(a.why)
     if type(a) is not type(b) and not (isinstance(a, list) and isinstance(b, list)) and not (type_of_value(a) is type_of_value(b) is MAP):
         return False
     if isinstance(a, list):

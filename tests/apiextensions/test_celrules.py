@@ -142,3 +142,21 @@ def test_large_sets_are_compared_by_their_members_keys(monkeypatch):
     type_ = schema_type("", {"type": "object", "properties": {"s": many}})
     new = [str(i) for i in range(2000)]
     assert celrules.errors(type_, {"s": new}, {"s": new[::-1]})[0] == [] and len(compared) < 10
+
+
+BARE = "invalid object type, expected either Properties or AdditionalProperties with Allows=true and non-empty Schema"
+
+
+@pytest.mark.parametrize(("rule", "why"), [
+    ("has(self.o)", BARE), ("self.o == self.o", BARE), ("self == self", BARE), ("has(self.l[0].o)", BARE), ("self.l[0] == self.l[1]", BARE),
+    ("self.l.exists(x, has(x.o))", BARE), ("self.?o.hasValue()", BARE), ("has(self.any)", BARE),
+    ("self.i == 1", "invalid data, expected int, got float64"), ("has(self.i)", "invalid data, expected int, got float64"),
+    ("self.l.size() == 2 && self.l.all(x, true) && !has(self.none) && has(self.open)", None),
+])  # fmt: skip
+def test_what_a_schema_does_not_say_enough_of_cannot_be_looked_at(rule, why):
+    bare = {"type": "object"}
+    properties = {"o": bare, "none": bare, "any": bare | {"additionalProperties": True}, "open": OPEN, "i": {"type": "integer"},
+                  "l": {"type": "array", "items": {"type": "object", "properties": {"o": bare}}}}  # fmt: skip
+    type_ = schema_type("", {"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
+    found, _ = celrules.errors(type_, {"o": {}, "any": {"a": 1}, "open": {}, "i": 1.0, "l": [{"o": {}}, {"o": {}}]})
+    assert [str(e) for e in found] == ([f'<nil>: Invalid value: "object": {why} evaluating rule: {rule}'] if why else [])
