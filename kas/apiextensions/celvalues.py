@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from kas.apiextensions.schema import PRESERVE
@@ -36,17 +36,10 @@ def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | No
         if f is not None:
             out[name] = field_value(f, inner)
         elif key == "metadata" and isinstance(inner, dict):
-            out[name] = _with_rest({k: inner[k] for k in _ROOT_META if inner.get(k) is not None}, inner, _ROOT_META)
+            out[name] = Struct({k: inner[k] for k in _ROOT_META if inner.get(k) is not None}, inner, _ROOT_META)
         else:
             out[name] = inner
-    return out if wanted is not None or len(out) == len(obj) else _with_rest(out, obj, {key for key, _ in fields.values()})
-
-
-def _with_rest(seen: dict[str, Any], obj: dict[str, Any], known: Container[str]) -> dict[str, Any]:
-    """What expressions see of an object, with what they do not where there is such."""
-    rest = {k: v for k, v in obj.items() if k not in known}
-    nulls = sum(v is None for k, v in obj.items() if k in known)
-    return Struct(seen, rest, nulls) if rest or nulls else seen
+    return out if wanted is not None or len(out) == len(obj) else Struct(out, obj, type.derived["expressed"])
 
 
 def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
@@ -61,6 +54,7 @@ def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
                     found[f.name] = f.name, f
         if type.embedded:
             found |= {name: (name, None) for name in ("apiVersion", "kind", "metadata")}
+        type.derived["expressed"] = frozenset(key for key, _ in found.values())
         type.derived["expressions"] = found
     return found
 

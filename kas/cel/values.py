@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from kas.cel.problems import CostLimitError, EvaluationError
@@ -233,18 +233,38 @@ class MapList(list[Any]):
 
 
 class Struct(dict[str, Any]):
-    """An object of a schema that has more than expressions see of it: ``rest`` are the entries that the schema does not know, ``nulls``
-    counts the fields that are null, and so are not there for expressions. Both count where objects are compared (apiserver
-    ``pkg/cel/common/values.go``)."""
+    """What expressions see of ``obj``, of which the schema knows the keys ``known``. The entries that it does not know, and the fields that
+    are null and so are not there for expressions, count where objects are compared (apiserver ``pkg/cel/common/values.go``)."""
 
-    __slots__ = ("nulls", "rest")
+    __slots__ = ("_more", "known", "obj")
 
-    def __init__(self, fields: dict[str, Any], rest: dict[str, Any], nulls: int) -> None:
+    def __init__(self, fields: dict[str, Any], obj: dict[str, Any], known: Container[str]) -> None:
         super().__init__(fields)
-        self.rest, self.nulls = rest, nulls
+        self.obj, self.known = obj, known
+        self._more: tuple[dict[str, Any], int] | None = None  # most are never compared
+
+    @property
+    def rest(self) -> dict[str, Any]:
+        """The entries that the schema does not know."""
+        return self._hidden()[0]
+
+    @property
+    def nulls(self) -> int:
+        """How many fields are null."""
+        return self._hidden()[1]
+
+    def _hidden(self) -> tuple[dict[str, Any], int]:
+        if self._more is None:
+            known = self.known
+            self._more = (
+                {k: v for k, v in self.obj.items() if k not in known},
+                sum(v is None for k, v in self.obj.items() if k in known),
+            )
+        return self._more
 
     def __len__(self) -> int:
-        return super().__len__() + len(self.rest) + self.nulls
+        rest, nulls = self._hidden()
+        return super().__len__() + len(rest) + nulls
 
     def same(self, other: dict[str, Any], left: list[int]) -> bool:
         """Equality with an object of the same schema: a field that is null is equal to nothing, an unknown entry is looked at where the
