@@ -7,34 +7,39 @@ import binascii
 from collections.abc import Iterable
 from typing import Any
 
+from kas.apiextensions.schema import PRESERVE
 from kas.cel.schemas import escape
-from kas.cel.values import NS, Duration, MapList, SetList, Timestamp
+from kas.cel.values import NS, Duration, MapList, SetList, Struct, Timestamp, Unreadable
 from kas.cel.words import RESERVED
-from kas.meta.scalars import days_from_civil, parse_time
+from kas.meta.scalars import days_from_civil, parse_zoned_time
 from kas.meta.strfmt import duration_ns
 from kas.types.scheme import DecodeError, Field, TypeDesc
 
+_BARE = Unreadable("invalid object type, expected either Properties or AdditionalProperties with Allows=true and non-empty Schema")
+_NO_INT = Unreadable("invalid data, expected int, got float64")
 _ROOT_META = ("name", "generateName")
 
 
-def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | None = None) -> dict[str, Any]:
+def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | None = None) -> dict[str, Any] | Unreadable:
     """An object with the fields that its type knows, by their names in expressions; with ``wanted`` of those alone. Of metadata there are
-    the names only."""
+    the names only. Of an object nothing is said about expressions see that it is there at most."""
     fields = _fields(type)
+    if not fields and not type.fields and not type.schema.get(PRESERVE):
+        return _BARE
     out: dict[str, Any] = {}
     for name in fields if wanted is None else wanted:
         found = fields.get(name)
-        if found is None or found[0] not in obj:
+        inner = obj.get(found[0]) if found is not None else None
+        if found is None or inner is None:  # what is null is not there
             continue
         key, f = found
-        inner = obj[key]
         if f is not None:
             out[name] = field_value(f, inner)
         elif key == "metadata" and isinstance(inner, dict):
-            out[name] = {k: inner[k] for k in _ROOT_META if k in inner}
+            out[name] = Struct({k: inner[k] for k in _ROOT_META if inner.get(k) is not None}, inner, _ROOT_META)
         else:
             out[name] = inner
-    return out
+    return out if wanted is not None or len(out) == len(obj) else Struct(out, obj, type.derived["expressed"])
 
 
 def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
@@ -49,6 +54,7 @@ def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
                     found[f.name] = f.name, f
         if type.embedded:
             found |= {name: (name, None) for name in ("apiVersion", "kind", "metadata")}
+        type.derived["expressed"] = frozenset(key for key, _ in found.values())
         type.derived["expressions"] = found
     return found
 
@@ -69,8 +75,8 @@ def field_value(f: Field, value: Any, wanted: Iterable[str] | None = None) -> An
         return SetList(items) if f.list_type == "set" else items
     if f.type == "double" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if f.type == "int64" and isinstance(value, float) and value.is_integer():
-        return int(value)
+    if f.type == "int64" and isinstance(value, float):
+        return _NO_INT
     if f.type == "string" and isinstance(value, str) and f.format in _TEXTS:
         try:
             return _TEXTS[f.format](value)
@@ -92,8 +98,8 @@ def _date(text: str) -> Timestamp:
 
 
 def _time(text: str) -> Timestamp:
-    seconds, nanos = parse_time(text)
-    return Timestamp.read(seconds * NS + nanos)
+    seconds, nanos, ahead = parse_zoned_time(text)
+    return Timestamp.read(seconds * NS + nanos, ahead)
 
 
 def _duration(text: str) -> Duration:

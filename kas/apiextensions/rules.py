@@ -15,7 +15,7 @@ from kas import cel
 from kas.apiextensions import celmetrics
 from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, RULES, Schema, shown_rule
 from kas.cel.cost import MAX
-from kas.cel.declared import sizes_of
+from kas.cel.declared import sizes_below
 from kas.cel.literals import walk
 from kas.cel.schemas import Shapes, most_often
 from kas.cel.syntax import Ident
@@ -111,7 +111,7 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         return [field.internal(f"{place.path}.{RULES}", text)]
     shape, least = found
     often = place.often if place.often is not None else most_often(least)
-    sizes = sizes_of({"self": shape, "oldSelf": shape})
+    sizes = sizes_below(shape)
     errs: list[FieldError] = []
     for i, rule in enumerate(place.schema[RULES]):
         at, text = field.index(f"{place.path}.{RULES}", i), rule.get("rule") or ""

@@ -9,6 +9,7 @@ from cpython.object cimport Py_EQ, Py_GE, Py_GT, Py_LE, Py_LT, PyObject, PyObjec
 from libc.math cimport ceil
 
 from kas.cel.problems import EvaluationError
+from kas.cel.values import Struct, Unreadable
 
 cdef extern from "Python.h":
     bint PyLong_CheckExact(object)
@@ -35,6 +36,10 @@ cdef int FREE = 100  # characters of a text for which a result costs one unit (i
 cdef inline int64_t traversal(Py_ssize_t n):
     """What walking ``n`` characters costs, in floating point as upstream has it: 30 of them are 4 units."""
     return <int64_t> ceil(n * 0.1)
+
+
+cdef inline bint is_object(object value):
+    return PyDict_CheckExact(value) or type(value) is Struct
 
 
 cdef class Step:
@@ -93,7 +98,7 @@ cdef class Path(Step):
             key = self.keys[i]
             if isinstance(key, Step):
                 key = (<Step> key).place(variables, tally)
-            if PyUnicode_CheckExact(key) and PyDict_CheckExact(value):
+            if PyUnicode_CheckExact(key) and is_object(value):
                 found = PyDict_GetItem(value, key)
                 if found is NULL:
                     return LEAVE
@@ -114,10 +119,14 @@ cdef class Has(Step):
 
     cdef object run(self, dict variables, Tally* tally):
         cdef object value = self.at.place(variables, tally)
-        if not PyDict_CheckExact(value):
+        cdef PyObject* found
+        if not is_object(value):
             return LEAVE
         tally.cost += 1
-        return self.field in <dict> value
+        found = PyDict_GetItem(value, self.field)
+        if found is NULL:
+            return False
+        return LEAVE if type(<object> found) is Unreadable else True
 
 
 cdef inline int64_t sized(object value):

@@ -88,8 +88,7 @@ def estimate(root: Node, sizes: Sizes) -> Span:
     return _Coster(sizes).cost(root)
 
 
-# Types too: ``type(self) == int`` is what Kubernetes' own documentation tells rules on integers or strings to say.
-_SCALARS = frozenset(("bool", "double", "duration", "int", "timestamp", "type", "uint"))
+_SCALARS = frozenset(("bool", "double", "duration", "int", "timestamp", "uint"))
 
 
 def _is_scalar(t: Type) -> bool:
@@ -119,7 +118,7 @@ class _Coster:
         if isinstance(node, Ident):
             local = self.local(node.name)
             self.paths[id(node)] = local.path if local is not None else (node.name,)
-            return NOTHING if local is None and node.variable.constant is not None else ONE
+            return ONE
         if isinstance(node, Select):
             return self.select(node)
         if isinstance(node, Call):
@@ -365,6 +364,7 @@ _ACCESSORS = frozenset((
     "format.named", "sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo", "add", "sub",
     "major", "minor", "patch", "getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery",
 ))  # fmt: skip
+_PARSERS = frozenset(("cidr", "ip", "ip.isCanonical", "isCIDR", "isIP", "isQuantity", "isSemver", "quantity", "semver"))
 _SELECTOR_COST = LIST_COST + STRUCT_COST
 _MAX_FORMAT_SIZE, _MAX_NAME_REGEX = 64, 128
 Estimate = tuple[Span, Span | None]
@@ -402,6 +402,8 @@ def _of_library(function: str, overload: str, target: _Operand | None, args: lis
         return cost, Span(0, size(target).high)
     if function == "ip" and target is not None:
         return ONE, None
+    if function in _PARSERS and args:
+        return size(args[0]).by((2 if function == "ip.isCanonical" else 1) * TRAVERSAL), None
     if function in ("containsIP", "containsCIDR") and target is not None and args:
         width = Span(4, 16)
         cost = width.plus(width).by(TRAVERSAL)
@@ -411,17 +413,19 @@ def _of_library(function: str, overload: str, target: _Operand | None, args: lis
     if function == "validate" and target is not None:
         return size(args[0]).by(TRAVERSAL).by(_MAX_NAME_REGEX * REGEX), None
     if function == "_==_" and len(args) == 2 and args[0].type == args[1].type:
-        return _opaque_equality(args[0].type)
+        return _opaque_equality(args[0].type, args[1].size)
     return _of_lists(function, overload, target, args, size)
 
 
-def _opaque_equality(t: Type) -> Estimate | None:
+def _opaque_equality(t: Type, size: Span | None) -> Estimate | None:
     if t in (IP_TYPE, CIDR_TYPE):
         return ONE, None
     if t.kind == "struct" and t.name.startswith("kubernetes."):
         if t.name == "kubernetes.NamedFormat":
             return Span(1, _MAX_FORMAT_SIZE).by(TRAVERSAL), None
-        if t.name in ("kubernetes.Quantity", "kubernetes.Semver", "kubernetes.URL") or t.name.startswith("kubernetes.authorization."):
+        if t.name == "kubernetes.URL":
+            return Span(1, size.high if size is not None else 1).by(TRAVERSAL), None
+        if t.name in ("kubernetes.Quantity", "kubernetes.Semver") or t.name.startswith("kubernetes.authorization."):
             return ONE, None
     return None
 

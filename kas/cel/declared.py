@@ -28,17 +28,19 @@ class Declared:
         return self.fields.get(step)
 
 
-def sizes_of(variables: Mapping[str, Declared]) -> Sizes:
-    """What bounds the sizes of what the variables hold."""
+def sizes_below(root: Declared, entry: Declared | None = None) -> Sizes:
+    """What bounds the sizes of what is below ``root``, whatever a path begins with: a name that leads nowhere, as ``int`` or the items of
+    a list that was computed, has the size of the root itself. A map that holds ``entry`` has its entries like fields, too."""
 
     def sizes(path: Path, t: Type) -> Span | None:
-        at = variables.get(path[0])
+        at = root
         for step in path[1:]:
-            if at is None:
-                return None
             below = at.at(step)
-            # A map's entries may be selected like fields; all are of one size.
-            at = below if below is not None or at.type.kind != "map" else at.item
-        return Span(0, at.most) if at is not None else None
+            if below is None and entry is not None and at.item is entry:
+                below = entry
+            if below is None:
+                return None
+            at = below
+        return Span(0, at.most)
 
     return sizes

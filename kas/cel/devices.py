@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kas.cel.base import BASE
-from kas.cel.declared import Declared, sizes_of
+from kas.cel.cost import Path, Span
+from kas.cel.declared import Declared, sizes_below
 from kas.cel.library.objects import QUANTITY
-from kas.cel.types import BOOL, DYN, STRING, map_of, struct
+from kas.cel.types import BOOL, DYN, STRING, Type, map_of, struct
 
 DEVICE = "kubernetes.DRADevice"
 MAX_COST = 1_000_000
@@ -19,13 +20,19 @@ def _layered(value: Declared) -> Declared:
     return Declared(map_of(STRING, inner.type), _MAX_ENTRIES, item=inner, key=_DOMAIN)
 
 
+_ATTRIBUTE = Declared(DYN, _MAX_VALUE)
 _FIELDS = {
     "driver": Declared(STRING, _MAX_DRIVER),
-    "attributes": _layered(Declared(DYN, _MAX_VALUE)),
+    "attributes": _layered(_ATTRIBUTE),
     "capacity": _layered(Declared(QUANTITY)),
     "allowMultipleAllocations": Declared(BOOL),
 }
 ENVIRONMENT = BASE.extended(
     {"device": struct(DEVICE)}, {DEVICE: {name: declared.type for name, declared in _FIELDS.items()}}, bindings=True
 )
-SIZES = sizes_of({"device": Declared(struct(DEVICE), 0, _FIELDS)})
+_BELOW = sizes_below(Declared(struct(DEVICE), 0, _FIELDS), _ATTRIBUTE)
+
+
+def sizes(path: Path, type: Type) -> Span | None:
+    """What bounds the sizes of what a device has."""
+    return _BELOW(path, type) if path[0] == "device" else None

@@ -58,7 +58,7 @@ def device_selector(text: str, path: str) -> list[FieldError]:
         return [field.internal(path, f"program instantiation failed: {e}")]
     if program.type not in (BOOL, DYN):
         return [field.invalid(path, text, f"must evaluate to {BOOL} or the unknown type, not {program.type}")]
-    if program.estimate(devices.SIZES).high > devices.MAX_COST:
+    if program.estimate(devices.sizes).high > devices.MAX_COST:
         return [field.forbidden(path, "too complex, exceeds cost limit")]
     return []
 

@@ -15,7 +15,7 @@ from kas.cel.environment import Function
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
-from kas.cel.values import NONE, Message, Optional, TypeValue, as_key, equal, key_value
+from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, key_value
 from kas.meta.field import go_float
 from kas.meta.regex import RegexError, compiled
 
@@ -126,16 +126,22 @@ class Attribute:
 
 
 def lookup(value: Any, key: Any) -> tuple[bool, Any]:
-    """Whether there is something at ``key``, and what."""
+    """Whether there is something at ``key``, and what. Raises EvaluationError for what cannot be read."""
     if isinstance(value, dict):
         if isinstance(key, (list, dict)):
             return False, None
         key = as_key(_number(key))
-        return (True, value[key]) if key in value else (False, None)
+        return (True, _read(value[key])) if key in value else (False, None)
     if isinstance(value, list):
         i = _index(key)
-        return (True, value[i]) if 0 <= i < len(value) else (False, None)
+        return (True, _read(value[i])) if 0 <= i < len(value) else (False, None)
     return False, None
+
+
+def _read(value: Any) -> Any:
+    if type(value) is Unreadable:
+        raise EvaluationError(value.why)
+    return value
 
 
 def _number(key: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from kas.cel.problems import CostLimitError, EvaluationError
@@ -35,32 +35,34 @@ class Duration:
 
 
 class Timestamp:
-    """``ns``: nanoseconds since the Unix epoch."""
+    """``ns``: nanoseconds since the Unix epoch; ``ahead``: how many seconds the clock that it was read from is ahead of UTC."""
 
-    __slots__ = ("ns",)
+    __slots__ = ("ahead", "ns")
 
-    def __init__(self, ns: int) -> None:
+    def __init__(self, ns: int, ahead: int = 0) -> None:
         if not MIN_TIME <= ns <= MAX_TIME:
             raise EvaluationError("timestamp overflow")
-        self.ns = ns
+        self.ns, self.ahead = ns, ahead
 
     @classmethod
-    def read(cls, ns: int) -> Timestamp:
+    def read(cls, ns: int, ahead: int = 0) -> Timestamp:
         """One that a field holds, of the year 0 or 10000, too: only what expressions make is bounded."""
         self = cls.__new__(cls)
-        self.ns = ns
+        self.ns, self.ahead = ns, ahead
         return self
 
-    def local(self, zone: str) -> Clock:
-        """The wall clock there; "" is UTC. Raises EvaluationError for zones nobody knows."""
+    def local(self, zone: str | None) -> Clock:
+        """The wall clock there; "" is UTC, None the clock it was read from. Raises EvaluationError for zones nobody knows."""
         seconds = self.ns // NS
-        return Clock(seconds + _offset(zone, seconds))
+        return Clock(seconds + (self.ahead if zone is None else _offset(zone, seconds)))
 
     def text(self) -> str:
-        """RFC 3339 in UTC, with as many digits below the second as it needs."""
-        at = Clock(self.ns // NS)
+        """RFC 3339 by the clock it was read from, with as many digits below the second as it needs."""
+        at = self.local(None)
         fraction = f".{self.ns % NS:09d}".rstrip("0") if self.ns % NS else ""
-        return f"{at.year:04d}-{at.month:02d}-{at.day:02d}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}Z"
+        hours, minutes = divmod(abs(self.ahead) // 60, 60)
+        zone = f"{'-' if self.ahead < 0 else '+'}{hours:02d}:{minutes:02d}" if self.ahead else "Z"
+        return f"{at.year:04d}-{at.month:02d}-{at.day:02d}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}{zone}"
 
 
 class Clock:
@@ -170,11 +172,35 @@ class SetList(list[Any]):
     __slots__ = ()
 
     def same(self, other: list[Any]) -> bool:
-        """Equality of lists of type set: the same members, in whatever order."""
-        return len(self) == len(other) and all(any(equal(x, y) for y in other) for x in self)
+        """Equality with a list as long, each member of which is one of this list's, in whatever order."""
+        if len(self) != len(other):
+            return False
+        mine = set(map(_member, self))
+        return all(_member(x) in mine for x in other)
 
     def __add__(self, other: list[Any]) -> SetList:
-        return SetList([*self, *(x for x in other if not any(equal(x, y) for y in self))])
+        out, known = SetList(self), set(map(_member, self))
+        for x in other:
+            key = _member(x)
+            if key not in known:
+                known.add(key)
+                out.append(x)
+        return out
+
+
+def _member(value: Any) -> Any:
+    """A value, so that equal ones are one key: looking at each for each would take the square of the time."""
+    if type(value) is str:
+        return value
+    if isinstance(value, bool):
+        return as_key(value)
+    if isinstance(value, (Duration, Timestamp)):
+        return type(value), value.ns
+    if isinstance(value, list):
+        return tuple(map(_member, value))
+    if isinstance(value, dict):
+        return frozenset((k, _member(v)) for k, v in value.items())
+    return value
 
 
 class MapList(list[Any]):
@@ -186,16 +212,78 @@ class MapList(list[Any]):
         super().__init__(items)
         self.keys = keys
 
-    def _by_key(self, items: list[Any]) -> dict[Any, Any]:
-        return {tuple(repr(item.get(k)) for k in self.keys) if isinstance(item, dict) else repr(item): item for item in items}
+    def _key(self, item: Any) -> Any:
+        return tuple([_member(item.get(k)) for k in self.keys]) if isinstance(item, dict) else _member(item)
 
     def same(self, other: list[Any]) -> bool:
-        """Equality of lists of type map: the same members by key, in whatever order."""
-        mine, theirs = self._by_key(self), self._by_key(other)
-        return len(self) == len(other) and all(k in theirs and equal(v, theirs[k]) for k, v in mine.items())
+        """Equality with a list as long, each item of which is equal to this list's with its keys, in whatever order."""
+        mine = {self._key(item): item for item in self}
+        return len(self) == len(other) and all((key := self._key(x)) in mine and equal(mine[key], x) for x in other)
 
     def __add__(self, other: list[Any]) -> MapList:
-        return MapList((self._by_key(self) | self._by_key(other)).values(), self.keys)
+        places = {self._key(item): i for i, item in enumerate(self)}
+        out = MapList(self, self.keys)
+        for item in other:
+            place = places.get(self._key(item))
+            if place is None:
+                out.append(item)
+            else:
+                out[place] = item
+        return out
+
+
+class Struct(dict[str, Any]):
+    """What expressions see of ``obj``, of which the schema knows the keys ``known``. The entries that it does not know, and the fields that
+    are null and so are not there for expressions, count where objects are compared (apiserver ``pkg/cel/common/values.go``)."""
+
+    __slots__ = ("_more", "known", "obj")
+
+    def __init__(self, fields: dict[str, Any], obj: dict[str, Any], known: Container[str]) -> None:
+        super().__init__(fields)
+        self.obj, self.known = obj, known
+        self._more: tuple[dict[str, Any], int] | None = None  # most are never compared
+
+    @property
+    def rest(self) -> dict[str, Any]:
+        """The entries that the schema does not know."""
+        return self._hidden()[0]
+
+    @property
+    def nulls(self) -> int:
+        """How many fields are null."""
+        return self._hidden()[1]
+
+    def _hidden(self) -> tuple[dict[str, Any], int]:
+        if self._more is None:
+            known = self.known
+            self._more = (
+                {k: v for k, v in self.obj.items() if k not in known},
+                sum(v is None for k, v in self.obj.items() if k in known),
+            )
+        return self._more
+
+    def __len__(self) -> int:
+        rest, nulls = self._hidden()
+        return super().__len__() + len(rest) + nulls
+
+    def same(self, other: dict[str, Any], left: list[int]) -> bool:
+        """Equality with an object of the same schema: a field that is null is equal to nothing, an unknown entry is looked at where the
+        other one has it, too."""
+        if self.nulls or len(self) != len(other):
+            return False
+        if not all(k in other and _equal(v, other[k], left) for k, v in self.items()):
+            return False
+        others = other.rest if isinstance(other, Struct) else {}
+        return all(k not in others or _same_json(v, others[k], left) for k, v in self.rest.items())
+
+
+class Unreadable:
+    """What stands for a value that expressions cannot have, since its schema does not say enough of it: whoever looks fails."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
 
 
 class Message(dict[str, Any]):
@@ -260,6 +348,8 @@ def _equal(a: Any, b: Any, left: list[int]) -> bool:
         return a == b
     if isinstance(a, (SetList, MapList)) and isinstance(b, list):
         return a.same(b)
+    if type(a) is Unreadable:
+        raise EvaluationError(a.why)
     if type(a) is not type(b) and not (isinstance(a, list) and isinstance(b, list)) and not (type_of_value(a) is type_of_value(b) is MAP):
         return False
     if isinstance(a, list):
@@ -269,6 +359,8 @@ def _equal(a: Any, b: Any, left: list[int]) -> bool:
         return False
     if isinstance(a, dict):
         _look(left, len(a))
+        if isinstance(a, Struct):
+            return a.same(b, left)
         return len(a) == len(b) and all(k in b and _equal(v, b[k], left) for k, v in a.items())
     if isinstance(a, (Duration, Timestamp)):
         return a.ns == b.ns
@@ -279,6 +371,20 @@ def _equal(a: Any, b: Any, left: list[int]) -> bool:
     if isinstance(a, Opaque):
         return a.cel_type == b.cel_type and a.key() == b.key()
     return a == b
+
+
+def _same_json(a: Any, b: Any, left: list[int]) -> bool:
+    """Equality of what no schema describes: 1 is not 1.0."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (list, dict)):
+        _look(left, len(a))
+        if len(a) != len(b):
+            return False
+        if isinstance(a, list):
+            return all(_same_json(x, y, left) for x, y in zip(a, b, strict=True))
+        return all(k in b and _same_json(v, b[k], left) for k, v in a.items())
+    return bool(a == b)
 
 
 def _look(left: list[int], n: int) -> None:
@@ -297,6 +403,8 @@ def nodes(value: Any, most: int = MOST_COMPARED) -> int:
             if len(ahead) + len(one) > most:
                 return most
             ahead.extend(one.values() if isinstance(one, dict) else one)
+            if isinstance(one, Struct):
+                ahead.append(one.rest)
         elif isinstance(one, Optional) and one.present:
             ahead.append(one.value)
     return min(found, most)

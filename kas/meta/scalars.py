@@ -111,7 +111,8 @@ class _TimeText:
         seconds = (int(hour) * 60 + int(minute)) * 60
         return -seconds if rest[0] == "-" else seconds
 
-    def parse(self) -> tuple[int, int]:
+    def parse(self) -> tuple[int, int, int]:
+        """Unix seconds, nanoseconds, and how many seconds ahead of UTC the clock that showed them is."""
         values = []
         for prefix, element in _LAYOUT:
             if not self.rest.startswith(prefix):
@@ -125,17 +126,22 @@ class _TimeText:
         year, month, day, hour, minute, second = values
         if not 1 <= day <= days_in(year, month):
             raise self.out_of_range("day")
-        return days_from_civil(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset, nanos
+        return days_from_civil(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset, nanos, offset
 
 
 def parse_time(text: str) -> tuple[int, int]:
     """RFC 3339 text to (unix seconds, nanoseconds); DecodeError with the text of Go's package time."""
+    return _TimeText(text, RFC3339).parse()[:2]
+
+
+def parse_zoned_time(text: str) -> tuple[int, int, int]:
+    """As parse_time, and how many seconds ahead of UTC the text's clock is."""
     return _TimeText(text, RFC3339).parse()
 
 
 def parse_micro_time(text: str) -> tuple[int, int]:
     """As parse_time, but exactly six fractional digits are required (``metav1.RFC3339Micro``)."""
-    return _TimeText(text, RFC3339_MICRO).parse()
+    return _TimeText(text, RFC3339_MICRO).parse()[:2]
 
 
 def format_time(seconds: int) -> str:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from kas import cel
 from kas.cel.admission import environment
-from kas.cel.declared import Declared, sizes_of
+from kas.cel.declared import Declared, sizes_below
 from kas.cel.expressions import device_selector
+from kas.cel.schemas import Shapes
 from kas.cel.types import BOOL, DYN, INT, STRING, list_of, struct
 
 OBJECT = {"texts": ["a", "b"], "numbers": [3, 1, 2], "name": "web", "labels": {"app": "x"}, "on": True, "none": None, "one": {1: "a"}}
@@ -272,7 +273,7 @@ SHAPE = Declared(struct("T"), 1, {
 )  # fmt: skip
 def test_the_estimate_holds(text):
     program = cel.compile(text, ENV)
-    low, high = program.estimate(sizes_of({"self": SHAPE}))
+    low, high = program.estimate(sizes_below(SHAPE))
     cost = program.run({"self": OBJECT})[1]
     assert cost <= high < 1_000_000
     assert low <= high
@@ -337,3 +338,72 @@ def test_a_megabyte_of_digits_is_no_number(text):
 )  # fmt: skip
 def test_values_of_kubernetes_types_print_as_what_they_are(text, shown):
     assert str(cel.compile(text, ANY).run({})[0]) == shown
+
+
+@pytest.mark.parametrize(("text", "low", "high", "cost"), [
+    # Upstream's table of libraries' costs.
+    ("ip('192.168.0.1')", 2, 2, 2),
+    ("ip('2001:db8:3333:4444:5555:6666:7777:8888')", 4, 4, 4),
+    ("ip('192.168.0.1').isLoopback()", 3, 3, 3),
+    ("ip.isCanonical('2001:db8:3333:4444:5555:6666:7777:8888')", 8, 8, 8),
+    ("cidr('192.168.0.0/16').ip()", 3, 3, 3),
+    ("cidr('192.168.0.0/16').containsCIDR('192.0.0.0/30')", 7, 11, 7),
+    ("cidr('2001:db8::/32').containsIP('2001:db8::1')", 5, 8, 5),
+    ("semver('1234.56789012345.67890123456789')", 4, 4, 4),
+    ("isSemver('1234.56789012345.67890123456789')", 4, 4, 4),
+    ("url('https:://kubernetes.io/') == url('https:://kubernetes.io/')", 7, 9, 7),
+    ("url('https:://kubernetes.io/') == url('http://x.b')", 5, 5, 5),
+    ("strings.quote('ABCDEFGHIJ abcdefghij')", 3, 3, 3),
+    ("strings.quote('ABCDEFGHIJ abcdefghij') == strings.quote('ABCDEFGHIJ abcdefghij')", 7, 11, 9),
+    ("'ABCDEFGHIJ abcdefghij'.format([])", 13, 13, 3),
+])  # fmt: skip
+def test_what_libraries_cost(text, low, high, cost):
+    program = cel.compile(text, environment(False))
+    assert (*program.estimate(lambda path, type: None), program.run({})[1]) == (low, high, cost)
+
+
+@pytest.mark.parametrize(("text", "want"), [
+    # A time is shown by the clock that it was read from.
+    ("string(timestamp('2011-08-18T19:03:37.01+01:00'))", "2011-08-18T19:03:37.01+01:00"),
+    ("string(timestamp('2011-08-18T23:30:00-00:45') + duration('1h'))", "2011-08-19T00:30:00-00:45"),
+    ("string(timestamp('2011-08-18T19:03:37+00:00') - duration('1s'))", "2011-08-18T19:03:36Z"),
+    ("'%s'.format([timestamp('2011-08-18T19:03:37+05:30')])", "2011-08-18T19:03:37+05:30"),
+    ("string(timestamp('2011-08-18T19:03:37+01:00').getHours())", "19"),
+    ("string(timestamp('2011-08-18T19:03:37+01:00').getHours('UTC'))", "18"),
+    ("string(timestamp('2011-08-18T19:03:37+01:00').getHours(''))", "18"),
+    ("string(timestamp('2011-08-18T19:03:37+01:00') == timestamp('2011-08-18T18:03:37Z'))", "true"),
+])  # fmt: skip
+def test_a_time_keeps_its_zone(text, want):
+    assert value(text) == want
+
+
+NUMBERS = {"type": "array", "items": {"type": "integer"}}
+PARTS = {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "string"}}}}
+ESTIMATED = {"type": "object", "properties": {
+    "text": {"type": "string"}, "numbers": NUMBERS, "parts": PARTS, "any": {"x-kubernetes-int-or-string": True},
+    "pairs": {"type": "object", "additionalProperties": {"type": "string"}}, "span": {"type": "string", "format": "duration"},
+}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "most"), [
+    # Upstream's table of estimates that must not change: what is computed, or is no variable, has the size of the root.
+    ("type(self.text) == string", 4),
+    ("type(self.span) == google.protobuf.Duration", 4),
+    ("type(self.any) == int ? self.any == 1 : self.any == '25%'", 7),
+    ("type(self) == type(self)", 1844674407370955268),
+    ("self.numbers.map(e, e * 20).filter(e, e > 50).exists(e, e == 60)", 53477367),
+    ("self.numbers.map(e, e * 20).filter(e, e > 50).exists_one(e, e == 60)", 50331642),
+    ("self.parts.map(m, m.v).exists(v, v == 'b1')", 19922939),
+    ("isQuantity(self.text)", 314575),
+    ("quantity(self.text).isLessThan(quantity(self.text))", 629151),
+    ("optional.of('a').optMap(v, v == 'value').hasValue()", 18),
+    # An entry of a map that is named like a field has no size that is known.
+    ("self.pairs.a.size() == 1", 5),
+    ("self.pairs.a.lowerAscii() == 'x'", 1844674407370955268),
+    ("self.pairs['a'].lowerAscii() == 'x'", 314577),
+])  # fmt: skip
+def test_estimates_of_rules(text, most):
+    shapes = Shapes(ESTIMATED, True)
+    shape, _ = shapes.of(ESTIMATED, True)
+    env = cel.BASE.extended({"self": shape.type}, shapes.structs)
+    assert cel.compile(text, env).estimate(sizes_below(shape)).high == most

@@ -174,13 +174,15 @@ def test_converted_things_that_are_no_objects(hook, thing):
     assert says(converter(hook)).startswith("Object 'Kind' is missing in ")
 
 
-def test_an_object_of_several_is_named_by_its_place(hook):
+def test_an_object_of_several_fails_as_if_it_had_been_sent_alone(hook):
+    """Upstream reads lists of the store one object at a time."""
+
     def change(o):
         return o | {"kind": "Other"} if o["metadata"]["name"] == "c" else o
 
     hook.answers = lambda asked: answer(asked, change)
     assert says(converter(hook), obj("a"), obj("b", V2), obj("c")) == (
-        f"{FOR} returned invalid converted object at index 1: invalid kind (expected Widget, received Other)"
+        f"{FOR} returned invalid object at index 0: invalid kind (expected Widget, received Other)"
     )
 
 

@@ -50,7 +50,7 @@ from kas.cel.values import (
 )
 from kas.meta import duration
 from kas.meta.field import go_float
-from kas.meta.scalars import DecodeError, decimal, parse_time
+from kas.meta.scalars import DecodeError, decimal, parse_zoned_time
 
 LIB = Library()
 A, B, V = param("A"), param("B"), param("V")
@@ -138,7 +138,7 @@ def _plus(a: Any, b: Any, ka: str, kb: str) -> Any:
     if ka == kb and ka in ("string", "bytes", "list"):
         return a + b
     if (ka == "timestamp" and kb == "duration") or (ka == "duration" and kb == "timestamp"):
-        return Timestamp(a.ns + b.ns)
+        return Timestamp(a.ns + b.ns, a.ahead if isinstance(a, Timestamp) else b.ahead)
     if ka == kb == "duration":
         return Duration(a.ns + b.ns)
     raise EvaluationError(NO_OVERLOAD)
@@ -148,7 +148,7 @@ def _minus(a: Any, b: Any, ka: str, kb: str) -> Any:
     if ka == kb and ka in ("duration", "timestamp"):
         return Duration(a.ns - b.ns)
     if ka == "timestamp" and kb == "duration":
-        return Timestamp(a.ns - b.ns)
+        return Timestamp(a.ns - b.ns, a.ahead)
     raise EvaluationError(NO_OVERLOAD)
 
 
@@ -492,13 +492,13 @@ def to_duration(v: Any) -> Duration:
     raise _conversion_error(v, DURATION)
 
 
-def timestamp_ns(text: str) -> int | None:
-    """An RFC 3339 time, as Go's ``time.Parse`` reads it, in nanoseconds since the epoch; None for what is none."""
+def timestamp(text: str) -> Timestamp | None:
+    """An RFC 3339 time, as Go's ``time.Parse`` reads it; None for what is none. Raises EvaluationError for one that is out of bounds."""
     try:
-        seconds, nanos = parse_time(text)
+        seconds, nanos, ahead = parse_zoned_time(text)
     except DecodeError:
         return None
-    return seconds * NS + nanos
+    return Timestamp(seconds * NS + nanos, ahead)
 
 
 @LIB("timestamp", plain("timestamp_to_timestamp", [TIMESTAMP], TIMESTAMP), plain("int64_to_timestamp", [INT], TIMESTAMP),
@@ -511,9 +511,9 @@ def to_timestamp(v: Any) -> Timestamp:
     if kind == "int":
         return Timestamp(v * NS)
     if kind == "string":
-        ns = timestamp_ns(v)
-        if ns is not None:
-            return Timestamp(ns)
+        found = timestamp(v)
+        if found is not None:
+            return found
         raise EvaluationError(f"type conversion error from 'string' to '{TIMESTAMP}'")
     raise _conversion_error(v, TIMESTAMP)
 
@@ -535,8 +535,8 @@ def _when(name: str, timed: Any, spanned: Any = None):
     if spanned is not None:
         overloads.append(on(f"duration_to_{name}", [DURATION], INT))
 
-    def run(v: Any, zone: Any = "") -> int:
-        if isinstance(v, Timestamp) and isinstance(zone, str):
+    def run(v: Any, zone: Any = None) -> int:
+        if isinstance(v, Timestamp) and isinstance(zone, str | None):
             return timed(v.local(zone), v)
         if isinstance(v, Duration) and spanned is not None:
             return spanned(v.ns)

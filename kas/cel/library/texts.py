@@ -170,7 +170,7 @@ def _join(items: Any, by: Any = "") -> str:
 _QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
 
 
-@LIB("strings.quote", plain("strings_quote", [STRING], STRING))
+@LIB("strings.quote", plain("strings_quote", [STRING], STRING), cost=of_first())
 def quote(s: Any) -> str:
     """``strings.quote``: the text as a CEL literal."""
     need((s, str))
@@ -360,7 +360,7 @@ def _to_show(args: list[Any], room: int) -> int:
 _UNREAD = "could not parse formatting clause"
 
 
-@LIB("format", on("string_format", [STRING, list_of(DYN)], STRING), ahead=_to_show)
+@LIB("format", on("string_format", [STRING, list_of(DYN)], STRING), cost=of_first(), ahead=_to_show)
 def format_(s: Any, args: Any) -> str:
     """``format``: the clauses ``%s %d %f %e %b %o %x %X`` filled in from a list."""
     need((s, str), (args, list))

@@ -86,7 +86,7 @@ class WebhookConverter:
         try:
             while done < len(places):
                 sent = await step(large, next, parts)
-                found = await self._counted(objects, places[done : done + len(sent)], sent, api_version, done if len(places) > 1 else None)
+                found = await self._counted(objects, places[done : done + len(sent)], sent, api_version)
                 for n, value in enumerate(found):
                     out[places[done + n]] = value
                 done += len(sent)
@@ -95,15 +95,13 @@ class WebhookConverter:
             self._metrics.converted(self._name, before, after, monotonic() - began, succeeded)
         return out
 
-    async def _counted(
-        self, objects: Sequence[Obj], places: Sequence[int], sent: list[bytes], api_version: str, first: int | None
-    ) -> list[Obj]:
-        """What a webhook makes of some objects, checked; ``first`` is the place of the first of them in a list of several."""
+    async def _counted(self, objects: Sequence[Obj], places: Sequence[int], sent: list[bytes], api_version: str) -> list[Obj]:
+        """What a webhook makes of some objects, checked."""
         originals, began, failure = [objects[i] for i in places], monotonic(), CALL
         try:
             found, large = await self._ask(originals, sent, api_version)
             failure = INVALID
-            made = await step(large, _all_checked, originals, found, api_version, first)
+            made = await step(large, _all_checked, originals, found, api_version)
             failure = ""
         except _FailedError as e:
             failure = e.why
@@ -172,38 +170,32 @@ def _converted(answer: bytes, version: str, uid: str) -> list[Any]:
     return found.get("convertedObjects") or []
 
 
-def _all_checked(originals: Sequence[Obj], found: Sequence[Any], api_version: str, first: int | None) -> list[Obj]:
-    """``_checked`` for each; ``first`` is the place of the first of them in a list of several."""
-    return [
-        _checked(original, value, api_version, None if first is None else first + n)
-        for n, (original, value) in enumerate(zip(originals, found, strict=True))
-    ]
+def _all_checked(originals: Sequence[Obj], found: Sequence[Any], api_version: str) -> list[Obj]:
+    """``_checked`` for each."""
+    return [_checked(original, value, api_version) for original, value in zip(originals, found, strict=True)]
 
 
-def _checked(original: Obj, value: Any, api_version: str, index: int | None) -> Obj:
-    """What an object was converted to, with the metadata it had; ``index`` is its place in a list that was sent. Raises ApiError."""
+def _checked(original: Obj, value: Any, api_version: str) -> Obj:
+    """What an object was converted to, with the metadata it had. Raises ApiError, which speaks of an object that was sent alone."""
     returned = f"conversion webhook for {_gvk(original)} returned invalid"
-    what = f"{returned} object at index 0" if index is None else f"{returned} converted object at index {index}"
     if not isinstance(value, dict) or not isinstance(value.get("apiVersion"), str | None) or not _is_text(value.get("kind")):
-        why = f"Object 'Kind' is missing in '{write_json(value).decode()[:256]}'"
-        raise _failure(why if index is None else f"{what}: {why}")
+        raise _failure(f"Object 'Kind' is missing in '{write_json(value).decode()[:256]}'")
     given = value.get("apiVersion") or ""
     if given != api_version:
-        raise _failure(f"{what}: invalid groupVersion (expected {api_version}, received {given})")
+        raise _failure(f"{returned} object at index 0: invalid groupVersion (expected {api_version}, received {given})")
     if value["kind"] != original["kind"]:
-        raise _failure(f"{what}: invalid kind (expected {original['kind']}, received {value['kind']})")
+        raise _failure(f"{returned} object at index 0: invalid kind (expected {original['kind']}, received {value['kind']})")
     meta, had = value.get("metadata"), original.get("metadata") or {}
     told = meta if isinstance(meta, dict) else {}
     for key, shown in _SAME:
         before, after = had.get(key) or "", told.get(key)
         after = after if _is_text(after) else ""
         if before != after:
-            raise _failure(f"{returned} object: must have the same {shown}: {before} != {after}" if index is None
-                           else f"{what}: must have the same {shown}: {before} != {after}")  # fmt: skip
+            raise _failure(f"{returned} object: must have the same {shown}: {before} != {after}")
     try:
         return {**value, "metadata": _restored(had, value)}
     except _BadAnswerError as e:
-        raise _failure(f"{returned} metadata: {e}" if index is None else f"{returned} metadata in object at index {index}: {e}") from None
+        raise _failure(f"{returned} metadata: {e}") from None
 
 
 def _is_text(value: Any) -> bool:
