@@ -64,6 +64,7 @@ HEARD_S = 0.02  # in which granian's threads mostly have heard of the end
 QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
+MAP_FULL = "MDB_MAP_FULL"
 
 
 def load(options: Completed) -> None:
@@ -104,9 +105,11 @@ def work(
 
 
 def failure(options: Completed, e: Exception) -> str:
-    """Why a worker could not start. An error about a full disk says what was being done, not where: it is the data directory's, unless
-    etcd's is full."""
+    """Why a worker could not start. An error about a full disk says what was being done, not where: it is the data directory's, or the
+    store is as large as it may be, unless etcd's is full."""
     if isinstance(e, Full) and options.raw.storage_backend == "lmdb":
+        if MAP_FULL in str(e):
+            return f"--store-max-size: the store in {options.data_dir} needs more than {options.store_max_size} bytes: {e}"
         return f"--data-dir: {options.data_dir}: {e}"
     return str(e)
 
