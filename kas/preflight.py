@@ -31,7 +31,7 @@ def preflight(o: Options) -> list[str]:
     if not pid:
         code = 1
         try:
-            _write(w, "\0".join(unusable(o)).encode())  # one may have several lines
+            _write(w, "\0".join(e.replace("\0", r"\x00") for e in unusable(o)).encode())  # one may have several lines
             code = 0
         finally:
             os._exit(code)
@@ -176,6 +176,7 @@ def _etcd(o: Options) -> None:
 
 
 def _credentials(o: Options) -> None:
+    from kas.auth import jws
     from kas.auth.authn.basicfile import load_basic_file
     from kas.auth.authn.tokenfile import load_token_file
     from kas.auth.tokens import Signer, load_public_keys
@@ -188,7 +189,8 @@ def _credentials(o: Options) -> None:
         with contextlib.suppress(OSError):
             pem = Path(path).read_bytes()
             try:
-                load_public_keys(pem)
+                for key in load_public_keys(pem):
+                    jws.key(key, "")
             except ValueError as e:
                 raise ValueError(f"error reading public key file {path}: {e}") from None
     path = o.service_account_signing_key_file

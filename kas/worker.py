@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from kas.controllers.runner import Runner
 from kas.edge import gathered
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
-from kas.edge.descriptors import Gate, sent, wait_for_words
+from kas.edge.descriptors import Gate, held, sent, wait_for_words
 from kas.edge.front.introduction import Introductions
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.silent import LOOK_EVERY_S, Silent
@@ -37,11 +37,12 @@ from kas.edge.streams import Streams
 from kas.edge.turns import Turns
 from kas.endpoints.healthchecks import STORAGE
 from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
+from kas.filters.wait_group import WaitGroup
 from kas.meta.standard import flush_standard_streams
 from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, bound_heaps, mappable, spare_descriptors
-from kas.request.http import Request
+from kas.request.http import Request, Response
 from kas.request.masking import SHOWN_ID
 from kas.server import Server
 from kas.store import Full, Store, StoreError, Unavailable, Unknown, open_store
@@ -55,12 +56,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 GIVE_UP_S = 2.0
+PATIENCE = 4  # the part of --shutdown-grace in which somebody has to take something of what is left to answer
+ANSWERED_S = 0.2  # how often that is looked at
 STOPPED_S = 1.0  # until connections on which nothing is under way have ended
 AGAIN_S = 1.0
 HEARD_S = 0.02  # in which granian's threads mostly have heard of the end
 QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
+MAP_FULL = "MDB_MAP_FULL"
 
 
 def load(options: Completed) -> None:
@@ -101,9 +105,11 @@ def work(
 
 
 def failure(options: Completed, e: Exception) -> str:
-    """Why a worker could not start. An error about a full disk says what was being done, not where: it is the data directory's, unless
-    etcd's is full."""
+    """Why a worker could not start. An error about a full disk says what was being done, not where: it is the data directory's, or the
+    store is as large as it may be, unless etcd's is full."""
     if isinstance(e, Full) and options.raw.storage_backend == "lmdb":
+        if MAP_FULL in str(e):
+            return f"--store-max-size: the store in {options.data_dir} needs more than {options.store_max_size} bytes: {e}"
         return f"--data-dir: {options.data_dir}: {e}"
     return str(e)
 
@@ -145,13 +151,13 @@ async def _serve(
     bounds = Bounds()
     listeners = _listeners(server, sockets, silent, rendezvous, bounds)
     server.started = True
-    held = [socket.socket(fileno=os.dup(fd)) for fd in sockets.values()]
-    gate = Gate(held, spare_descriptors(), lambda: _give_up(server))
+    ports = [socket.socket(fileno=os.dup(fd)) for fd in sockets.values()]
+    gate = Gate(ports, spare_descriptors(), lambda: _give_up(server))
     for listener in listeners:
         listener.start(index)
     if server.streams is not None:
         await server.streams.start()
-    for bound in held:
+    for bound in ports:
         wait_for_words(bound)
     LoopTime(server.metrics, _whose, gate.glance).start()
     runner = server.runner([
@@ -173,7 +179,7 @@ async def _serve(
         loop.set_debug(True)
     await stop.wait()
     warming.cancel()
-    await _shut_down(server, listeners, runner, gate)
+    await _shut_down(server, listeners, runner, gate, bounds.leaving)
 
 
 async def _bootstrap(server: Server, stop: asyncio.Event) -> None:
@@ -299,7 +305,7 @@ def _give_up(server: Server) -> None:
     server.ending = asyncio.get_running_loop().create_task(end())
 
 
-async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, gate: Gate) -> None:
+async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, gate: Gate, leaving: Collection[Response]) -> None:
     raw, began = server.options.raw, time.monotonic()
     server.shutting_down = True
     log.info("shutdown initiated")
@@ -316,8 +322,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     end = time.monotonic() + raw.shutdown_grace
     if not await _quiet(server, min(QUIET_S, raw.shutdown_grace)):
         server.not_accepting = True
-        await server.waiting.wait(max(0.0, end - time.monotonic()))
-        await _all_sent(max(0.5, end - time.monotonic()))
+        if await _answered(server.waiting, leaving, end, raw.shutdown_grace / PATIENCE):
+            await _all_sent(max(0.5, end - time.monotonic()))
     gate.close()
     ending = [listener for listener in listeners if not listener.deaf()]
     for listener in listeners:
@@ -346,6 +352,24 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     server.store.close()
     if server.encryption is not None:
         server.encryption.close()
+
+
+async def _answered(waiting: WaitGroup, leaving: Collection[Response], end: float, patience_s: float) -> bool:
+    """Waits until nobody is served, or the time is ``end``. False at once when all that is left are answers on their way (``leaving``) and
+    nobody has taken anything for ``patience_s``: a client that does not read has no say in how long an end takes."""
+    told, before, moved = -1, dict[int, int](), time.monotonic()
+    while (left := end - time.monotonic()) > 0:
+        if await waiting.wait(min(ANSWERED_S, left)):
+            return True
+        told_before, told = told, sum(resp.sent for resp in leaving)
+        there, before = before, held()
+        took = told != told_before or any(there.get(fd, taken) != taken for fd, taken in before.items())
+        if took or len(waiting.serving) > len(leaving):
+            moved = time.monotonic()
+        elif time.monotonic() - moved >= patience_s:
+            log.warning("shutdown: %d unfinished answers are cut, of which nobody has taken anything for %g s", len(leaving), patience_s)
+            return False
+    return True
 
 
 async def _all_sent(within_s: float) -> bool:

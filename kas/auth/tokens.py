@@ -7,6 +7,7 @@ as JWKS for others to verify (``openidmetadata.go``).
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import uuid
@@ -17,6 +18,7 @@ from kas.auth import jws
 from kas.auth.authn import AuthenticationError
 from kas.auth.user import service_account_username
 from kas.meta.keys import private_key
+from kas.meta.pem import unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,7 +131,6 @@ def ensure_signing_key(path: Path) -> bytes:
     """The PEM of the key that signs service-account tokens (RS256, which every client library verifies), made when it is not there: of
     several processes that make it at once the first one's counts. Takes some tenths of a second then. Raises ``OSError``."""
     if not path.exists():
-        import contextlib
         import os
         import tempfile
 
@@ -149,18 +150,23 @@ def ensure_signing_key(path: Path) -> bytes:
 
 
 def load_public_keys(pem: bytes) -> list[Any]:
-    """Every public key of a PEM file, which may hold public and private keys and certificates one after another."""
+    """The public keys of a PEM file, which may hold public and private keys and certificates one after another. What else stands there is
+    passed over, as client-go's ``ParsePublicKeysPEM`` does it. Raises ValueError where no key is left."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     out = []
     for block in _pem_blocks(pem):
-        if b"PRIVATE KEY" in block.split(b"\n", 1)[0]:
-            out.append(private_key(block).public_key())
-        elif b"CERTIFICATE" in block.split(b"\n", 1)[0]:
-            out.append(x509.load_pem_x509_certificate(block).public_key())
-        else:
-            out.append(serialization.load_pem_public_key(block))
+        with contextlib.suppress(*unreadable()):
+            if b"PRIVATE KEY" in block.split(b"\n", 1)[0]:
+                key = private_key(block).public_key()
+            elif b"CERTIFICATE" in block.split(b"\n", 1)[0]:
+                key = x509.load_pem_x509_certificate(block).public_key()
+            else:
+                key = serialization.load_pem_public_key(block)
+            if isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey):
+                out.append(key)
     if not out:
         raise ValueError("data does not contain any valid RSA or ECDSA public keys")
     return out

@@ -74,21 +74,53 @@ def _ip(text: str, before: Any) -> str:
     if not text:
         return before or ""
     try:
-        return str(ipaddress.ip_address(text.strip()))
+        if "%" in text:  # a zone, which net.ParseIP does not know
+            raise ValueError
+        found = ipaddress.ip_address(text.strip())
     except ValueError:
         raise ValueError(f"failed to parse IP: {quote(text)}") from None
+    return str((found.version == 6 and found.ipv4_mapped) or found)
 
 
 def _csv(text: str) -> list[str]:
-    """One record as Go's encoding/csv reads it; nothing for an empty text."""
+    """The first record, as Go's encoding/csv reads it; nothing for an empty text."""
     if not text:
         return []
-    import csv  # most command lines have no list
+    lines = text.replace("\r\n", "\n").split("\n")
+    number = next((i for i, line in enumerate(lines) if line), -1)
+    if number < 0:
+        raise ValueError("EOF")
+    fields, rest, more = list[str](), lines[number], True
 
-    try:
-        return next(csv.reader([text], strict=True))
-    except csv.Error as e:
-        raise ValueError(f"parse error on line 1: {e}") from None
+    def wrong(what: str, left: str) -> ValueError:
+        column = len(lines[number].encode()) - len(left.encode()) + 1
+        return ValueError(f"parse error on line {number + 1}, column {column}: {what}")
+
+    while more:
+        if not rest.startswith('"'):
+            field, comma, after = rest.partition(",")
+            if '"' in field:
+                raise wrong('bare " in non-quoted field', rest[field.index('"') :])
+        else:
+            field, rest = "", rest[1:]
+            while True:
+                piece, end, after = rest.partition('"')
+                field += piece
+                if not end and number + 1 == len(lines):
+                    raise wrong('extraneous or missing " in quoted-field', "")
+                if not end:
+                    number, field = number + 1, field + "\n"
+                    rest = lines[number]
+                elif after.startswith('"'):
+                    field, rest = field + '"', after[1:]
+                elif after and after[0] != ",":
+                    raise wrong('extraneous or missing " in quoted-field', '"' + after)
+                else:
+                    comma, after = after[:1], after[1:]
+                    break
+        fields.append(field)
+        rest, more = after, bool(comma)
+    return fields
 
 
 def _strings(text: str, before: Any) -> list[str]:
@@ -219,6 +251,11 @@ def _port(text: str, _: Any) -> int:
     return AUTO_PORT if text == "auto" else parse_int(text)
 
 
+def _version(text: str, _: Any) -> str:
+    """"true", "false" or "raw", and what stands for them. Upstream also takes a version to show in the place of its own."""
+    return text if text == "raw" else _show_bool(parse_bool(text))
+
+
 def _show_bool(value: Any) -> str:
     return "true" if value else "false"
 
@@ -267,6 +304,6 @@ TYPES = {t.name: t for t in (
     FlagType("portRange", _port_range, lambda v: f"{v[0]}-{v[1]}"),
     FlagType("Level", _level),
     FlagType("pattern=N,...", _vmodule),
-    FlagType("version[=true]", lambda text, _: text, str, "true"),
+    FlagType("version[=true]", _version, str, "true"),
 )}  # fmt: skip
 TYPES["configurationMap"] = FlagType("mapStringString", _configuration_map, _show_map)

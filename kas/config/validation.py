@@ -242,6 +242,8 @@ def _names(o: Options) -> Iterator[str]:
 
 
 def _storage(o: Options) -> Iterator[str]:
+    if not o.data_dir:  # a variable that was not set: the working directory is not meant
+        yield "--data-dir must be specified"
     yield from overrides.mistakes(o.etcd_servers_overrides)
     if getattr(o, "watch_cache"):  # noqa: B009 - flags without effect
         yield from list(_watch_cache_sizes(getattr(o, "watch_cache_sizes")))[:1]  # noqa: B009

@@ -117,14 +117,21 @@ class Runner:
 
     async def _lead(self) -> None:
         """Waits for the lock, then runs what must run once."""
-        path = self._run_dir / "leader.lock"
-        self._lock = path.open("w")
+        path, told = self._run_dir / "leader.lock", ""
         while True:
             try:
+                if self._lock is None:
+                    self._lock = path.open("w")
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except OSError:
-                await asyncio.sleep(LEAD_EVERY_S)
+            except BlockingIOError:
+                pass  # another worker leads
+            except OSError as e:  # no descriptor is left, say; where there is one worker nobody leads meanwhile
+                self._hooks.hindered(str(e))
+                if str(e) != told:
+                    log.error("worker %d cannot lead yet: %s", self._index, e)
+                told = str(e)
+            await asyncio.sleep(LEAD_EVERY_S)
         log.info("worker %d leads", self._index)
         self._hooks.lead()
         self._task("compaction", self._compact())

@@ -126,8 +126,11 @@ class App:
             else:
                 started = send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
                 await started
+                if not req.long_running:
+                    self._bounds.leaving.add(resp)
                 await _stream(resp, source, _Pieces(send, started, resp))
         finally:
+            self._bounds.leaving.discard(resp)
             if resp.finish is not None:
                 resp.finish()
         if not source.ended and not req.has_header(b"expect"):

@@ -17,7 +17,7 @@ from kas.auth.user import UserInfo
 from kas.edge.budget import FREE_BYTES, Budget, Pace, too_slow
 from kas.edge.gathered import Gathered
 from kas.meta.errors import ApiError, bad_request, request_entity_too_large
-from kas.request.http import MAX_BODY_BYTES, Request
+from kas.request.http import MAX_BODY_BYTES, Request, Response
 
 DRAIN_BYTES, DRAIN_S = 16 << 20, 5.0
 # How long a client that cancels may take to be seen, where nothing else tells a body that was cancelled from a whole one.
@@ -29,10 +29,12 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Bounds:
-    """What the bodies of one worker share, its answers that are whole (to reads, and to writes), and its WebSockets."""
+    """What the bodies of one worker share, its answers that are whole (to reads, and to writes), and its WebSockets. ``leaving`` are
+    answers on their way in pieces, but for those of requests that run long."""
 
     def __init__(self) -> None:
         self.budget, self.pace, self.answers, self.written, self.gathered = Budget(), Pace(), Budget(), Budget(), Gathered()
+        self.leaving = set[Response]()
 
 
 class Inlet:

@@ -71,6 +71,11 @@ async def sent() -> None:
         waiting = {fd: n for fd, n in left.items() if now - taken[fd][1] < TAKES_S or fd not in busy}
 
 
+def held() -> dict[int, int]:
+    """Which sockets hold what the other side has not taken, and what changes when it takes something."""
+    return {fd: _taken(fd) for fd in unsent()}
+
+
 def _taken(fd: int) -> int:
     """What tells whether the other side takes something: how many bytes it has acknowledged (tcpi_bytes_acked), of a socket of this machine
     how many lie before it."""

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 
 from kas.endpoints.respond import not_found, text
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
+
+log = logging.getLogger("kas.health")
 
 # A check returns "" when all is well, else the reason.
 Check = Callable[[], str]
@@ -69,7 +72,7 @@ class Health:
         q = req.params
         asked = {v.strip() for e in q.values("exclude") for v in e.split(",") if v.strip()}
         excluded = set(asked)
-        lines, failed = [], False
+        lines, failed = [], list[str]()
         for name in self.checks[group]:
             if name in excluded:
                 excluded.discard(name)
@@ -77,12 +80,14 @@ class Health:
             elif (whole := _group(name)) in asked:
                 excluded.discard(whole)
                 lines.append(f"[+]{name} excluded with {whole}: ok\n")
-            elif self._run(group, name):
-                failed = True
+            elif why := self._run(group, name):
+                failed.append(f"{name}: {why}")
                 lines.append(f"[-]{name} failed: reason withheld\n")
             else:
                 lines.append(f"[+]{name} ok\n")
-        if not failed and "verbose" not in q:
+        if failed:  # the answer does not say why: anybody may have asked
+            log.info("%s check failed: %s", group, "; ".join(failed))
+        elif "verbose" not in q:
             return text(200, "ok")
         body = "".join(lines)
         if excluded:

@@ -120,8 +120,8 @@ def authorities_problem(bundle: bytes) -> str:
         if block.kind == "CERTIFICATE" and not block.has_headers:
             try:
                 x509.load_der_x509_certificate(block.der)
-            except unreadable() as e:
-                broken = broken or f"failed to parse certificate: {e}"
+            except unreadable():
+                broken = "failed to parse certificate: x509: malformed certificate"
                 continue
             return ""
     return f"unable to load root certificates: {broken or 'unable to parse bytes as PEM block'}" if bundle else ""

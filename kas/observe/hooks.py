@@ -27,6 +27,7 @@ class Hooks:
         self._loops, self._path = loops, path
         self._failed: dict[str, str] = {}  # controllers, and why
         self._led = self._runs = self._untold = False
+        self._hindered = ""
         self._read_at = 0
 
     def done(self, *names: str) -> None:
@@ -36,6 +37,10 @@ class Hooks:
     def begin(self) -> None:
         """The worker runs its loops, or waits to lead."""
         self._runs = True
+
+    def hindered(self, why: str) -> None:
+        """This worker cannot find out whether it leads: unless another one does, no loop runs."""
+        self._hindered = why
 
     def lead(self) -> None:
         """This worker's loops are the ones that count from here on."""
@@ -59,8 +64,8 @@ class Hooks:
         controllers = [controller for controller, hook in self._loops.items() if hook == name]
         if name in self._open or (controllers and not self._runs):
             return NOT_FINISHED
-        if controllers and not self._led:
-            self._read()
+        if controllers and not self._led and not self._read() and self._hindered:
+            return self._hindered
         return next((self._failed[controller] for controller in controllers if controller in self._failed), "")
 
     def tell(self) -> None:
@@ -80,10 +85,12 @@ class Hooks:
         else:
             self._untold = False
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """What the leader says; False when nobody has led yet."""
         try:
             changed = self._path.stat().st_mtime_ns
-        except FileNotFoundError:  # nobody leads yet
-            return
+        except FileNotFoundError:
+            return False
         if changed != self._read_at:
             self._failed, self._read_at = json.loads(self._path.read_text()), changed
+        return True

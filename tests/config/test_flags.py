@@ -162,6 +162,7 @@ def test_nothing_given_nothing_said():
         (["--kubernetes-service-node-port=100"], ["kubernetes service port range {30000 2768} doesn't contain 100"]),
         (["--advertise-address=::1"], ['service IP family "10.0.0.0/24" must match public address family "::1"']),
         (["--advertise-address=::1", "--endpoint-reconciler-type=none"], []),
+        (["--data-dir="], ["--data-dir must be specified"]),
         (["--goaway-chance=1", "--cors-allowed-origins=", "--tls-min-version=x", "--livez-grace-period=-1s", "--etcd-servers="],
          ["--livez-grace-period can not be a negative value", "--goaway-chance can not be less than 0 or greater than 0.02",
           'unknown tls version "x"']),

@@ -35,6 +35,8 @@ def test_lists_grow_and_are_not_trimmed():
     assert values("--tls-san=a,b", "--tls-san", "c") == {"tls-san": ["a", "b", "c"]}
     assert values('--tls-san="a,b", c') == {"tls-san": ["a,b", " c"]}
     assert values("--tls-san=") == {"tls-san": []}
+    assert values("--tls-san=a,b\n") == values("--tls-san=\r\na,b\r\nc") == {"tls-san": ["a", "b"]}, "the first record"
+    assert values('--tls-san="a""b\nc",') == {"tls-san": ['a"b\nc', ""]}
     assert values("--service-account-issuer=a,b", "--service-account-issuer=c") == {"service-account-issuer": ["a,b", "c"]}
     assert values("--tls-curve-preferences=1,2", "--tls-curve-preferences=3") == {"tls-curve-preferences": [1, 2, 3]}
 
@@ -78,6 +80,15 @@ def test_two_dashes_end_the_flags():
         (["--audit-log-batch-throttle-qps=inf"],
          'invalid argument "inf" for "--audit-log-batch-throttle-qps" flag: strconv.ParseFloat: parsing "inf": invalid syntax'),
         (["--bind-address=x"], 'invalid argument "x" for "--bind-address" flag: failed to parse IP: "x"'),
+        (["--bind-address=fe80::1%lo"], 'invalid argument "fe80::1%lo" for "--bind-address" flag: failed to parse IP: "fe80::1%lo"'),
+        (["--version=x"], 'invalid argument "x" for "--version" flag: strconv.ParseBool: parsing "x": invalid syntax'),
+        (['--tls-san=é"b'],
+         'invalid argument "é\\"b" for "--tls-san" flag: parse error on line 1, column 3: bare " in non-quoted field'),
+        (['--tls-san=x,"a'],
+         'invalid argument "x,\\"a" for "--tls-san" flag: parse error on line 1, column 5: extraneous or missing " in quoted-field'),
+        (['--tls-san="a"b'],
+         'invalid argument "\\"a\\"b" for "--tls-san" flag: parse error on line 1, column 3: extraneous or missing " in quoted-field'),
+        (["--tls-san=\n"], 'invalid argument "\n" for "--tls-san" flag: EOF'),
         (["--service-node-port-range=3-2"],
          'invalid argument "3-2" for "--service-node-port-range" flag: end port cannot be less than start port: 3-2'),
         (["--service-node-port-range=x"],
@@ -114,7 +125,9 @@ def test_it_reads_on_after_an_error():
         ("quantity", "64Gi", 64 << 30, "64Gi"), ("quantity", "1e3", 1000, "1000"), ("quantity", "1.5Ki", 1536, "1536"),
         ("quantity", "100m", 1, "1"),
         ("portRange", "30000+9", (30000, 30009), "30000-30009"), ("portRange", "80", (80, 80), "80-80"),
-        ("port", "auto", AUTO_PORT, "auto"), ("port", "-1", -1, "-1"), ("ip", "::1", "::1", "::1"), ("float", "0.5", 0.5, "0.5"),
+        ("port", "auto", AUTO_PORT, "auto"), ("port", "-1", -1, "-1"), ("ip", "::1", "::1", "::1"),
+        ("ip", "::ffff:127.0.0.1 ", "127.0.0.1", "127.0.0.1"), ("version[=true]", "F", "false", "false"),
+        ("version[=true]", "raw", "raw", "raw"), ("float", "0.5", 0.5, "0.5"),
         ("namedCertKey", "c,k:a,b", ["c,k:a,b"], "[c,k:a,b]"),
     ],
 )  # fmt: skip

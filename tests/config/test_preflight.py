@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from kas.auth.tokens import Verifier
 from kas.config.options import Options
 from kas.preflight import preflight, unusable
 from tests.pki import issue
@@ -40,6 +44,36 @@ def test_what_kubelets_are_shown(tmp_path):
     assert why == "--kubelet-client-certificate: tls: failed to find any PEM data in key input"
     (why,) = preflight(Options({"kubelet-certificate-authority": str(garbage)}))
     assert why == "--kubelet-certificate-authority: unable to load root certificates: unable to parse bytes as PEM block"
+
+
+def test_which_keys_verify_tokens(tmp_path):
+    """What is no RSA or ECDSA key is passed over, wherever it stands; Ed25519 has no place among what is served as JWKS."""
+    kinds = {"ed": ed25519.Ed25519PrivateKey.generate(), "ec": ec.generate_private_key(ec.SECP256R1()),
+             "other": ec.generate_private_key(ec.SECP256K1())}
+    pem = {
+        name: key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo) for name, key in kinds.items()
+    } | {"broken": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}  # fmt: skip
+    path, given = tmp_path / "keys.pem", {"service-account-key-file": [str(tmp_path / "keys.pem")]}
+    path.write_bytes(pem["ed"] + pem["broken"])
+    (why,) = preflight(Options(given))
+    assert why == f"error reading public key file {path}: data does not contain any valid RSA or ECDSA public keys"
+    path.write_bytes(pem["other"] + pem["ec"])
+    (why,) = preflight(Options(given))
+    assert why == f"error reading public key file {path}: unknown public key type, must be RSA or ECDSA on P-256, P-384 or P-521"
+    path.write_bytes(pem["ed"] + pem["ec"] + pem["broken"])
+    assert preflight(Options(given)) == []
+    (key,) = Verifier([path.read_bytes()], ("x",)).jwks()["keys"]
+    assert key["alg"] == "ES256"
+
+
+def test_what_is_no_text_is_told_as_any_other_mistake(tmp_path):
+    path = tmp_path / "policy"
+    path.write_bytes(b"\xff\x00")
+    (why,) = preflight(Options({"authorization-mode": ["ABAC"], "authorization-policy-file": str(path)}))
+    assert why.startswith(f"invalid authorization config: error reading policy file {path}, line 1: ")
+    path.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    (why,) = preflight(Options({"kubelet-certificate-authority": str(path)}))
+    assert why.endswith("unable to load root certificates: failed to parse certificate: x509: malformed certificate")
 
 
 def test_what_etcd_is_shown(tmp_path):

@@ -179,3 +179,27 @@ def test_tokens_are_signed_with_the_key_that_is_named(world, tmp_path):
     keys = json.loads(w.ask("/openid/v1/jwks")[1])["keys"]
     own = jwt.get_unverified_header(Signer(path.read_bytes(), "https://x").sign({}))
     assert [key["kid"] for key in keys] == [own["kid"]]
+
+
+@pytest.mark.parametrize(("workers", "most"), [(3, 3), (-1, 1), (0, 1), ((1 << 63) - 1, 9)])
+def test_so_many_deletes_of_a_collection_are_under_way(workers, most, tmp_path):
+    """Upstream has one where less are asked for."""
+    under_way, seen = set[str](), list[int]()
+
+    async def one(req: Request, served: Any, rec: Any, options: Any) -> None:
+        under_way.add(rec)
+        seen.append(len(under_way))
+        await asyncio.sleep(0)
+        under_way.discard(rec)
+
+    async def go() -> None:
+        w = World(tmp_path, loop=asyncio.get_running_loop(), delete_collection_workers=workers)
+        try:
+            deleter = w.server.rest.deleter
+            deleter._one = one
+            await deleter._each(None, None, [f"c{i}" for i in range(9)], {})
+        finally:
+            w.close()
+
+    asyncio.run(go())
+    assert max(seen) == most and len(seen) == 9

@@ -39,6 +39,40 @@ def test_compaction_and_expiry_go_on_after_a_failure(tmp_path: Path, monkeypatch
     asyncio.run(run())
 
 
+def test_a_worker_that_cannot_lead_yet_says_so_and_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "LEAD_EVERY_S", 0)
+    ran = asyncio.Event()
+
+    class Loop:
+        name = "loop"
+
+        async def run(self) -> None:
+            ran.set()
+            await asyncio.Event().wait()
+
+    class Store:
+        def expire(self, now_s: None, limit: int) -> int:
+            return 0
+
+    async def run() -> None:
+        away = tmp_path / "run"
+        hooks = Hooks((), {"loop": "hook"}, tmp_path / "hooks")
+        own = Runner(0, away, Store(), lambda now_s: None, (), lambda: [Loop()], hooks)
+        own.start()
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert "No such file or directory" in hooks.why("hook"), "the health of its loops says so"
+        away.mkdir()
+        await asyncio.wait_for(ran.wait(), 60)
+        assert hooks.why("hook") == ""
+        await own.stop()
+
+    asyncio.run(run())
+    assert [r.levelname for r in caplog.records] == ["ERROR"], "told once"
+
+
 def test_a_controller_that_cannot_be_made_is_seen_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -133,6 +133,16 @@ def test_a_store_whose_file_was_deleted_is_not_ready(world, tmp_path):
     assert w.failing("readyz") == set()
 
 
+def test_the_log_says_why_a_check_failed(world, caplog):
+    """From -v 1 on; the answer keeps it back."""
+    w = world()
+    with caplog.at_level(logging.INFO, "kas.health"):
+        assert w.ask("/readyz", "verbose")[0] == 200 and caplog.records == []
+        w.server.shutting_down = True
+        assert "process is shutting down" not in w.ask("/readyz")[1]
+    assert [r.getMessage() for r in caplog.records] == ["readyz check failed: shutdown: process is shutting down"]
+
+
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in NAMES[group]])
 def test_what_a_check_is_bound_to_fails_it(world, group, name):
     without, breaks = BREAKS[name]

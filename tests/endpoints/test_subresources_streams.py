@@ -215,6 +215,16 @@ def test_exec_needs_an_upgrade_and_speaks_no_spdy(client, namespace, kubelet):
     assert (code, body["message"]) == (400, "Upgrade request required")
     code, body = client("POST", path, Upgrade="SPDY/3.1", Connection="Upgrade")
     assert (code, body["reason"]) == (501, "NotImplemented")
+    assert kubelet.seen[-1]["headers"]["upgrade"] == "SPDY/3.1", "nothing is run on a connection that ends at once"
+
+
+def test_a_kubelet_that_cannot_be_reached_is_told_to_who_speaks_spdy_too(client, namespace, kubelet):
+    """kubectl asks so once its WebSocket was refused, and shows that answer."""
+    status = {"daemonEndpoints": {"kubeletEndpoint": {"Port": ports.reserve()}}}
+    assert client("PATCH", f"/api/v1/nodes/{namespace}/status", {"status": status}, "application/merge-patch+json")[0] == 200
+    for path in ("exec?command=x&stdout=1", "attach?stdout=1", "portforward"):
+        code, body = client("POST", f"/api/v1/namespaces/{namespace}/pods/p/{path}", Upgrade="SPDY/3.1", Connection="Upgrade")
+        assert code == 500 and body["message"].startswith("error dialing backend: dial tcp 127.0.0.1:"), body
 
 
 def test_get_alone_does_not_allow_exec(client, namespace, kubelet):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kas.config.options import Options, complete
 from kas.store import Full, Op, StoreError, build_record, open_store
 from kas.store.lmdb import LMDBStore
 from kas.store.lmdb.ballast import Ballast
@@ -270,3 +271,14 @@ def test_a_disk_that_is_full_at_the_start_is_named(backend, told):
     options = SimpleNamespace(raw=SimpleNamespace(storage_backend=backend), data_dir=Path("/there"))
     assert failure(options, Full("writing: no space")) == told
     assert failure(options, ValueError("something else")) == "something else"
+
+
+def test_a_start_in_too_small_a_store_names_its_flag(tmp_path: Path) -> None:
+    options = complete(Options({"data-dir": str(tmp_path), "store-max-size": 1 << 16}))
+    store = open_store(str(tmp_path / "store"), max_size=1 << 16, sync=False)
+    try:
+        with pytest.raises(Full) as e:
+            store.commit_now(put("/registry/a", 1 << 17))
+    finally:
+        store.close()
+    assert failure(options, e.value).startswith(f"--store-max-size: the store in {tmp_path} needs more than 65536 bytes: ")

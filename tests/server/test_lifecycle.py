@@ -412,6 +412,20 @@ def test_a_server_ends_though_clients_do_not_read(kas_server):
     assert "killed" not in server.output
 
 
+def test_a_server_ends_though_a_client_does_not_read_its_list(kas_server, connect):
+    server = kas_server("--unsafe-no-fsync", "--workers", "1", "--shutdown-grace", "8s")
+    api, path = connect(server), "/api/v1/namespaces/default/configmaps"
+    for i in range(32):  # far more than the buffers between the two hold
+        assert api("POST", path, {"metadata": {"name": f"c{i}"}, "data": {"a": "x" * 1_000_000}})[0] == 201
+    ask = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
+    context = ssl.create_default_context(cafile=server.ca)
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), 60), server_hostname="127.0.0.1") as s:
+        s.sendall(ask)
+        assert s.recv(1) == b"H"
+        assert server.stop() == 0
+    assert "1 unfinished answers are cut, of which nobody has taken anything for 2 s" in server.output
+
+
 def test_connections_that_are_kept_end_without_an_error(kas_server):
     """Whoever keeps connections finds each at its end where it has no request, learns with its last answer that it is the last one, or has
     its watch and the connection end together: there is none on which to ask a server that is about to go."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +13,11 @@ import pytest
 from kas.config.flags import BY_NAME
 from kas.config.options import Options, complete
 from kas.config.validation import BACKENDS
+from kas.filters.wait_group import WaitGroup
 from kas.store import StoreError, Unavailable, Unknown
 from kas.store.lmdb import LMDBStore
 from kas.store.shared import Shared
-from kas.worker import _bootstrap, _open
+from kas.worker import _answered, _bootstrap, _open
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "etcd3"])  # which tests/server/test_etcd.py opens
@@ -66,3 +69,38 @@ def test_what_nobody_has_to_wait_for_is_told(etcd, ended, error):
 def test_each_backend_is_named_by_the_flags_text():
     words = BY_NAME["storage-backend"].text.replace(",", " ").split()
     assert [value for value in BACKENDS if value not in words] == []
+
+
+class Looks(WaitGroup):
+    """Of requests that end when ``turns`` are over; ``turn`` is called at each look."""
+
+    def __init__(self, served: int, turns: int, turn: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.serving, self.turns, self.turn = set(range(served)), turns, turn
+
+    async def wait(self, timeout_s: float) -> bool:
+        self.turns -= 1
+        self.turn()
+        return self.turns < 0
+
+
+def answered(looks: Looks, *leaving: Any) -> bool:
+    return asyncio.run(_answered(looks, leaving, math.inf, 0.0))
+
+
+def test_answers_of_which_nobody_takes_anything_do_not_hold_up_an_end(monkeypatch):
+    standing = {3: 100}
+    monkeypatch.setattr("kas.worker.held", lambda: dict(standing))
+    one, other = SimpleNamespace(sent=5), SimpleNamespace(sent=7)
+    stuck = Looks(2, 1000)
+    assert not answered(stuck, one, other) and stuck.turns > 900
+
+    def goes_on() -> None:
+        one.sent += 1
+
+    def is_taken() -> None:
+        standing[3] += 1
+
+    assert answered(Looks(2, 9, goes_on), one, other), "a piece is given to the connection"
+    assert answered(Looks(2, 9, is_taken), one, other), "the other side takes some of what the connection holds"
+    assert answered(Looks(3, 9), one, other), "there is a request whose answer has not begun"

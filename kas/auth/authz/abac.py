@@ -58,7 +58,7 @@ class Abac:
 
 def load_policy_file(path: str) -> Abac:
     """Read ``--authorization-policy-file``; OSError when it cannot be read, PolicyError when a line is no policy."""
-    with open(path, encoding="utf-8") as f:
+    with open(path, encoding="utf-8", errors="replace") as f:
         return Abac(parse_policies(f.read(), path))
 
 

@@ -76,12 +76,15 @@ class Connects:
             raise bad_request(f"pod {name} does not have a host assigned")
         kubelet = self._locations.kubelet(node, ("", "pods"))
         target = replace(kubelet, path=at, query=urlencode(_kubelet_query(options), quote_via=quote_plus))
-        if isinstance(req, StreamRequest):
+        if isinstance(req, StreamRequest) or req.header(b"upgrade").upper() == SPDY.decode():
+            # A kubectl whose WebSocket came to nothing asks so as well, and shows what it hears now: the kubelet's refusal, where it does.
             versions = [(k, v) for k, v in req.headers if k == STREAM_PROTOCOL]
-            return self._bounded(await _raw(req, "", target, versions))
-        if not isinstance(req, WebSocketRequest):
-            if req.header(b"upgrade"):
+            resp = await _raw(req, "", target, versions)
+            if isinstance(resp, Upgrade) and not isinstance(req, StreamRequest):
+                resp.abandon()
                 raise ApiError(501, "NotImplemented", NO_SPDY, {})
+            return self._bounded(resp)
+        if not isinstance(req, WebSocketRequest):
             raise bad_request("Upgrade request required")
         tunnelled = next((p for p in req.subprotocols if p.startswith(SPDY_TUNNEL)), "")
         if path == "portForward" and tunnelled:
