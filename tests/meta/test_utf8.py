@@ -6,7 +6,7 @@ import pytest
 
 from kas.meta import gojson, utf8
 from kas.request.requestinfo import Query
-from kas.types.strict import read_pairs
+from kas.types.scheme import read_pairs
 
 
 @pytest.mark.parametrize(
