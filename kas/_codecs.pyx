@@ -3,7 +3,7 @@
 A type is a ``TypeDesc`` made from a row of ``kas/types/tables/types.json``; an object is a plain ``dict``. One walk over a decoded
 JSON document checks it against its type, drops what is unknown, canonicalises scalars and gives the form the encoders expect.
 
-The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``decode``,
+The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``utf8``, ``decode``,
 ``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``, ``strict``,
 ``pairs``, ``syntax`` and ``scan`` (raw JSON). Bounds checks are off in the whole unit; each part says what makes that safe.
 """
@@ -23,8 +23,6 @@ import base64
 import json
 import sys
 import threading
-
-from kas.meta.utf8 import text as _utf8_text
 
 cdef extern from *:
     """
@@ -130,6 +128,7 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object o)
     long long PyLong_AsLongLongAndOverflow(object o, int* overflow) except? -1
 
+include "fastpath/codecs/utf8.pxi"
 include "fastpath/codecs/buffer.pxi"
 include "fastpath/codecs/desc.pxi"
 include "fastpath/codecs/tape.pxi"

@@ -6,6 +6,11 @@ The hot path learns from ``decode`` and ``duplicates`` that there is something t
 
 from __future__ import annotations
 
+from typing import Any
+
+import orjson
+
+from kas._codecs import reads_alike
 from kas.types.scheme import duplicate_fields, go_quote
 
 # How what a YAML decoder found begins (parseYAMLWarnings).
@@ -15,6 +20,18 @@ _YAML = ("yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unma
 def duplicates(raw: bytes) -> list[str]:
     """``duplicate field "data.a"`` of a JSON text, in document order."""
     return [f"duplicate field {path if path.startswith(chr(34)) else go_quote(path)}" for path in duplicate_fields(raw)]
+
+
+def read_json(text: bytes) -> dict[str, Any] | None:
+    """What a text that is to be read as YAML says, where it is JSON that certainly means the same and says no key twice; else None. Most
+    clients send JSON, and YAML takes many times as long."""
+    if not reads_alike(text):
+        return None
+    try:
+        value: dict[str, Any] = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return None if duplicate_fields(text) else value
 
 
 def warning_texts(finding: str) -> list[str]:

@@ -117,10 +117,12 @@ def _message(error: yaml.YAMLError) -> str:
 # Nodes of a document: what the parser saw, kept until all of it was seen, because what it cannot read is told before what has no value.
 # A scalar that is a text and nothing else is that text: most are, and a document may have a million.
 class _Scalar:
-    __slots__ = ("plain", "tag", "text")
+    """``value`` is what its text alone says."""
 
-    def __init__(self, text: str, tag: str, plain: bool) -> None:
-        self.text, self.tag, self.plain = text, tag, plain
+    __slots__ = ("plain", "tag", "text", "value")
+
+    def __init__(self, text: str, tag: str, plain: bool, value: Any) -> None:
+        self.text, self.tag, self.plain, self.value = text, tag, plain, value
 
 
 class _Sequence:
@@ -155,6 +157,7 @@ def _compose(data: bytes) -> _Node | None:
     """The first document; None where there is none."""
     parser = CParser(data)
     anchors: dict[str, _Node] = {}
+    known: dict[str, str | _Scalar] = {}  # plain ones: the same few numbers and words stand there again and again
 
     def node(event: Any, depth: int) -> _Node:
         if depth > MAX_DEPTH:
@@ -165,11 +168,17 @@ def _compose(data: bytes) -> _Node | None:
                 raise YAMLError(f"yaml: unknown anchor '{event.anchor}' referenced")
             return _Alias(event.anchor, anchors[event.anchor])
         if isinstance(event, yaml.ScalarEvent):
-            text, plain = event.value, event.implicit[0] and event.tag is None
-            if event.tag is None and (not plain or (_resolve(text) is text and text != "<<")):
+            text, tag = event.value, event.tag
+            if tag is not None:
+                made = _Scalar(text, tag.replace(_TAGS, "!!", 1), False, text)
+            elif not event.implicit[0]:
                 made = text
             else:
-                made = _Scalar(text, (event.tag or "").replace(_TAGS, "!!", 1), plain)
+                found = known.get(text)
+                if found is None:
+                    value = _resolve(text)
+                    found = known[text] = text if value is text and text != "<<" else _Scalar(text, "", True, value)
+                made = found
         else:
             made = _Sequence() if isinstance(event, yaml.SequenceStartEvent) else _Mapping()
         if event.anchor is not None:
@@ -200,7 +209,7 @@ def _scalar(node: _Scalar) -> Any:
         except binascii.Error:
             raise YAMLError("yaml: !!binary value contains invalid base64 data") from None
     if tag not in _RESOLVABLE:
-        return _resolve(text) if node.plain else text
+        return node.value
     value: Any = text
     found = "!!timestamp" if tag == "!!timestamp" and _TIMESTAMP.match(text) else "!!str"
     if found == "!!str":

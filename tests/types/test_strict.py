@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kas.patch.strict import json_patch_errors
 from kas.types.scheme import DecodeError, Pairs, TypeDesc, builtin_kind, duplicate_fields, read_pairs, strict_fields
+from kas.types.strict import read_json
 
 CONFIG_MAP = builtin_kind("", "v1", "ConfigMap").type
 POD = builtin_kind("", "v1", "Pod").type
@@ -153,3 +154,11 @@ def test_operations_of_a_json_patch() -> None:
         'json patch duplicate field "[0].value.b"', 'json patch duplicate field "[0].value.b[0].c"', 'json patch unknown field "[0].x"',
         'json patch duplicate field "[2].op"', 'json patch unknown field "[2].x"',
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text, value", [
+    (b'{"a":[1,{"b":null}]}\n', {"a": [1, {"b": None}]}), (b'{"a":1,"a":2}', None), (b'{"a":1.5}', None), (b'{"a":', None), (b"a: b", None),
+    (b"{a: b}", None), (b"[1]", None), (b"", None),
+])  # fmt: skip
+def test_json_that_is_to_be_read_as_yaml(text: bytes, value: Any) -> None:
+    assert read_json(text) == value

@@ -95,7 +95,7 @@ cdef int table_add(KeyTable* t, const char* key, Py_ssize_t length, uint32_t obj
 
 cdef bytes clean_text(bytes data):
     """Where keys are compared: what is no UTF-8 is U+FFFD by then in Go."""
-    return data if data.isascii() else _utf8_text(data).encode()
+    return data if data.isascii() else utf8_text(data).encode()
 
 
 @cython.final
