@@ -30,6 +30,7 @@ MAX_DEPTH = 1000
 _TOO_DEEP = "exceeded maximum nesting depth"  # what libyaml says from 0.2.6 on, at the same depth; before, it knew no limit
 # yaml.v2 compares the nodes made from aliases with those written; this is its bound for small documents, applied to all.
 MAX_ALIASED_NODES = 100_000
+MOST_REPEATED = 1000  # keys that were set before are told, as of other errors
 
 
 class YAMLError(ValueError):
@@ -293,7 +294,7 @@ class _Decoder:
             again = typed in seen
             seen.add(typed)
             value = self.value(given)
-            if again:
+            if again and len(self.repeated) < MOST_REPEATED:
                 if self.aliases and isinstance(name, str):
                     self.spend(len(name))
                 self.repeated.append(f"line {line}: key {_go_syntax(key)} already set in map")

@@ -183,3 +183,8 @@ def test_what_stands_there_again_and_again_is_resolved_once(monkeypatch):
     text = b"[" + b"1, yes, a, 1.5, '1', !!str 1, ~, " * 100 + b"]"
     assert decode(text) == ([1, True, "a", 1.5, "1", "1", None] * 100, [])
     assert asked == ["1", "yes", "a", "1.5", "~"]
+
+
+def test_a_thousand_repeated_keys_are_told():
+    value, (told,) = decode(b"a: b\n" * 5000)
+    assert value == {"a": "b"} and told.count("\n") == yaml_codec.MOST_REPEATED
