@@ -5,7 +5,7 @@ JSON document checks it against its type, drops what is unknown, canonicalises s
 
 The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``utf8``, ``decode``,
 ``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``, ``strict``,
-``pairs``, ``syntax`` and ``scan`` (raw JSON). Bounds checks are off in the whole unit; each part says what makes that safe.
+``pairs``, ``syntax`` and ``scan`` (raw JSON), ``cbor``. Bounds checks are off in the whole unit; each part says what makes that safe.
 """
 
 cimport cython
@@ -21,6 +21,8 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 import base64
 import json
+import math
+import struct
 import sys
 import threading
 
@@ -148,4 +150,5 @@ include "fastpath/codecs/strict.pxi"
 include "fastpath/codecs/pairs.pxi"
 include "fastpath/codecs/syntax.pxi"
 include "fastpath/codecs/scan.pxi"
+include "fastpath/codecs/cbor.pxi"
 include "fastpath/codecs/weight.pxi"

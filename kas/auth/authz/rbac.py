@@ -255,7 +255,9 @@ class RbacIndex(Decisions):
             self._changed(namespace)
             return
         subjects: list[Obj] = []
-        for binding in filter(None, bindings):
+        for binding in bindings:
+            if binding is None:
+                continue
             if isinstance(binding, LargeBinding) or len(subjects) + len(binding.subjects) > MOST_SUBJECTS:
                 self.revision += 1
                 self._forget()  # also when nobody is remembered here: identities remember, too
