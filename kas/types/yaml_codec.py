@@ -160,38 +160,42 @@ def _compose(data: bytes) -> _Node | None:
     anchors: dict[str, _Node] = {}
     known: dict[str, str | _Scalar] = {}  # plain ones: the same few numbers and words stand there again and again
 
+    def scalar(event: Any) -> str | _Scalar:
+        text, tag = event.value, event.tag
+        if tag is not None:
+            return _Scalar(text, tag.replace(_TAGS, "!!", 1), False, text)
+        if not event.implicit[0]:
+            return text
+        found = known.get(text)
+        if found is None:
+            value = _resolve(text)
+            found = known[text] = text if value is text and text != "<<" else _Scalar(text, "", True, value)
+        return found
+
     def node(event: Any, depth: int) -> _Node:
         if depth > MAX_DEPTH:
             raise YAMLError("yaml: exceeded max depth")
-        made: str | _Scalar | _Sequence | _Mapping
-        if isinstance(event, yaml.AliasEvent):
+        kind = type(event)
+        if kind is yaml.AliasEvent:
             if event.anchor not in anchors:
                 raise YAMLError(f"yaml: unknown anchor '{event.anchor}' referenced")
             return _Alias(event.anchor, anchors[event.anchor])
-        if isinstance(event, yaml.ScalarEvent):
-            text, tag = event.value, event.tag
-            if tag is not None:
-                made = _Scalar(text, tag.replace(_TAGS, "!!", 1), False, text)
-            elif not event.implicit[0]:
-                made = text
-            else:
-                found = known.get(text)
-                if found is None:
-                    value = _resolve(text)
-                    found = known[text] = text if value is text and text != "<<" else _Scalar(text, "", True, value)
-                made = found
-        else:
-            made = _Sequence() if isinstance(event, yaml.SequenceStartEvent) else _Mapping()
+        made: str | _Scalar | _Sequence | _Mapping
+        made = scalar(event) if kind is yaml.ScalarEvent else _Sequence() if kind is yaml.SequenceStartEvent else _Mapping()
         if event.anchor is not None:
             anchors[event.anchor] = made
-        if isinstance(made, _Sequence):
-            while not isinstance(item := parser.get_event(), yaml.SequenceEndEvent):
-                made.children.append(node(item, depth + 1))
-        elif isinstance(made, _Mapping):
-            while not isinstance(item := parser.get_event(), yaml.MappingEndEvent):
-                made.lines.append(item.start_mark.line + 1)
-                made.children.append(node(item, depth + 1))
+        if kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
+            children(made, kind, depth + 1)
         return made
+
+    def children(of: Any, kind: type, depth: int) -> None:
+        """Written out for what most nodes are, of which a document may have a million."""
+        end, lines = (yaml.MappingEndEvent, of.lines) if kind is yaml.MappingStartEvent else (yaml.SequenceEndEvent, None)
+        take, add, plain = parser.get_event, of.children.append, yaml.ScalarEvent
+        while (kind := type(item := take())) is not end:
+            if lines is not None:
+                lines.append(item.start_mark.line + 1)
+            add(scalar(item) if kind is plain and item.anchor is None and depth <= MAX_DEPTH else node(item, depth))
 
     parser.get_event()  # stream start
     if isinstance(parser.get_event(), yaml.StreamEndEvent):
