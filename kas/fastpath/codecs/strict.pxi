@@ -5,10 +5,10 @@
 # The document has been parsed before (gojson), so it is valid JSON; the scan still never reads outside the text.
 
 cdef struct KeySlot:
-    const char* key
-    Py_ssize_t length
     uint32_t object  # 0 is free
     uint32_t hash
+    int32_t start    # in the document; below 0: as far from the end of what has no escapes any more
+    int32_t length
 
 
 cdef struct KeyTable:
@@ -16,6 +16,8 @@ cdef struct KeyTable:
     KeySlot* near  # not to be freed
     uint32_t mask
     uint32_t used
+    const char* document
+    const char* plain  # behind its end
 
 
 # What a container is to the scan.
@@ -34,8 +36,8 @@ cdef struct Frame:
     uint32_t object   # 0 for arrays
     int32_t index     # current index of an array
     bint descends     # whether the value of the current key is looked into
-    const char* key   # current key of an object, for paths
-    Py_ssize_t length
+    int32_t start     # current key of an object, for paths: as in a KeySlot
+    int32_t length
     PyObject* of      # S_STRUCT: its TypeDesc, S_MAP and S_LIST: their Field; borrowed
     PyObject* field   # S_STRUCT: the Field of the current key; borrowed
 
@@ -70,22 +72,27 @@ cdef int table_grow(KeyTable* t) except -1:
     return 0
 
 
-cdef int table_add(KeyTable* t, const char* key, Py_ssize_t length, uint32_t object) except -1:
+cdef inline const char* key_at(KeyTable* t, int32_t start) noexcept:
+    return (t.document if start >= 0 else t.plain) + start
+
+
+cdef int table_add(KeyTable* t, int32_t start, int32_t length, uint32_t object) except -1:
     """1 when the object already has the key, else 0 and the key is noted."""
     cdef uint32_t h = _hash_seed ^ (object * <uint32_t>2654435761U), at
-    cdef Py_ssize_t i
+    cdef const char* key = key_at(t, start)
+    cdef int32_t i
     for i in range(length):
         h = (h ^ <unsigned char>key[i]) * <uint32_t>16777619
     h ^= h >> 15
     at = h & t.mask
     while t.slots[at].object:
         if (t.slots[at].hash == h and t.slots[at].object == object and t.slots[at].length == length
-                and memcmp(t.slots[at].key, key, length) == 0):
+                and memcmp(key_at(t, t.slots[at].start), key, length) == 0):
             return 1
         at = (at + 1) & t.mask
     t.slots[at].object = object
     t.slots[at].hash = h
-    t.slots[at].key = key
+    t.slots[at].start = start
     t.slots[at].length = length
     t.used += 1
     if t.used * 2 > t.mask:
@@ -121,6 +128,7 @@ cdef class _Scan:
         self.found = {}
         self.table.mask = NEAR_KEYS - 1
         self.table.slots = self.table.near = self.near_keys
+        self.table.document = PyBytes_AS_STRING(self.data)
         self.stack = self.near_stack
         self.room = NEAR_DEPTH
 
@@ -135,15 +143,16 @@ cdef class _Scan:
         cdef int i
         for i in range(self.depth):
             if self.stack[i].object:
-                parts.append("." + PyUnicode_DecodeUTF8(self.stack[i].key, self.stack[i].length, "replace"))
+                parts.append("." + PyUnicode_DecodeUTF8(key_at(&self.table, self.stack[i].start), self.stack[i].length, "replace"))
             else:
                 parts.append(f"[{self.stack[i].index}]")
         text = "".join(parts)
         return text[1:] if text.startswith(".") else text
 
-    cdef int tell(self, str what) except -1:
+    cdef bint tell(self, str what) except -1:
+        """True: nothing more is to be told."""
         self.found[what, self.path()] = None
-        return 0
+        return len(self.found) >= MAX_FINDINGS
 
     cdef int push(self, int what, PyObject* of, bint array) except -1:
         cdef Frame* larger
@@ -155,8 +164,8 @@ cdef class _Scan:
             memcpy(larger, self.stack, self.depth * sizeof(Frame))
             self.stack, self.room = larger, MAX_SCAN_DEPTH
         top = self.stack + self.depth
-        memset(top, 0, sizeof(Frame))
-        top.what, top.of = what, of
+        top.what, top.of, top.field, top.descends = what, of, NULL, False
+        top.object = top.index = top.start = top.length = 0
         if not array:
             self.objects += 1
             top.object = self.objects
@@ -187,35 +196,48 @@ cdef class _Scan:
         f.target.ready()
         return self.push(S_STRUCT, <PyObject*>f.target, array)
 
-    cdef bint key(self, const char* key, Py_ssize_t length, bint escaped) except -1:
-        """The innermost object has such a key. True: nothing more is to be found."""
+    cdef bint key(self, int32_t start, int32_t length, bint escaped) except -1:
+        """The innermost object has such a key. True: nothing more is to be told."""
         cdef Frame* top = self.stack + self.depth - 1
-        cdef char* plain
-        cdef int place
         cdef bint known = True
         if top.what == S_NOTHING:
             return False
         if escaped:
-            if self.plain is None:
-                self.plain = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(self.data) + 4)
-            plain = PyBytes_AS_STRING(self.plain) + self.used
-            length = unescape(key, length, plain)
-            key = plain
-            self.used += length
-        top.key, top.length = key, length
-        if top.what == S_STRUCT:
-            place = (<TypeDesc>top.of).find(key, length)
-            known = place >= 0
-            top.field = (<TypeDesc>top.of).infos[place].field if known else NULL
-        elif top.what == S_OPERATION:
-            known = key[:length] in self.members
-            top.descends = length == 5 and memcmp(key, b"value", 5) == 0
+            start = self.unescaped(start, &length)
+        top.start, top.length = start, length
+        if top.what != S_UNTYPED:
+            known = self.known(top)
         if not known:
-            if not table_add(&self.table, key, length, top.object | TOLD):
-                self.tell("unknown")
-        elif table_add(&self.table, key, length, top.object) and not table_add(&self.table, key, length, top.object | TOLD):
-            self.tell("duplicate")
-        return len(self.found) >= MAX_FINDINGS
+            return not table_add(&self.table, start, length, top.object | TOLD) and self.tell("unknown")
+        if not table_add(&self.table, start, length, top.object):
+            return False
+        return not table_add(&self.table, start, length, top.object | TOLD) and self.tell("duplicate")
+
+    cdef bint known(self, Frame* top) except -1:
+        """Whether the object may have its current key; finds out what its value is."""
+        cdef const char* key = key_at(&self.table, top.start)
+        cdef int place
+        if top.what == S_STRUCT:
+            place = (<TypeDesc>top.of).find(key, top.length)
+            top.field = (<TypeDesc>top.of).infos[place].field if place >= 0 else NULL
+            return place >= 0
+        if top.what == S_OPERATION:
+            top.descends = top.length == 5 and memcmp(key, b"value", 5) == 0
+            return key[:top.length] in self.members
+        return True
+
+    cdef int32_t unescaped(self, int32_t start, int32_t* length) except? -1:
+        """The place of the same key without its escapes, and its length."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self.data) + 4
+        cdef char* plain
+        if self.plain is None:
+            self.plain = PyBytes_FromStringAndSize(NULL, size)
+            self.table.plain = PyBytes_AS_STRING(self.plain) + size
+        plain = PyBytes_AS_STRING(self.plain) + self.used
+        length[0] = <int32_t>unescape(self.table.document + start, length[0], plain)
+        start = <int32_t>(self.used - size)
+        self.used += length[0]
+        return start
 
     cdef int run(self, int what, PyObject* of) except -1:
         """Looks through the document, whose outermost value is ``what``."""
@@ -231,7 +253,7 @@ cdef class _Scan:
                     return 0
                 if want_key:
                     want_key = False
-                    if self.key(s + i + 1, stop - i - 1, escaped):
+                    if self.key(<int32_t>(i + 1), <int32_t>(stop - i - 1), escaped):
                         return 0
                 i = stop + 1
                 continue
