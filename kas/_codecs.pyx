@@ -3,12 +3,14 @@
 A type is a ``TypeDesc`` made from a row of ``kas/types/tables/types.json``; an object is a plain ``dict``. One walk over a decoded
 JSON document checks it against its type, drops what is unknown, canonicalises scalars and gives the form the encoders expect.
 
-The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``scan`` (raw JSON: duplicate
-fields), ``decode``, ``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``. Bounds checks are off in the whole unit; each part says what makes that safe.
+The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``utf8``, ``decode``,
+``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``, ``strict``,
+``pairs``, ``syntax`` and ``scan`` (raw JSON), ``cbor``. Bounds checks are off in the whole unit; each part says what makes that safe.
 """
 
+cimport cython
 from cpython.dict cimport PyDict_Next, PyDict_GetItem, PyDict_SetItem, PyDict_Size
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -19,10 +21,10 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 import base64
 import json
+import math
+import struct
 import sys
 import threading
-
-from kas.meta.utf8 import text as _utf8_text
 
 cdef extern from *:
     """
@@ -117,7 +119,7 @@ cdef extern from *:
     const char* kas_ascii(PyObject* s, Py_ssize_t* n) noexcept
     Py_ssize_t kas_copy_plain(char* out, const char* s, Py_ssize_t n, const uint8_t* escape) noexcept
     Py_ssize_t kas_printable(const char* s, Py_ssize_t n) noexcept
-    Py_ssize_t kas_unquoted(const char* s, const char* end, uint64_t* seen) noexcept
+    Py_ssize_t kas_unquoted(const char* s, const char* end, uint64_t* seen) noexcept nogil
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object o, Py_ssize_t* size) except NULL
@@ -128,6 +130,7 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object o)
     long long PyLong_AsLongLongAndOverflow(object o, int* overflow) except? -1
 
+include "fastpath/codecs/utf8.pxi"
 include "fastpath/codecs/buffer.pxi"
 include "fastpath/codecs/desc.pxi"
 include "fastpath/codecs/tape.pxi"
@@ -143,5 +146,9 @@ include "fastpath/codecs/wire.pxi"
 include "fastpath/codecs/protobuf.pxi"
 include "fastpath/codecs/pbdecode.pxi"
 include "fastpath/codecs/transcode.pxi"
+include "fastpath/codecs/strict.pxi"
+include "fastpath/codecs/pairs.pxi"
+include "fastpath/codecs/syntax.pxi"
 include "fastpath/codecs/scan.pxi"
+include "fastpath/codecs/cbor.pxi"
 include "fastpath/codecs/weight.pxi"

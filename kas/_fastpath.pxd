@@ -122,7 +122,7 @@ cdef class Rule:
 cdef class Matcher:
     cdef readonly dict keys             # of the subjects that the user is; the values are nothing
     cdef public object epoch
-    cdef readonly dict scopes           # namespace -> ([(role, reason)], [error]), or None: asked about
+    cdef readonly dict scopes           # namespace -> ([(role, reason)], [error]), or None: asked about; ("ClusterRole", its name) -> None
     cdef readonly dict shapes           # (verb, group, resource, subresource, namespace) -> ((names or None, outcome), ...)
     cdef readonly dict paths            # (verb, path, namespace) -> outcome
 

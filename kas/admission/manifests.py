@@ -27,8 +27,7 @@ from kas.registry.registries import Registries
 from kas.types.configfile import RAW, ConfigurationError, Document, KindError, Named, Struct, check, named, parse, read_file
 from kas.types.configfile import decode as decode_struct
 from kas.types.defaults import apply_defaults
-from kas.types.scheme import DecodeError, Kind, decode, find_builtin_kind, write_json
-from kas.types.strict import strict_errors
+from kas.types.scheme import DecodeError, Kind, decode, find_builtin_kind, strict_fields, write_json
 
 log = logging.getLogger("kas.admission")
 
@@ -157,7 +156,7 @@ def _typed(kind: Kind, document: Document) -> Obj:
     except DecodeError as e:
         raise ConfigurationError(str(e)) from None
     if unknown:
-        unknown = strict_errors(kind.type, write_json(document.value), unknown)
+        unknown = strict_fields(write_json(document.value), kind.type)
     if unknown or document.repeated:
         raise ConfigurationError("strict decoding error: " + ", ".join([*document.repeated, *unknown]))
     apply_defaults(kind, obj)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
-from kas._codecs import go_numbers, reads_alike
+from kas._codecs import go_numbers
 from kas.endpoints import managedfields
 from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.codec import bound_parts
@@ -21,7 +19,7 @@ from kas.registry.strategy import Context, Obj
 from kas.request.http import Request
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import DecodeError, decode
-from kas.types.strict import duplicates, warning_texts
+from kas.types.strict import read_json, warning_texts
 from kas.types.unstructured import conversion_error
 
 
@@ -103,15 +101,10 @@ def _of_merged(served: Any, merged: Obj, applied: Obj) -> Obj:
 
 
 def _read(body: bytes) -> tuple[Any, list[str]]:
-    """The configuration, and what strict decoding objects to. Most clients send JSON, which need not go through YAML. Raises 400."""
-    if reads_alike(body):
-        try:
-            value = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            pass
-        else:
-            if not duplicates(body):
-                return value, []
+    """The configuration, and what strict decoding objects to. Raises 400."""
+    found = read_json(body)
+    if found is not None:
+        return found, []
     from kas.types import yaml_codec  # PyYAML is large and few clients need it
 
     try:

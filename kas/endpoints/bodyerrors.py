@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.meta import errors, gojson
+from kas.types.strict import read_json
 
 JSON_ERROR_STRUCT = gojson.TYPE_META
 _GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
@@ -25,6 +26,9 @@ class BodyError(errors.ApiError):
 
 def from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
     """What YAML says, and what strict decoding objects to. Raises 400."""
+    found = read_json(body)
+    if found is not None:
+        return found, []
     from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
 
     try:

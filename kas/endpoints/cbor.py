@@ -85,6 +85,8 @@ class _FromCBOR:
             return body
         try:
             text = await step(len(body) >= LARGE, _decode, body)
+        except cbor.CBORTooLongError:
+            raise request_entity_too_large(f"limit is {MAX_BODY_BYTES}") from None
         except cbor.CBORError as e:
             raise bad_request(f"error decoding CBOR: {e}") from None
         if len(text) > MAX_BODY_BYTES:
@@ -118,7 +120,7 @@ async def _encoded(body: bytes) -> bytes:
 
 
 def _decode(body: bytes) -> bytes:
-    return orjson.dumps(cbor.decode(body))
+    return orjson.dumps(cbor.decode(body, MAX_BODY_BYTES // 2))  # JSON has two bytes for each value, itself and what comes behind it
 
 
 def _encode(text: bytes) -> bytes:

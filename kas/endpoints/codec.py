@@ -23,10 +23,11 @@ from kas.types.scheme import (
     decode_protobuf,
     find_builtin_kind,
     open_envelope,
+    strict_fields,
     unknown_conversion,
     write_json,
 )
-from kas.types.strict import duplicates, strict_errors, warning_texts
+from kas.types.strict import duplicates, warning_texts
 
 # Structs of an object: three megabytes hold more only where they say next to nothing.
 MOST_PARTS = 100_000
@@ -97,9 +98,9 @@ def _typed(
         if unknown or findings:
             # Both sorts, in the order of the document. YAML is JSON with sorted keys by the time its fields are looked at.
             if text is not None:
-                unknown = strict_errors(kind.type, text, unknown + findings)
+                unknown = strict_fields(text, kind.type)
             else:
-                unknown = findings + (strict_errors(kind.type, write_json(value), unknown) if unknown else [])
+                unknown = findings + (strict_fields(write_json(value), kind.type) if unknown else [])
             if unknown and field_validation == "Strict":
                 why = "strict decoding error: " + ", ".join(unknown)
                 raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, why)

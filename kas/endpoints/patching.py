@@ -30,8 +30,8 @@ from kas.registry.strategy import Context, Obj
 from kas.request.http import Request, Response
 from kas.request.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch_media_type
 from kas.types.defaults import apply_defaults
-from kas.types.scheme import DecodeError, EncodeError, decode, encode_json, write_json
-from kas.types.strict import duplicates, strict_errors
+from kas.types.scheme import DecodeError, EncodeError, decode, encode_json, strict_fields, write_json
+from kas.types.strict import duplicates
 from kas.types.unstructured import conversion_error
 
 STATUS = "status"
@@ -144,11 +144,7 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
         except jsonpatch.ApplyError:
             raise unprocessable() from None
 
-    found = []
-    if strict:
-        found = [f"unknown field {field.go_quote(f'[{i}].{k}')}" for i, op in enumerate(operations) for k in op.keys() - jsonpatch.MEMBERS]
-        found += duplicates(body)
-    return Patch(run, json_patch_errors(body, [f"json patch {text}" for text in found]) if found else [], text=texts)
+    return Patch(run, json_patch_errors(body) if strict else [], text=texts)
 
 
 def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
@@ -242,7 +238,7 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
     if o.field_validation != "Ignore":
         if unknown:
             # In the order in which Go reads the document, or sorts what it found.
-            unknown = sorted(unknown) if strategic else strict_errors(served.type, written(patched), unknown)
+            unknown = sorted(unknown) if strategic else strict_fields(written(patched), served.type)
         found = (patch.findings if patch is not None else []) + unknown
         if found and o.field_validation == "Strict":
             raise invalid("strict decoding error: " + ", ".join(found))
@@ -276,8 +272,14 @@ class _Texts:
     def __init__(self, served: Served, operations: Sequence[jsonpatch.Operation] = ()) -> None:
         self.served, self.operations = served, operations
         self.document: Obj = {}
+        self._told: tuple[Any, bytes] = (None, b"")  # a document and its text: who refuses it shows what was looked at
 
     def __call__(self, patched: Any) -> bytes:
+        if self._told[0] is not patched or patched is None:
+            self._told = (patched, self._written(patched))
+        return self._told[1]
+
+    def _written(self, patched: Any) -> bytes:
         as_is: dict[int, Any] = {}
         try:
             for operation in self.operations:
@@ -293,21 +295,25 @@ def _same(value: Any, written: Any, out: dict[int, Any]) -> None:
     """How each map and list below ``value`` is written, by its id."""
     if isinstance(value, dict) and isinstance(written, dict):
         out[id(value)] = written
-        for key in value.keys() & written.keys():
-            _same(value[key], written[key], out)
+        for key, one in value.items():
+            if isinstance(one, (dict, list)) and key in written:
+                _same(one, written[key], out)
     elif isinstance(value, list) and isinstance(written, list):
         out[id(value)] = written
         for one, other in zip(value, written, strict=False):
-            _same(one, other, out)
+            if isinstance(one, (dict, list)):
+                _same(one, other, out)
 
 
 def _in_order(value: Any, as_is: dict[int, Any]) -> Any:
+    if not isinstance(value, (dict, list)):
+        return value
     found = as_is.get(id(value))
     if found is not None:
         return found
     if isinstance(value, dict):
         return {k: _in_order(value[k], as_is) for k in sorted(value)}
-    return [_in_order(v, as_is) for v in value] if isinstance(value, list) else value
+    return [_in_order(v, as_is) for v in value]
 
 
 def _still(served: Served, patched: Any, texts: _Texts) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from kas._codecs import syntax_fault
 from kas.meta import utf8
 
 
@@ -23,16 +24,7 @@ class JSONError(ValueError):
 
 # What Go reads kind and apiVersion of any object into.
 TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-MAX_DEPTH = 10_000  # encoding/json maxNestingDepth
-
-_SPACE = re.compile(rb"[ \t\r\n]*")
-_CHUNK = re.compile(rb'[^\x00-\x1f"\\]*')
-_DIGITS = re.compile(rb"[0-9]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_END = "unexpected end of JSON input"
-_LITERALS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
-# A blank is what Go's scanner is fed at the end of the text, to finish what can be finished.
-_EOF = 0x20
 
 
 def loads(data: bytes | str) -> Any:
@@ -146,135 +138,8 @@ _NAMED = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\
 
 def syntax_error(data: bytes) -> str | None:
     """The message of Go's first complaint about ``data``, None when it is well-formed JSON."""
-    scan = _Scanner(data)
-    try:
-        scan.document()
-    except JSONError as e:
-        return str(e)
-    return None
-
-
-class _Scanner:
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at, self.size = data, 0, len(data)
-
-    def space(self) -> int:
-        """The next byte that is no white space; _EOF at the end."""
-        self.at = _SPACE.match(self.data, self.at).end()  # type: ignore[union-attr]  # matches nothing, too
-        return self.data[self.at] if self.at < self.size else _EOF
-
-    def byte(self) -> int:
-        return self.data[self.at] if self.at < self.size else _EOF
-
-    def fail(self, context: str) -> JSONError:
-        return JSONError(_unexpected(self.byte(), context))
-
-    def fail_or_end(self, context: str) -> JSONError:
-        """For places where white space is welcome: the blank fed at the end changes nothing there."""
-        return self.fail(context) if self.at < self.size else JSONError(_END)
-
-    def document(self) -> None:
-        stack: list[int] = []
-        while True:
-            # Here a value begins.
-            c = self.space()
-            if c == 0x7B or c == 0x5B:
-                self.at += 1
-                stack.append(c)
-                if len(stack) > MAX_DEPTH:
-                    raise JSONError("exceeded max depth")
-                if self.space() == c + 2 and self.at < self.size:
-                    self.at += 1
-                    stack.pop()
-                else:
-                    if c == 0x7B:
-                        self.key()
-                    continue
-            else:
-                self.scalar(c)
-            # Here a value has ended.
-            while True:
-                c = self.space()
-                if not stack:
-                    if self.at < self.size:
-                        raise self.fail("after top-level value")
-                    return
-                if c == 0x2C and self.at < self.size:
-                    self.at += 1
-                    if stack[-1] == 0x7B:
-                        self.key()
-                    break
-                if c != stack[-1] + 2 or self.at >= self.size:
-                    raise self.fail_or_end("after object key:value pair" if stack[-1] == 0x7B else "after array element")
-                self.at += 1
-                stack.pop()
-
-    def key(self) -> None:
-        if self.space() != 0x22:
-            raise self.fail_or_end("looking for beginning of object key string")
-        self.string()
-        if self.space() != 0x3A:
-            raise self.fail_or_end("after object key")
-        self.at += 1
-
-    def scalar(self, c: int) -> None:
-        if c == 0x22:
-            self.string()
-        elif c == 0x2D or 0x30 <= c <= 0x39:
-            self.number()
-        elif c in _LITERALS:
-            word = _LITERALS[c]
-            for want in word[1:]:
-                self.at += 1
-                if self.byte() != want:
-                    raise self.fail(f"in literal {word.decode()} (expecting '{chr(want)}')")
-            self.at += 1
-        else:
-            raise self.fail_or_end("looking for beginning of value")
-
-    def string(self) -> None:
-        self.at += 1
-        while True:
-            self.at = _CHUNK.match(self.data, self.at).end()  # type: ignore[union-attr]  # matches nothing, too
-            if self.at >= self.size:
-                raise JSONError(_END)
-            c = self.data[self.at]
-            if c == 0x22:
-                self.at += 1
-                return
-            if c != 0x5C:
-                raise self.fail("in string literal")
-            self.at += 1
-            c = self.byte()
-            if c == 0x75:
-                for _ in range(4):
-                    self.at += 1
-                    if self.byte() not in b"0123456789abcdefABCDEF":
-                        raise self.fail("in \\u hexadecimal character escape")
-            elif c not in b'"\\/bfnrt':
-                raise self.fail("in string escape code")
-            self.at += 1
-
-    def number(self) -> None:
-        if self.byte() == 0x2D:
-            self.at += 1
-            if not 0x30 <= self.byte() <= 0x39:
-                raise self.fail("in numeric literal")
-        if self.byte() == 0x30:
-            self.at += 1
-        else:
-            self.digits()
-        if self.byte() == 0x2E:
-            self.at += 1
-            if not self.digits():
-                raise self.fail("after decimal point in numeric literal")
-        if self.byte() in b"eE":
-            self.at += 1
-            if self.byte() in b"+-":
-                self.at += 1
-            if not self.digits():
-                raise self.fail("in exponent of numeric literal")
-
-    def digits(self) -> bool:
-        start, self.at = self.at, _DIGITS.match(self.data, self.at).end()  # type: ignore[union-attr]  # matches nothing, too
-        return self.at > start
+    fault = syntax_fault(data)
+    if fault is None:
+        return None
+    byte, context = fault
+    return context if byte < 0 else _unexpected(byte, context)

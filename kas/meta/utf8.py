@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
+from kas._codecs import utf8_text as text
 
-def text(raw: bytes) -> str:
-    """As Go reads it, where each byte that is part of no character is U+FFFD; Python's ``replace`` has one for all that begin one."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        # One half of a surrogate pair for each such byte, and then U+FFFD for each half.
-        halves = raw.decode("utf-8", "surrogateescape")
-        return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+__all__ = ["text"]

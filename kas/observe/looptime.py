@@ -62,9 +62,11 @@ class LoopTime:
         caller = sys._getframe().f_back
         self._loop_code = caller.f_code if caller is not None else None
         self._delay.observe((), late)
-        self._held.observe((), min(late, cpu - self._cpu))
+        held = min(late, cpu - self._cpu)
+        self._held.observe((), held)
         if late >= HELD_S:
-            log.warning("the loop was held for %.1f s%s", late, f" by {self._seen}" if self._seen else "")
+            # The rest it waited: for the processor, where others have it, or for what blocks.
+            log.warning("the loop was held for %.1f s, %.1f of them at work%s", late, held, f" by {self._seen}" if self._seen else "")
         self._seen = ""
         self._tick()
         self._arm(loop, now, cpu)

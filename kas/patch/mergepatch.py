@@ -66,5 +66,5 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: without_nulls(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
-        return [without_nulls(v) for v in value]
+        return [without_nulls(v) if isinstance(v, (dict, list)) else v for v in value]
     return value

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.types.scheme import DecodeError, Field, TypeDesc, decode
-from kas.types.strict import OWN_JSON, Pairs, read_pairs
+from kas.types.scheme import DecodeError, Field, Pairs, TypeDesc, decode, read_pairs
 
 # Where a value stands: its key or index, below where its holder does. The path of each value at once would cost its depth.
 Place = tuple["Place", str | int] | None
 
 _SCALARS = frozenset({"string", "bool", "int32", "int64", "uint32", "uint64", "double", "float"})
-_MOST_DIGITS = 25
+# Types that read their own JSON, in which a field that is said again replaces what was there.
+_OWN_JSON = frozenset({"raw-json", "raw-json;empty=null", "schema|list-of-schema", "schema|bool", "schema|list-of-string"})
 
 
 def read_repeated(type: TypeDesc, raw: bytes, otherwise: dict[str, Any]) -> dict[str, Any]:
     """The JSON text of an object of ``type``, every occurrence of its fields read. The text must have been parsed before; ``otherwise`` is
     what that gave, for a text too deep to be read here. Raises DecodeError for an occurrence that does not fit its type."""
     try:
-        value = read_pairs(raw, whole=_whole, real=float)
+        value = read_pairs(raw)
         return _Reading(type).struct(type, value, {}, None, False) if isinstance(value, Pairs) else otherwise
     except RecursionError:
         return otherwise
-
-
-def _whole(text: str) -> int | float:
-    return int(text) if len(text) < _MOST_DIGITS else float(text)
 
 
 class _Reading:
@@ -47,7 +43,7 @@ class _Reading:
                 into[key] = _plain(item)
                 continue
             here, over = (place, key), i < last[key]
-            if over and not checked:
+            if over and not checked and not _fits(field, item):
                 self._check(type, {key: item}, place)
             if item is None and key in into and field.card == "single" and _keeps(field):
                 continue
@@ -67,7 +63,7 @@ class _Reading:
             last = {key: i for i, (key, _) in enumerate(item)}
             for i, (key, one) in enumerate(item):
                 over = i < last[key]
-                if over and not checked:
+                if over and not checked and not _fits_element(field, one):
                     self._check(type, {field.name: {key: one}}, place and place[0])
                 entries[key] = self._element(field, one, None, (place, key), checked or over)
             return entries
@@ -75,7 +71,7 @@ class _Reading:
 
     def _element(self, field: Field, item: Any, old: Any, place: Place, checked: bool) -> Any:
         message = field.message
-        if message is None or not isinstance(item, Pairs) or message.custom_json in OWN_JSON:
+        if message is None or not isinstance(item, Pairs) or message.custom_json in _OWN_JSON:
             return _plain(item)
         return self.struct(message, item, old if isinstance(old, dict) else {}, place, checked)
 
@@ -99,7 +95,32 @@ def _keeps(field: Field) -> bool:
     return field.type in _SCALARS or (field.message is not None and not field.message.custom_json)
 
 
+def _fits(field: Field, item: Any) -> bool:
+    """Whether a value certainly fits its field: what most are, without building anything."""
+    if item is None:
+        return True
+    if field.card == "single":
+        return _fits_element(field, item)
+    if isinstance(item, Pairs):
+        return field.card == "map" and all(_fits_element(field, one) for _, one in item)
+    return field.card == "list" and isinstance(item, list) and all(_fits_element(field, one) for one in item)
+
+
+def _fits_element(field: Field, item: Any) -> bool:
+    if isinstance(item, str):
+        return field.type == "string"
+    if isinstance(item, bool):
+        return field.type == "bool"
+    message = field.message
+    if message is None or message.custom_json or not isinstance(item, Pairs):
+        return item is None
+    known = message.by_name
+    return all(key not in known or _fits(known[key], one) for key, one in item)
+
+
 def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
     if isinstance(value, dict):  # of ours, around what was read
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Pairs):

@@ -19,6 +19,7 @@ from kas._codecs import (
     DecodeError,
     EncodeError,
     Field,
+    Pairs,
     TypeDesc,
     apply_schema_defaults,
     decode,
@@ -42,7 +43,10 @@ from kas._codecs import (
     protobuf_list,
     prune,
     prune_value,
+    read_pairs,
     schema_type,
+    strict_fields,
+    strict_operations,
     transcode_json_to_protobuf,
     varint,
     without_member,
@@ -53,12 +57,12 @@ from kas.meta import quantity, scalars
 from kas.observe import caches
 
 __all__ = [
-    "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource",
+    "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Pairs", "Resource", "Scheme", "Subresource",
     "TypeDesc", "apply_schema_defaults", "builtin_field", "builtin_kind", "builtin_type", "decode", "decode_plain", "decode_protobuf",
     "decode_protobuf_whole", "default", "drop_nulls", "duplicate_fields", "encode_both", "encode_json", "encode_json_split",
     "encode_protobuf", "encode_stored", "envelope", "envelope_head", "find_builtin_kind", "go_quote", "has_digits", "lazy_schema_type",
-    "open_envelope", "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf", "varint",
-    "without_member", "write_json", "zero",
+    "open_envelope", "pretty_json", "protobuf_list", "prune", "prune_value", "read_pairs", "schema_type", "strict_fields",
+    "strict_operations", "transcode_json_to_protobuf", "varint", "without_member", "write_json", "zero",
 ]  # fmt: skip
 
 _codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)

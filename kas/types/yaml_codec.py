@@ -30,6 +30,7 @@ MAX_DEPTH = 1000
 _TOO_DEEP = "exceeded maximum nesting depth"  # what libyaml says from 0.2.6 on, at the same depth; before, it knew no limit
 # yaml.v2 compares the nodes made from aliases with those written; this is its bound for small documents, applied to all.
 MAX_ALIASED_NODES = 100_000
+MOST_REPEATED = 1000  # keys that were set before are told, as of other errors
 
 
 class YAMLError(ValueError):
@@ -117,10 +118,12 @@ def _message(error: yaml.YAMLError) -> str:
 # Nodes of a document: what the parser saw, kept until all of it was seen, because what it cannot read is told before what has no value.
 # A scalar that is a text and nothing else is that text: most are, and a document may have a million.
 class _Scalar:
-    __slots__ = ("plain", "tag", "text")
+    """``value`` is what its text alone says."""
 
-    def __init__(self, text: str, tag: str, plain: bool) -> None:
-        self.text, self.tag, self.plain = text, tag, plain
+    __slots__ = ("plain", "tag", "text", "value")
+
+    def __init__(self, text: str, tag: str, plain: bool, value: Any) -> None:
+        self.text, self.tag, self.plain, self.value = text, tag, plain, value
 
 
 class _Sequence:
@@ -155,33 +158,44 @@ def _compose(data: bytes) -> _Node | None:
     """The first document; None where there is none."""
     parser = CParser(data)
     anchors: dict[str, _Node] = {}
+    known: dict[str, str | _Scalar] = {}  # plain ones: the same few numbers and words stand there again and again
+
+    def scalar(event: Any) -> str | _Scalar:
+        text, tag = event.value, event.tag
+        if tag is not None:
+            return _Scalar(text, tag.replace(_TAGS, "!!", 1), False, text)
+        if not event.implicit[0]:
+            return text
+        found = known.get(text)
+        if found is None:
+            value = _resolve(text)
+            found = known[text] = text if value is text and text != "<<" else _Scalar(text, "", True, value)
+        return found
 
     def node(event: Any, depth: int) -> _Node:
         if depth > MAX_DEPTH:
             raise YAMLError("yaml: exceeded max depth")
-        made: str | _Scalar | _Sequence | _Mapping
-        if isinstance(event, yaml.AliasEvent):
+        kind = type(event)
+        if kind is yaml.AliasEvent:
             if event.anchor not in anchors:
                 raise YAMLError(f"yaml: unknown anchor '{event.anchor}' referenced")
             return _Alias(event.anchor, anchors[event.anchor])
-        if isinstance(event, yaml.ScalarEvent):
-            text, plain = event.value, event.implicit[0] and event.tag is None
-            if event.tag is None and (not plain or (_resolve(text) is text and text != "<<")):
-                made = text
-            else:
-                made = _Scalar(text, (event.tag or "").replace(_TAGS, "!!", 1), plain)
-        else:
-            made = _Sequence() if isinstance(event, yaml.SequenceStartEvent) else _Mapping()
+        made: str | _Scalar | _Sequence | _Mapping
+        made = scalar(event) if kind is yaml.ScalarEvent else _Sequence() if kind is yaml.SequenceStartEvent else _Mapping()
         if event.anchor is not None:
             anchors[event.anchor] = made
-        if isinstance(made, _Sequence):
-            while not isinstance(item := parser.get_event(), yaml.SequenceEndEvent):
-                made.children.append(node(item, depth + 1))
-        elif isinstance(made, _Mapping):
-            while not isinstance(item := parser.get_event(), yaml.MappingEndEvent):
-                made.lines.append(item.start_mark.line + 1)
-                made.children.append(node(item, depth + 1))
+        if kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
+            children(made, kind, depth + 1)
         return made
+
+    def children(of: Any, kind: type, depth: int) -> None:
+        """Written out for what most nodes are, of which a document may have a million."""
+        end, lines = (yaml.MappingEndEvent, of.lines) if kind is yaml.MappingStartEvent else (yaml.SequenceEndEvent, None)
+        take, add, plain = parser.get_event, of.children.append, yaml.ScalarEvent
+        while (kind := type(item := take())) is not end:
+            if lines is not None:
+                lines.append(item.start_mark.line + 1)
+            add(scalar(item) if kind is plain and item.anchor is None and depth <= MAX_DEPTH else node(item, depth))
 
     parser.get_event()  # stream start
     if isinstance(parser.get_event(), yaml.StreamEndEvent):
@@ -200,7 +214,7 @@ def _scalar(node: _Scalar) -> Any:
         except binascii.Error:
             raise YAMLError("yaml: !!binary value contains invalid base64 data") from None
     if tag not in _RESOLVABLE:
-        return _resolve(text) if node.plain else text
+        return node.value
     value: Any = text
     found = "!!timestamp" if tag == "!!timestamp" and _TIMESTAMP.match(text) else "!!str"
     if found == "!!str":
@@ -284,7 +298,7 @@ class _Decoder:
             again = typed in seen
             seen.add(typed)
             value = self.value(given)
-            if again:
+            if again and len(self.repeated) < MOST_REPEATED:
                 if self.aliases and isinstance(name, str):
                     self.spend(len(name))
                 self.repeated.append(f"line {line}: key {_go_syntax(key)} already set in map")

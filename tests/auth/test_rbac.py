@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
-from kas.auth.authz.rbac import COMPILED_BYTES, MANY_GROUPS, MOST_CHANGES, MOST_RULES, LargeBinding, RbacIndex
+from kas.auth.authz.rbac import COMPILED_BYTES, MANY_GROUPS, MOST_CHANGES, MOST_RULES, MOST_SUBJECTS, LargeBinding, RbacIndex
 from kas.auth.authz.roles import Role
 from kas.auth.user import UserInfo
 from tests.auth.rbacobjects import BOB, READ, binding, role
@@ -61,13 +61,45 @@ def test_a_change_in_a_namespace_is_nothing_to_who_has_not_asked_about_it():
     assert index.authorize(get(none, ns="new"))[0] == NO_OPINION and index.compiled == later
     index.put("rolebindings", binding("b", "ClusterRole", "r", "none", namespace="new"))
     assert index.authorize(get(none, ns="new"))[0] == ALLOW and index.compiled == later + 1
-    # More changes than are remembered, or one of the cluster, are everybody's.
+    # More changes than are remembered are everybody's.
     for _ in range(MOST_CHANGES + 1):
         index.put("roles", role("r", READ, "other"))
     index.authorize(get(BOB))
     assert index.compiled == later + 2 and len(index._changes) <= MOST_CHANGES
     index.delete("clusterroles", "", "r")
     assert index.authorize(get(BOB))[0] == NO_OPINION and index.compiled == later + 3
+
+
+def test_a_change_of_the_cluster_is_nothing_to_who_has_no_part_in_it():
+    """Neither is one of cluster roles: but for those who are bound to them, and for subjects of the bindings that change."""
+    index, many = Compiling(), UserInfo("m", (f"g{i}" for i in range(MANY_GROUPS + 1)))
+    index.put("clusterroles", role("r", READ))
+    index.put("clusterrolebindings", binding("b", "ClusterRole", "r", "bob", "m"))
+    index.put("rolebindings", binding("b", "ClusterRole", "local", "bob", namespace="ns"))
+    for i in range(2 * MOST_CHANGES):
+        index.put("clusterroles", role(f"r{i}", READ))
+        index.put("clusterrolebindings", binding(f"b{i}", "ClusterRole", f"r{i}", "jane"))
+        index.delete("clusterrolebindings", "", f"b{i - 2}")
+        index.delete("clusterroles", "", f"r{i - 2}")
+        assert index.authorize(get(BOB))[0] == index.authorize(get(many))[0] == ALLOW
+    assert index.compiled == 2
+    # His are those he is bound to, in a namespace, too, and before they are there.
+    index.put("clusterroles", role("local", [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]))
+    assert index.authorize(get(BOB))[0] == index.authorize(get(many))[0] == ALLOW and index.compiled == 3
+    index.delete("clusterroles", "", "r")
+    index.delete("clusterroles", "", "local")
+    assert index.authorize(get(BOB))[0] == index.authorize(get(many))[0] == NO_OPINION and index.compiled == 5
+    # Who is in a binding, and who was.
+    index.put("clusterroles", role("r", READ))
+    assert index.authorize(get(BOB))[0] == ALLOW
+    index.put("clusterrolebindings", binding("b", "ClusterRole", "r", "m"))
+    assert (index.authorize(get(BOB))[0], index.authorize(get(many))[0]) == (NO_OPINION, ALLOW)
+    index.delete("clusterrolebindings", "", "b")
+    assert index.authorize(get(many))[0] == NO_OPINION
+    # One of many subjects is everybody's.
+    compiled = index.compiled
+    index.put("clusterrolebindings", binding("b", "ClusterRole", "x", *(f"u{i}" for i in range(MOST_SUBJECTS + 1))))
+    assert index.authorize(get(BOB))[0] == NO_OPINION and index.compiled == compiled + 1
 
 
 def test_two_indexes_know_the_same_user_apart():
@@ -96,7 +128,7 @@ def test_what_is_compiled_is_what_a_new_index_says():
             index.delete(resource, ns, name)
             stored.pop((resource, ns, name), None)
         else:
-            bound = [u.name for u in users if rng.random() < 0.4]
+            bound = [u.name for u in users if rng.random() < 0.4] + ["x"] * rng.choice((0, 0, 0, MOST_SUBJECTS))
             kind = "Role" if ns and rng.random() < 0.5 else "ClusterRole"
             obj = role(name, READ, ns) if roles else binding(name, kind, rng.choice(names), *bound, namespace=ns)
             index.put(resource, obj)

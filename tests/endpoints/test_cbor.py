@@ -11,6 +11,7 @@ import pytest
 from kas.endpoints.cbor import _FromCBOR
 from kas.meta import aside
 from kas.meta.aside import LARGE
+from kas.meta.errors import ApiError
 from kas.testing.server import KasServer
 from kas.types import cbor
 from tests.clients.conversation import Connection
@@ -141,5 +142,20 @@ def test_a_large_body_is_read_beside_the_loop(size, jobs):
         before = aside.POOL.done
         assert json.loads(await _FromCBOR(Whole()).read(None)) == {"x": "x" * size}
         assert aside.POOL.done - before == jobs
+
+    asyncio.run(story())
+
+
+def test_more_values_than_a_body_of_json_has_room_for_are_not_read():
+    class Whole:
+        length = -1
+
+        async def read(self, user):
+            return b"\x9a\x00\x18\x00\x01" + b"\x80" * 0x180000 + b"\xf7"  # the last is none
+
+    async def story() -> None:
+        with pytest.raises(ApiError) as caught:
+            await _FromCBOR(Whole()).read(None)
+        assert caught.value.code == 413
 
     asyncio.run(story())

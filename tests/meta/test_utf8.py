@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kas.meta import gojson, utf8
 from kas.request.requestinfo import Query
-from kas.types.strict import read_pairs
+from kas.types.scheme import read_pairs
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,15 @@ def test_each_byte_that_is_part_of_no_character_is_replaced(raw, text):
     assert gojson.loads(body) == {"a": text}
     assert list(read_pairs(body)) == [("a", text)]
     assert Query(b"a=" + raw).pairs == {"a": [text]}
+
+
+PARTS = (b"a", b"\xc3", b"\xa9", b"\xe2", b"\x80", b"\xed", b"\xa0", b"\xf0", b"\x9f", b"\xf4", b"\x90", b"\xc0", b"\xff")
+
+
+@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=1).map(str.encode)).map(b"".join))
+def test_each_byte_of_no_character_is_one_replacement(raw):
+    halves = raw.decode("utf-8", "surrogateescape")
+    assert utf8.text(raw) == "".join("\ufffd" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in halves)
 
 
 def test_of_an_object(client, namespace):

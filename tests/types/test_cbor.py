@@ -72,3 +72,9 @@ def test_refused(data, why):
 def test_infinities_are_refused():
     with pytest.raises(cbor.CBORError, match="infinities"):
         cbor.decode(b"\xfa" + struct.pack(">f", float("inf")))
+
+
+def test_more_values_than_are_wanted_are_refused():
+    assert cbor.decode(b"\x82\xa1\x41a\x01\x80", 4) == [{"a": 1}, []]
+    with pytest.raises(cbor.CBORTooLongError):
+        cbor.decode(b"\x82\xa1\x41a\x01\x80", 3)

@@ -20,7 +20,6 @@ from kas.types.scheme import (
     decode_plain,
     decode_protobuf,
     default,
-    duplicate_fields,
     encode_json,
     encode_json_split,
     encode_protobuf,
@@ -33,7 +32,6 @@ from kas.types.scheme import (
     write_json,
     zero,
 )
-from kas.types.strict import strict_errors
 from tests.types.protobufs import field
 
 POD = BUILTIN.kind("", "v1", "Pod").type
@@ -151,38 +149,9 @@ def test_at_most_a_hundred_unknown_fields_are_named():
     assert len(decode(POD, {f"x{i}": 1 for i in range(300)})[1]) == 100
 
 
-def test_strict_errors_stand_in_document_order():
-    raw = b'{"data":{"a":"1","a":"2"},"bogus":1,"bogus":2,"metadata":{"name":"a","name":"b"}}'
-    assert strict_errors(CONFIG_MAP, raw, []) == ['duplicate field "data.a"', 'unknown field "bogus"', 'duplicate field "metadata.name"']
-    assert strict_errors(None, raw, []) == ['duplicate field "data.a"', 'duplicate field "bogus"', 'duplicate field "metadata.name"']
-
-
-def test_duplicate_fields():
-    assert duplicate_fields(b'{"a":1,"b":{"a":1},"c":[{"a":1,"a":2}],"a":3,"a":4}') == ["c[0].a", "a"]
-    assert duplicate_fields(b'{"k:{\\"a\\":1}":1,"k:{\\"a\\":1}":2}') == ['k:{"a":1}']
-    assert duplicate_fields(b'{"a":1,"\\u0061":2}') == ["a"]
-
-
-trees = st.recursive(
-    st.integers() | st.text(max_size=3), lambda c: st.lists(c) | st.lists(st.tuples(st.sampled_from("abc"), c)), max_leaves=20
-)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
 )
-
-
-@given(trees)
-def test_duplicate_scan_agrees_with_the_slow_reading(tree):
-    def text(node) -> str:
-        if isinstance(node, list) and node and all(isinstance(n, tuple) for n in node):
-            return "{" + ",".join(f"{json.dumps(k)}:{text(v)}" for k, v in node) + "}"
-        if isinstance(node, list):
-            return "[" + ",".join(text(n[1] if isinstance(n, tuple) else n) for n in node) + "]"
-        return json.dumps(node)
-
-    raw = text(tree).encode()
-    expected = [f.removeprefix('duplicate field "').removesuffix('"') for f in strict_errors(None, raw, [])]
-    assert duplicate_fields(raw) == expected
 
 
 def test_split_leaves_room_for_the_resource_version():

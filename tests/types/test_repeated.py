@@ -55,8 +55,8 @@ def test_a_repeat_far_down_is_looked_at_without_what_is_above_it(monkeypatch) ->
         chain = '{"not":' * 100 + innermost + "}" * 100
         return f'{{"spec":{{"versions":[{{}},{{"schema":{{"openAPIV3Schema":{chain}}}}}]}}}}'.encode()
 
-    read_repeated(crd, schema('{"title":"a","title":"b","properties":{"p":{"type":"a"},"p":{}},"not":{"type":"x"},"not":{}}'), {})
-    assert read == ['{"title": "a"}', '{"properties": {"p": {"type": "a"}}}', '{"not": {"type": "x"}}']
+    read_repeated(crd, schema('{"maxItems":1,"maxItems":2,"properties":{"p":{"maxItems":3},"p":{}},"not":{"maxItems":4},"not":{}}'), {})
+    assert read == ['{"maxItems": 1}', '{"properties": {"p": {"maxItems": 3}}}', '{"not": {"maxItems": 4}}']
     with pytest.raises(DecodeError) as caught:
         read_repeated(crd, schema('{"title":1,"title":"b"}'), {})
     where = "JSONSchemaProps.spec.versions.schema.openAPIV3Schema." + "not." * 100 + "title"
@@ -66,3 +66,27 @@ def test_a_repeat_far_down_is_looked_at_without_what_is_above_it(monkeypatch) ->
 def test_a_text_too_deep_to_be_read_is_what_it_was() -> None:
     text = '{"x":' * 100_000 + "1" + "}" * 100_000
     assert read_repeated(builtin_kind("", "v1", "ConfigMap").type, text.encode(), {"x": 1}) == {"x": 1}
+
+
+def test_what_certainly_fits_is_not_decoded(monkeypatch) -> None:
+    monkeypatch.setattr(repeated, "decode", lambda type, value: pytest.fail(f"{value} was decoded"))
+    for kind, text in (
+        ("ConfigMap", '{"data":{"a":"b","a":"c"},"data":null,"immutable":true,"immutable":false,"data":{},"u":1,"u":2}'),
+        ("Pod", '{"spec":{"containers":[{"name":"a","args":["b"],"name":"c"}],"nodeSelector":{"a":"b"}},"spec":{},"spec":{"u":[]}}'),
+    ):
+        read_repeated(builtin_kind("", "v1", kind).type, text.encode(), {})
+
+
+@pytest.mark.parametrize("wrong", [
+    '"data":1', '"data":{"a":1}', '"data":{"a":[]}', '"data":[]', '"metadata":[]', '"metadata":{"name":1}', '"metadata":true',
+    '"metadata":{"labels":{"a":true}}', '"metadata":{"finalizers":[1]}', '"metadata":{"finalizers":{}}', '"immutable":"a"',
+    '"metadata":{"ownerReferences":["a"]}', '"metadata":{"ownerReferences":[{"blockOwnerDeletion":""}]}',
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_in_the_words_of_the_decoder(wrong) -> None:
+    type = builtin_kind("", "v1", "ConfigMap").type
+    with pytest.raises(DecodeError) as alone:
+        decode(type, json.loads(f"{{{wrong}}}"))
+    right = wrong.partition(":")[0] + ":null"
+    with pytest.raises(DecodeError) as first:
+        read_repeated(type, f"{{{wrong},{right}}}".encode(), {})
+    assert str(first.value) == str(alone.value)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kas.types import yaml_codec
 from kas.types.yaml_codec import YAMLError, decode, encode
 
 values = st.recursive(
@@ -174,3 +175,16 @@ def test_keys_that_are_floats():
     """Numbers of 32 bits, in the shortest form."""
     text = b".inf: a\n-.inf: b\n.nan: c\n1.5: d\n1e-5: e\n16777217.5: f\n1e39: g\n"
     assert list(decode(text)[0]) == [".inf", "-.inf", ".nan", "1.5", "1e-05", "1.6777218e+07"]
+
+
+def test_what_stands_there_again_and_again_is_resolved_once(monkeypatch):
+    asked, resolve = [], yaml_codec._resolve
+    monkeypatch.setattr(yaml_codec, "_resolve", lambda text: asked.append(text) or resolve(text))
+    text = b"[" + b"1, yes, a, 1.5, '1', !!str 1, ~, " * 100 + b"]"
+    assert decode(text) == ([1, True, "a", 1.5, "1", "1", None] * 100, [])
+    assert asked == ["1", "yes", "a", "1.5", "~"]
+
+
+def test_a_thousand_repeated_keys_are_told():
+    value, (told,) = decode(b"a: b\n" * 5000)
+    assert value == {"a": "b"} and told.count("\n") == yaml_codec.MOST_REPEATED

@@ -4,7 +4,8 @@
 decision costs depends on the bindings of its user, never on how many others there are. Per user the matching rules are
 gathered once, and per shape of request (verb, group, resource, subresource, namespace) once more into a short row of
 (resource names or None, outcome); a decision then is two dictionary hits, made in ``kas._fastpath``. A change in a namespace drops what
-was compiled for those who have asked about it, one of the cluster everything.
+was compiled for those who have asked about it, a cluster role what was for those who are bound to it, and a cluster role binding what was
+for its subjects.
 
 Semantics: ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation/rule.go``. Where upstream's order comes
 from an unordered cache, ours is by name.
@@ -29,8 +30,13 @@ GROUP = "rbac.authorization.k8s.io"
 # Of all that is compiled, and the longest name, path or namespace in it: requests may name anything.
 COMPILED_BYTES, LONGEST = 32 << 20, 1024
 MANY_GROUPS = 10_000  # more of them are remembered with the identity alone: to look them up would take milliseconds
-MOST_CHANGES = 256  # of namespaces that are remembered; who comes after more is compiled anew, which takes as long as to look through them
+MOST_CHANGES = 256  # that are remembered; who comes after more is compiled anew, which takes as long as to look through them
+MOST_SUBJECTS = 64  # of a change's bindings that are remembered; one of more is everybody's
 MOST_RULES = 10_000  # that a review lists; a role that is bound a thousand times counts a thousand times
+
+
+# A namespace in which something has changed, the reference to a cluster role, or keys of the subjects of a cluster role binding.
+Change = str | tuple[str, str] | frozenset[str]
 
 
 class _Binding:
@@ -172,8 +178,8 @@ class RbacIndex(Decisions):
         self._roles: dict[tuple[str, str], Role] = {}
         self._scopes: dict[str, _Scope] = {"": _Scope()}
         self._matchers: dict[tuple, Matcher] = {}
-        # Namespaces of the last changes, and how many there were before these.
-        self._changes: list[str] = []
+        # The last changes, and how many there were before these.
+        self._changes: list[Change] = []
         self._before, self._own = 0, object()
         self.epoch = _Epoch(self._own, 0)
         self._room = Budget("rbac_decisions", "what users may do, compiled", COMPILED_BYTES, LONGEST)
@@ -189,8 +195,10 @@ class RbacIndex(Decisions):
         if resource not in ("clusterrolebindings", "rolebindings"):
             raise ValueError(f"not an RBAC resource: {resource}")
         namespace = meta["namespace"] if resource == "rolebindings" else ""
-        self._scopes.setdefault(namespace, _Scope()).put(obj, namespace)
-        self._changed(namespace)
+        scope = self._scopes.setdefault(namespace, _Scope())
+        before = scope.bindings.get(meta["name"])
+        scope.put(obj, namespace)
+        self._bound_otherwise(namespace, before, scope.bindings[meta["name"]])
 
     def put_role(self, namespace: str, name: str, role: Role) -> None:
         """Adds or replaces a role, or with ``namespace`` "" a cluster role."""
@@ -198,21 +206,26 @@ class RbacIndex(Decisions):
             self._roles[namespace, name] = role
         else:
             self._cluster_roles[name] = role
-        self._changed(namespace)
+        self._changed(namespace or ("ClusterRole", name))
 
     def put_large_binding(self, namespace: str, name: str, binding: LargeBinding) -> None:
         """Adds or replaces a binding that is read later, or with ``namespace`` "" a cluster role binding."""
         self._scopes.setdefault(namespace, _Scope()).put_large(name, namespace, binding)
-        self._changed(namespace)
+        self._bound_otherwise(namespace, binding)
 
     def delete(self, resource: str, namespace: str, name: str) -> None:
         """Forgets a role or binding; decisions made with it are forgotten, too. One that is not there is fine."""
+        change: Change = namespace
         if resource == "clusterroles":
             self._cluster_roles.pop(name, None)
+            change = "ClusterRole", name
         elif resource == "roles":
             self._roles.pop((namespace, name), None)
         elif resource == "clusterrolebindings":
+            before = self._scopes[""].bindings.get(name)
             self._scopes[""].drop(name, "")
+            self._bound_otherwise("", before)
+            return
         elif resource == "rolebindings":
             scope = self._scopes.get(namespace)
             if scope is not None:
@@ -221,7 +234,7 @@ class RbacIndex(Decisions):
                     del self._scopes[namespace]
         else:
             raise ValueError(f"not an RBAC resource: {resource}")
-        self._changed(namespace)
+        self._changed(change)
 
     def keep_only(self, resource: str, there: set[tuple[str, str]]) -> None:
         """Drops what is not among ``there`` (namespace, name): after events were missed."""
@@ -236,12 +249,25 @@ class RbacIndex(Decisions):
             if (namespace, name) not in there:
                 self.delete(resource, namespace, name)
 
-    def _changed(self, namespace: str) -> None:
-        self.revision += 1
-        if not namespace:
-            self._forget()  # also when nobody is remembered here: identities remember, too
+    def _bound_otherwise(self, namespace: str, *bindings: _Binding | LargeBinding | None) -> None:
+        """Bindings have come, gone or changed: those of the cluster concern their subjects."""
+        if namespace:
+            self._changed(namespace)
             return
-        self._changes.append(namespace)
+        subjects: list[Obj] = []
+        for binding in bindings:
+            if binding is None:
+                continue
+            if isinstance(binding, LargeBinding) or len(subjects) + len(binding.subjects) > MOST_SUBJECTS:
+                self.revision += 1
+                self._forget()  # also when nobody is remembered here: identities remember, too
+                return
+            subjects += binding.subjects
+        self._changed(frozenset(_subject_key(subject, "") for subject in subjects))
+
+    def _changed(self, change: Change) -> None:
+        self.revision += 1
+        self._changes.append(change)
         self.epoch = _Epoch(self._own, self._before + len(self._changes))
         if len(self._changes) > MOST_CHANGES:
             half = MOST_CHANGES // 2
@@ -256,10 +282,14 @@ class RbacIndex(Decisions):
         self.epoch = _Epoch(self._own, self._before)
 
     def _holds(self, m: Matcher) -> bool:
-        """Whether nothing has changed since in namespaces that somebody has asked about; what was compiled counts then."""
+        """Whether nothing has changed since that concerns the user: in namespaces asked about, in roles there and of the cluster, in who
+        has these. What was compiled counts then."""
         since = m.epoch.at - self._before
-        if m.epoch.of is not self._own or since < 0 or not m.scopes.keys().isdisjoint(self._changes[since:]):
+        if m.epoch.of is not self._own or since < 0:
             return False
+        for change in self._changes[since:]:
+            if not m.keys.keys().isdisjoint(change) if isinstance(change, frozenset) else change in m.scopes:
+                return False
         m.epoch = self.epoch
         return True
 
@@ -354,6 +384,9 @@ class RbacIndex(Decisions):
         errs: list[str] = []
         for binding, subject, role in self._bound(m.keys, namespace):
             kind, name = binding.role
+            if kind == "ClusterRole" and binding.role not in m.scopes:
+                self._keeps(len(name))
+                m.scopes[binding.role] = None  # whether it is there or not, and whatever else is remembered
             if role is None:
                 errs.append(self._missing(kind, name))
             elif role not in roles:

@@ -84,6 +84,10 @@ cdef int note_unknown(_Walk w, Path* p, object key) except -1:
 
 cpdef str go_quote(str s):
     """Go's ``strconv.Quote``."""
+    cdef Py_ssize_t n
+    cdef const char* p = kas_ascii(<PyObject*>s, &n)
+    if p != NULL and kas_printable(p, n) == n:
+        return f'"{s}"'
     out = ['"']
     for c in s:
         o = ord(c)
@@ -391,7 +395,7 @@ def decode(TypeDesc type not None, object obj, bytes raw=None):
             raise
         out = None
     if w.inexact:
-        return decode(type, json.loads(_utf8_text(raw), parse_float=_Literal, parse_int=_whole))
+        return decode(type, json.loads(utf8_text(raw), parse_float=_Literal, parse_int=_whole))
     return out, w.unknown
 
 
