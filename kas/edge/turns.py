@@ -150,9 +150,12 @@ class Turns:
         if now - began <= length:
             until = now + length
             left = 1 if began - self._ended > length else BEGUN
-            gave_way = flooded = False
+            gave_way = flooded = anew = False
             while left and self._flows and now <= until:
                 key = self._next(shared)
+                fresh = shared and key in self._fresh
+                if anew and not fresh and self._passed < BEGUN:
+                    break  # who came anew and goes on in a task takes his first step before others are begun
                 if shared and self._floods(key):
                     if key in self._fresh:
                         del self._fresh[key]  # he has come anew, but in numbers
@@ -169,7 +172,7 @@ class Turns:
                         self._put_all_down()
                         continue  # who came meanwhile is first
                     flooded = True
-                self._begin(key)
+                anew = (self._begin(key) is not None and fresh) or anew
                 left -= 1
                 now = self._clock()
         self._ended = now
@@ -194,7 +197,7 @@ class Turns:
             self._loop.call_later(self._beside - now, self._resume)
         return True
 
-    def _begin(self, key: int) -> None:
+    def _begin(self, key: int) -> Going | None:
         flows, fresh, floods = self._flows, self._fresh, self._floods(key)
         self._passed = self._passed + 1 if key in fresh and len(fresh) < len(flows) else 0
         waiting = flows.pop(key)
@@ -207,6 +210,7 @@ class Turns:
         going = begin(request, scope)
         if floods:
             self._last, self._beside = going, self._clock() + HOLD_S
+        return going
 
 
 def _size(scope: dict[str, Any]) -> int:

@@ -7,6 +7,8 @@ import contextlib
 import threading
 from typing import Any
 
+import pytest
+
 from kas.edge import turns
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
@@ -195,11 +197,33 @@ def test_who_comes_anew_is_first() -> None:
     asyncio.run(go())
 
 
-def test_who_always_comes_anew_starves_nobody() -> None:
+def test_who_came_anew_takes_the_first_step_of_a_task_before_others_are_begun() -> None:
+    """A list is found at once and given to its client in a task: what is begun in between is in front of it there."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        for name in ("q0", "p0"):
+            loop.going[name] = asyncio.get_running_loop().create_future()
+        loop.arrive(*flood, Arrived("o0", "other"), Arrived("o1", "other"), Arrived("q0", "quiet"), Arrived("p0", "peer"))
+        assert await loop.turn() == ["o0", "q0", "p0"] and loop.gave_way == []
+        assert await loop.turn() == ["f0", "o1"]
+        # While there is one user, nobody gains by it.
+        loop.several = False
+        loop.going["r0"] = asyncio.get_running_loop().create_future()
+        loop.arrive(Arrived("r0", "quiet"))
+        assert "r0" in (begun := await loop.turn()) and len(begun) == BEGUN
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("in_tasks", [False, True])
+def test_who_always_comes_anew_starves_nobody(in_tasks: bool) -> None:
     """Another credential with each request."""
 
     async def go() -> None:
         loop, flood = flooded()
+        if in_tasks:
+            loop.going["x"] = asyncio.get_running_loop().create_future()
         loop.arrive(*flood)
         for turn in range(len(flood) + 2):
             loop.arrive(*(Arrived("x", f"{turn} {i}") for i in range(BEGUN)))
