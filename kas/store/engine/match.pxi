@@ -64,7 +64,7 @@ cdef inline bint parse_int(const char *p, size_t n, int64_t *out) noexcept nogil
     return True
 
 
-cdef bint holds(const Requirement *r, const char *v, size_t n) noexcept nogil:
+cdef inline bint holds(const Requirement *r, const char *v, size_t n) noexcept nogil:
     """Whether a value of the requirement's key fulfils it."""
     cdef int64_t number
     if r.op == R_IN:
@@ -157,8 +157,8 @@ cdef class Matcher:
 
     cdef bint pairs(self, const char *labels, size_t labels_len, const char *fields, size_t fields_len) noexcept nogil:
         cdef size_t n = self.n_labels
-        return (fulfil(self.reqs, n, self.needed_labels, labels, labels_len)
-                and fulfil(self.reqs + n, self.n - n, self.needed_fields, fields, fields_len))
+        return ((n == 0 or fulfil(self.reqs, n, self.needed_labels, labels, labels_len))
+                and (self.n == n or fulfil(self.reqs + n, self.n - n, self.needed_fields, fields, fields_len)))
 
     cdef bint test(self, const char *head) noexcept nogil:
         """On a head that head_ok() accepted."""
