@@ -84,7 +84,7 @@ async def run(server: InProcess, many: list[Ask], anonymous: bool = False) -> No
         answer = found if isinstance(found, Response) else await found
         assert answer.status == 403 if anonymous else answer.status < 300, answer.body
         if answer.stream is not None:
-            await answer.stream(write)
+            await answer.stream(Taker())
         if answer.finish is not None:
             answer.finish()
 
@@ -99,7 +99,7 @@ def watching(server: InProcess) -> list[asyncio.Task[None]]:
         found = server.server.chain(request_of(server, ask, False))
         answer = found if isinstance(found, Response) else await found
         assert answer.stream is not None
-        await answer.stream(write)
+        await answer.stream(Taker())
 
     return [server.loop.create_task(watch()) for _ in range(WATCHES)]
 
@@ -111,8 +111,14 @@ async def ended(watches: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*watches, return_exceptions=True)
 
 
-async def write(piece: bytes) -> None:
-    """Where an answer goes."""
+class Taker:
+    """Where an answer goes, which takes all of it at once: see ``begin_of``."""
+
+    async def __call__(self, piece: bytes) -> None:
+        pass
+
+    def begin(self, piece: bytes) -> None:
+        pass
 
 
 def tell(command: str) -> None:
