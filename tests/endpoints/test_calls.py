@@ -1,4 +1,4 @@
-"""What a write costs in calls of Python functions: a number that no other process changes."""
+"""What requests cost in calls of Python functions: a number that no other process changes."""
 
 from __future__ import annotations
 
@@ -46,5 +46,15 @@ def test_a_write_is_few_calls(tmp_path, method, most):
             ctype = MERGE if method == "PATCH" else "application/json"
             found = await calls_of(api, method, path, config_map(name, a=str(n)), ctype)
         assert len(found) <= most, "\n".join(found)
+
+    run(tmp_path, test)
+
+
+def test_a_list_reads_its_query_once(tmp_path):
+    async def test(api):
+        await api("POST", MAPS, config_map("c", a="first"))
+        for _ in range(WARM + 1):
+            found = await calls_of(api, "GET", f"{MAPS}?labelSelector=a%3Db&limit=500&resourceVersion=0", None, "")
+        assert found.count("Query.get") == 0 and found.count("Query.__contains__") == 0, "\n".join(found)
 
     run(tmp_path, test)
