@@ -165,7 +165,7 @@ class Registry:
         return deletion.begin(self.strategy, ctx, obj, options)
 
     def gone_with_update(self, obj: Obj, old: Obj) -> bool:
-        """Whether an update that leaves ``obj`` ends the deletion of ``old``."""
+        """Whether an update that leaves ``obj`` ends the deletion of ``old``, which has begun."""
         return deletion.gone_with_update(obj, old)
 
     # --- stored forms

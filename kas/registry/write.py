@@ -414,7 +414,7 @@ class Update(Write):
         meta.pop("resourceVersion", None)
         if meta.pop("selfLink", None) is not None:
             made = None  # it was shown to plug-ins, and is not stored
-        if registry.gone_with_update(obj, old):
+        if "deletionTimestamp" in old["metadata"] and registry.gone_with_update(obj, old):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written.
             revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
             return registry.not_stored(obj, revision)
@@ -436,7 +436,8 @@ class Update(Write):
             raise self.registry.conflict(self.name, precondition_failed(self.key, "UID", self.uid, have, self.ctx.dry_run))
 
     def _check_revision(self, meta: Obj, rec: Shown) -> None:
-        given = revision_of(meta.pop("resourceVersion", ""))
+        text = meta.pop("resourceVersion", "")
+        given = revision_of(text) if text else 0
         if given == 0:
             if not self.unconditional:
                 r = self.registry.resource
