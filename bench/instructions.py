@@ -3,7 +3,8 @@
     .venv/bin/python bench/instructions.py [--only get,create] [--requests 160]
 
 The whole chain of an in-process server, without granian and TLS: filters, endpoint, admission, the store with its threads, synced to disk.
-Requests run 16 at a time (lists 4), as many before the count as in it. Needs valgrind with its vgdb (Debian: valgrind).
+Requests run 16 at a time (lists 4), as many before the count as in it; ``watched`` is an update that 16 watches are told of, ``403`` a GET
+without a credential. Needs valgrind with its vgdb (Debian: valgrind).
 
 Two runs differ by a few hundredths: how writes share a commit, and the order in which threads come, are not the same.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import itertools
 import json
 import os
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,12 +32,14 @@ sys.path.insert(0, str(ROOT))
 from bench import custom_against_builtin as custom  # noqa: E402
 from bench.conftest import InProcess  # noqa: E402
 from bench.end_to_end import configmap, pod  # noqa: E402
-from kas.request.http import Response  # noqa: E402
+from kas.filters import slow_requests  # noqa: E402
+from kas.request.http import Request, Response  # noqa: E402
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODS = "/api/v1/namespaces/default/pods"
-NOTHING = "nothing"
+NOTHING, WATCHED, WATCHES = "nothing", "watched", 16
+MERGE = b"application/merge-patch+json"
 Ask = tuple[str, str, bytes]  # method, path, body
 
 
@@ -47,10 +52,20 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
     def own(kind: str) -> Callable[[], Ask]:
         return lambda: ("POST", custom.KINDS[kind][0], custom.body(kind, f"made-{next(numbers)}"))
 
+    turns, made = itertools.count(), itertools.count()
+
+    def update() -> Ask:
+        name = f"kept-{next(turns) % 16}"  # of those at a time each another, so that none is done twice
+        return "PUT", f"{CONFIG_MAPS}/{name}", body(configmap(name))
+
     return {
         "get": (16, lambda: ("GET", f"{CONFIG_MAPS}/kept-{next(numbers) % 16}", b"")),
+        "403": (16, lambda: ("GET", f"{CONFIG_MAPS}/kept-{next(numbers) % 16}", b"")),
         "create": (16, lambda: ("POST", CONFIG_MAPS, body(configmap("made-%q")))),
-        "update": (16, lambda: ("PUT", f"{CONFIG_MAPS}/kept-{(n := next(numbers) % 16)}", body(configmap(f"kept-{n}")))),
+        "update": (16, update),
+        WATCHED: (16, update),
+        "patch": (16, lambda: ("PATCH", f"{CONFIG_MAPS}/kept-{next(turns) % 16}", body({"data": {"seq": "%q"}}))),
+        "delete": (16, lambda: ("DELETE", f"{CONFIG_MAPS}/kept-to-go-{next(made)}", b"")),
         "create-pod": (16, lambda: ("POST", PODS, body(pod("made-%q")))),
         "create-large": (16, own("builtin")),
         "create-free": (16, own("custom without schema")),
@@ -60,20 +75,27 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
     }
 
 
-async def run(server: InProcess, many: list[Ask]) -> None:
+def request_of(server: InProcess, ask: Ask, anonymous: bool) -> Request:
+    """A PATCH merges; who is anonymous shows no token."""
+    method, path, body = ask
+    path, _, query = path.partition("?")
+    headers = server.headers[:-1] if anonymous else [*server.headers]
+    if body:
+        headers.append((b"content-type", MERGE if method == "PATCH" else b"application/json"))
+    return Request(method, path, query, headers, body)
+
+
+async def run(server: InProcess, many: list[Ask], anonymous: bool = False) -> None:
     """All at once, each to the end of its answer."""
 
     async def one(ask: Ask) -> None:
-        found = server.server.chain(server.request(*ask))
+        found = server.server.chain(request_of(server, ask, anonymous))
         answer = found if isinstance(found, Response) else await found
-        assert answer.status < 300, answer.body
+        assert answer.status == 403 if anonymous else answer.status < 300, answer.body
         if answer.stream is not None:
-            await answer.stream(write)
+            await answer.stream(Taker())
         if answer.finish is not None:
             answer.finish()
-
-    async def write(piece: bytes) -> None:
-        return
 
     await asyncio.gather(*map(one, many))
 
@@ -83,6 +105,36 @@ def define(server: InProcess, definition: dict) -> None:
     made = json.loads(server.call("POST", DEFINITIONS, json.dumps(definition).encode()).body)
     made["status"] = {"acceptedNames": made["spec"]["names"], "conditions": [{"type": "Established", "status": "True"}]}
     server.call("PUT", f"{DEFINITIONS}/{made['metadata']['name']}/status", json.dumps(made).encode())
+
+
+def watching(server: InProcess) -> list[asyncio.Task[None]]:
+    """Watches of all config maps, until they are cancelled."""
+
+    async def watch() -> None:
+        ask = "GET", f"{CONFIG_MAPS}?watch=true", b""
+        found = server.server.chain(request_of(server, ask, False))
+        answer = found if isinstance(found, Response) else await found
+        assert answer.stream is not None
+        await answer.stream(Taker())
+
+    return [server.loop.create_task(watch()) for _ in range(WATCHES)]
+
+
+async def ended(watches: list[asyncio.Task[None]]) -> None:
+    """Cancels them."""
+    for watch in watches:
+        watch.cancel()
+    await asyncio.gather(*watches, return_exceptions=True)
+
+
+class Taker:
+    """Where an answer goes, which takes all of it at once: see ``begin_of``."""
+
+    async def __call__(self, piece: bytes) -> None:
+        pass
+
+    def begin(self, piece: bytes) -> None:
+        pass
 
 
 def tell(command: str) -> None:
@@ -99,21 +151,31 @@ def count(wanted: list[str], requests: int) -> None:
         if "list-500" in wanted:
             listed = json.dumps(pod("%q")).replace('"labels": {', '"labels": {"app": "listed", ').encode()
             prepare += [("POST", PODS, listed.replace(b"%q", b"listed-%d" % n)) for n in range(500)]
-        for definition in custom.definition(False, schema=False), custom.definition(False), custom.definition(True):
-            define(server, definition)
+        if {"create-free", "create-schema", "create-rules"} & {*wanted}:
+            for definition in custom.definition(False, schema=False), custom.definition(False), custom.definition(True):
+                define(server, definition)
         for ask in prepare:
             server.loop.run_until_complete(run(server, [ask]))
+        slow_requests.SLOW_S = inf  # as all are here: a line for each would be counted
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)  # as in a worker
         kinds = rows(itertools.count())
         for name in [NOTHING, *wanted]:
             at_once, make = kinds.get(name, (1, None))
+            watches = watching(server) if name == WATCHED else []
             for counted in (False, True):
                 todo = [[make() for _ in range(at_once)] for _ in range(max(1, requests // at_once))] if make else []
+                if name == "delete":
+                    for _, path, _ in itertools.chain(*todo):
+                        create = "POST", CONFIG_MAPS, json.dumps(configmap(path.rpartition("/")[2])).encode()
+                        server.loop.run_until_complete(run(server, [create]))
                 if counted:
                     tell("instrumentation on")
                 for many in todo:
-                    server.loop.run_until_complete(run(server, many))
+                    server.loop.run_until_complete(run(server, many, name == "403"))
             tell(f"dump {name}")
             tell("instrumentation off")
+            server.loop.run_until_complete(ended(watches))
         server.close()
 
 

@@ -206,11 +206,13 @@ class Chain(InTurn):
 
     def start_mutate(self, a: Attributes) -> Awaitable[None] | None:
         """``mutate`` as far as it goes without waiting; None when that was all of it, else the rest, to be awaited."""
-        return self._all(self._plan(a)[0], "admit", a)
+        plan = self._cache.get((a.operation, a.group, a.resource, a.subresource)) or self._plan(a)
+        return self._all(plan[0], "admit", a)
 
     def start_validate(self, a: Attributes) -> Awaitable[None] | None:
         """``validate``, likewise."""
-        return self._all(self._plan(a)[1], "validate", a)
+        plan = self._cache.get((a.operation, a.group, a.resource, a.subresource)) or self._plan(a)
+        return self._all(plan[1], "validate", a)
 
     def _stopped(self, name: str, what: str, a: Attributes, began: float, error: Exception) -> None:
         """A plug-in has raised this."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,19 +109,14 @@ def effective() -> frozenset[str]:
 class FeatureGate:
     """The gates that are on."""
 
-    def __init__(self) -> None:
-        self._on: frozenset[str] | None = None
-
     def set(self, given: Mapping[str, list[str]]) -> None:
         """Set what the flag says. Raises ValueError for what it may not say."""
-        self._on = enabled(given)
+        self.on = enabled(given)
 
-    @property
+    @cached_property
     def on(self) -> frozenset[str]:
         """Those that are on; the same object until they are set anew."""
-        if self._on is None:
-            self._on = enabled({})
-        return self._on
+        return enabled({})
 
     def enabled(self, name: str) -> bool:
         """Whether a gate is on; KeyError for one nobody knows."""
@@ -135,11 +130,11 @@ class FeatureGate:
     def overridden(self, **gates: bool) -> Iterator[None]:
         """For tests: other gates for a while, locked ones too."""
         before = self.on
-        self._on = (before | {name for name, on in gates.items() if on}) - {name for name, on in gates.items() if not on}
+        self.on = (before | {name for name, on in gates.items() if on}) - {name for name, on in gates.items() if not on}
         try:
             yield
         finally:
-            self._on = before
+            self.on = before
 
 
 DEFAULT = FeatureGate()

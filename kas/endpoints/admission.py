@@ -13,7 +13,7 @@ from kas.meta.field import FieldError
 from kas.meta.stored import Stored
 from kas.meta.waiting import awaited
 from kas.observe.latencies import VALIDATING_WEBHOOK
-from kas.registry.admission import Forms, Made
+from kas.registry.admission import Forms
 from kas.registry.strategy import Context, Obj
 from kas.request.http import Request
 
@@ -27,54 +27,38 @@ def _others(req: Request, who: str, seconds: float) -> None:
         took[who] = max(before, seconds) if who == VALIDATING_WEBHOOK else before + seconds
 
 
-class RequestAdmission:
-    """One request's admission; see ``kas.registry.admission``. ``kind`` is what the plug-ins see: a view's (Scale), not its
-    parent's."""
-
-    __slots__ = ("_attributes", "_authorizer", "_chain", "_req", "warn")
+class RequestAdmission(Attributes):
+    """One request's admission, and what the plug-ins are told of it; see ``kas.registry.admission``. ``kind`` is what they see: a view's
+    (Scale), not its parent's."""
 
     def __init__(
         self, chain: Chain, authorizer: authz.Authorizer, req: Request, served: Any, operation: str, ctx: Context, name: str, options: Obj,
         kind: str = "",
     ) -> None:  # fmt: skip
-        self._chain, self._authorizer, self._req = chain, authorizer, req
-        self._attributes = Attributes(
+        super().__init__(
             operation, served.group, served.version, served.resource, ctx.subresource, kind or served.kind, ctx.namespace, name, None, None,
             req.user, options, ctx.dry_run, ctx.now, req.warn, req.annotate,
         )  # fmt: skip
+        self._chain, self._authorizer, self._req = chain, authorizer, req
         # Of the request, not of this object: a circle would keep bodies until the collector comes.
-        self._attributes.deadline, self._attributes.waited = req.deadline, partial(_others, req)
-        self._attributes.verb = req.info.verb
-        self._attributes.bodies_recorded = req.audit is not None and req.audit.level != "Metadata"
-        self.warn = req.warn
-
-    @property
-    def obj(self) -> Obj:
-        """The object as the mutating plug-ins left it."""
-        found: Obj = self._attributes.obj
-        return found
-
-    @property
-    def grown(self) -> bool:
-        """Whether a plug-in has added much to it."""
-        return self._attributes.grown
+        self.deadline, self.waited = req.deadline, partial(_others, req)
+        self.verb = req.info.verb
+        self.bodies_recorded = req.audit is not None and req.audit.level != "Metadata"
 
     def admit(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
         """Run the mutating plug-ins in order; what is left of it as an awaitable when one waits."""
         self._about(operation, obj, old)
-        a = self._attributes
-        if a.forms is not None:  # of the attempt before
-            a.forms = a.replaced = a.made = None
-        return self._chain.start_mutate(a)
+        if self.forms is not None:  # of the attempt before
+            self.forms = self.replaced = self.made = None
+        return self._chain.start_mutate(self)
 
     def reinvoke(self) -> bool:
         """Whether a plug-in has to be asked again; when not, the next attempt's mutating step starts anew."""
-        reinvocation = self._attributes.reinvocation
-        if reinvocation is None:
+        if self.reinvocation is None:
             return False
-        due = reinvocation.due()
+        due = self.reinvocation.due()
         if not due:
-            self._attributes.reinvocation = None
+            self.reinvocation = None
         return due
 
     def validate(
@@ -82,35 +66,28 @@ class RequestAdmission:
     ) -> Awaitable[None] | None:
         """Run the validating plug-ins in order; what is left of it as an awaitable when one waits."""
         self._about(operation, obj, old)
-        a = self._attributes
-        if forms is not None or a.forms is not None:
-            a.forms, a.replaced, a.made = forms, replaced, None
-        return self._chain.start_validate(a)
-
-    @property
-    def made(self) -> Made | None:
-        """What ``forms`` gave for what was validated last, where a plug-in needed that."""
-        return self._attributes.made
+        if forms is not None or self.forms is not None:
+            self.forms, self.replaced, self.made = forms, replaced, None
+        return self._chain.start_validate(self)
 
     async def found_by_storage(self, operation: str, obj: Obj, old: Obj | None) -> list[FieldError]:
         """What plug-ins that are part of upstream's storage say of an object that the kind's own rules refuse."""
         self._about(operation, obj, old)
-        return await self._chain.found_by_storage(self._attributes)
+        return await self._chain.found_by_storage(self)
 
     def _about(self, operation: str, obj: Obj | None, old: Obj | None) -> None:
-        a = self._attributes
-        a.obj, a.old = obj, old
-        if operation == CREATE and obj is not None and not a.subresource:
-            a.name = obj["metadata"].get("name", "")  # generated meanwhile
-            if a.operation != CREATE and a.options.get("kind") == "UpdateOptions":  # an update or patch that creates
-                a.options = {**a.options, "kind": "CreateOptions"}
-        a.operation = operation
+        self.obj, self.old = obj, old
+        if operation == CREATE and obj is not None and not self.subresource:
+            self.name = obj["metadata"].get("name", "")  # generated meanwhile
+            if self.operation != CREATE and self.options.get("kind") == "UpdateOptions":  # an update or patch that creates
+                self.options = {**self.options, "kind": "CreateOptions"}
+        self.operation = operation
 
     async def authorize_create(self, name: str) -> None:
         """403 when the user may not create an object of this name, 500 when that cannot be decided."""
-        a, req = self._attributes, self._req
+        req = self._req
         question = authz.Attributes(
-            req.user, "create", a.namespace, a.group, a.version, a.resource, a.subresource, name, True, req.info.path
+            req.user, "create", self.namespace, self.group, self.version, self.resource, self.subresource, name, True, req.info.path
         )
         decision, reason, error = await awaited(self._authorizer.authorize(question))
         if decision == authz.ALLOW:

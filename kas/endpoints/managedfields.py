@@ -13,7 +13,7 @@ from kas.request.http import Request
 
 def manager_name(given: str, req: Request) -> str:
     """The field manager: the one ``given``, else from the User-Agent."""
-    return _manager_name(given, "" if given else req.header(b"user-agent"))
+    return given or _manager_name("", req.header(b"user-agent"))
 
 
 def schema(served: Served, ctx: Context) -> Schema:
@@ -56,7 +56,9 @@ def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only:
 
 def on_create(served: Served, obj: Obj, manager: str, ctx: Context) -> None:
     """Write into a new object who manages its fields, in place; ``ctx`` says when and for which subresource."""
-    reset = reset_fields(served, ctx.subresource)
+    reset = served.reset_sets.get(ctx.subresource)
+    if reset is None:
+        reset = reset_fields(served, ctx.subresource)
     without = served.unowned.get(ctx.subresource)
     if without is None and not isinstance(reset, Only):
         without = served.unowned[ctx.subresource] = unowned(reset)

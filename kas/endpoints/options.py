@@ -59,23 +59,24 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
     """
     if not q.raw:
         return EVERYTHING._replace(watch=True) if force_watch else EVERYTHING
-    get = q.get
+    first = {key: values[0] for key, values in q.pairs.items()}  # once: a dozen are asked for
     labels = fields = None
     try:
-        if text := get("labelSelector"):
+        if text := first.get("labelSelector"):
             labels = parse_label_selector(text)
             if labels.empty:
                 labels = None
-        if text := get("fieldSelector"):
+        if text := first.get("fieldSelector"):
             fields = parse_field_selector(text)
             if fields.empty:
                 fields = None
     except SelectorError as e:
         raise bad_request(str(e)) from None
     o = ListOptions(
-        labels, fields, q.flag("watch"), q.flag("allowWatchBookmarks"), get("resourceVersion"), get("resourceVersionMatch"),
-        number(get("timeoutSeconds")) if "timeoutSeconds" in q else None, number(get("limit")) if "limit" in q else 0, get("continue"),
-        q.flag("sendInitialEvents") if "sendInitialEvents" in q else None,
+        labels, fields, "watch" in first and q.flag("watch"), "allowWatchBookmarks" in first and q.flag("allowWatchBookmarks"),
+        first.get("resourceVersion", ""), first.get("resourceVersionMatch", ""),
+        number(first["timeoutSeconds"]) if "timeoutSeconds" in first else None, number(first["limit"]) if "limit" in first else 0,
+        first.get("continue", ""), q.flag("sendInitialEvents") if "sendInitialEvents" in first else None,
     )  # fmt: skip
     watch_list = features.DEFAULT.enabled("WatchList")
     if o.match or o.send_initial_events is not None:
@@ -91,7 +92,7 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
     elif o.watch and watch_list and o.resource_version in ("", "0"):
         # The old way to ask for the current state first (SetListOptionsDefaults with WatchList on).
         o = o._replace(send_initial_events=True, match="NotOlderThan")
-    if (text := get("shardSelector")) and features.DEFAULT.enabled("ShardedListAndWatch"):
+    if (text := first.get("shardSelector")) and features.DEFAULT.enabled("ShardedListAndWatch"):
         o = o._replace(shards=_shards(text))
     return o._replace(watch=True) if force_watch else o
 

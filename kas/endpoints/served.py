@@ -44,7 +44,7 @@ class Served(Version):
         self.schema: Any = None  # merge schema of server-side apply, made on first use
         # The same of a write that has answers, where versions are converted by waiting.
         self.answered: Callable[[Answers], Schema] | None = None
-        self.reset_sets: dict[str, dict[str, Any]] = {}
+        self.reset_sets: dict[str, Any] = {}  # see endpoints/managedfields.py
         self.unowned: dict[str, dict[str, Any]] = {}  # of each, what a create through it leaves to nobody
         # What frames of its events are kept under.
         self.identity: tuple[Any, ...] = (record.group, record.version, record.resource)

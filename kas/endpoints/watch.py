@@ -383,11 +383,15 @@ class WatchStream:
     def _frames(self, events: list[Event]) -> list[bytes]:
         """Frames of events in the stored version. What left, or left the selector, is shown as it was last, under the revision at which
         that happened."""
-        out, skip = [], self._rv
+        out, skip, every, encoder = [], self._rv, self._matcher is None, self._encoder
         for e in events:
-            kind = self._kind(e) if e.revision > skip else ""
+            if e.revision <= skip:
+                continue
+            # A thousand watches of the same come by here with each event: what nearly all of them meet is asked without a call.
+            kind = MODIFIED if every and e.record is not None and e.previous is not None else self._kind(e)
             if kind:
-                out.append(self._frame(e, kind, None))
+                frame = e.frames.get((encoder.key, kind)) if encoder.shared else None
+                out.append(self._frame(e, kind, None) if frame is None else frame)
         return out
 
     async def _converted_frames(self, events: list[Event]) -> list[bytes]:

@@ -45,26 +45,24 @@ class Writer:
     async def create(self, req: Request, served: Served, namespace: str) -> Response:
         """Serve POST of a new object: 201 with it as it was stored. A refusal that may come from what other servers changed meanwhile is
         looked at again."""
-        store = served.registry.store
-        read_at = store.revision
-        try:
-            write, rec = await self._created(req, served, namespace)
-        except errors.ApiError:
-            if not await store.behind(read_at):
-                raise
-            write, rec = await self._created(req, served, namespace)
-        return await answer(req, served, write, rec, 201)  # what fails in it does not undo what was stored
-
-    async def _created(self, req: Request, served: Served, namespace: str) -> tuple[Write, Shown]:
         respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
-        large = served.large(req.body)
-        ctx = self.context(req, namespace, o.dry_run)
-        obj = await POOL.run(self._posted, req, served, ctx, o) if large else self._posted(req, served, ctx, o)
-        admission = self.asked(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
-        write = Create(served.registry, ctx, served, admission)
-        write.large = large
-        return write, await write.run(obj)
+        store, large = served.registry.store, served.large(req.body)
+        read_at: int | None = store.revision
+        while True:
+            try:
+                ctx = self.context(req, namespace, o.dry_run)
+                obj = await POOL.run(self._posted, req, served, ctx, o) if large else self._posted(req, served, ctx, o)
+                admission = self.asked(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
+                write = Create(served.registry, ctx, served, admission)
+                write.large = large
+                rec = await write.run(obj)
+                break
+            except errors.ApiError:
+                if read_at is None or not await store.behind(read_at):
+                    raise
+                read_at = None  # once
+        return await answer(req, served, write, rec, 201)  # what fails in it does not undo what was stored
 
     @staticmethod
     def _posted(req: Request, served: Served, ctx: Context, o: WriteOptions) -> Obj:
@@ -140,7 +138,7 @@ async def answer(req: Request, served: Served, done: Write, rec: Shown, status: 
         req.warn(text)
     shown = rec if served.native else await served.converted_one(rec)
     form = respond.obj
-    aside = done.large or respond.prints_long(req, served)
+    aside = done.large or (served.columns is not None and respond.prints_long(req, served))
     return await POOL.run(form, req, served, shown, status) if aside else form(req, served, shown, status)
 
 

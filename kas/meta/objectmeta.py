@@ -90,10 +90,9 @@ def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata") -
     if (meta.get("generation") or 0) < (old.get("generation") or 0):
         errs.append(field.invalid(f"{path}.generation", meta.get("generation") or 0, "must not be decremented"))
     for name, zero in _IMMUTABLE_FIELDS:
-        value = meta.get(name, zero)
-        had = old.get(name)
-        if (zero if value is None else value) != (zero if had is None else had):
-            errs.append(field.invalid(f"{path}.{name}", value, IMMUTABLE))
+        value, had = meta.get(name), old.get(name)
+        if value != had and (zero if value is None else value) != (zero if had is None else had):
+            errs.append(field.invalid(f"{path}.{name}", meta.get(name, zero), IMMUTABLE))
     if METADATA.passes(meta):
         return errs
     errs += validate_labels(meta.get("labels"), f"{path}.labels")

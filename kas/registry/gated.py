@@ -45,7 +45,8 @@ class GatedFields:
         """
         if self._gates is not features.DEFAULT.on:
             self._read_gates()
-        if not _found(obj, self._look[status]):
+        look = self._look[status]
+        if not look or not _found(obj, look):
             return  # as nearly always
         for paths in self._status if status else self._spec:
             found = [path for path in paths if _has(obj, path, 0)]

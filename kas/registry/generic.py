@@ -11,7 +11,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from kas.meta import errors
 from kas.meta.names import is_valid_path_segment_name
@@ -165,7 +165,7 @@ class Registry:
         return deletion.begin(self.strategy, ctx, obj, options)
 
     def gone_with_update(self, obj: Obj, old: Obj) -> bool:
-        """Whether an update that leaves ``obj`` ends the deletion of ``old``."""
+        """Whether an update that leaves ``obj`` ends the deletion of ``old``, which has begun."""
         return deletion.gone_with_update(obj, old)
 
     # --- stored forms
@@ -223,25 +223,28 @@ class Registry:
         fields = selectable_fields(self.resource, obj)
         return build_record(head, tail, labels, fields, prefix_len, self.lease_s, metadata_tail, message)
 
-    async def commit(
+    def commit(
         self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None, old: Obj | None = None, ctx: Context | None = None
-    ) -> Shown:
+    ) -> Awaitable[Shown]:
         """Writes ``obj`` (used up, and ``old`` with it) over revision ``expected``; with ``ctx`` together with what is allocated for the
         change from ``old``. Raises Conflict."""
-        op = self.put(key, obj, expected, encoded)
-        if self.allocator is None or ctx is None:
-            _use_up(obj, old)
-            await self.written([op], "update" if expected else "create")
-        else:
-            async with self.allocator.turn(obj, old):
-                ops = [op, *self.allocator.ops(ctx, obj, old)]
-                _use_up(obj, old)
-                await self.written(ops, "update" if expected else "create")
-        assert op.record is not None  # committed
-        return op.record
+        op = Op(key, self.draft(obj, encoded or self.encoded(obj)), expected)
+        operation = "update" if expected else "create"
+        if self.allocator is not None and ctx is not None:
+            return self._commit_allocated(self.allocator, ctx, op, obj, old, operation)
+        _use_up(obj, old)
+        return self.written([op], operation)
 
-    async def written(self, ops: list[Op], operation: str) -> None:
-        """Commits, and counts it as ``operation``. Raises Conflict, which is an answer, and other StoreErrors, which are none."""
+    async def _commit_allocated(self, allocator: Allocator, ctx: Context, op: Op, obj: Obj, old: Obj | None, operation: str) -> Shown:
+        async with allocator.turn(obj, old):
+            ops = [op, *allocator.ops(ctx, obj, old)]
+            _use_up(obj, old)
+            record: Record = await self.written(ops, operation)
+            return record
+
+    async def written(self, ops: list[Op], operation: str) -> Any:
+        """Commits, and counts it as ``operation``; the record of the first, None where that deletes. Raises Conflict, which is an answer,
+        and other StoreErrors, which are none."""
         began = monotonic()
         try:
             if len(ops) == 1:
@@ -254,6 +257,7 @@ class Registry:
             raise
         finally:
             getattr(self.requests, operation).add(monotonic() - began)
+        return ops[0].record
 
     async def remove(self, ctx: Context, key: str, obj: Obj, expected: int) -> int:
         """The object goes, with what was allocated for it; returns the revision of that. Raises Conflict."""

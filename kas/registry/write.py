@@ -66,9 +66,11 @@ async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None
         obj = admission.obj
         again = admission.reinvoke()
     meta = obj["metadata"]
-    after = meta.get("managedFields")
+    after, owners = meta.get("managedFields"), meta.get("ownerReferences")
+    if after is entries and not owners:
+        return obj  # as most are
     # Objects that admission made anew have entries that nobody has looked at.
-    large = (after is not entries and is_large(after)) or len(meta.get("ownerReferences") or ()) >= MANY_OWNERS
+    large = (after is not entries and is_large(after)) or len(owners or ()) >= MANY_OWNERS
     if large:
         await POOL.run(_leave_usable, admission, entries, meta)
     else:
@@ -137,10 +139,9 @@ class Write:
 
     # --- admission
 
-    async def admit(self, admission: Admission, operation: str, obj: Obj, live: Obj | None) -> Obj:
-        """Mutating admission; ``changed`` says afterwards whether another object came of it, and ``large`` also whether what came small is
-        large now."""
-        found = await admit(admission, operation, obj, live)
+    def admitted(self, admission: Admission, obj: Obj, found: Obj) -> Obj:
+        """``found`` is what mutating admission made of ``obj``. ``changed`` says from now on whether that is another object, and ``large``
+        also whether what came small is large now."""
         self.changed = found is not obj
         if not self.large:
             self.large = admission.grown or (self.changed and is_large(found))
@@ -235,7 +236,7 @@ class Create(Write):
     async def run(self, obj: Obj) -> Shown:
         """Stores ``obj``: decoded, defaulted, with managed fields, in the request's version; it is used up. Raises 409 when it exists."""
         if self.admission is not None:
-            obj = await self.admit(self.admission, CREATE, obj, None)
+            obj = self.admitted(self.admission, obj, await admit(self.admission, CREATE, obj, None))
         if not self.native and not self.own:
             obj = await self.to_storage(obj, None)
         generated = bool(obj["metadata"].get("generateName")) and not obj["metadata"].get("name")
@@ -332,7 +333,7 @@ class Update(Write):
         self._check_uid("")
         wanted = await self._answered(None)
         if self.admission is not None:
-            wanted = await self.admit(self.admission, CREATE, wanted, None)
+            wanted = self.admitted(self.admission, wanted, await admit(self.admission, CREATE, wanted, None))
         obj = wanted if self.native or self.own else await self.to_storage(wanted, None)
         meta = obj.setdefault("metadata", {})
         revision_of(meta.pop("resourceVersion", ""))  # says nothing about an object that is not there
@@ -356,7 +357,8 @@ class Update(Write):
         # prepare
         self.large = self.large or len(rec.json) >= LARGE
         old = await POOL.run(object_of, rec) if self.large else object_of(rec)
-        self._check_uid(old["metadata"].get("uid", ""))
+        if self.uid:
+            self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
         self.replaced = rec
         # mutate
@@ -370,7 +372,7 @@ class Update(Write):
                 wanted = await self._answered(live)
         # admit
         if self.admission is not None:
-            wanted = await self.admit(self.admission, UPDATE, wanted, live)
+            wanted = self.admitted(self.admission, wanted, await admit(self.admission, UPDATE, wanted, live))
         before = old
         if self.own:
             obj, before = wanted, live
@@ -412,7 +414,7 @@ class Update(Write):
         meta.pop("resourceVersion", None)
         if meta.pop("selfLink", None) is not None:
             made = None  # it was shown to plug-ins, and is not stored
-        if registry.gone_with_update(obj, old):
+        if "deletionTimestamp" in old["metadata"] and registry.gone_with_update(obj, old):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written.
             revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
             return registry.not_stored(obj, revision)
@@ -434,7 +436,8 @@ class Update(Write):
             raise self.registry.conflict(self.name, precondition_failed(self.key, "UID", self.uid, have, self.ctx.dry_run))
 
     def _check_revision(self, meta: Obj, rec: Shown) -> None:
-        given = revision_of(meta.pop("resourceVersion", ""))
+        text = meta.pop("resourceVersion", "")
+        given = revision_of(text) if text else 0
         if given == 0:
             if not self.unconditional:
                 r = self.registry.resource

@@ -22,6 +22,7 @@
 # the transaction. What leaves are bytes objects: a Record's `head` and `body`, a scan's answer. A batch of writes points into the
 # bytes of its operations, which the caller's list keeps alive, and owns (malloc, free) the previous records that it copies.
 
+cimport cython
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "<pthread.h>":
@@ -209,13 +210,13 @@ cdef class Draft:                # an object before its revision is known; immut
     cdef readonly int64_t lease_s
     cdef Splice splice
 
+@cython.final
 cdef class Matcher:              # a compiled selector; immutable
     cdef Requirement *reqs       # of labels, then of fields; each sorted by key
     cdef Value *values
     cdef size_t n, n_labels
     cdef size_t needed_labels, needed_fields  # how many need their key
     cdef bytes keep              # owns every byte the requirements point to
-    cdef bint pairs(self, const char *labels, size_t labels_len, const char *fields, size_t fields_len) noexcept nogil
     cdef bint test(self, const char *head) noexcept nogil  # on a head that head_ok() accepted and that is not sealed
 
 cdef class RangeResult:          # one page of a range

@@ -81,7 +81,9 @@ class ConfigMapStrategy(Strategy):
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateConfigMapUpdate``: an immutable one stays so, with its data."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        return errs + frozen_fields(obj, old, "data", "binaryData") + _validate(obj)
+        if old.get("immutable"):
+            errs += frozen_fields(obj, old, "data", "binaryData")
+        return errs + _validate(obj)
 
 
 @printer("", "ConfigMap")

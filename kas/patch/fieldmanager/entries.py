@@ -114,6 +114,8 @@ def _order(e: dict[str, Any]) -> tuple[str, str, str, str, str]:
 
 def cap(managers: Managers) -> None:
     """Merge the oldest update managers of a version into one until ten are left, in place."""
+    if len(managers) <= MAX_UPDATE_MANAGERS:
+        return
     updaters = [i for i, m in managers.items() if not m.applied]
     if len(updaters) <= MAX_UPDATE_MANAGERS:
         return

@@ -64,7 +64,7 @@ cdef inline bint parse_int(const char *p, size_t n, int64_t *out) noexcept nogil
     return True
 
 
-cdef bint holds(const Requirement *r, const char *v, size_t n) noexcept nogil:
+cdef inline bint holds(const Requirement *r, const char *v, size_t n) noexcept nogil:
     """Whether a value of the requirement's key fulfils it."""
     cdef int64_t number
     if r.op == R_IN:
@@ -128,16 +128,14 @@ cdef bint each_of(const Requirement *reqs, size_t n, const char *block, size_t s
     return True
 
 
-cdef bint fulfil(const Requirement *reqs, size_t n, size_t needed, const char *block, size_t size) noexcept nogil:
-    """Whether the pairs of a block fulfil all requirements, ``needed`` of which need their key to be there. Both are sorted by name and
-    walked once, so that hundreds of terms that many watches ask about cost an event with few labels little."""
+cdef bint all_of(const Requirement *reqs, size_t n, size_t needed, const char *block, size_t size) noexcept nogil:
+    """``fulfil`` for many: both are sorted by name and walked once, so that hundreds of terms that many watches ask about cost an event with
+    few labels little."""
     cdef const char *at = block
     cdef const char *end = block + size
     cdef const char *name
     cdef const char *value
     cdef size_t name_len, value_len, i = 0, met = 0
-    if n <= FEW:
-        return each_of(reqs, n, block, size)
     while i < n and next_pair(&at, end, &name, &name_len, &value, &value_len):
         i = first_from(reqs, i, n, name, name_len)
         while i < n and reqs[i].key_len == name_len and kas_same(reqs[i].key, name, name_len):
@@ -148,6 +146,17 @@ cdef bint fulfil(const Requirement *reqs, size_t n, size_t needed, const char *b
     return met == needed
 
 
+cdef inline bint fulfil(const Requirement *reqs, size_t n, size_t needed, const char *block, size_t size) noexcept nogil:
+    """Whether the pairs of a block fulfil all requirements, ``needed`` of which need their key to be there."""
+    return each_of(reqs, n, block, size) if n <= FEW else all_of(reqs, n, needed, block, size)
+
+
+cdef inline bint selects(Matcher m, const char *labels, size_t labels_len, const char *fields, size_t fields_len) noexcept nogil:
+    cdef size_t n = m.n_labels
+    return ((n == 0 or fulfil(m.reqs, n, m.needed_labels, labels, labels_len))
+            and (m.n == n or fulfil(m.reqs + n, m.n - n, m.needed_fields, fields, fields_len)))
+
+
 cdef class Matcher:
     """A compiled selector: all requirements must hold. Made by compile_matcher; immutable."""
 
@@ -155,15 +164,10 @@ cdef class Matcher:
         free(self.reqs)
         free(self.values)
 
-    cdef bint pairs(self, const char *labels, size_t labels_len, const char *fields, size_t fields_len) noexcept nogil:
-        cdef size_t n = self.n_labels
-        return (fulfil(self.reqs, n, self.needed_labels, labels, labels_len)
-                and fulfil(self.reqs + n, self.n - n, self.needed_fields, fields, fields_len))
-
     cdef bint test(self, const char *head) noexcept nogil:
         """On a head that head_ok() accepted."""
         cdef const Head *h = <const Head *>head
-        return self.pairs(head_labels(head), h.labels_len, head_fields(head), h.fields_len)
+        return selects(self, head_labels(head), h.labels_len, head_fields(head), h.fields_len)
 
     def matches(self, Record record not None) -> bool:
         """Whether the selector accepts the record."""
@@ -173,7 +177,7 @@ cdef class Matcher:
         """Whether the selector accepts an object with these labels and selectable fields."""
         cdef bytes lb = block_bytes(labels)
         cdef bytes fb = block_bytes(fields)
-        return self.pairs(PyBytes_AS_STRING(lb), PyBytes_GET_SIZE(lb), PyBytes_AS_STRING(fb), PyBytes_GET_SIZE(fb))
+        return selects(self, PyBytes_AS_STRING(lb), PyBytes_GET_SIZE(lb), PyBytes_AS_STRING(fb), PyBytes_GET_SIZE(fb))
 
     @property
     def trigger(self):

@@ -240,7 +240,9 @@ class LMDBStore(Store):
 
     def _gather(self, ops: list[Op], outcome: T, at: int) -> asyncio.Future[T]:
         """What one turn of the loop writes is handed over at its end: one batch and one change of threads instead of many."""
-        loop = self._require_loop()
+        loop = self._loop
+        if loop is None or self._closed:
+            loop = self._require_loop()  # which says why not
         if len(self._gathered) + self._committer.queued >= QUEUE_UNITS:
             raise Busy(f"{QUEUE_UNITS} writes are waiting")
         if self._transformers is not None:
