@@ -24,6 +24,7 @@ import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from kas.edge.front.introduction import Introductions
@@ -79,6 +80,7 @@ class Turns:
         self._last: Going | None = None  # of the flood's, the one that was begun last
         self._beside = 0.0  # when another one may be begun beside it
         self._held = False  # only the flood's is left, and waits for that
+        self._going: dict[int, int] = {}  # by credential, how many go on that were begun since nobody waited for seats
 
     def arrive(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
         """``begin(request, scope)`` is called in a turn of the loop, this one or a later one, without a scope for what is to be refused; it
@@ -147,6 +149,8 @@ class Turns:
     def _go_on(self, began: float, length: float) -> None:
         """Begins some of what was put down, none where this turn has taken its time, one where what was begun before does so in tasks."""
         now, shared = self._clock(), length < TURN_S
+        if self._going and not self._crowded():
+            self._going = {}
         if now - began <= length:
             until = now + length
             left = 1 if began - self._ended > length else BEGUN
@@ -182,8 +186,9 @@ class Turns:
         return next(iter(self._fresh if shared and self._fresh and self._passed < BEGUN else self._flows))
 
     def _floods(self, key: int) -> bool:
-        count = len(self._flows[key])
-        return BEGUN < count > self._waiting - count
+        """Whether he has more to come than all others together: put down, or begun and waiting for seats, as far as that can be told."""
+        count = len(self._flows[key]) + self._going.get(key, 0)
+        return BEGUN < count > self._waiting + sum(self._going.values()) - count
 
     def _holds(self, now: float) -> bool:
         """Whether the flood has to wait for the one of it that was begun last. Who is held alone needs no turn until then."""
@@ -208,9 +213,20 @@ class Turns:
         if waiting:
             flows[key] = waiting
         going = begin(request, scope)
+        if going is not None and self._crowded():
+            self._going[key] = self._going.get(key, 0) + 1
+            going.add_done_callback(partial(_gone, self._going, key))
         if floods:
             self._last, self._beside = going, self._clock() + HOLD_S
         return going
+
+
+def _gone(going: dict[int, int], key: int, _: object) -> None:
+    left = going.get(key, 0) - 1
+    if left > 0:
+        going[key] = left
+    else:
+        going.pop(key, None)
 
 
 def _size(scope: dict[str, Any]) -> int:

@@ -256,6 +256,30 @@ def test_one_of_a_flood_waits_for_the_one_before() -> None:
     asyncio.run(go())
 
 
+def test_who_waits_for_seats_counts_as_what_he_has_to_come() -> None:
+    """A flood that was begun while it was alone, and waits for seats with all but a few: of it no more than one a turn goes there, too."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        for i in range(3 * BEGUN):
+            loop.going[f"f{i}"] = asyncio.get_running_loop().create_future()
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * BEGUN)))
+        assert len(await loop.turn()) == len(await loop.turn()) == BEGUN
+        loop.several = True
+        loop.pass_(HOLD_S)
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * BEGUN, 2 * BEGUN + 4)), Arrived("q0", "quiet"))
+        assert await loop.turn() == ["q0", f"f{2 * BEGUN}"] and loop.gave_way == [2 * BEGUN + 1] * HANDS
+        assert await loop.turn() == []  # what was begun last has HOLD_S
+        # Those that have what they waited for, and those of a time when nobody waits, do not count.
+        for i in range(2 * BEGUN + 1):
+            loop.going[f"f{i}"].set_result(None)
+        await asyncio.sleep(0)
+        assert await loop.turn() == [f"f{2 * BEGUN + i}" for i in (1, 2, 3)]
+
+    asyncio.run(go())
+
+
 def test_one_that_cannot_be_begun_holds_up_no_other() -> None:
     class Broken(Arrived):
         @property
