@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from kas.store import Op
+from kas.store import Op, StoreError
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import COMPACT, PUT, RANGE, STATUS, Call, Client, Config, Denied
+from kas.store.etcd.client import COMPACT, PUT, RANGE, STATUS, AsyncClient, Call, Client, Config, Denied
 from kas.store.etcd.compactor import KEY, Compactor
 from kas.store.etcd.replicator import tells_progress_in_order
 from tests import need
@@ -103,6 +103,38 @@ def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: s
     finally:
         other.close()
         server.stop()
+
+
+def test_users_may_begin_and_end_while_it_is_asked(tmp_path: Path) -> None:
+    """Who has a name is served by an etcd that does not want to know it (yet), as by clientv3, and goes on when it does."""
+    with WithUsers(tmp_path) as etcd:
+        config = etcd.known_as("kas")
+        client = Client(config)
+
+        async def check() -> None:
+            beside = AsyncClient(config)
+
+            async def both() -> None:
+                await beside.call(PUT, pb.PutRequest(key=b"/registry/a"))
+                await asyncio.to_thread(client.call, PUT, pb.PutRequest(key=b"/registry/b"))
+
+            await both()
+            await asyncio.to_thread(etcd.with_users)
+            await both()
+            etcd.user = "root"
+            await asyncio.to_thread(etcd.ctl, "auth", "disable")
+            client._metadata = beside._metadata = None  # as one that starts now
+            await both()
+            await beside.close()
+            with pytest.raises(StoreError, match="invalid user ID or password"):
+                etcd.user = ""
+                await asyncio.to_thread(etcd.ctl, "auth", "enable")
+                await asyncio.to_thread(Client(replace(config, password="else")).call, RANGE, pb.RangeRequest(key=b"/registry/a"))
+
+        try:
+            asyncio.run(check())
+        finally:
+            client.close()
 
 
 def test_an_etcd_that_hides_its_version_is_a_new_one(etcd: WithUsers) -> None:

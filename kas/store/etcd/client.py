@@ -229,6 +229,13 @@ def _with_token(answer: pb.AuthenticateResponse) -> Metadata:
     return (*HAS_LEADER, (b"token", answer.token.encode()))
 
 
+def _unasked(e: StoreError) -> Metadata:
+    """What tells etcd who asks where it does not want to know (yet), as clientv3 has it; when it wants to it says so (``_logged_out``)."""
+    if str(e).endswith("authentication is not enabled"):
+        return HAS_LEADER
+    raise e
+
+
 def _not_begun(e: RpcError) -> bool:
     """Whether it is certain that nothing was done."""
     return e.unsent or (e.told and e.details.removeprefix("etcdserver: ") in NOT_BEGUN)
@@ -398,7 +405,11 @@ class Client:
         """What tells etcd who asks."""
         metadata = self._metadata
         if metadata is None:
-            metadata = self._metadata = _with_token(self.call(AUTHENTICATE, _login(self._config)))
+            try:
+                metadata = _with_token(self.call(AUTHENTICATE, _login(self._config)))
+            except StoreError as e:
+                metadata = _unasked(e)
+            self._metadata = metadata
         return metadata
 
     def _target(self) -> Target:
@@ -632,9 +643,12 @@ class AsyncClient:
 
     async def _authenticate(self) -> Metadata:
         try:
-            metadata = self._metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
+            metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
+        except StoreError as e:
+            metadata = _unasked(e)
         finally:
             self._logging_in = None
+        self._metadata = metadata
         return metadata
 
     async def _reachable(self, until: float, patient: bool = True) -> tuple[int, Looped]:
