@@ -6,14 +6,16 @@ import asyncio
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kas.replicator import Cluster
-from kas.store import Full, Op, Unavailable, Unknown
+from kas.store import Full, Op, Unavailable, Unknown, open_store
 from kas.store.etcd import replicator as following
+from kas.store.etcd.client import Client
 from kas.store.etcd.layout import Keys
 from kas.store.etcd.replica import NOTE
 from kas.store.etcd.replicator import Lost
@@ -184,3 +186,28 @@ def test_a_replica_without_room_is_made_anew_when_a_new_one_has_some(etcd: Etcd,
         assert [r.key for r in server.store.range("/registry/").records] == [f"/registry/pods/ns/{i}" for i in (10, 11)]
     finally:
         server.stop()
+
+
+def test_progress_is_believed_by_the_version_of_who_is_followed(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the first question and the watch another member may have taken over, which is of another version."""
+    client = Client(replace(etcd.config, servers=(etcd.url, etcd.url.replace("127.0.0.1", "localhost"))))
+    asked: list[str] = []
+
+    def in_order(client: Client) -> bool:
+        asked.append(client.asked)
+        return True
+
+    monkeypatch.setattr(following, "tells_progress_in_order", in_order)
+    replicator = following.Replicator(client, lambda store: Plain(), Keys(), tmp_path / "r", lambda: open_store(str(tmp_path / "r")))
+    monkeypatch.setattr(replicator, "_decode_first", client.next_server)
+    replicator.begin()
+    thread = threading.Thread(target=replicator.run)
+    thread.start()
+    try:
+        until(lambda: replicator._stream is not None)
+        assert asked[-1] == replicator.followed
+    finally:
+        replicator.stop()
+        thread.join()
+        replicator.replica.close()
+        client.close()

@@ -318,8 +318,8 @@ class Replicator:
             pause = min(2 * pause, RETRY_MAX_S)
 
     def _look_for_room(self) -> None:
-        """Raises ``Lost`` when a new replica of what etcd holds now has room, and some to spare: it is filled beside this one, which is read
-        meanwhile as it is."""
+        """Raises ``Lost`` when a new replica of what etcd holds now has room, and some to spare: it is filled beside this one, which
+        is read meanwhile as it is."""
         self._room_at = self._room_at or time.monotonic() + ROOM_S  # a disk may have room again by then, which costs nobody anything
         if time.monotonic() < self._room_at:
             return
@@ -369,8 +369,7 @@ class Replicator:
             self.request_progress()
 
     def _check(self) -> None:
-        """Whether the cluster is still the one, and has not gone back; which progress of the server's can be believed."""
-        self._ordered = tells_progress_in_order(self._client)
+        """Whether the cluster is still the one, and has not gone back."""
         answer = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True))
         if self._note is not None and self._is_stray(answer, self._note):
             raise Unavailable("a server of another cluster than the others is passed over")
@@ -396,7 +395,8 @@ class Replicator:
     def _follow(self) -> bool:
         """One watch, until it breaks; whether it ever said something."""
         self._asked_at = 0.0
-        self.followed = self._client.asked
+        self._ordered = tells_progress_in_order(self._client)
+        self.followed = self._client.asked  # who has answered that: others of the cluster may be of other versions
         stream = self._stream = self._client.watch(self._create(self.replica.revision + 1))
         if self._stopping.is_set():
             stream.cancel()
