@@ -491,14 +491,13 @@ class _Server:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._not_before - loop.time()))
         try:
-            async with asyncio.timeout(DIAL_S):
-                connection = await dial(self.target.host, self.target.port, self.target.tls())
-                try:
-                    await self._identify(connection)
-                except BaseException:
-                    connection.close()
-                    raise
-                self.connection = connection
+            connection = await dial(self.target.host, self.target.port, self.target.tls(), DIAL_S)
+            try:
+                await self._identify(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self.connection = connection
         except (OSError, StoreError) as e:
             self.away = f"{self.target.host}:{self.target.port}: {_why(e, self.target.secure) or 'it does not answer'}"
             self._failed += 1
