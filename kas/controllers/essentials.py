@@ -16,7 +16,7 @@ from kas.controllers.client import Client
 from kas.meta.aside import POOL
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
-from kas.store import Conflict
+from kas.store import Conflict, TransformError
 
 EVERY_S = 10.0
 KEPT = frozenset(
@@ -53,7 +53,10 @@ class Essentials:
 
     async def _look_at_range(self) -> None:
         """Says, once each, that the default ServiceCIDR is another than the flags name, or is not ready."""
-        cidr = self.client.get("networking.k8s.io", "servicecidrs", "", "kubernetes")
+        try:
+            cidr = self.client.get("networking.k8s.io", "servicecidrs", "", "kubernetes")
+        except TransformError:  # the log says so where it is read first
+            return
         if cidr is None or cidr["metadata"].get("deletionTimestamp"):
             return
         have, want = cidr["spec"].get("cidrs") or [], self._service_ranges

@@ -145,7 +145,11 @@ class ServiceRepair:
     async def _service_address(
         self, rec: _Seen, service: Obj, ip: str, services: dict[tuple[str, str], Obj], known: list[addresses.Range]
     ) -> None:
-        fault = service_fault(service, ip, self.client.get("networking.k8s.io", "ipaddresses", "", ip), services, known)
+        try:
+            address = self.client.get("networking.k8s.io", "ipaddresses", "", ip)
+        except TransformError:  # it is held, and by whom cannot be read
+            return
+        fault = service_fault(service, ip, address, services, known)
         if fault is None or self._changed(rec):
             return
         reason, message, action = fault
