@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from google.protobuf.message import DecodeError
 
 from kas.meta.tls import trust_as_go
-from kas.store.errors import Compacted, Full, FutureRevision, StoreError, Unavailable, Unknown
+from kas.store.errors import Compacted, Damaged, Full, FutureRevision, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.rpc import Stream
 from kas.store.etcd.rpc.blocking import Blocking, Following
@@ -183,6 +183,8 @@ def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
         raise StoreError(f"rpc error: code = ResourceExhausted desc = {details.replace('grpc: received', 'trying to send')}") from None
     if e.told and e.code == Code.RESOURCE_EXHAUSTED and "too many requests" in details:
         raise Unavailable(text) from None  # it has more to do than it can, and did not begin; others have no less
+    if e.told and e.code == Code.DATA_LOSS and "corrupt cluster" in details:
+        raise Damaged(text) from None
     if e.told and (e.code == Code.PERMISSION_DENIED or details.endswith("permission denied")):
         raise Denied(text) from None
     if e.told and e.code in REFUSED and not _not_begun(e):

@@ -162,7 +162,8 @@ async def dial(host: str, port: int, tls: ssl.SSLContext | None, within_s: float
         for left, (family, *_, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
             try:
                 async with asyncio.timeout(address_share(until - loop.time(), left)):
-                    return await _dial(str(address[0]), port, family, tls, host)
+                    numeric = socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]  # with its zone
+                    return await _dial(numeric, port, family, tls, host)
             except OSError:
                 if left == 1:
                     raise
