@@ -41,6 +41,7 @@ BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0  # between attempts to connect to a server
 DIAL_S = 20.0  # upstream's dialTimeout
 FOLLOW_S = 3.0  # for a stream: who wants one has others to ask
 IDLE = 8  # connections of a server that threads may find open
+REFUSED_S = 1.0  # until a password that was wrong is tried again: somebody may have changed it in etcd
 WHICH_S = 2.0  # for a server to say which cluster it is of
 # A member that is cut off from the majority refuses instead of answering with what it last knew.
 HAS_LEADER = ((b"hasleader", b"true"),)
@@ -567,6 +568,7 @@ class AsyncClient:
         self._metadata: Metadata | None = None if config.username else HAS_LEADER
         self._blocks = _Blocks()
         self._logging_in: asyncio.Task[Metadata] | None = None
+        self._refused, self._refused_until = "", 0.0
         self._turn = 0
 
     async def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
@@ -636,7 +638,10 @@ class AsyncClient:
             self._metadata = None
 
     async def _log_in(self) -> Metadata:
-        """One for all who wait for it: etcd takes a tenth of a second of CPU to look at a password."""
+        """One for all who wait for it: etcd takes a tenth of a second of CPU to look at a password. One that it refused is refused to all
+        for ``REFUSED_S``."""
+        if self._refused and asyncio.get_running_loop().time() < self._refused_until:
+            raise StoreError(self._refused)
         if self._logging_in is None:
             self._logging_in = asyncio.create_task(self._authenticate())
             self._logging_in.add_done_callback(_looked_at)
@@ -646,10 +651,12 @@ class AsyncClient:
         try:
             metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
         except StoreError as e:
+            if type(e) is StoreError:  # it has looked at who asks
+                self._refused, self._refused_until = str(e), asyncio.get_running_loop().time() + REFUSED_S
             metadata = _unasked(e)
         finally:
             self._logging_in = None
-        self._metadata = metadata
+        self._metadata, self._refused = metadata, ""
         return metadata
 
     async def _reachable(self, until: float, patient: bool = True) -> tuple[int, Looped]:
