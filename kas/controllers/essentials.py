@@ -8,7 +8,6 @@ They were written at start; this puts back what somebody deleted or changed sinc
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -40,10 +39,11 @@ class Essentials:
         self._told: set[str] = set()
 
     async def run(self) -> None:
-        """Every ``EVERY_S`` seconds create again what is missing, until cancelled; who writes one meanwhile is left alone."""
+        """Every ``EVERY_S`` seconds, and when something else is wanted, create again what is missing, until cancelled; who writes one
+        meanwhile is left alone."""
         while True:
             await self._look_at_range()
-            await asyncio.sleep(EVERY_S)
+            await self._bootstrapper.due(EVERY_S)
             # All that flow control has is looked at, and somebody may have made thousands of that.
             for operations in await POOL.run(self._bootstrapper.missing, KEPT):
                 try:

@@ -51,14 +51,18 @@ class MasterLeases:
         """Renews the key every ``RENEW_EVERY_S`` seconds until cancelled, and takes it away then."""
         known: list[str] = []
 
-        def renewed() -> None:
+        def look(*_: object) -> None:
             nonlocal known
             now = addresses(self._store)
             if now != known:
                 known = now
                 self._changed()
 
-        await hold(self._store, PREFIX + self._address, lambda: self._registry.draft(self._endpoints()), renewed)
+        end = self._store.listen(PREFIX, look, look)
+        try:
+            await hold(self._store, PREFIX + self._address, lambda: self._registry.draft(self._endpoints()), look)
+        finally:
+            end()
 
     def _endpoints(self) -> dict[str, object]:
         return {
