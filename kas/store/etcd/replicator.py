@@ -122,6 +122,7 @@ class Replicator:
         before = read_note(self._path)
         first = self._first_answer()
         while before is not None and self._is_stray(first, before):
+            self._client.next_server()
             first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
         now = self._note_of(first)
         if why := "it is not finished" if before is None else now.misfit(before):
@@ -176,11 +177,10 @@ class Replicator:
 
     def _is_stray(self, answer: pb.RangeResponse, known: Note) -> bool:
         """Whether an answer is one of another cluster though a server of the known one is there still: one alone has become another's,
-        and not all of them. The next call goes to the next one then."""
+        and not all of them. The next one is to be asked then."""
         if answer.header.cluster_id == known.cluster_id or not self._client.has(known.cluster_id):
             return False
         log.warning("%s is a server of another cluster than the others, and is passed over", self._client.asked)
-        self._client.next_server()
         return True
 
     def _note_of(self, answer: pb.RangeResponse) -> Note:
