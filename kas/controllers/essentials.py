@@ -8,7 +8,6 @@ They were written at start; this puts back what somebody deleted or changed sinc
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -16,7 +15,7 @@ from kas.controllers.client import Client
 from kas.meta.aside import POOL
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
-from kas.store import Conflict
+from kas.store import Conflict, TransformError
 
 EVERY_S = 10.0
 KEPT = frozenset(
@@ -40,10 +39,11 @@ class Essentials:
         self._told: set[str] = set()
 
     async def run(self) -> None:
-        """Every ``EVERY_S`` seconds create again what is missing, until cancelled; who writes one meanwhile is left alone."""
+        """Every ``EVERY_S`` seconds, and when something else is wanted, create again what is missing, until cancelled; who writes one
+        meanwhile is left alone."""
         while True:
             await self._look_at_range()
-            await asyncio.sleep(EVERY_S)
+            await self._bootstrapper.due(EVERY_S)
             # All that flow control has is looked at, and somebody may have made thousands of that.
             for operations in await POOL.run(self._bootstrapper.missing, KEPT):
                 try:
@@ -53,7 +53,10 @@ class Essentials:
 
     async def _look_at_range(self) -> None:
         """Says, once each, that the default ServiceCIDR is another than the flags name, or is not ready."""
-        cidr = self.client.get("networking.k8s.io", "servicecidrs", "", "kubernetes")
+        try:
+            cidr = self.client.get("networking.k8s.io", "servicecidrs", "", "kubernetes")
+        except TransformError:  # the log says so where it is read first
+            return
         if cidr is None or cidr["metadata"].get("deletionTimestamp"):
             return
         have, want = cidr["spec"].get("cidrs") or [], self._service_ranges

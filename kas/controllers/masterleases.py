@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.store import Conflict, Op, Store, StoreError
+from kas.store import Conflict, Draft, Op, Store, StoreError
 
 PREFIX = "/registry/masterleases/"
 TTL_S, RENEW_EVERY_S = 15, 10.0
@@ -21,6 +21,20 @@ log = logging.getLogger("kas.controllers")
 def addresses(store: Store) -> list[str]:
     """The addresses of the servers that live."""
     return [record.key.removeprefix(PREFIX) for record in store.range(PREFIX).records]
+
+
+async def hold(store: Store, key: str, value: Callable[[], Draft], renewed: Callable[[], object] = lambda: None) -> None:
+    """Renews a key that ends by itself every ``RENEW_EVERY_S`` seconds until cancelled, and takes it away then. What fails is raised, and
+    leaves the key as long as it lives: who begins again soon has it still."""
+    try:
+        while True:
+            await store.commit(Op(key, value()))
+            renewed()
+            await asyncio.sleep(RENEW_EVERY_S)
+    except asyncio.CancelledError:
+        with contextlib.suppress(StoreError, Conflict):
+            await store.commit(Op(key, None))
+        raise
 
 
 class MasterLeases:
@@ -36,17 +50,19 @@ class MasterLeases:
     async def run(self) -> None:
         """Renews the key every ``RENEW_EVERY_S`` seconds until cancelled, and takes it away then."""
         known: list[str] = []
+
+        def look(*_: object) -> None:
+            nonlocal known
+            now = addresses(self._store)
+            if now != known:
+                known = now
+                self._changed()
+
+        end = self._store.listen(PREFIX, look, look)
         try:
-            while True:
-                await self._store.commit(Op(PREFIX + self._address, self._registry.draft(self._endpoints())))
-                now = addresses(self._store)
-                if now != known:
-                    known = now
-                    self._changed()
-                await asyncio.sleep(RENEW_EVERY_S)
+            await hold(self._store, PREFIX + self._address, lambda: self._registry.draft(self._endpoints()), look)
         finally:
-            with contextlib.suppress(StoreError, Conflict):
-                await self._store.commit(Op(PREFIX + self._address, None))
+            end()
 
     def _endpoints(self) -> dict[str, object]:
         return {

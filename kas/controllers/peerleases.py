@@ -3,18 +3,16 @@ with its address and port, which ends by itself."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
+from kas.controllers.masterleases import hold
 from kas.meta.random import new_uid
 from kas.meta.stored import object_of
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.store import Conflict, Op, StoreError
 
 PREFIX = "/registry/peerserverleases/"
-TTL_S, RENEW_EVERY_S = 15, 10.0
+TTL_S = 15
 
 
 def address_of(endpoints: dict[str, Any]) -> tuple[str, int] | None:
@@ -39,15 +37,9 @@ class PeerLease:
         self._uid = new_uid()  # of this start: what is served may be other than before
 
     async def run(self) -> None:
-        """Renews the key every ``RENEW_EVERY_S`` seconds until cancelled, and takes it away then."""
+        """Renews the key until cancelled, and takes it away then."""
         key = PREFIX + self._name()
-        try:
-            while True:
-                await self._store.commit(Op(key, self._registry.draft(self._endpoints(key))))
-                await asyncio.sleep(RENEW_EVERY_S)
-        finally:
-            with contextlib.suppress(StoreError, Conflict):
-                await self._store.commit(Op(key, None))
+        await hold(self._store, key, lambda: self._registry.draft(self._endpoints(key)))
 
     def _name(self) -> str:
         found = self._store.get(PREFIX + self._identity)

@@ -16,7 +16,7 @@ from typing import IO, Any, Protocol
 
 from kas.controllers import Controller
 from kas.observe.hooks import Hooks
-from kas.store import Full, StoreError, Unavailable, Unknown
+from kas.store import Damaged, Full, StoreError, Unavailable, Unknown
 
 log = logging.getLogger("kas.controllers")
 
@@ -37,9 +37,9 @@ class Expiring(Protocol):
 
 
 async def keep(controller: Controller, hooks: Hooks) -> None:
-    """Runs a controller until cancelled, again when it fails. ``hooks`` are told, but not of a store that is full, or does not answer, or
-    not what became of a write: that has a check of its own, and nothing is wrong with the loop, which looks at what is there when it
-    begins."""
+    """Runs a controller until cancelled, again when it fails. ``hooks`` are told, but not of a store that takes no writes, or does not
+    answer, or not what became of a write: that has a check of its own, and nothing is wrong with the loop, which looks at what is there
+    when it begins."""
     pause = 0.1
     while True:
         began, most = time.monotonic(), PAUSE_S
@@ -48,7 +48,7 @@ async def keep(controller: Controller, hooks: Hooks) -> None:
             await controller.run()
         except asyncio.CancelledError:
             raise
-        except (Full, Unavailable, Unknown) as e:
+        except (Damaged, Full, Unavailable, Unknown) as e:
             most = STORE_PAUSE_S
             log.warning("controller %s waits: %s", controller.name, e)
         except Exception as e:  # a task root: logged, and started again with a growing pause

@@ -35,7 +35,7 @@ from kas.meta.stored import object_of
 from kas.meta.waiting import Stint
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
-from kas.store import Conflict, Op, Record, StoreError
+from kas.store import Conflict, Op, Record, StoreError, TransformError
 
 log = logging.getLogger("kas.controllers")
 
@@ -112,10 +112,25 @@ class ServiceRepair:
                 await stint.pause()
             if address_fault(address, services.get(_named(address)), int(time.time())) is not None:
                 await self._address(ip, address)
-        await self._free([rec for port, rec in port_records.items() if port not in owner])
+        stray = {port: rec for port, rec in port_records.items() if port not in owner}
+        kept = {port for port, rec in stray.items() if self._is_of_unreadable(rec)}
+        await self._free([rec for port, rec in stray.items() if port not in kept])
         portmap = self._allocator.portmap
-        if portmap is not None and (op := portmap.repaired(owner)) is not None:
+        if portmap is not None and (op := portmap.repaired({*owner, *kept})) is not None:
             await self._commit(op)
+
+    def _is_of_unreadable(self, rec: _Seen) -> bool:
+        """Whether the Service that a port's record names stands in the store and cannot be read: nobody knows what it holds."""
+        record = self.client.store.get(rec.key)
+        namespace, _, name = (object_of(record).get("service") or "" if record is not None else "").partition("/")
+        return self._is_unreadable(namespace, name)
+
+    def _is_unreadable(self, namespace: str, name: str) -> bool:
+        try:
+            self.client.get("", "services", namespace, name)
+        except TransformError:
+            return True
+        return False
 
     async def _free(self, records: Sequence[_Seen]) -> None:
         """Lets ports go that nobody holds. Where Services are kept elsewhere theirs is another transaction, which comes after the port's:
@@ -130,7 +145,11 @@ class ServiceRepair:
     async def _service_address(
         self, rec: _Seen, service: Obj, ip: str, services: dict[tuple[str, str], Obj], known: list[addresses.Range]
     ) -> None:
-        fault = service_fault(service, ip, self.client.get("networking.k8s.io", "ipaddresses", "", ip), services, known)
+        try:
+            address = self.client.get("networking.k8s.io", "ipaddresses", "", ip)
+        except TransformError:  # it is held, and by whom cannot be read
+            return
+        fault = service_fault(service, ip, address, services, known)
         if fault is None or self._changed(rec):
             return
         reason, message, action = fault
@@ -158,7 +177,10 @@ class ServiceRepair:
             await self._commit(port_op(port, service))
 
     async def _address(self, ip: str, address: Obj) -> None:
-        fault = address_fault(address, self.client.get("", "services", *_named(address)), int(time.time()))
+        named = _named(address)
+        if self._is_unreadable(*named):  # it stands in the store, and may hold it
+            return
+        fault = address_fault(address, self.client.get("", "services", *named), int(time.time()))
         if fault is not None and await self._delete(ip, address["metadata"].get("uid", "")):
             await self._tell(IP_REPORTER, "IPAddressAllocation", ADDRESS, address, *fault)
 

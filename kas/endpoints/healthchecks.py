@@ -13,7 +13,7 @@ from kas.endpoints.health import Check
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.logs import log_check
-from kas.store import StoreError
+from kas.store import StoreError, TransformError
 
 INFORMERS = "poststarthook/generic-apiserver-start-informers"
 DEFINITIONS = "poststarthook/crd-informer-synced"
@@ -149,6 +149,9 @@ class HealthChecks:
             try:
                 if self._store.get(key) is None:
                     return f"missing APIService: {key.rpartition('/')[2]}"
+            except TransformError as e:
+                if not e.revision:  # else it is there, though nobody can read it, and what it names is served
+                    return str(e)
             except StoreError as e:
                 return str(e)
             self._unregistered.pop()

@@ -22,6 +22,7 @@ import orjson
 
 from kas.meta.names import is_label_value
 from kas.registry import bootstrap_rbac
+from kas.store import TransformError
 from kas.types.mistakes import mistake
 
 log = logging.getLogger("kas")
@@ -326,7 +327,14 @@ def plan(wanted: Iterable[Entry], get: Get, starting: bool = True) -> list[Chang
     a server runs, not across its start."""
     out = []
     for entry in wanted:
-        old = get(entry.group, entry.resource, entry.namespace, entry.name)
+        try:
+            old = get(entry.group, entry.resource, entry.namespace, entry.name)
+        except TransformError as e:
+            if not e.revision:  # it can be read with the right key
+                raise
+            if starting:
+                log.error("%s %s cannot be read and is left as it is: %s", entry.resource, _called(entry), e.why)
+            continue
         if old is None:
             out.append(Change("create", entry))
             continue

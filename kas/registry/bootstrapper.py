@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fcntl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ class Bootstrapper:
     def __init__(self, registries: Registries, wanted: Callable[[], list[Entry]]) -> None:
         self._registries, self._wanted = registries, wanted
         self._kept: dict[frozenset[str], list[Entry]] = {}
+        self._stale = asyncio.Event()
 
     def write(self, lock: Path) -> None:
         """Brings the store up to date; blocks. Under a file lock, so that one worker does it and the others find it done."""
@@ -48,14 +51,23 @@ class Bootstrapper:
 
     def forget(self) -> None:
         """What is wanted has changed."""
-        self._kept.clear()
+        self._kept = {}  # who is just looking, in a thread, keeps what he finds in the one before
+        self._stale.set()
+
+    async def due(self, within_s: float) -> None:
+        """Waits until what is wanted has changed, or for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._stale.wait()
+        self._stale.clear()
 
     def missing(self, resources: frozenset[str]) -> list[list[Op]]:
         """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
-        kept = self._kept.get(resources)
+        known = self._kept
+        kept = known.get(resources)
         if kept is None:
             # For looking whether there is anything to do: never written, their uids and times are of the first look.
-            kept = self._kept[resources] = self._of(resources)
+            kept = known[resources] = self._of(resources)
         if not self._changes(kept, starting=False):
             return []
         return [ops for ops in (list(self._ops(c)) for c in self._changes(self._of(resources), starting=False)) if ops]

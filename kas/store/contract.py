@@ -166,7 +166,8 @@ class Store(Protocol):
         ...
 
     def lost(self) -> str:
-        """Why what is written now would not be found by who reads here, or opens the store next; "" when it would."""
+        """Why what is written now would not be found by who reads here, or opens the store next, or why it takes no writes but for
+        want of room; "" when it would."""
         ...
 
     def compact(self, revision: int, max_entries: int = 2000) -> bool:

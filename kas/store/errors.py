@@ -38,6 +38,10 @@ class Full(StoreError):
     """The map or the disk is full. Nothing of the write was kept; reads go on."""
 
 
+class Damaged(StoreError):
+    """The system that decides has found its own data damaged, and takes no writes. Nothing was written."""
+
+
 class Busy(StoreError):
     """The write queue is at its bound. Nothing was written; try again a little later."""
 

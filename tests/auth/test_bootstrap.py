@@ -11,6 +11,7 @@ from kas.auth.authz.rbac import RbacIndex
 from kas.auth.user import UserInfo
 from kas.registry import bootstrap
 from kas.registry.bootstrap_rbac import AUTOUPDATE, aggregate
+from kas.store import TransformError
 
 NOW = "2024-01-02T03:04:05Z"
 
@@ -41,6 +42,25 @@ def test_a_full_store_needs_nothing(entries):
     _, get = store(entries)
     again = bootstrap.initial("2025-01-01T00:00:00Z", "10.0.0.1", ["10.0.0.0/24"], ["127.0.0.1"], 6443)
     assert bootstrap.plan(again, get) == []
+
+
+@pytest.mark.parametrize("revision", [5, 0])
+def test_what_cannot_be_read_is_left_as_it_is(entries, revision, caplog):
+    """Unless it is sealed, and waits for who can open it."""
+    objects, _ = store(entries)
+    del objects["", "namespaces", "", "kube-public"]
+
+    def get(*key):
+        if key[-1] == "kube-system":
+            raise TransformError("/registry/namespaces/kube-system", "it is no object", revision=revision)
+        return objects.get(key)
+
+    if not revision:
+        with pytest.raises(TransformError):
+            bootstrap.plan(entries, get)
+        return
+    assert [(c.action, c.entry.name) for c in bootstrap.plan(entries, get)] == [("create", "kube-public")]
+    assert "namespaces kube-system cannot be read and is left as it is: it is no object" in caplog.text
 
 
 def test_what_is_missing_is_added_and_what_was_added_is_kept(entries):

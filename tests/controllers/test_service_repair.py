@@ -10,7 +10,8 @@ import pytest
 from kas.controllers import service_repair
 from kas.controllers.client import Client
 from kas.controllers.service_repair import CREATE, LEAVE, RECREATE, ServiceRepair, address_fault, service_fault
-from kas.kinds.core.service.allocation import ServiceAllocator, addresses
+from kas.kinds.core.service.allocation import ServiceAllocator, addresses, portmap, ports
+from kas.store import Op, TransformError
 from tests.controllers.stored import stored
 
 KNOWN = addresses.ranges([{"metadata": {}, "spec": {"cidrs": ["10.0.0.0/16", "2001:db8::/64"]}}])
@@ -168,5 +169,49 @@ def test_others_have_their_turn_in_a_pass_and_large_services_are_read_beside_the
             monkeypatch.setattr(service_repair, "step", beside)
             await ServiceRepair(registries).repair()
             assert sorted(aside) == [False, False, True] and len(paused) == 6
+
+    asyncio.run(story())
+
+
+def test_what_a_service_that_cannot_be_read_holds_is_left_to_it(tmp_path, monkeypatch):
+    """On etcd such a one is left out of lists; the rest of the pass goes on."""
+
+    async def story() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            client = Client(registries, "test")
+            for n, name in enumerate(("here", "unreadable")):
+                port = {"port": 80, "nodePort": 30001 + n, "protocol": "TCP", "targetPort": 80}
+                spec = {"type": "NodePort", "clusterIP": f"10.0.0.{n + 1}", "clusterIPs": [f"10.0.0.{n + 1}"], "ports": [port], **ALLOCATED}
+                head = {"kind": "Service", "apiVersion": "v1", "metadata": {"name": name, "namespace": "a"}}
+                assert await client.create("", "services", head | {"spec": spec})
+            ips, cidrs = (registries.of("networking.k8s.io", name) for name in ("ipaddresses", "servicecidrs"))
+            allocator = ServiceAllocator(["IPv4"], (30000, 32767), ips, cidrs, beside_others=True)
+            registries.of("", "services").allocator = allocator
+            assert await client.create("networking.k8s.io", "servicecidrs", {
+                "kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "kubernetes"},
+                "spec": {"cidrs": ["10.0.0.0/16"]},
+            })  # fmt: skip
+            monkeypatch.setattr(service_repair, "ORPHAN_S", -1)
+            await ServiceRepair(registries).repair()
+            held = {rec.key: rec.revision for prefix in (ips.root, ports.ROOT, portmap.KEY) for rec in client.store.range(prefix).records}
+            assert len(held) == 5
+            key = registries.of("", "services").root + "a/unreadable"
+            await client.store.commit(Op(key, None))
+            get = registries.get
+
+            def unreadable(group: str, resource: str, namespace: str, name: str) -> Any:
+                if name == "unreadable":
+                    raise TransformError(key, "it is no object", revision=1)
+                return get(group, resource, namespace, name)
+
+            monkeypatch.setattr(registries, "get", unreadable)
+            repair = ServiceRepair(registries)
+            for _ in range(portmap.LEAK_PASSES + 1):
+                await repair.repair()
+            found = {rec.key: rec.revision for prefix in (ips.root, ports.ROOT, portmap.KEY) for rec in client.store.range(prefix).records}
+            assert found == held
+            monkeypatch.setattr(registries, "get", get)  # somebody has deleted it
+            await repair.repair()
+            assert not any(key.endswith(("/10.0.0.2", "/30002")) for key in (rec.key for rec in client.store.range("/registry/").records))
 
     asyncio.run(story())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 
+import orjson
+import pytest
+
 from kas.controllers.client import Client
 from kas.kinds.core.service.allocation.portmap import KEY, LEAK_PASSES, PortMap
-from kas.store import Conflict, Op, open_store
+from kas.store import Conflict, Op, TransformError, open_store
 from tests.growth.serving import InProcess
 
 
@@ -39,6 +43,28 @@ def test_what_services_do_not_hold_goes_after_some_passes(tmp_path):
         assert store.get(KEY) is not None
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("revision", [7, 0])
+def test_one_that_is_none_is_made_anew_of_what_services_hold(revision: int) -> None:
+    """Not one that is sealed and cannot be opened here."""
+
+    class Damaged:
+        def get(self, key: str) -> None:
+            raise TransformError(key, "unexpected end of JSON input", revision=revision)
+
+    bits = PortMap(Damaged(), 30000, 30063)  # type: ignore[arg-type]
+    assert bits.op((), ()) == bits.op({40000}, ()) == [], "who wants no port does not need it"
+    with pytest.raises(TransformError):
+        bits.op({30005}, ())
+    if not revision:
+        with pytest.raises(TransformError):
+            bits.repaired({30001})
+        return
+    op = bits.repaired({30001, 40000})
+    assert op is not None and op.draft is not None
+    assert op.expected == revision and orjson.loads(op.draft.json)["data"] == base64.b64encode(b"\2").decode()
+
 
 async def _race(server: InProcess, lost: list[str]) -> None:
     services = server.server.registries.of("", "services")

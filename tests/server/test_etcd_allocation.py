@@ -116,6 +116,23 @@ def test_what_a_kube_apiserver_took_is_taken(pair, etcd):
     assert free.isdisjoint(held(etcd))
 
 
+def test_a_bitmap_that_is_none_fails_who_wants_a_port(pair, etcd):
+    one = Client(pair[0])
+    before, client = etcd.value(BITMAP), Calls(etcd.config)
+    try:
+        client.call(PUT, pb.PutRequest(key=BITMAP.encode(), value=b'{"junk'))
+        assert one("GET", SERVICES)[0] == 200  # a read that names no revision has the replica catch up
+        status, refused = one("POST", SERVICES, service("with"))
+        assert (status, refused["message"]) == (500, "unexpected end of JSON input")
+        # As the Service of the API itself, without which no server starts.
+        status, made = one("POST", SERVICES, {"metadata": {"name": "without"}, "spec": {"ports": [{"port": 80}]}})
+        assert status == 201, made
+    finally:
+        client.call(PUT, pb.PutRequest(key=BITMAP.encode(), value=before))
+        client.close()
+    assert one("DELETE", f"{SERVICES}/without")[0] == 200
+
+
 def test_two_servers_at_once_give_each_port_once(pair, etcd):
     client = Calls(etcd.config)
     try:

@@ -6,20 +6,24 @@ import asyncio
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kas.replicator import Cluster
-from kas.store import Full, Op, Unavailable, Unknown
+from kas.store import Full, Op, Unavailable, Unknown, open_store
 from kas.store.etcd import replicator as following
+from kas.store.etcd.client import Client
+from kas.store.etcd.layout import Keys
 from kas.store.etcd.replica import NOTE
 from kas.store.etcd.replicator import Lost
+from kas.store.etcd.store import EtcdStore
 from tests.contract.store_suite import draft
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
-from tests.store.test_etcd_store import A, B, Server, outside, put_of
+from tests.store.test_etcd_store import A, B, Plain, Server, delete_of, outside, put_of
 
 LEASE = "/registry/x/lease"
 
@@ -146,3 +150,64 @@ def test_a_replica_that_had_no_room_is_made_anew_by_the_next_start(server: Serve
     server.pause()
     server.again()
     assert server.store.get(A) is not None and (server.path / NOTE).exists() and server.failed == []
+
+
+def test_a_replica_without_room_is_made_anew_when_a_new_one_has_some(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "ROOM_S", 0.0)
+    looked = threading.Semaphore(0)
+
+    class Small(Server):
+        def _open(self) -> EtcdStore:
+            return EtcdStore(
+                str(self.path), self.etcd.config, lambda store: Plain(), keys=Keys(), max_size=8 << 20,
+                ask_progress=lambda: self.replicator.request_progress(), ordered_progress=lambda: False,
+            )  # fmt: skip
+
+    look = following.Replicator._look_for_room
+
+    def seen(replicator: following.Replicator) -> None:
+        look(replicator)
+        looked.release()
+
+    monkeypatch.setattr(following.Replicator, "_look_for_room", seen)
+    server = Small(etcd, tmp_path / "small")
+    try:
+        outside(etcd, *(put_of(f"/registry/pods/ns/{i}", "x" * 1_000_000) for i in range(12)))
+        for _ in range(2):
+            assert looked.acquire(timeout=60), "it has room"
+        assert server.thread.is_alive() and not server.failed, "a new one had none either"
+        assert not list((tmp_path / "small").glob("beside-*"))
+        outside(etcd, *(delete_of(f"/registry/pods/ns/{i}") for i in range(10)))
+        server.thread.join(60)
+        assert [type(e) for e in server.failed] == [Lost]
+        server.store.close()
+        server.failed.clear()
+        server.again()
+        assert [r.key for r in server.store.range("/registry/").records] == [f"/registry/pods/ns/{i}" for i in (10, 11)]
+    finally:
+        server.stop()
+
+
+def test_progress_is_believed_by_the_version_of_who_is_followed(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the first question and the watch another member may have taken over, which is of another version."""
+    client = Client(replace(etcd.config, servers=(etcd.url, etcd.url.replace("127.0.0.1", "localhost"))))
+    asked: list[str] = []
+
+    def in_order(client: Client) -> bool:
+        asked.append(client.asked)
+        return True
+
+    monkeypatch.setattr(following, "tells_progress_in_order", in_order)
+    replicator = following.Replicator(client, lambda store: Plain(), Keys(), tmp_path / "r", lambda: open_store(str(tmp_path / "r")))
+    monkeypatch.setattr(replicator, "_decode_first", client.next_server)
+    replicator.begin()
+    thread = threading.Thread(target=replicator.run)
+    thread.start()
+    try:
+        until(lambda: replicator._stream is not None)
+        assert asked[-1] == replicator.followed
+    finally:
+        replicator.stop()
+        thread.join()
+        replicator.replica.close()
+        client.close()

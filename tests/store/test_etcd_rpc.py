@@ -450,7 +450,7 @@ def test_a_call_that_began_as_the_connection_broke_was_not_sent() -> None:
     async def check(config: Config) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
-        connection = await dial("127.0.0.1", int(config.servers[0].rpartition(":")[2]), None)
+        connection = await dial("127.0.0.1", int(config.servers[0].rpartition(":")[2]), None, 10.0)
         sent = connection.begin(b"", b"", 10.0, lambda _: None)
         await asyncio.sleep(0)
         new = connection.begin(b"", b"", 10.0, lambda _: None)

@@ -825,7 +825,9 @@ def test_nothing_is_written_to_another_cluster_behind_the_same_name(server: Serv
         other.kill()
 
 
-def test_a_server_of_another_cluster_among_those_of_this_one_is_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_server_of_another_cluster_among_those_of_this_one_is_passed_over(tmp_path: Path, ahead: int) -> None:
+    """``ahead``: how many servers further than the next one is asked when a watch ends."""
     with Etcd(tmp_path / "a") as etcd, Etcd(tmp_path / "b") as stray:
         both = SimpleNamespace(config=replace(etcd.config, servers=(stray.url, etcd.url)))
         server = Server(etcd, tmp_path / "replica")
@@ -837,11 +839,11 @@ def test_a_server_of_another_cluster_among_those_of_this_one_is_passed_over(tmp_
             assert server.store.get(A) is not None
             server.store.commit_now(Op(B, draft(), 0))
             until(lambda: server.replicator.followed == etcd.url)
-            server.client.next_server()
+            stream = until(lambda: server.replicator._stream)
+            for _ in range(ahead):
+                server.client.next_server()
             server.replicator.request_progress()
-            stream = server.replicator._stream
-            assert stream is not None
-            stream.cancel()  # who follows begins again with the next one, which is the stray
+            stream.cancel()  # who follows begins again with the next one, which is the stray, or the one behind that
             server.store.commit_now(Op(B + "c", draft(), 0))
             assert server.failed == [] and stray.keys("/") == []
         finally:

@@ -13,12 +13,14 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kas.store import Op
+from kas.store import Op, StoreError
+from kas.store.etcd import client as etcd_client
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import COMPACT, PUT, RANGE, STATUS, Call, Client, Config, Denied
+from kas.store.etcd.client import COMPACT, PUT, RANGE, STATUS, AsyncClient, Call, Client, Config, Denied
 from kas.store.etcd.compactor import KEY, Compactor
 from kas.store.etcd.replicator import tells_progress_in_order
 from tests import need
@@ -103,6 +105,66 @@ def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: s
     finally:
         other.close()
         server.stop()
+
+
+def test_users_may_begin_and_end_while_it_is_asked(tmp_path: Path) -> None:
+    """Who has a name is served by an etcd that does not want to know it (yet), as by clientv3, and goes on when it does."""
+    with WithUsers(tmp_path) as etcd:
+        config = etcd.known_as("kas")
+        client = Client(config)
+
+        async def check() -> None:
+            beside = AsyncClient(config)
+
+            async def both() -> None:
+                await beside.call(PUT, pb.PutRequest(key=b"/registry/a"))
+                await asyncio.to_thread(client.call, PUT, pb.PutRequest(key=b"/registry/b"))
+
+            await both()
+            await asyncio.to_thread(etcd.with_users)
+            await both()
+            etcd.user = "root"
+            await asyncio.to_thread(etcd.ctl, "auth", "disable")
+            client._metadata = beside._metadata = None  # as one that starts now
+            await both()
+            await beside.close()
+            with pytest.raises(StoreError, match="invalid user ID or password"):
+                etcd.user = ""
+                await asyncio.to_thread(etcd.ctl, "auth", "enable")
+                await asyncio.to_thread(Client(replace(config, password="else")).call, RANGE, pb.RangeRequest(key=b"/registry/a"))
+
+        try:
+            asyncio.run(check())
+        finally:
+            client.close()
+
+
+def test_a_password_that_is_refused_is_not_tried_by_each_call(etcd: WithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """etcd takes a tenth of a second of CPU to look at one, from others who write."""
+
+    async def check() -> None:
+        client, logins = AsyncClient(replace(etcd.config, password="else")), 0
+        authenticate = client._authenticate
+
+        async def counted() -> Any:
+            nonlocal logins
+            logins += 1
+            return await authenticate()
+
+        client._authenticate = counted  # type: ignore[method-assign]
+        monkeypatch.setattr(etcd_client, "REFUSED_S", 1000.0)
+        for _ in range(3):
+            with pytest.raises(StoreError, match="invalid user ID or password") as caught:
+                await client.call(RANGE, pb.RangeRequest(key=b"/registry/a"))
+            assert type(caught.value) is StoreError
+        assert logins == 1
+        client._refused_until = 0.0  # that time is over
+        client._config = etcd.config
+        assert await client.call(RANGE, pb.RangeRequest(key=b"/registry/a"))
+        assert (logins, client._refused) == (2, "")
+        await client.close()
+
+    asyncio.run(check())
 
 
 def test_an_etcd_that_hides_its_version_is_a_new_one(etcd: WithUsers) -> None:

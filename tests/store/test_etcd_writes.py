@@ -162,7 +162,7 @@ def test_a_write_that_every_server_refuses_fails_at_once(monkeypatch: pytest.Mon
     """It does not wait till its time is over, as a read may; nor does it ask again who has just refused."""
     dialled: list[int] = []
 
-    async def refused(host: str, port: int, tls: Any) -> Looped:
+    async def refused(host: str, port: int, tls: Any, within_s: float) -> Looped:
         dialled.append(port)
         raise ConnectionRefusedError(111, "Connection refused")
 

@@ -20,6 +20,15 @@ from kas.store.lmdb.store import LMDBStore
 MOST_BYTES = 64 << 20  # of values; what is more has to wait for the replica
 
 
+def unlinked(directory: str, max_size: int) -> LMDBStore:
+    """A new store whose files, on the disk of ``directory``, are nobody else's and gone when it is closed."""
+    path = tempfile.mkdtemp(prefix="beside-", dir=directory)
+    try:
+        return LMDBStore(path, max_size=max_size, sync=False)
+    finally:
+        shutil.rmtree(path)
+
+
 class Beside:
     """Makes such stores, below ``directory``; one at a time."""
 
@@ -29,11 +38,7 @@ class Beside:
     def read(self, prefix: str, one: bool, revision: int) -> LMDBStore:
         """What stands below ``prefix``, or with ``one`` at that key, at ``revision`` (0: now). Blocks. The caller closes it. Raises what
         etcd says, ``Unavailable`` for more than ``MOST_BYTES``, and ``TransformError`` for one object that is none."""
-        path = tempfile.mkdtemp(prefix="beside-", dir=self._directory)
-        try:
-            store = LMDBStore(path, max_size=4 * MOST_BYTES, sync=False)
-        finally:
-            shutil.rmtree(path)  # it is open, and nobody else's
+        store = unlinked(self._directory, 4 * MOST_BYTES)
         try:
             store.open_with(self._sealing.replica(self._values, writes=True))
             for first in self._values.first:  # by what custom resources are selected

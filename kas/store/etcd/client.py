@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from google.protobuf.message import DecodeError
 
 from kas.meta.tls import trust_as_go
-from kas.store.errors import Compacted, Full, FutureRevision, StoreError, Unavailable, Unknown
+from kas.store.errors import Compacted, Damaged, Full, FutureRevision, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.rpc import Stream
 from kas.store.etcd.rpc.blocking import Blocking, Following
@@ -41,6 +41,7 @@ BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0  # between attempts to connect to a server
 DIAL_S = 20.0  # upstream's dialTimeout
 FOLLOW_S = 3.0  # for a stream: who wants one has others to ask
 IDLE = 8  # connections of a server that threads may find open
+REFUSED_S = 1.0  # until a password that was wrong is tried again: somebody may have changed it in etcd
 WHICH_S = 2.0  # for a server to say which cluster it is of
 # A member that is cut off from the majority refuses instead of answering with what it last knew.
 HAS_LEADER = ((b"hasleader", b"true"),)
@@ -183,6 +184,8 @@ def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
         raise StoreError(f"rpc error: code = ResourceExhausted desc = {details.replace('grpc: received', 'trying to send')}") from None
     if e.told and e.code == Code.RESOURCE_EXHAUSTED and "too many requests" in details:
         raise Unavailable(text) from None  # it has more to do than it can, and did not begin; others have no less
+    if e.told and e.code == Code.DATA_LOSS and "corrupt cluster" in details:
+        raise Damaged(text) from None
     if e.told and (e.code == Code.PERMISSION_DENIED or details.endswith("permission denied")):
         raise Denied(text) from None
     if e.told and e.code in REFUSED and not _not_begun(e):
@@ -227,6 +230,13 @@ def _login(config: Config) -> pb.AuthenticateRequest:
 
 def _with_token(answer: pb.AuthenticateResponse) -> Metadata:
     return (*HAS_LEADER, (b"token", answer.token.encode()))
+
+
+def _unasked(e: StoreError) -> Metadata:
+    """What tells etcd who asks where it does not want to know (yet), as clientv3 has it; when it wants to it says so (``_logged_out``)."""
+    if str(e).endswith("authentication is not enabled"):
+        return HAS_LEADER
+    raise e
 
 
 def _not_begun(e: RpcError) -> bool:
@@ -398,7 +408,11 @@ class Client:
         """What tells etcd who asks."""
         metadata = self._metadata
         if metadata is None:
-            metadata = self._metadata = _with_token(self.call(AUTHENTICATE, _login(self._config)))
+            try:
+                metadata = _with_token(self.call(AUTHENTICATE, _login(self._config)))
+            except StoreError as e:
+                metadata = _unasked(e)
+            self._metadata = metadata
         return metadata
 
     def _target(self) -> Target:
@@ -480,14 +494,13 @@ class _Server:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._not_before - loop.time()))
         try:
-            async with asyncio.timeout(DIAL_S):
-                connection = await dial(self.target.host, self.target.port, self.target.tls())
-                try:
-                    await self._identify(connection)
-                except BaseException:
-                    connection.close()
-                    raise
-                self.connection = connection
+            connection = await dial(self.target.host, self.target.port, self.target.tls(), DIAL_S)
+            try:
+                await self._identify(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self.connection = connection
         except (OSError, StoreError) as e:
             self.away = f"{self.target.host}:{self.target.port}: {_why(e, self.target.secure) or 'it does not answer'}"
             self._failed += 1
@@ -555,6 +568,7 @@ class AsyncClient:
         self._metadata: Metadata | None = None if config.username else HAS_LEADER
         self._blocks = _Blocks()
         self._logging_in: asyncio.Task[Metadata] | None = None
+        self._refused, self._refused_until = "", 0.0
         self._turn = 0
 
     async def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
@@ -624,7 +638,10 @@ class AsyncClient:
             self._metadata = None
 
     async def _log_in(self) -> Metadata:
-        """One for all who wait for it: etcd takes a tenth of a second of CPU to look at a password."""
+        """One for all who wait for it: etcd takes a tenth of a second of CPU to look at a password. One that it refused is refused to all
+        for ``REFUSED_S``."""
+        if self._refused and asyncio.get_running_loop().time() < self._refused_until:
+            raise StoreError(self._refused)
         if self._logging_in is None:
             self._logging_in = asyncio.create_task(self._authenticate())
             self._logging_in.add_done_callback(_looked_at)
@@ -632,9 +649,14 @@ class AsyncClient:
 
     async def _authenticate(self) -> Metadata:
         try:
-            metadata = self._metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
+            metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
+        except StoreError as e:
+            if type(e) is StoreError:  # it has looked at who asks
+                self._refused, self._refused_until = str(e), asyncio.get_running_loop().time() + REFUSED_S
+            metadata = _unasked(e)
         finally:
             self._logging_in = None
+        self._metadata, self._refused = metadata, ""
         return metadata
 
     async def _reachable(self, until: float, patient: bool = True) -> tuple[int, Looped]:

@@ -22,6 +22,7 @@ from kas.store._engine import Draft, Event, Op
 from kas.store.errors import Compacted, Full, FutureRevision, KeyTooLong, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd import newer
+from kas.store.etcd.beside import unlinked
 from kas.store.etcd.client import RANGE, STATUS, Client, Denied, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
 from kas.store.etcd.pages import pages
@@ -37,6 +38,7 @@ from kas.store.transform import Transformers
 NOTES = 1000  # that are read at once
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
 SOON_S = 2.0  # how long a server that starts waits for etcd without a word
+ROOM_S = 30.0  # how often it is looked whether a new replica would have the room that this one has not
 LOADS = 5  # times a replica is filled anew because etcd forgot the revision it was being filled from
 SILENT_S = 3.0  # a server that was asked how far it is, and says nothing for so long, is left for the next
 # Puts of so many keys, as far back as that, etcd has to know, too. One of them may be what two histories have in common: what renews
@@ -110,6 +112,7 @@ class Replicator:
         self._ordered = False  # whether the server that is followed answers progress requests in the order of events
         self._asked_at = 0.0  # when somebody asked for progress and nothing was heard since; 0: something was
         self._hearing = False  # what came is being taken in
+        self._room_at = 0.0  # when room for a new replica is looked for; 0: this one has taken in what came last
 
     # -- before anybody reads
 
@@ -119,6 +122,7 @@ class Replicator:
         before = read_note(self._path)
         first = self._first_answer()
         while before is not None and self._is_stray(first, before):
+            self._client.next_server()
             first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
         now = self._note_of(first)
         if why := "it is not finished" if before is None else now.misfit(before):
@@ -131,7 +135,7 @@ class Replicator:
             if self.replica.revision:
                 break
             try:
-                self._load()
+                self._load(self.replica)
                 break
             except Compacted:
                 self.replica.close()
@@ -173,11 +177,10 @@ class Replicator:
 
     def _is_stray(self, answer: pb.RangeResponse, known: Note) -> bool:
         """Whether an answer is one of another cluster though a server of the known one is there still: one alone has become another's,
-        and not all of them. The next call goes to the next one then."""
+        and not all of them. The next one is to be asked then."""
         if answer.header.cluster_id == known.cluster_id or not self._client.has(known.cluster_id):
             return False
         log.warning("%s is a server of another cluster than the others, and is passed over", self._client.asked)
-        self._client.next_server()
         return True
 
     def _note_of(self, answer: pb.RangeResponse) -> Note:
@@ -267,8 +270,8 @@ class Replicator:
                 for kv in page.kvs:
                     self._put(kv)
 
-    def _load(self) -> None:
-        """Fills an empty replica with everything, at one revision."""
+    def _load(self, replica: LMDBStore) -> None:
+        """Fills an empty one with everything, at one revision."""
         began, revision, n = time.monotonic(), 0, 0
         self._decode_first()
         for page in pages(self._client, self._keys.root):
@@ -280,10 +283,10 @@ class Replicator:
                         ops.append(op)
                         states.append((kv.mod_revision, kv.create_revision, kv.version))
             if ops:
-                self.replica.load(ops, states)
+                replica.load(ops, states)
             n += len(ops)
-        self.replica.loaded(revision)
-        log.info("the replica has %d objects at revision %d after %.1f s", n, revision, time.monotonic() - began)
+        replica.loaded(revision)
+        log.info("%d objects at revision %d were read in %.1f s", n, revision, time.monotonic() - began)
 
     # -- following
 
@@ -305,13 +308,33 @@ class Replicator:
             except Full as e:
                 # What comes later may be deletes, but revisions keep their order; what is left then fits into a new one.
                 disown(self._path)
-                log.warning("following etcd: %s; the next start makes the replica anew", e)
+                log.warning("following etcd: %s; the replica is made anew by the next start, or when a new one has room", e)
+                self._look_for_room()
             except StoreError as e:
                 log.warning("following etcd: %s", e)
             self._client.next_server()
             if self._stopping.wait(pause):
                 return
             pause = min(2 * pause, RETRY_MAX_S)
+
+    def _look_for_room(self) -> None:
+        """Raises ``Lost`` when a new replica of what etcd holds now has room, and some to spare: it is filled beside this one, which
+        is read meanwhile as it is."""
+        self._room_at = self._room_at or time.monotonic() + ROOM_S  # a disk may have room again by then, which costs nobody anything
+        if time.monotonic() < self._room_at:
+            return
+        found = False
+        with contextlib.suppress(StoreError, OSError):
+            new = unlinked(str(self._path), self.replica.statistics()["limit"])
+            try:
+                new.open_with(self._sealing.replica(self._values, writes=True))
+                self._load(new)
+                found = not new.full()
+            finally:
+                new.close()
+        if found:
+            raise Lost("it has no room for what happens, and a new one has")
+        self._room_at = time.monotonic() + ROOM_S
 
     def stop(self) -> None:
         """Ends ``run``. From any thread."""
@@ -346,8 +369,7 @@ class Replicator:
             self.request_progress()
 
     def _check(self) -> None:
-        """Whether the cluster is still the one, and has not gone back; which progress of the server's can be believed."""
-        self._ordered = tells_progress_in_order(self._client)
+        """Whether the cluster is still the one, and has not gone back."""
         answer = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True))
         if self._note is not None and self._is_stray(answer, self._note):
             raise Unavailable("a server of another cluster than the others is passed over")
@@ -373,7 +395,8 @@ class Replicator:
     def _follow(self) -> bool:
         """One watch, until it breaks; whether it ever said something."""
         self._asked_at = 0.0
-        self.followed = self._client.asked
+        self._ordered = tells_progress_in_order(self._client)
+        self.followed = self._client.asked  # who has answered that: others of the cluster may be of other versions
         stream = self._stream = self._client.watch(self._create(self.replica.revision + 1))
         if self._stopping.is_set():
             stream.cancel()
@@ -466,6 +489,7 @@ class Replicator:
             revisions[-1][1].extend(self._ops(event, event.put))
         if revisions:
             self.replica.apply_many(revisions)
+            self._room_at = 0.0
 
     def _ops(self, kv: KeyValue, put: bool = True) -> list[Op]:
         """What becomes of a key, and of the notes on it."""

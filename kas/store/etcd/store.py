@@ -151,7 +151,7 @@ class EtcdStore(LMDBStore):
         self._freshness: Freshness | None = None  # once somebody waits for it
         self.park: Callable[[Parked], None] = self._park_first  # as ``fresh``, for who needs no task while etcd answers soon
         self._probed_at, self._probe_took_s, self._probe_failed = 0.0, 0.0, ""
-        self._full, self._size = "", -1
+        self._full, self._damaged, self._size = "", "", -1
         self.lease_used_up: Callable[[int], object] = lambda keys: None  # told how many keys a lease has got when the next is made
 
     def close(self) -> None:
@@ -464,8 +464,12 @@ class EtcdStore(LMDBStore):
             if full and not self._full:
                 log.warning("etcd is full: it refuses writes until it was compacted and defragmented, and its NOSPACE alarm disarmed")
             self._full = "database space exceeded" if full else ""
+            damaged = alarms is not None and any(a.alarm == pb.AlarmMember.CORRUPT for a in alarms.alarms)
+            if damaged and not self._damaged:
+                log.warning("members of etcd hold different data: it refuses writes until its CORRUPT alarm was disarmed")
+            self._damaged = "etcdserver: corrupt cluster" if damaged else ""
             self._probe_failed = ""
-            if self.lost():
+            if self._lags():
                 await self._nudge_once()
         except StoreError as e:
             self._probe_failed = f"error getting data from etcd: {e}"
@@ -499,6 +503,9 @@ class EtcdStore(LMDBStore):
 
     def lost(self) -> str:
         """See the contract: the file here is a replica, but one that does not follow shows nothing of what is written."""
+        return self._lags() or self._damaged
+
+    def _lags(self) -> str:
         here = self.shared.revision
         return f"the replica is at revision {here} and does not follow etcd to {self._missed}" if here < self._missed else ""
 

@@ -12,9 +12,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 from kas.store.etcd.rpc.http2 import Connection
-from kas.store.etcd.rpc.looped import KEEPALIVE_S, KEEPALIVE_TIMEOUT_S
+from kas.store.etcd.rpc.looped import KEEPALIVE_S, KEEPALIVE_TIMEOUT_S, address_share
 from kas.store.etcd.rpc.status import Code, RpcError, reason
 
 READ = 1 << 18
@@ -22,17 +23,32 @@ WRITE_S = 10.0  # a server that takes nothing for so long is lost
 
 
 class Blocking:
-    """A server that has greeted. Raises ``OSError`` when that does not happen within ``within_s``."""
+    """A server that has greeted, at the first address of its name where one does. Raises ``OSError`` when that does not happen within
+    ``within_s``."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, within_s: float) -> None:
         until = time.monotonic() + within_s
-        self._http2 = Connection()
-        self._socket: socket.socket | ssl.SSLSocket = socket.create_connection((host, port), within_s)
+        self._http2: Connection
+        self._socket: socket.socket | ssl.SSLSocket
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for left, (family, kind, proto, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            now = time.monotonic()
+            try:
+                self._open(socket.socket(family, kind, proto), address, tls, host, now + max(0.001, address_share(until - now, left)))
+                return
+            except OSError:
+                if left == 1:
+                    raise
+
+    def _open(self, to: socket.socket, address: tuple[Any, ...], tls: ssl.SSLContext | None, host: str, until: float) -> None:
+        self._http2, self._socket = Connection(), to
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            to.settimeout(until - time.monotonic())
+            to.connect(address)
+            to.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
-                self._socket.settimeout(max(0.001, until - time.monotonic()))
-                secured = tls.wrap_socket(self._socket, server_hostname=host)
+                to.settimeout(max(0.001, until - time.monotonic()))
+                secured = tls.wrap_socket(to, server_hostname=host)
                 self._socket = secured
                 if secured.selected_alpn_protocol() != "h2":
                     raise ConnectionError("the server does not speak HTTP/2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from typing import cast
 
@@ -12,6 +13,7 @@ from kas.store.etcd.rpc.status import Code, RpcError, reason
 
 # Upstream's clientv3 settings (storage/storagebackend/factory/etcd3.go).
 KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30.0, 10.0
+LEAST_DIAL_S = 2.0  # for one address, where there is as much (Go: net.partialDeadline)
 # After which a ping is answered: servers wait for seconds.
 ANSWER_PING_S = 0.2
 # What a peer may leave unread of what it was sent, its own window aside.
@@ -151,10 +153,27 @@ class Looped(Calls, asyncio.Protocol):
             self.greeted.exception()
 
 
-async def dial(host: str, port: int, tls: ssl.SSLContext | None) -> Looped:
-    """A connection to a server that has greeted. Raises ``OSError``. For who bounds the time."""
+async def dial(host: str, port: int, tls: ssl.SSLContext | None, within_s: float) -> Looped:
+    """A connection to a server that has greeted, at the first address of its name where one does. Raises ``OSError``."""
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: Looped(loop), host, port, ssl=tls)
+    async with asyncio.timeout(within_s):
+        until = loop.time() + within_s
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for left, (family, *_, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            try:
+                async with asyncio.timeout(address_share(until - loop.time(), left)):
+                    numeric = socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]  # with its zone
+                    return await _dial(numeric, port, family, tls, host)
+            except OSError:
+                if left == 1:
+                    raise
+    raise ConnectionError(f"{host} has no address")
+
+
+async def _dial(address: str, port: int, family: int, tls: ssl.SSLContext | None, host: str) -> Looped:
+    loop = asyncio.get_running_loop()
+    name = host if tls is not None else None
+    _, connection = await loop.create_connection(lambda: Looped(loop), address, port, family=family, ssl=tls, server_hostname=name)
     try:
         told = connection._transport.get_extra_info("ssl_object")
         if tls is not None and (told is None or told.selected_alpn_protocol() != "h2"):
@@ -164,3 +183,8 @@ async def dial(host: str, port: int, tls: ssl.SSLContext | None) -> Looped:
         connection.close()
         raise
     return connection
+
+
+def address_share(left_s: float, left: int) -> float:
+    """How long one of the addresses that are left of a name may take, as Go's net.Dialer has it: so that there is time for the others."""
+    return max(left_s / left, min(left_s, LEAST_DIAL_S))

@@ -2,21 +2,25 @@
 
 In etcd it is a RangeAllocation at ``KEY``: the range as text, and in ``data`` a number, its bytes from the highest on, whose lowest bit
 stands for the first port. A server on etcd writes it in the transaction of each Service that takes or gives back a port, so that no
-kube-apiserver beside it gives out the same one.
+kube-apiserver beside it gives out the same one. A value that is no RangeAllocation fails who wants a port until the repair has made it anew
+of what Services hold; kube-apiserver's repair gives up there, and a minute later the server.
 """
 
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Iterable
 
 import orjson
 
 from kas.meta.stored import object_of
-from kas.store import Op, Record, Store, build_record
+from kas.store import Op, Record, Store, TransformError, build_record
 
 KEY = "/registry/ranges/servicenodeports"
 LEAK_PASSES = 3  # of the repair; who allocates may be about to write the Service
+
+log = logging.getLogger("kas.controllers")
 
 
 class PortMap:
@@ -50,24 +54,33 @@ class PortMap:
 
     def op(self, take: Iterable[int], give: Iterable[int]) -> list[Op]:
         """The write for the same transaction; none where no port of the range is among them."""
-        record, bits = self._read()
         mine, gone = self._bits(take), self._bits(give)
-        return [self._write(record, (bits | mine) & ~gone)] if mine | gone else []
+        if not mine | gone:
+            return []
+        record, bits = self._read()
+        return [self._write(record.revision if record is not None else 0, (bits | mine) & ~gone)]
 
     def _bits(self, ports: Iterable[int]) -> int:
         return sum(1 << (port - self._low) for port in set(ports) if self._low <= port <= self._high)
 
-    def _write(self, record: Record | None, bits: int) -> Op:
+    def _write(self, over: int, bits: int) -> Op:
+        """Over what was written at the revision ``over``, 0 for nothing."""
         data = base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "big")).decode()
         tail = b'},"range":%b,"data":%b}' % (orjson.dumps(self.range), orjson.dumps(data))
-        return Op(KEY, build_record(b'{"metadata":{', tail, {}, {}, 1), record.revision if record is not None else 0)
+        return Op(KEY, build_record(b'{"metadata":{', tail, {}, {}, 1), over)
 
     def repaired(self, held: Iterable[int]) -> Op | None:
         """The write that makes it what Services hold, None when it is; a port that no Service has is left for ``LEAK_PASSES`` calls."""
-        record, bits = self._read()
         wanted = self._bits(held)
+        try:
+            record, bits = self._read()
+        except TransformError as e:
+            if not e.revision:  # sealed, and nobody here can open it
+                raise
+            log.warning("%s; it is made anew of what Services hold", e)
+            return self._write(e.revision, wanted)
         leaked = bits & ~wanted
         self._leaks = {i: self._leaks.get(i, 0) + 1 for i in range(leaked.bit_length()) if leaked >> i & 1}
         wanted |= sum(1 << i for i, passes in self._leaks.items() if passes < LEAK_PASSES)
         whole = record is not None and object_of(record).get("range") == self.range
-        return None if whole and wanted == bits else self._write(record, wanted)
+        return None if whole and wanted == bits else self._write(record.revision if record is not None else 0, wanted)
