@@ -40,3 +40,24 @@ def test_a_server_starts_over_damaged_objects_and_they_can_be_deleted(tmp_path: 
             options = {"ignoreStoreReadErrorWithClusterBreakingPotential": True}
             assert client("DELETE", "/api/v1/namespaces/kube-system", options)[0] == 200
             assert client("GET", "/api/v1/namespaces/kube-system")[0] in (404, 200)  # a loop of the server's makes it again
+
+
+def test_what_another_configuration_sealed_is_not_written_over(tmp_path: Path) -> None:
+    """It may be an object: without what opens it kas says so, as kube-apiserver does, and is not ready."""
+    sealed = b"k8s:enc:aescbc:v1:key:" + bytes(48)
+    told = "Internal error occurred: identity transformer tried to read encrypted data"
+    with Etcd(tmp_path) as etcd:
+        outside = Calls(etcd.config)
+        for key in ("ranges/servicenodeports", "secrets/default/s"):
+            outside.call(PUT, pb.PutRequest(key=f"/registry/{key}".encode(), value=sealed))
+        outside.close()
+        flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1")
+        with KasServer(tmp_path / "kas", *flags) as server:
+            client = Client(server)
+            code, answer = client("GET", "/api/v1/namespaces/default/secrets/s")
+            assert (code, answer["message"]) == (500, told)
+            spec = {"type": "NodePort", "ports": [{"port": 80}]}
+            code, answer = client("POST", "/api/v1/namespaces/default/services", {"metadata": {"name": "n"}, "spec": spec})
+            assert (code, answer["message"]) == (500, told)
+            until(lambda: client.raw("GET", "/readyz").status_code == 500)
+            assert etcd.value("/registry/ranges/servicenodeports") == sealed

@@ -9,12 +9,13 @@ import shutil
 import tempfile
 
 from kas.store._engine import Op
-from kas.store.errors import KeyTooLong, TransformError, Unavailable
+from kas.store.errors import KeyTooLong, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, Client
 from kas.store.etcd.layout import Keys, Undecodable, Values
 from kas.store.etcd.pages import pages
 from kas.store.etcd.sealing import Sealing
+from kas.store.etcd.unreadable import error
 from kas.store.lmdb.store import LMDBStore
 
 MOST_BYTES = 64 << 20  # of values; what is more has to wait for the replica
@@ -73,5 +74,5 @@ class Beside:
             return self._sealing.taken(key, kv.value, self._values)
         except (Undecodable, UnicodeDecodeError, KeyTooLong) as e:
             if one:
-                raise TransformError(key, str(e), revision=kv.mod_revision) from None
+                raise error(key, str(e), kv.mod_revision) from None
             return None

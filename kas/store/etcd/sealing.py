@@ -18,6 +18,7 @@ import contextlib
 from kas.store._engine import Draft, Op, build_record
 from kas.store.errors import TransformError
 from kas.store.etcd.layout import OWN_PREFIX, Keys, Undecodable, Values
+from kas.store.etcd.unreadable import NOBODY_OPENS
 from kas.store.transform import Transformer, Transformers
 
 PREFIX = b"k8s:enc:"
@@ -122,8 +123,10 @@ class Sealing:
 
     def taken(self, key: str, value: bytes, values: Values) -> Op:
         """The put of a value of etcd's, as the replica keeps it. Raises ``Undecodable`` for one that is no object."""
-        if self._transformers is None or not value.startswith(PREFIX):
+        if not value.startswith(PREFIX):
             return Op(key, values.decode(key, value))
+        if self._transformers is None:
+            raise Undecodable(NOBODY_OPENS)
         transformer = self._transformers(key)
         plain, stale = None, False
         if transformer is not None:

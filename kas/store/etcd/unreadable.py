@@ -11,6 +11,8 @@ from kas.store.errors import TransformError
 
 ROOT = "/unreadable"
 MOST_WHY = 1000  # characters
+# Of a sealed value without a configuration that opens it. It may be an object all the same: nobody is to write over it.
+NOBODY_OPENS = "identity transformer tried to read encrypted data"
 
 
 class UnreadableOp(Op):
@@ -31,4 +33,9 @@ def note(why: str) -> Draft:
 
 def error_of(key: str, record: Record) -> TransformError:
     """What a read of the key is to raise, of the note on it."""
-    return TransformError(key, record.labels["why"], revision=record.revision)
+    return error(key, record.labels["why"], record.revision)
+
+
+def error(key: str, why: str, revision: int) -> TransformError:
+    """The same, of the value that was written at the revision."""
+    return TransformError(key, why, revision=0 if why == NOBODY_OPENS else revision)
