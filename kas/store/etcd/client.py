@@ -249,6 +249,11 @@ def _retry(e: RpcError, call: Call[Any, Any]) -> bool:
     return _not_begun(e) or (call.safe and e.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED))
 
 
+def _elsewhere(e: RpcError) -> bool:
+    """Whether others may do better than the server that said it. What etcd has decided is the same everywhere."""
+    return not e.told or e.code not in (*REFUSED, Code.DATA_LOSS, Code.PERMISSION_DENIED) or _not_begun(e)
+
+
 def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> float:
     """How long one server may take: of a safe call a part of what is left, so that there is time for the others."""
     left = max(0.001, until - time.monotonic())
@@ -323,7 +328,7 @@ class Client:
                     continue
                 if most and e.code == Code.RESOURCE_EXHAUSTED and not e.told:
                     raise TooLarge(e.details) from None
-                self._turn += 1
+                self._turn += _elsewhere(e)
                 pause = min(0.05 * attempt, 1.0)
                 if not _retry(e, call) or time.monotonic() + pause >= until:
                     translate(e, call)
@@ -596,7 +601,8 @@ class AsyncClient:
                     logged_in = True
                     self._log_out(metadata)
                     continue
-                self._turn = at + 1
+                if _elsewhere(e):
+                    self._turn = at + 1
                 if not _retry(e, call) or time.monotonic() >= until:
                     translate(e, call)
                 await asyncio.sleep(min(0.05 * attempt, max(0.0, until - time.monotonic())))
@@ -627,7 +633,8 @@ class AsyncClient:
             if self._config.username and _logged_out(e):
                 self._log_out(begun.metadata)
                 return None
-            self._turn = begun.at + 1
+            if _elsewhere(e):
+                self._turn = begun.at + 1
             if _retry(e, begun.call):
                 return None
             translate(e, begun.call)
@@ -660,15 +667,16 @@ class AsyncClient:
         return metadata
 
     async def _reachable(self, until: float, patient: bool = True) -> tuple[int, Looped]:
-        """The next server with a connection. A write that nobody takes fails at once, as through gRPC: who waits holds a place that others
-        want, and has a client that comes again."""
+        """The next server with a connection; who is ``patient`` waits for one when all are away. A write that nobody takes fails at once,
+        as through gRPC: who waits holds a place that others want, and has a client that comes again."""
         servers = self._reached
         first = self._turn % len(servers)
-        for i in range(len(servers)):
+        tries = [(i, waits) for waits in ((False, True) if patient else (False,)) for i in range(len(servers))]
+        for left, (i, waits) in zip(range(len(tries), 0, -1), tries, strict=True):
             at = (first + i) % len(servers)
-            share = max(0.05, until - time.monotonic()) / (len(servers) - i)
+            share = max(0.05, until - time.monotonic()) / left
             try:
-                connection = await servers[at].reach(share, patient)
+                connection = await servers[at].reach(share, waits)
             except (OSError, StoreError):  # TimeoutError is one
                 continue
             self._turn = at
