@@ -52,13 +52,31 @@ def number(text: str) -> int:
         raise bad_request(str(e)) from None
 
 
+# Who looks at the same things again asks in the same words. What they mean depends on the gates that are on.
+_lists: Cache[tuple[frozenset[str], bytes], ListOptions] = Cache(
+    "list_options", "queries of lists and watches and what they ask for", 1 << 20, 2000
+)
+_PART = 150  # characters that a requirement of a selector, or one of its values, is worth
+
+
 def list_options(q: Query, force_watch: bool = False) -> ListOptions:
     """The options of a list or watch. Raises 400 and 422.
 
     A path below ``/watch/`` forces the watch, but its options are read and checked as a list's unless they say ``watch`` too.
     """
     if not q.raw:
-        return EVERYTHING._replace(watch=True) if force_watch else EVERYTHING
+        found = EVERYTHING
+    else:
+        key = (features.DEFAULT.on, q.raw)
+        kept = _lists.entries.get(key)
+        found = kept if kept is not None else _read_list_options(q)
+        if kept is None:
+            parts = len(q.pairs) + q.get("labelSelector").count(",") + q.get("fieldSelector").count(",")
+            _lists.put(key, found, len(q.raw) + _PART * parts)
+    return found._replace(watch=True) if force_watch else found
+
+
+def _read_list_options(q: Query) -> ListOptions:
     first = {key: values[0] for key, values in q.pairs.items()}  # once: a dozen are asked for
     labels = fields = None
     try:
@@ -94,7 +112,7 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
         o = o._replace(send_initial_events=True, match="NotOlderThan")
     if (text := first.get("shardSelector")) and features.DEFAULT.enabled("ShardedListAndWatch"):
         o = o._replace(shards=_shards(text))
-    return o._replace(watch=True) if force_watch else o
+    return o
 
 
 def _shards(text: str) -> Shards:

@@ -27,7 +27,7 @@ from kas.cel.admission import environment
 from kas.cel.expressions import compile_expression
 from kas.client.hooks import MAX_CLIENTS
 from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE
-from kas.endpoints.options import write_options
+from kas.endpoints.options import list_options, write_options
 from kas.endpoints.respond import media
 from kas.filters.authentication import REMEMBERED_S, authentication
 from kas.kinds.core.pod.defaults import image_pull_policy
@@ -82,6 +82,7 @@ ONE_TEXT = {
     "field_selectors": lambda text: selectors.parse_field_selector(f"a={text}"),
     "media_types": negotiate,
     "answer_forms": _media,
+    "list_options": lambda text: list_options(Query(f"fieldSelector=a={text}")),
     "write_options": lambda text: write_options(Query(f"fieldManager={text}"), "CreateOptions"),
     "cel_types": lambda text: compile_expression(f"'{text}' == ''", environment(False, False), "x") if len(text) < LONG else None,
 }  # fmt: skip
