@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
+import uvloop
 
 from kas import kinds
 from kas.config.options import Options, complete
@@ -28,7 +28,7 @@ class InProcess:
         options = complete(raw)
         options.run_dir = directory
         prepare(options)
-        self.loop = asyncio.new_event_loop()
+        self.loop = uvloop.new_event_loop()
         self.store = open_store(str(directory / "store"), shared=Shared.private(), **{"sync": False, **store})
         self.server = Server(options, self.store, self.store.shared, 0)
         self.server.heartbeat.start(self.loop)

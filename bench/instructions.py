@@ -39,7 +39,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODS = "/api/v1/namespaces/default/pods"
 NOTHING, WATCHED, WATCHES = "nothing", "watched", 16
-MERGE = b"application/merge-patch+json"
+MERGE, APPLY = b"application/merge-patch+json", b"application/apply-patch+yaml"
 Ask = tuple[str, str, bytes]  # method, path, body
 
 
@@ -65,6 +65,7 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
         "update": (16, update),
         WATCHED: (16, update),
         "patch": (16, lambda: ("PATCH", f"{CONFIG_MAPS}/kept-{next(turns) % 16}", body({"data": {"seq": "%q"}}))),
+        "apply": (16, lambda: ("PATCH", f"{(u := update())[1]}?fieldManager=bench&force=true", u[2])),
         "delete": (16, lambda: ("DELETE", f"{CONFIG_MAPS}/kept-to-go-{next(made)}", b"")),
         "create-pod": (16, lambda: ("POST", PODS, body(pod("made-%q")))),
         "create-large": (16, own("builtin")),
@@ -76,12 +77,13 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
 
 
 def request_of(server: InProcess, ask: Ask, anonymous: bool) -> Request:
-    """A PATCH merges; who is anonymous shows no token."""
+    """A PATCH merges, or applies as a manager; who is anonymous shows no token."""
     method, path, body = ask
     path, _, query = path.partition("?")
     headers = server.headers[:-1] if anonymous else [*server.headers]
     if body:
-        headers.append((b"content-type", MERGE if method == "PATCH" else b"application/json"))
+        patch = APPLY if "fieldManager=" in query else MERGE
+        headers.append((b"content-type", patch if method == "PATCH" else b"application/json"))
     return Request(method, path, query, headers, body)
 
 

@@ -106,6 +106,7 @@ cdef struct Value:
 cdef struct Requirement:         # one of a selector; all must hold
     int op                       # R_…
     bint needs                   # fails where its key is absent
+    bint exact                   # holds for its first value and no other
     const char *key
     size_t key_len
     Value *values                # sorted
@@ -217,7 +218,6 @@ cdef class Matcher:              # a compiled selector; immutable
     cdef size_t n, n_labels
     cdef size_t needed_labels, needed_fields  # how many need their key
     cdef bytes keep              # owns every byte the requirements point to
-    cdef bint test(self, const char *head) noexcept nogil  # on a head that head_ok() accepted and that is not sealed
 
 cdef class RangeResult:          # one page of a range
     cdef readonly list records

@@ -145,7 +145,7 @@ cdef int take(Env env, Gather *g, Matcher matcher, Item item) noexcept nogil:
         rc = open_item(env, g, &item)
         if rc:
             return rc
-        if matcher is not None and not matcher.test(item.head):
+        if matcher is not None and not selected(matcher, item.head):
             drop_opened(g)
             return 0
     return push(g, item.head, item.head_len, item.body, item.body_len)
@@ -196,7 +196,7 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
                 rc = ERR_NOTFOUND
             break
         sealed = ((<Head *>h.data).flags & HEAD_SEALED or g.refuses_plain) and (test or g.want_body)
-        if sealed or not test or matcher.test(<char *>h.data):
+        if sealed or not test or selected(matcher, <char *>h.data):
             if g.want_body or sealed:
                 # Bodies stand in the same order: the neighbour of the last match needs no search.
                 if last_match and last_match + 1 == step:
@@ -288,7 +288,7 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
                 first = head
             if not beyond(g, first, head):
                 break
-        elif matcher is None or (<const Head *>head).flags & HEAD_SEALED or g.refuses_plain or matcher.test(head):
+        elif matcher is None or (<const Head *>head).flags & HEAD_SEALED or g.refuses_plain or selected(matcher, head):
             if not take_old:
                 if L.get(txn, env.body, &k, &b):
                     out = ERR_CORRUPTED

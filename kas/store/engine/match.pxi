@@ -123,7 +123,13 @@ cdef bint each_of(const Requirement *reqs, size_t n, const char *block, size_t s
         at, there = block, False
         while not there and next_pair(&at, end, &name, &name_len, &value, &value_len):
             there = name_len == reqs[i].key_len and kas_same(name, reqs[i].key, name_len)
-        if reqs[i].needs if not there else not holds(&reqs[i], value, value_len):
+        if not there:
+            if reqs[i].needs:
+                return False
+        elif reqs[i].exact:  # most are: no call for these
+            if value_len != reqs[i].values[0].n or not kas_same(value, reqs[i].values[0].p, value_len):
+                return False
+        elif not holds(&reqs[i], value, value_len):
             return False
     return True
 
@@ -157,6 +163,12 @@ cdef inline bint selects(Matcher m, const char *labels, size_t labels_len, const
             and (m.n == n or fulfil(m.reqs + n, m.n - n, m.needed_fields, fields, fields_len)))
 
 
+cdef inline bint selected(Matcher m, const char *head) noexcept nogil:
+    """On a head that head_ok() accepted and that is not sealed."""
+    cdef const Head *h = <const Head *>head
+    return selects(m, head_labels(head), h.labels_len, head_fields(head), h.fields_len)
+
+
 cdef class Matcher:
     """A compiled selector: all requirements must hold. Made by compile_matcher; immutable."""
 
@@ -164,14 +176,9 @@ cdef class Matcher:
         free(self.reqs)
         free(self.values)
 
-    cdef bint test(self, const char *head) noexcept nogil:
-        """On a head that head_ok() accepted."""
-        cdef const Head *h = <const Head *>head
-        return selects(self, head_labels(head), h.labels_len, head_fields(head), h.fields_len)
-
     def matches(self, Record record not None) -> bool:
         """Whether the selector accepts the record."""
-        return self.test(PyBytes_AS_STRING(record.head))
+        return selected(self, PyBytes_AS_STRING(record.head))
 
     def matches_maps(self, dict labels, dict fields) -> bool:
         """Whether the selector accepts an object with these labels and selectable fields."""
@@ -255,6 +262,7 @@ cdef Matcher arranged(list labels, list fields):
             p += m.values[at].n
             at += 1
         r.needs = needs_key(r)
+        r.exact = (r.op == R_IN and r.n_values == 1) or r.op == R_FIELD_EQ
         if i < <size_t>len(labels):
             m.needed_labels += r.needs
         else:
