@@ -26,7 +26,7 @@ class InProcess:
         raw = Options()
         raw.data_dir, raw.workers = str(directory), 1
         options = complete(raw)
-        options.run_dir = directory
+        options = options._replace(run_dir=directory)
         prepare(options)
         self.loop = uvloop.new_event_loop()
         self.store = open_store(str(directory / "store"), shared=Shared.private(), **{"sync": False, **store})

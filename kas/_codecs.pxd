@@ -111,8 +111,7 @@ cdef class Field:
 # A type: its fields as declared (_fields), in JSON order (flat), by number (pb_order), and open-addressed tables to find them in.
 @cython.final
 cdef class TypeDesc:
-    cdef readonly str name, kind_name
-    cdef readonly dict attributes
+    cdef readonly str name, map_type, custom_json
     # Of types made from schemas: the schema, what it says of further fields, and what upper layers made of it (validator, rules, ...),
     # which lives as long as the type. ``load`` brings the schema of a type whose fields nobody has asked for yet.
     cdef dict _schema

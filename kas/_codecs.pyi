@@ -57,8 +57,8 @@ class TypeDesc:
     """A message type; see the class in desc.pxi."""
 
     name: str
-    kind_name: str
-    attributes: dict[str, Any]
+    map_type: str | None
+    custom_json: str | None
     has_type_meta: bool
     # Of types made from schemas.
     schema: Obj
@@ -76,11 +76,7 @@ class TypeDesc:
     @property
     def by_name(self) -> dict[str, Field]: ...
     @property
-    def map_type(self) -> str | None: ...
-    @property
-    def custom_json(self) -> str | None: ...
-    @property
-    def proto(self) -> Any: ...
+    def kind_name(self) -> str: ...
 
 # --- types
 def build_types(rows: list[Any], fields: list[bytes]) -> dict[str, TypeDesc]: ...

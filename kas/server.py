@@ -49,8 +49,8 @@ from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
 from kas.endpoints import discovery, openid, respond, translate
 from kas.endpoints.beside import BesideReplica
+from kas.endpoints.custom.converters import converters
 from kas.endpoints.custom.table import CustomResources
-from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health

@@ -19,7 +19,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,7 +26,7 @@ from kas.config.options import Completed
 from kas.meta.files import remove_tree, write_whole
 from kas.meta.pipes import readable
 from kas.meta.standard import flush_standard_streams, say
-from kas.observe.process import adopt, age_s, await_adoption, end_with, notify_ready, raise_descriptor_limit
+from kas.observe.process import adopt, age_s, await_adoption, end_with, look_for_no_cycles, notify_ready, raise_descriptor_limit
 from kas.store.shared import Shared
 
 if TYPE_CHECKING:
@@ -48,21 +47,17 @@ class StartError(Exception):
     """Why the server cannot start, in one line."""
 
 
-@dataclass
 class Worker:
     """A child: its number, or FRONT for the one that ends TLS, REPLICATOR for the one that follows etcd; and the pipe on which it says that
     it is ready or why not."""
 
-    index: int
-    pid: int
-    pipe: int
-    sockets: dict[str, socket.socket]
-    ready: bool = False
-    report: bytes = b""
-    beats: int = 0
-    silent_s: float = 0.0  # without a heartbeat, of time in which this process ran
-    deaf: bool = False  # new connections go to the others
-    killed_at: float | None = None  # when it is, at the latest
+    def __init__(self, index: int, pid: int, pipe: int, sockets: dict[str, socket.socket]) -> None:
+        self.index, self.pid, self.pipe, self.sockets = index, pid, pipe, sockets
+        self.ready, self.report = False, b""
+        self.beats = 0
+        self.silent_s = 0.0  # without a heartbeat, of time in which this process ran
+        self.deaf = False  # new connections go to the others
+        self.killed_at: float | None = None  # when it is, at the latest
 
     @property
     def name(self) -> str:
@@ -87,7 +82,7 @@ def _load(o: Completed) -> None:
     itself."""
     if o.workers == 1:
         return
-    gc.disable()  # what a start makes stays; looking for cycles in it took a seventh of the time
+    look_for_no_cycles()
     from kas import worker
 
     worker.load(o)
@@ -144,7 +139,7 @@ class _Supervisor:
         self._lock_data_dir(opts.data_dir)
         opts = self.options = self._reserve_ports(opts)
         with self._run_dir() as run_dir:
-            self.options = opts = replace(opts, run_dir=run_dir)
+            self.options = opts = opts._replace(run_dir=run_dir)
             self._block_signals()
             self._share()
             self.ask, self.ask_writer = os.pipe() if opts.etcd else (-1, -1)
@@ -233,7 +228,7 @@ class _Supervisor:
             self._bind(s, host, max(port, 0), flag)
             self.reserved[name] = s
             done[name] = s.getsockname()[1]
-        return replace(o, **done)
+        return o._replace(**done)
 
     def _bound(self) -> dict[str, socket.socket]:
         """A worker's own sockets at the ports; they take connections from when it listens. Kept here too, so that it can be made deaf."""
@@ -421,7 +416,7 @@ class _Supervisor:
     def _worker(self, index: int, sockets: dict[str, socket.socket]) -> Callable[[int], None]:
         def work(report: int) -> None:
             self._close_go_writer()
-            gc.disable()  # until it is ready: what a start makes stays, and looking for cycles in it took a seventh of the time
+            look_for_no_cycles()  # until it is ready
             from kas.extensions import NONE
             from kas.worker import work as serve
 

@@ -30,10 +30,7 @@ from kas.edge import gathered
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
 from kas.edge.descriptors import Gate, held, sent, wait_for_words
-from kas.edge.front.introduction import Introductions
-from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.silent import LOOK_EVERY_S, Silent
-from kas.edge.streams import Streams
 from kas.edge.turns import Turns
 from kas.endpoints.healthchecks import STORAGE
 from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
@@ -50,6 +47,7 @@ from kas.store.shared import Shared
 from kas.warmup import WarmUp
 
 if TYPE_CHECKING:
+    from kas.edge.front.rendezvous import Rendezvous
     from kas.edge.listener import Listener
     from kas.encryption.atrest import EncryptionAtRest
 
@@ -270,6 +268,10 @@ def _listeners(
     if gate is not None:
         turns = Turns(loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared)
     if rendezvous is not None:
+        from kas.edge.front.introduction import Introductions  # with what only a server behind a front has
+        from kas.edge.front.rendezvous import free
+        from kas.edge.streams import Streams
+
         introductions = Introductions(rendezvous.introductions(server.index))
         introductions.start()
         address = rendezvous.worker(server.index)

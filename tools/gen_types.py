@@ -22,20 +22,20 @@ EXTRAS = (
     "default", "defaultRule", "enum", "keyEnum", "listType", "listMapKeys", "mapType", "patchStrategy", "patchMergeKey", "gates", "rules",
     "format", "pbName", "unionDiscriminator",
 )  # fmt: skip
-ATTRIBUTES = ("proto", "inOpenAPI", "gvk", "mapType", "customJSON", "goAlias", "format", "sameAs", "unions", "union")
+ATTRIBUTES = ("gvk", "mapType", "customJSON")
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 RAW = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 # Table has no protobuf form, so the facts (taken from protobuf messages) lack it: apimachinery/pkg/apis/meta/v1/types.go.
 TABLE_TYPES = [
-    [META + "Table", {"proto": None, "inOpenAPI": False}, [
+    [META + "Table", {}, [
         ["kind", None, "s", "string", 18], ["apiVersion", None, "s", "string", 18], ["metadata", None, "s", META + "ListMeta", 2],
         ["columnDefinitions", None, "l", META + "TableColumnDefinition", 32], ["rows", None, "l", META + "TableRow", 32]]],
-    [META + "TableColumnDefinition", {"proto": None, "inOpenAPI": False}, [
+    [META + "TableColumnDefinition", {}, [
         ["name", None, "s", "string", 32], ["type", None, "s", "string", 32], ["format", None, "s", "string", 32],
         ["description", None, "s", "string", 32], ["priority", None, "s", "int32", 32]]],
-    [META + "TableRow", {"proto": None, "inOpenAPI": False}, [
+    [META + "TableRow", {}, [
         ["cells", None, "l", RAW, 32], ["conditions", None, "l", META + "TableRowCondition", 2], ["object", None, "s", RAW, 2]]],
-    [META + "TableRowCondition", {"proto": None, "inOpenAPI": False}, [
+    [META + "TableRowCondition", {}, [
         ["type", None, "s", "string", 32], ["status", None, "s", "string", 32], ["reason", None, "s", "string", 2],
         ["message", None, "s", "string", 2]]],
 ]  # fmt: skip

@@ -50,11 +50,11 @@ _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 def _scale(package: str) -> list[list[Any]]:
     name = f"{API}{package}."
     return [
-        [name + "Scale", {"proto": None, "inOpenAPI": False}, [
+        [name + "Scale", {}, [
             ["kind", None, "s", "string", META], ["apiVersion", None, "s", "string", META], ["metadata", 1, "s", _OBJECT_META, OMIT],
             ["spec", 2, "s", name + "ScaleSpec", OMIT], ["status", 3, "s", name + "ScaleStatus", OMIT]]],
-        [name + "ScaleSpec", {"proto": None, "inOpenAPI": False}, [["replicas", 1, "s", "int32", OMIT]]],
-        [name + "ScaleStatus", {"proto": None, "inOpenAPI": False}, [
+        [name + "ScaleSpec", {}, [["replicas", 1, "s", "int32", OMIT]]],
+        [name + "ScaleStatus", {}, [
             ["replicas", 1, "s", "int32", 32], ["selector", 2, "m", "string", OMIT], ["targetSelector", 3, "s", "string", OMIT]]],
     ]  # fmt: skip
 
@@ -62,10 +62,10 @@ def _scale(package: str) -> list[list[Any]]:
 def _rollback(package: str) -> list[list[Any]]:
     name = f"{API}{package}."
     return [
-        [name + "DeploymentRollback", {"proto": None, "inOpenAPI": False}, [
+        [name + "DeploymentRollback", {}, [
             ["kind", None, "s", "string", META], ["apiVersion", None, "s", "string", META], ["name", 1, "s", "string", 32],
             ["updatedAnnotations", 2, "m", "string", OMIT], ["rollbackTo", 3, "s", name + "RollbackConfig", 32]]],
-        [name + "RollbackConfig", {"proto": None, "inOpenAPI": False}, [["revision", 1, "s", "int64", OMIT]]],
+        [name + "RollbackConfig", {}, [["revision", 1, "s", "int64", OMIT]]],
     ]  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def _runtime_class_spec(rows: dict[str, list[Any]]) -> None:
     moved = {f[0]: f for f in top[2]}
     spec = API + NODE_ALPHA + "RuntimeClassSpec"
     rows[spec] = [
-        spec, {"proto": None, "inOpenAPI": False},
+        spec, {},
         [["runtimeHandler", 1, "s", "string", 32], ["overhead", 2, *moved["overhead"][2:5]], ["scheduling", 3, *moved["scheduling"][2:5]]],
     ]  # fmt: skip
     top[2] = [f for f in top[2] if f[0] in ("kind", "apiVersion", "metadata")] + [["spec", 2, "s", spec, 32]]
@@ -159,7 +159,7 @@ def legacy_rows(types: list[list[Any]]) -> list[list[Any]]:
         if copied in known or copied in made:
             return copied
         row = copy.deepcopy(known[name])
-        row[0], row[1] = copied, {k: v for k, v in row[1].items() if k not in ("gvk", "proto")} | {"proto": None, "inOpenAPI": False}
+        row[0], row[1] = copied, {k: v for k, v in row[1].items() if k != "gvk"}
         made[copied] = row
         for field in row[2]:
             # Defaults belong to served versions.

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from kas.aggregator.apiservices import GROUP, APIServices, GroupVersion
 from kas.aggregator.discovery import Discovery
-from kas.aggregator.openapi import OpenAPIs
-from kas.aggregator.peers import Peers
 from kas.aggregator.proxy import Proxy
 from kas.aggregator.transport import ProxyCertificate, TLSContexts
 from kas.client.http import Via
@@ -22,6 +20,8 @@ from kas.observe.metrics import Registry as Metrics
 from kas.request.http import Handler, Request, Result
 
 if TYPE_CHECKING:
+    from kas.aggregator.openapi import OpenAPIs
+    from kas.aggregator.peers import Peers
     from kas.endpoints.openapi import Document, OpenAPI
 
 REFRESH_S = 60.0
@@ -49,7 +49,7 @@ class Aggregator:
         self._contexts = TLSContexts(ProxyCertificate(settings.proxy_client_cert_file, settings.proxy_client_key_file))
         self.proxy = Proxy(self.resolver, self._contexts, most, with_uid, settings.aggregator_reject_forwarding_redirect, via)
         self.discovery = Discovery(self.services, self.proxy, changed)
-        self.openapi = OpenAPIs(self.services, self.proxy, local)
+        self._local = local
         # Set by the worker that looks whether backends are available; every worker has to know them to show them.
         self.unavailable = metrics.gauge(
             "aggregator_unavailable_apiservice",
@@ -65,6 +65,13 @@ class Aggregator:
         self._first_discovery: asyncio.Task[None] | None = None
         self._reflector = Reflector(source, root, self.services)
         self.services.listeners.append(self._follow)
+
+    @functools.cached_property
+    def openapi(self) -> OpenAPIs:
+        """The documents of backends."""
+        from kas.aggregator.openapi import OpenAPIs  # with the first backend whose document somebody asks for
+
+        return OpenAPIs(self.services, self.proxy, self._local)
 
     def start(self, synced: Callable[[], None]) -> None:
         """From here on every stored APIService counts; ``synced()`` is called once each backend has been asked what it serves."""
@@ -86,7 +93,11 @@ class Aggregator:
         self._reflector.stop()
         if self._first_discovery is not None:
             self._first_discovery.cancel()
-        await asyncio.gather(self.discovery.close(), self.openapi.close(), *([self.peers.close()] if self.peers is not None else ()))
+        await self.discovery.close()
+        if "openapi" in vars(self):
+            await self.openapi.close()
+        if self.peers is not None:
+            await self.peers.close()
         self.proxy.close()
 
     def _follow(self, names: set[str]) -> None:
@@ -99,7 +110,8 @@ class Aggregator:
                 self.claims.pop((group, version), None)
         self._contexts.keep(self.services.trusted)
         self.discovery.touch(names)
-        self.openapi.forget(names)
+        if "openapi" in vars(self):
+            self.openapi.forget(names)
         self._changed()
 
     # --- what the documents are made of

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
-from kas.auth.authn.basicfile import load_basic_file
 from kas.auth.authn.bearer import BearerToken, CacheCounts
-from kas.auth.authn.bootstrap import BootstrapTokens
 from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
@@ -123,6 +121,8 @@ class Credentials:
 
             members.append(FreshKeys(tokens, self._keys.external))
         if self._bootstrap_tokens:
+            from kas.auth.authn.bootstrap import BootstrapTokens
+
             members.append(BootstrapTokens(self._get))
         if external is not None:
             members += external.members
@@ -135,7 +135,11 @@ class Credentials:
 
     def _others(self) -> list[RequestAuthenticator]:
         """Proxies come first: their certificate is no user's."""
-        basic = [load_basic_file(self._basic_file)] if self._basic_file else []
+        basic: list[RequestAuthenticator] = []
+        if self._basic_file:
+            from kas.auth.authn.basicfile import load_basic_file
+
+            basic.append(load_basic_file(self._basic_file))
         if not self._client_cas and not self._proxies.ca_file:
             return list(basic)
         from kas.auth.authn.chain import Bundle, Verifier  # a server without client certificates never loads it

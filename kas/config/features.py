@@ -190,5 +190,7 @@ def enabled(given: Mapping[str, list[str]]) -> frozenset[str]:
 
 def without_effect(given: Mapping[str, list[str]]) -> list[str]:
     """The gates named that were changed from their default and govern nothing here."""
-    gates, effects = known(), effective()
-    return sorted(name for name, on in wanted(given).items() if name in gates and name not in effects and on != gates[name].default)
+    gates = known()
+    changed = [name for name, on in wanted(given).items() if name in gates and on != gates[name].default]
+    # The supervisor asks this at every start and keeps what it reads: the table of gated fields only where a gate was changed.
+    return sorted(set(changed) - effective()) if changed else []

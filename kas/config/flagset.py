@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from kas.config.flags import BY_NAME, FLAGS, Flag
@@ -13,12 +12,12 @@ from kas.meta.suggest import did_you_mean
 _SHORT = {flag.short: flag for flag in FLAGS if flag.short}
 
 
-@dataclass
 class Parsed:
     """``values`` of the flags that were given, by name in order of first appearance, and what was wrong, one line each."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.errors: list[str] = []
 
 
 def parse(args: Sequence[str]) -> Parsed:

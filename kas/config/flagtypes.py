@@ -10,8 +10,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.meta import duration
 
@@ -22,8 +21,7 @@ _FLOAT = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]+)?", re.
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
-@dataclass(frozen=True)
-class FlagType:
+class FlagType(NamedTuple):
     """``read(text, before)`` is the new value, ``before`` that of an earlier occurrence or None; it raises ValueError with
     Go's text. ``show`` prints a value. ``bare`` is what the flag means without a value; None when it needs one."""
 

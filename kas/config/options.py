@@ -6,9 +6,8 @@ import ipaddress
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.config import address, features, flagset, validation
 from kas.config.flags import BY_NAME, FLAGS, Flag
@@ -287,8 +286,7 @@ def _map(flag: Flag, value: dict[str, Any]) -> dict[str, Any]:
     raise ValueError(f"--{flag.name} is of type {flag.kind.name}, not {value!r}")
 
 
-@dataclass
-class Completed:
+class Completed(NamedTuple):
     """Options with every question answered. Ports: 0 = off. ``endpoint_address`` stands in the kubernetes Service's endpoints."""
 
     raw: Options
@@ -309,7 +307,7 @@ class Completed:
     overrides: tuple[Override, ...]  # other clusters of etcd, and what they keep
     front: bool  # a process of its own ends TLS at the secure port
     client_cas: list[Path]  # whose clients are users: --client-ca-file, and this server's own for the administrator
-    run_dir: Path = field(default_factory=Path)
+    run_dir: Path = Path()
 
     @property
     def serving_pair(self) -> tuple[Path, Path]:

@@ -380,10 +380,10 @@ def _identity(o: Options) -> Iterator[str]:
 
 
 def _jwks_uri(uri: str) -> Iterator[str]:
-    from kas.meta.gourl import parse
-
     if not uri:
         return
+    from kas.meta.gourl import parse  # only where the flag is given
+
     try:
         scheme = parse(uri).scheme
     except ValueError as e:

@@ -11,18 +11,20 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas._fastpath import PutDown, request_of, whole
 from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.body import Bounds, Departures, Inlet, inlet
-from kas.edge.front.introduction import Introductions
 from kas.edge.gathered import Messages
 from kas.endpoints import respond
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.rota import works_for
 from kas.request.http import Handler, Request, Response, Result, Stream
 from kas.request.websocket import CLOSE_INTERNAL, Conversation, Socket, Upgrade, WebSocketRequest, told
+
+if TYPE_CHECKING:
+    from kas.edge.front.introduction import Introductions
 
 log = logging.getLogger("kas.edge")
 

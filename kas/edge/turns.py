@@ -25,9 +25,10 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kas.edge.front.introduction import Introductions
+if TYPE_CHECKING:
+    from kas.edge.front.introduction import Introductions
 
 TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs take half of it
 SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
@@ -58,7 +59,7 @@ class Going(Protocol):
 
 
 Begin = Callable[[Any, dict[str, Any] | None], Going | None]  # without a scope: it is to be refused
-Arrived = tuple[Begin, Introductions | None, Any]
+Arrived = tuple[Begin, "Introductions | None", Any]
 
 
 class Turns:

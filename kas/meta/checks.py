@@ -13,7 +13,7 @@ from typing import Any
 
 from kas._codecs import Field, TypeDesc
 from kas.config import features
-from kas.meta import field, ip, names
+from kas.meta import field, ip, ipchecks, names
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.meta.scalars import decimal
@@ -99,12 +99,12 @@ def csi_driver_name(value: str, path: str) -> list[FieldError]:
 
 def legacy_ip(path: str, value: str, existing: Container[str] = ()) -> list[FieldError]:
     """``IsValidIPForLegacyField``; what is stored (a set, best) is let through. Strict by gate StrictIPCIDRValidation."""
-    return ip.validate_legacy_ip(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), existing)
+    return ipchecks.validate_legacy_ip(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), existing)
 
 
 def legacy_cidr(path: str, value: str, existing: Container[str] = ()) -> list[FieldError]:
     """``IsValidCIDRForLegacyField``; a value that is already stored is let through."""
-    return ip.validate_legacy_cidr(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), existing)
+    return ipchecks.validate_legacy_cidr(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), existing)
 
 
 def non_special_ip(value: str, path: str) -> list[FieldError]:

@@ -22,12 +22,15 @@ listeners are not told of the event.
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from kas.store._engine import Event
 from kas.store.errors import Compacted, TransformError
+
+if TYPE_CHECKING:
+    import logging
 
 # Events kept in memory so that a watch that resumes shortly after does not read the log: bounded by number and bytes.
 RING_EVENTS = 1024
@@ -43,11 +46,16 @@ TOLD_AT_ONCE = 32
 # Directories whose listeners are remembered.
 ROUTES = 4096
 
-log = logging.getLogger("kas.store")
 
 Trigger = tuple[str, str]  # a selectable field and its value
 ReadEvents = Callable[[str, int, int], tuple[list[Event], int]]
 Callback = Callable[[list[Event]], None]
+
+
+def _log() -> logging.Logger:
+    import logging  # here, because the supervisor loads this module, and writes no logs
+
+    return logging.getLogger("kas.store")
 
 
 class Watcher:
@@ -280,7 +288,7 @@ class Hub:
         except Exception as e:  # whatever it is: the others' state is built all the same
             if listener in self._listeners:
                 self._failing[listener] = None
-            log.error("what is derived from %s could not be built anew: %s: %s", listener.prefix, type(e).__name__, e)
+            _log().error("what is derived from %s could not be built anew: %s: %s", listener.prefix, type(e).__name__, e)
 
     def _dispatch(self, events: Sequence[Event], reached: int) -> None:
         self._dispatching = True
@@ -317,7 +325,7 @@ class Hub:
                     try:
                         listener.callback(mine[listener])
                     except Exception:  # a bug of its own
-                        log.exception("what is derived from %s is built anew", listener.prefix)
+                        _log().exception("what is derived from %s is built anew", listener.prefix)
                         self._failing[listener] = None
             for listener in tuple(self._failing):
                 self._reset(listener)

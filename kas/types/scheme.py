@@ -7,6 +7,7 @@ Eviction. Nothing is compiled before it is used.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,7 @@ class Kind:
     def __init__(self, group: str, version: str, kind: str, type: TypeDesc) -> None:
         self.group, self.version, self.kind, self.type = group, version, kind, type
         self.plan: Any = None
-        self.api_version = f"{group}/{version}" if group else version
+        self.api_version = sys.intern(f"{group}/{version}") if group else version
 
     def __repr__(self) -> str:
         return f"Kind({self.api_version}, {self.kind})"
@@ -221,29 +222,29 @@ class BuiltIn:
         self.enums: dict[str, tuple[bool, tuple[str, ...]]] = {name: (closed, tuple(values)) for name, closed, values in types["enums"]}
         self.groups: dict[str, Group] = {g["group"]: Group(g) for g in resources["groups"]}
         self._kinds: dict[tuple[str, str, str], Kind] = {}
-        self._register_kinds()
+        self._register_kinds(types["types"])
         self.resources: list[Resource] = [Resource(r, self) for r in resources["resources"]]
         self._resources = {(r.group, r.version, r.resource): r for r in self.resources}
 
     def _register(self, group: str, version: str, kind: str, type: TypeDesc) -> None:
         self._kinds.setdefault((group, version, kind), Kind(group, version, kind, type))
 
-    def _register_kinds(self) -> None:
+    def _register_kinds(self, rows: list[tuple[str, dict[str, Any], int]]) -> None:
         packages: dict[str, tuple[str, str]] = {}
-        for type in self.types.values():
-            gvk = type.attributes.get("gvk")
+        for full, attributes, _ in rows:
+            gvk = attributes.get("gvk")
             if isinstance(gvk, list):
-                package = type.name.rpartition(".")[0]
+                package = full.rpartition(".")[0]
                 for group, version, kind in gvk:
-                    self._register(group, version, kind, type)
+                    self._register(group, version, kind, self.types[full])
                     if package != _META[:-1]:
                         packages[package] = (group, version)
         # Kinds the tables name no group for: messages with kind and apiVersion in the package of a known group version.
-        for type in self.types.values():
-            package, _, name = type.name.rpartition(".")
+        for full, attributes, has_type_meta in rows:
+            package, _, name = full.rpartition(".")
             gv = packages.get(package) or _package_group(package)
-            if gv and "gvk" not in type.attributes and type.has_type_meta:
-                self._register(*gv, name, type)
+            if gv and has_type_meta and "gvk" not in attributes:
+                self._register(*gv, name, self.types[full])
         versions = {(g, v) for g, v, _ in self._kinds} | {(g.group, v) for g in self.groups.values() for v in g.versions}
         versions.add(("meta.k8s.io", "v1"))
         for group, version in sorted(versions):

@@ -24,7 +24,7 @@ from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
 from kas.config import features
 from kas.controllers.queue import WorkQueue
-from kas.endpoints.custom.webhookconverter import converters
+from kas.endpoints.custom.converters import converters
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.meta.errors import ApiError, not_found
 from kas.request.http import Request, Response

@@ -13,7 +13,8 @@ from kas.apiextensions.nopconverter import NopConverter
 from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
 from kas.endpoints.custom import webhookconverter
-from kas.endpoints.custom.webhookconverter import WebhookConverter, converters
+from kas.endpoints.custom.converters import converters
+from kas.endpoints.custom.webhookconverter import WebhookConverter
 from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry as Metrics

@@ -47,7 +47,7 @@ class InProcess:
 
     def __init__(self, directory: Path, extensions: Extensions = NONE, **flags: Any) -> None:
         options = complete(Options({"data-dir": str(directory), "advertise-address": "127.0.0.1", "token-auth-file": "", **flags}))
-        options.run_dir = directory / "run"
+        options = options._replace(run_dir=directory / "run")
         options.run_dir.mkdir(parents=True)
         (directory / "admin.token").write_text("t")
         self.loop = asyncio.new_event_loop()

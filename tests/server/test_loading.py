@@ -128,6 +128,17 @@ def test_loading_makes_no_threads_descriptors_handlers_or_children(tmp_path: Pat
     assert "granian._granian" not in loaded  # whose allocator has a thread, see kas.edge.granianparts
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_nothing_is_kept_of_what_loading_leaves_unreachable(tmp_path: Path, workers: str):
+    """``datetime`` brings each of its classes twice, and those written in Python are a cycle that is never looked for later."""
+    code = LOADS.partition("before =")[0] + (
+        "kas.supervisor.look_for_no_cycles(); import kas.worker\n" if workers == "1" else "kas.supervisor._load(options)\n"
+    )
+    twice = run(code + "print(*(c.__name__ for c in object.__subclasses__() if c.__module__ == 'datetime'))", str(tmp_path), workers)
+    assert "timedelta" in twice
+    assert len(twice) == len(set(twice)), twice
+
+
 def test_workers_of_one_process_draw_nothing_alike(tmp_path: Path):
     drawn = run(LOADS + DRAWS, str(tmp_path), "2")
     assert len(drawn) == len(set(drawn)) == 14

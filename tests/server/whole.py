@@ -25,8 +25,7 @@ class World:
     def __init__(self, directory: Path, without: str = "", loop: asyncio.AbstractEventLoop | None = None, **flags: object) -> None:
         raw = Options({name.replace("_", "-"): value for name, value in flags.items()})
         raw.data_dir, raw.secure_port, raw.workers = str(directory), 6443, 1
-        options = complete(raw)
-        options.run_dir = directory
+        options = complete(raw)._replace(run_dir=directory)
         prepare(options)
         self._own = None if loop else asyncio.new_event_loop()
         self.loop = loop or self._own

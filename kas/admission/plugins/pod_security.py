@@ -10,21 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import Section
-from kas.admission.plugins._podsecurity.checks import (
-    APPARMOR_ANNOTATION,
-    SECCOMP_CONTAINER,
-    SECCOMP_POD,
-    Check,
-    Finding,
-    checks_of,
-    detail,
-    evaluate,
-    found_by,
-)
 from kas.admission.plugins._podsecurity.configuration import ignored_warning, load
 from kas.admission.plugins._podsecurity.policy import LEVELS, PRIVILEGED, LevelVersion, Policy, policy_of
 from kas.informers import Informers
@@ -32,6 +21,9 @@ from kas.meta import errors
 from kas.meta.aside import POOL
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
+
+if TYPE_CHECKING:
+    from kas.admission.plugins._podsecurity.checks import Check, Finding
 
 Obj = dict[str, Any]
 AUDIT = "pod-security.kubernetes.io/"
@@ -118,6 +110,8 @@ class Plugin:
         return None
 
     async def _crowd(self, a: Attributes, policy: Policy, meta: Obj, spec: Obj, enforced: bool) -> None:
+        from kas.admission.plugins._podsecurity.checks import evaluate
+
         levels = {policy.audit, policy.warn, *((policy.enforce,) if enforced else ())}
         results = await POOL.run(lambda: {level: evaluate(level, meta, spec) for level in levels})
         self._tell(a, policy, meta, spec, enforced, results)
@@ -126,6 +120,7 @@ class Plugin:
         self, a: Attributes, policy: Policy, meta: Obj, spec: Obj, enforced: bool, results: dict[LevelVersion, list[Finding]]
     ) -> None:
         """``results`` are what is known already."""
+        from kas.admission.plugins._podsecurity.checks import detail, evaluate  # only where namespaces have levels
 
         def found(level: LevelVersion) -> list[Finding]:
             if level not in results:
@@ -174,6 +169,8 @@ class Plugin:
     def _existing(self, namespace: str, enforce: LevelVersion) -> list[str]:
         """What the new level thinks of the pods that are there, of the first ``MAX_PODS_TO_CHECK`` and for ``CHECKED_S`` at most. Only a
         warning: they stay."""
+        from kas.admission.plugins._podsecurity.checks import checks_of
+
         registry, until, checks = self._registries.of("", "pods"), monotonic() + CHECKED_S, checks_of(enforce)
         pods: dict[str, list[str]] = {}
         start, more, checked, total = "", True, 0, 0
@@ -195,6 +192,8 @@ class Plugin:
 
     def _look(self, pod: Obj, checks: Sequence[Check], pods: dict[str, list[str]]) -> None:
         """Adds its name to what is wrong with it."""
+        from kas.admission.plugins._podsecurity.checks import found_by
+
         spec = pod.get("spec") or {}
         if spec.get("runtimeClassName") in self._settings.runtime_classes:
             return
@@ -223,6 +222,8 @@ def _aggregate(found: list[Any]) -> str:
 
 def _significant(pod: Obj, old: Obj) -> bool:
     """Whether an update touches anything a check looks at and an update may touch."""
+    from kas.admission.plugins._podsecurity.checks import APPARMOR_ANNOTATION, SECCOMP_CONTAINER, SECCOMP_POD
+
     annotations, before = pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     watched = (APPARMOR_ANNOTATION, SECCOMP_CONTAINER)
     if annotations is not before:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.config.flagtypes import TYPES, FlagType
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """What a flag does here. ``kind`` is "works" or "no effect" (accepted, with a warning).
 
     ``why`` completes "--x has no effect: …". ``same`` are values that say what kas does anyway: they are taken in silence.
@@ -28,8 +26,7 @@ def no_effect(why: str, *same: Any) -> Effect:
     return Effect("no effect", why, same=same)
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(NamedTuple):
     """``type`` is a name of ``flagtypes.TYPES``; ``default`` a value of it. ``upstream`` is kube-apiserver's default as its help prints
     it, where kas has another; ``own`` flags are unknown there. ``short`` is a one-letter name; ``shown`` what help says instead of
     an empty default."""

@@ -7,14 +7,13 @@ store; here a batch is one review, or several in a row where it is large, so tha
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from time import monotonic
 from typing import Any
 
 import orjson
 
 from kas.apiextensions.definition import Definition
-from kas.apiextensions.nopconverter import NopConverter
 from kas.client.hooks import HookClients, HookError, client_key, read_review
 from kas.endpoints.custom.conversionmetrics import CALL, INVALID, MALFORMED, NOTHING, PARTIAL, ConversionMetrics
 from kas.meta import errors
@@ -23,8 +22,7 @@ from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.meta.labelselectors import labels as validate_labels
 from kas.meta.objectmeta import validate_annotations
-from kas.observe.metrics import Registry as Metrics
-from kas.registry.versions import GVK, Converter
+from kas.registry.versions import GVK
 from kas.types.scheme import builtin_kind, write_json
 
 Obj = dict[str, Any]
@@ -127,12 +125,6 @@ class WebhookConverter:
             why = PARTIAL if len(sent) > 1 else NOTHING
             raise _FailedError(why, f"conversion webhook for {gvk} returned {len(found)} objects, expected {len(sent)}")
         return found, large
-
-
-def converters(clients: HookClients, metrics: Metrics) -> Callable[[Definition], Converter]:
-    """What gives the converter of a definition by its strategy; webhooks are asked by ``clients``."""
-    counts = ConversionMetrics(metrics)
-    return lambda d: WebhookConverter(d, clients, counts) if d.conversion.get("strategy") == "Webhook" else NopConverter(d)
 
 
 def _parts(objects: Sequence[Obj], places: Sequence[int]) -> Iterator[list[bytes]]:

@@ -136,8 +136,8 @@ cdef str _go_name(str name):
 
 cdef class TypeDesc:
     """A message type. ``fields`` are as declared (embedded messages included), ``json_fields`` flattened in JSON output order,
-    ``by_name`` maps a JSON key to its Field. ``kind_name`` is the last part of the name, ``attributes`` the other keys of the tables,
-    ``has_type_meta`` whether objects carry kind and apiVersion."""
+    ``by_name`` maps a JSON key to its Field. ``kind_name`` is the last part of the name, ``custom_json`` how the type departs from a plain
+    JSON object ("quantity-string;accepts-number", "raw-json", ...), or None, ``has_type_meta`` whether objects carry kind and apiVersion."""
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -150,13 +150,13 @@ cdef class TypeDesc:
         free(self.wire)
 
     def __init__(self, list row, bytes fields, dict index):
-        self.name, self.attributes, self.has_type_meta = row
+        self.name, attributes, self.has_type_meta = row
+        self.map_type, self.custom_json = attributes.get("mapType"), attributes.get("customJSON")
         self.rows = fields
-        self.kind_name = self.name.rpartition(".")[2]
         self.index = index
         self.kind = K_STRUCT
         self.revision_at = -1
-        if "customJSON" in self.attributes:
+        if self.custom_json is not None:
             self.kind = SPECIAL_KINDS[self.kind_name]
 
     def ready(self):
@@ -206,6 +206,7 @@ cdef class TypeDesc:
         self._build_infos()
         self._build_wire()
         self._build_table()
+        self.rows = None
         self.compiled = True
         return 0
 
@@ -337,17 +338,8 @@ cdef class TypeDesc:
         return self._by_name
 
     @property
-    def map_type(self):
-        return self.attributes.get("mapType")
-
-    @property
-    def custom_json(self):
-        """How the type departs from a plain JSON object ("quantity-string;accepts-number", "raw-json", ...), or None."""
-        return self.attributes.get("customJSON")
-
-    @property
-    def proto(self):
-        return self.attributes.get("proto")
+    def kind_name(self):
+        return self.name.rpartition(".")[2]
 
     def __repr__(self):
         return f"TypeDesc({self.name})"

@@ -31,8 +31,6 @@ def lazy_schema_type(str name not None, load not None):
 cdef TypeDesc custom_type(str name, bint embedded):
     cdef TypeDesc t = TypeDesc.__new__(TypeDesc)
     t.name = name
-    t.kind_name = name.rpartition(".")[2]
-    t.attributes = {}
     t.custom = True
     t.kind = K_STRUCT
     t.revision_at = -1

@@ -11,7 +11,7 @@ from kas.meta.age import age
 from kas.meta.checks import legacy_ip, non_special_ip
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
-from kas.meta.ip import ip_warnings
+from kas.meta.ipchecks import ip_warnings
 from kas.registry.printing.cells import NONE, first_three
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for

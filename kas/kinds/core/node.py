@@ -15,7 +15,8 @@ from kas.meta import field, gojson, names
 from kas.meta.age import age
 from kas.meta.checks import legacy_cidr, repeats
 from kas.meta.field import FieldError
-from kas.meta.ip import cidr_warnings, parse_cidr
+from kas.meta.ip import parse_cidr
+from kas.meta.ipchecks import cidr_warnings
 from kas.meta.labelselectors import label_name
 from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer

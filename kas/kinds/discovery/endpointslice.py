@@ -21,7 +21,8 @@ from kas.meta.checks import (
 )  # fmt: skip
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
-from kas.meta.ip import ip_warnings, parse_ip
+from kas.meta.ip import parse_ip
+from kas.meta.ipchecks import ip_warnings
 from kas.meta.labelselectors import labels
 from kas.registry.printing.cells import UNSET, first_three
 from kas.registry.printing.rows import printer

@@ -10,7 +10,8 @@ from kas.meta import field, names
 from kas.meta.age import age
 from kas.meta.checks import IMMUTABLE, dns_subdomain, immutable, invalid_each, required_path_segment
 from kas.meta.field import FieldError
-from kas.meta.ip import parse_cidr, validate_cidr, validate_ip
+from kas.meta.ip import parse_cidr
+from kas.meta.ipchecks import validate_cidr, validate_ip
 from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for

@@ -9,7 +9,8 @@ from kas.meta import field, names
 from kas.meta.age import age
 from kas.meta.checks import legacy_cidr, port_name, port_number, unsupported
 from kas.meta.field import FieldError
-from kas.meta.ip import CIDR, cidr_warnings, parse_cidr
+from kas.meta.ip import CIDR, parse_cidr
+from kas.meta.ipchecks import cidr_warnings
 from kas.meta.labelselectors import label_selector
 from kas.registry.printing.cells import part, selector
 from kas.registry.printing.rows import printer

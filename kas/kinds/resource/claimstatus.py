@@ -22,7 +22,7 @@ from kas.kinds.resource.devices import (
 from kas.meta import field
 from kas.meta.checks import conditions, csi_driver_name, dns_label, immutable, unsupported
 from kas.meta.field import FieldError
-from kas.meta.ip import validate_interface_address
+from kas.meta.ipchecks import validate_interface_address
 from kas.types.gostruct import render
 from kas.types.scheme import builtin_type
 

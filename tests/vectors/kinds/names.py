@@ -1,7 +1,7 @@
 """Validators of names, keys, values and options."""
 
 from kas.endpoints import optionsvalidation as options
-from kas.meta import ip, names
+from kas.meta import ipchecks, names
 from kas.meta.labelselectors import label_selector
 from kas.meta.objectmeta import validate_object_meta
 
@@ -27,15 +27,15 @@ TEXT = {
     "wildcardDNS1123Subdomain": names.is_wildcard_dns1123_subdomain,
 }
 FIELDS = {
-    "cidr": ip.validate_cidr,
-    "cidrLegacy": lambda p, t: ip.validate_legacy_cidr(p, t, strict=False),
+    "cidr": ipchecks.validate_cidr,
+    "cidrLegacy": lambda p, t: ipchecks.validate_legacy_cidr(p, t, strict=False),
     "domainPrefixedPath": names.domain_prefixed_path,
     "fullyQualifiedDomainName": names.fully_qualified_domain_name,
     "fullyQualifiedName": names.fully_qualified_name,
-    "interfaceAddress": ip.validate_interface_address,
-    "ip": ip.validate_ip,
-    "ipLegacy": lambda p, t: ip.validate_legacy_ip(p, t, strict=False),
-    "ipLegacyStrict": lambda p, t: ip.validate_legacy_ip(p, t, strict=True),
+    "interfaceAddress": ipchecks.validate_interface_address,
+    "ip": ipchecks.validate_ip,
+    "ipLegacy": lambda p, t: ipchecks.validate_legacy_ip(p, t, strict=False),
+    "ipLegacyStrict": lambda p, t: ipchecks.validate_legacy_ip(p, t, strict=True),
 }
 # No field has these rules: the names of variables are the relaxed ones since 1.34, for good.
 NOWHERE = {"envVarName", "domainPrefixedKey"}

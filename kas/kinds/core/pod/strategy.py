@@ -16,7 +16,7 @@ from kas.kinds.core.resources import amount
 from kas.meta import names
 from kas.meta.conditions import with_condition
 from kas.meta.field import FieldError
-from kas.meta.ip import ip_warnings
+from kas.meta.ipchecks import ip_warnings
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for, take
 
 GATED = {

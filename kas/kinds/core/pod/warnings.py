@@ -12,7 +12,7 @@ from kas.kinds.core.pod.spec import passes_checks
 from kas.kinds.core.resources import milli
 from kas.meta import names
 from kas.meta.field import go_quote
-from kas.meta.ip import ip_warnings
+from kas.meta.ipchecks import ip_warnings
 
 Obj = Mapping[str, Any]
 DEPRECATED_NODE_LABELS = {

@@ -10,7 +10,7 @@ from kas.kinds.core.objectmeta import object_meta_update
 from kas.kinds.core.service import validation as services
 from kas.kinds.core.service.defaults import externally_accessible
 from kas.meta.field import FieldError, go_quote
-from kas.meta.ip import cidr_warnings, ip_warnings
+from kas.meta.ipchecks import cidr_warnings, ip_warnings
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
