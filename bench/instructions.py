@@ -4,7 +4,7 @@
 
 The whole chain of an in-process server, without granian and TLS: filters, endpoint, admission, the store with its threads, synced to disk.
 Requests run 16 at a time (lists 4), as many before the count as in it; ``watched`` is an update that 16 watches are told of, ``403`` a GET
-without a credential. Needs valgrind with its vgdb (Debian: valgrind).
+without a credential, ``401`` one with a token of 12 kB that nobody knows. Needs valgrind with its vgdb (Debian: valgrind).
 
 Two runs differ by a few hundredths: how writes share a commit, and the order in which threads come, are not the same.
 """
@@ -40,6 +40,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODS = "/api/v1/namespaces/default/pods"
 NOTHING, WATCHED, WATCHES = "nothing", "watched", 16
 MERGE, APPLY = b"application/merge-patch+json", b"application/apply-patch+yaml"
+REFUSED = {"403": b"", "401": b"Bearer " + b"a" * 12_000}  # with what they are asked
 Ask = tuple[str, str, bytes]  # method, path, body
 
 
@@ -60,7 +61,7 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
 
     return {
         "get": (16, lambda: ("GET", f"{CONFIG_MAPS}/kept-{next(numbers) % 16}", b"")),
-        "403": (16, lambda: ("GET", f"{CONFIG_MAPS}/kept-{next(numbers) % 16}", b"")),
+        **{row: (16, lambda: ("GET", f"{CONFIG_MAPS}/kept-{next(numbers) % 16}", b"")) for row in REFUSED},
         "create": (16, lambda: ("POST", CONFIG_MAPS, body(configmap("made-%q")))),
         "update": (16, update),
         WATCHED: (16, update),
@@ -76,24 +77,26 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
     }
 
 
-def request_of(server: InProcess, ask: Ask, anonymous: bool) -> Request:
-    """A PATCH merges, or applies as a manager; who is anonymous shows no token."""
+def request_of(server: InProcess, ask: Ask, row: str = "") -> Request:
+    """A PATCH merges, or applies as a manager; the row says with what it is asked."""
     method, path, body = ask
     path, _, query = path.partition("?")
-    headers = server.headers[:-1] if anonymous else [*server.headers]
+    headers = [*server.headers]
+    if row in REFUSED:
+        headers[-1] = b"authorization", REFUSED[row]
     if body:
         patch = APPLY if "fieldManager=" in query else MERGE
         headers.append((b"content-type", patch if method == "PATCH" else b"application/json"))
     return Request(method, path, query, headers, body)
 
 
-async def run(server: InProcess, many: list[Ask], anonymous: bool = False) -> None:
+async def run(server: InProcess, many: list[Ask], row: str = "") -> None:
     """All at once, each to the end of its answer."""
 
     async def one(ask: Ask) -> None:
-        found = server.server.chain(request_of(server, ask, anonymous))
+        found = server.server.chain(request_of(server, ask, row))
         answer = found if isinstance(found, Response) else await found
-        assert answer.status == 403 if anonymous else answer.status < 300, answer.body
+        assert answer.status == int(row) if row in REFUSED else answer.status < 300, answer.body
         if answer.stream is not None:
             await answer.stream(Taker())
         if answer.finish is not None:
@@ -114,7 +117,7 @@ def watching(server: InProcess) -> list[asyncio.Task[None]]:
 
     async def watch() -> None:
         ask = "GET", f"{CONFIG_MAPS}?watch=true", b""
-        found = server.server.chain(request_of(server, ask, False))
+        found = server.server.chain(request_of(server, ask))
         answer = found if isinstance(found, Response) else await found
         assert answer.stream is not None
         await answer.stream(Taker())
@@ -174,7 +177,7 @@ def count(wanted: list[str], requests: int) -> None:
                 if counted:
                     tell("instrumentation on")
                 for many in todo:
-                    server.loop.run_until_complete(run(server, many, name == "403"))
+                    server.loop.run_until_complete(run(server, many, name))
             tell(f"dump {name}")
             tell("instrumentation off")
             server.loop.run_until_complete(ended(watches))

@@ -231,6 +231,8 @@ class InTurn:
     def _run(self, steps: Any, what: str, a: Any) -> Any: ...
 
 class Recall:
+    longest: int
+
     def __init__(
         self,
         entries: dict[bytes, tuple[Any, ...]],

@@ -276,19 +276,19 @@ def _listeners(
         introductions.start()
         address = rendezvous.worker(server.index)
         free(address)
-        app = App(server.chain, introductions=introductions, bounds=bounds)
+        app = App(server.chain, introductions=introductions, bounds=bounds, gives=turns.gives)
         out.append(Listener(app, "", 0, uds=address, http=http, connections=connections, turns=turns))
         server.streams = Streams(server.chain, rendezvous.streams(server.index), introductions)
     for name, fd in sockets.items():
         tls = None
         if name == "secure_port":
-            app = App(server.chain, spoke=silent.spoke.add, bounds=bounds)
+            app = App(server.chain, spoke=silent.spoke.add, bounds=bounds, gives=turns.gives)
             cert, key = o.serving_pair
             tls = TLSFiles(str(cert), str(key), o.tls_min)
         elif name == "insecure_port":
-            app = App(server.chain_of("insecure"), spoke=silent.spoke.add, bounds=bounds)
+            app = App(server.chain_of("insecure"), spoke=silent.spoke.add, bounds=bounds, gives=turns.gives)
         else:
-            app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add, bounds=bounds)
+            app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add, bounds=bounds, gives=turns.gives)
         out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections, turns=turns))
     return out
 

@@ -51,11 +51,12 @@ class App:
     def __init__(
         self, handler: Handler, read_only: bool = False, introductions: Introductions | None = None,
         spoke: Callable[[int], None] = lambda port: None, bounds: Bounds | None = None,
+        gives: Callable[[], Awaitable[None] | None] = lambda: None,
     ) -> None:  # fmt: skip
         """``spoke`` is told the client's port of each request; ``bounds`` are those of what clients send and are sent, the app's own where
-        none are given."""
+        none are given; ``gives()`` is asked what a task has to wait for before it gives a large answer."""
         self.handler, self.read_only, self.introductions, self._spoke = handler, read_only, introductions, spoke
-        self._departures, self._bounds = Departures(), bounds or Bounds()
+        self._departures, self._bounds, self._gives = Departures(), bounds or Bounds(), gives
 
     async def __call__(self, scope: dict, receive, send) -> None:
         rest = self.begin(scope, receive, send)
@@ -126,6 +127,8 @@ class App:
             if resp.stream is None:
                 await _all(_whole(req, resp, send))
             else:
+                if not req.long_running and (others := self._gives()) is not None:
+                    await others
                 started = send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
                 await started
                 if not req.long_running:

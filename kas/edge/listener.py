@@ -32,7 +32,7 @@ from kas.edge.turns import Turns
 CONNECTIONS = 60_000
 FEWEST_CONNECTIONS = 16
 BACKLOG = 4096
-STREAMS = 250  # at once on one HTTP/2 connection; clients open another for more
+STREAMS = 100  # at once on one HTTP/2 connection, as upstream; clients open another for more
 # What a client may send before it is read: upstream's for a stream, less than upstream's for a connection (25 MB). Until the head of a
 # request has been accepted nothing is read.
 STREAM_WINDOW, CONNECTION_WINDOW = 256 << 10, 1 << 20

@@ -8,12 +8,12 @@ credential is worth, and who waits how long then, is for the filters.
 
 Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Then who has nothing put
 down is begun before those who have, and who has more put down than all others together floods: of his, one a turn is begun, and only when
-the one before has ended or had ``HOLD_S`` for it; before it the processor is offered to the other threads, and who came meanwhile is
-begun first. Granian's threads, which read and write for everybody in the order of arrival, would otherwise get to run when the kernel takes
-the processor away, some milliseconds later, and whatever they have in hand by then is the flood's; so would seats, the store's next
-commit and what waits to be written to clients.
+the one before has ended or had ``HOLD_S`` for it, and not while a large answer is given to another; before it, and before it is answered
+at length, the processor is offered to the other threads, and who came meanwhile is begun first. Granian's threads, which read and write
+for everybody in the order of arrival, would otherwise get to run when the kernel takes the processor away, some milliseconds later, and
+whatever they have in hand by then is the flood's; so would seats, the store's next commit and what waits to be written to clients.
 
-A head is as large as a client likes, up to 256 KiB, and a connection of HTTP/2 sends 250 of them at once, long before anybody knows whose
+A head is as large as a client likes, up to 256 KiB, and a connection of HTTP/2 sends 100 of them at once, long before anybody knows whose
 they are. So what is put down has a bound in bytes: beyond it large heads are refused, and ordinary ones wait as ever.
 """
 
@@ -23,7 +23,7 @@ import asyncio
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,7 +34,9 @@ TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs
 SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
 BEGUN = 8  # of those put down, in a turn that took no longer
 HANDS = 2  # how often the processor is offered for it: to the thread that reads and writes, and to the one that hands over what was read
-HOLD_S = 0.002  # how long one of who floods may take until the next of his is begun beside it
+HOLD_S = 0.002  # how long one of who floods may take until the next of his is begun beside it, and a large answer to another
+LONGEST_S = 0.005  # but no longer than this after the one before
+STEPS = 2  # of the loop, until what came meanwhile is answered: it is begun, and its task takes the first step
 PUT_DOWN_S = 0.005  # of a turn, for finding out whose what came is: 25,000 that came at once held the loop for a second
 HEADS_BYTES = 32 << 20  # of heads that are put down; beyond that only small ones are
 SMALL_HEAD = 4 << 10
@@ -72,6 +74,7 @@ class Turns:
     ) -> None:  # fmt: skip
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._due = False  # whether a turn is to come
+        self._anew = False  # whether that was asked for before who came anew, and goes on in a task, has one
         self._come: deque[Arrived] = deque()
         self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any], int]]] = OrderedDict()  # by credential, who is next first
         self._fresh: OrderedDict[int, None] = OrderedDict()  # those of them of whom none has been begun since they had nothing put down
@@ -80,6 +83,8 @@ class Turns:
         self._ended = 0.0  # when the last turn did that began what was put down
         self._last: Going | None = None  # of the flood's, the one that was begun last
         self._beside = 0.0  # when another one may be begun beside it
+        self._other: Going | None = None  # of the others', the one that began to give a large answer last
+        self._until = 0.0  # how long the flood waits for that
         self._held = False  # only the flood's is left, and waits for that
         self._going: dict[int, int] = {}  # by credential, how many go on that were begun since nobody waited for seats
 
@@ -92,6 +97,10 @@ class Turns:
             self._loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
+        if self._anew:
+            self._anew = False
+            self._loop.call_soon(self._turn)
+            return
         self._due = False
         try:
             self._begin_some()
@@ -180,6 +189,7 @@ class Turns:
                 anew = (self._begin(key) is not None and fresh) or anew
                 left -= 1
                 now = self._clock()
+            self._anew = anew and self._due
         self._ended = now
 
     def _next(self, shared: bool) -> int:
@@ -192,16 +202,35 @@ class Turns:
         return BEGUN < count > self._waiting + sum(self._going.values()) - count
 
     def _holds(self, now: float) -> bool:
-        """Whether the flood has to wait for the one of it that was begun last. Who is held alone needs no turn until then."""
-        last = self._last
-        if last is None or now >= self._beside or last.done():
-            self._last = None
+        """Whether the flood has to wait: for the one of it that was begun last, or for what is given to others. Who is held alone needs no
+        turn until then."""
+        both = (self._last, self._beside), (self._other, self._until)
+        going = {one: until for one, until in both if one is not None and now < until and not one.done()}
+        if not going:
             return False
         if not self._held and len(self._flows) == 1:
             self._held = True
-            last.add_done_callback(self._resume)
-            self._loop.call_later(self._beside - now, self._resume)
+            for one in going:
+                one.add_done_callback(self._resume)
+            self._loop.call_later(max(going.values()) - now, self._resume)
         return True
+
+    def gives(self) -> Awaitable[None] | None:
+        """The running task is about to give a large answer, which the thread that reads for everybody encrypts and writes in one go.
+        Returns what it has to wait for before, None for all but the flood's: who came while that was made is heard, and what can be
+        answered at once goes first. While others' are given the flood waits."""
+        task = asyncio.current_task()
+        assert task is not None
+        if task is self._last:
+            return self._others_first() if self._shared() else None
+        self._other, self._until = task, min(self._clock() + HOLD_S, self._beside - HOLD_S + LONGEST_S)
+        return None
+
+    async def _others_first(self) -> None:
+        for _ in range(HANDS):
+            self._give_way()
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
 
     def _begin(self, key: int) -> Going | None:
         flows, fresh, floods = self._flows, self._fresh, self._floods(key)

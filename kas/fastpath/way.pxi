@@ -166,8 +166,9 @@ cdef int _count(object timer, double seconds) except -1:
 cdef class Recall:
     """``known(request)``: whether its Authorization header was good a moment ago; then the request has its user, and no such header any
     more. ``entries`` has, by ``keyed_digest`` of headers, (user, until when, the name they are counted under, whether it is a bearer
-    token); ``counts`` has requests by that name."""
+    token); ``counts`` has requests by that name. What is longer than the ``longest`` of them, as its owner says, is not looked for."""
 
+    cdef public Py_ssize_t longest
     cdef dict _entries
     cdef dict _counts
     cdef Timer _succeeded
@@ -182,7 +183,7 @@ cdef class Recall:
         cdef object credential = names.get(b"authorization")
         cdef tuple found
         cdef object of
-        if not credential:
+        if not credential or len(credential) > self.longest:
             return False
         kept = self._entries.get(keyed_digest(credential))
         if kept is None:

@@ -16,6 +16,7 @@ from kas.auth.user import ANONYMOUS_USER, Notes, UserInfo
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
 from kas.observe.caches import Expiring
+from kas.observe.logs import Sparing
 from kas.observe.metrics import ATTEMPT_SECONDS, Histogram, Registry, Timer
 from kas.request.http import Request
 
@@ -124,7 +125,8 @@ def authentication(
     succeeded = timer.add
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
     revoked((known := _Known()).forget)
-    recalled = Recall(known.entries, users.values, timer, CacheCounts(registry).hits).known
+    recall = Recall(known.entries, users.values, timer, CacheCounts(registry).hits)
+    recalled, told = recall.known, Sparing(log, "%d more requests could not be authenticated")
     unusual, strip = (proxies := _ProxyHeaders(*vouching)).unusual, proxies.strip
 
     def before(req: Request) -> Awaitable[None] | None:
@@ -160,8 +162,9 @@ def authentication(
 
     def refused(req: Request, e: AuthenticationError, credential: bytes, began: float) -> Exception:
         _tell_of_space(req, credential)
-        log.warning('Unable to authenticate the request err="%s"', e)
-        seconds.observe(("error",), monotonic() - began)
+        if told.one(now := monotonic()):
+            log.warning('Unable to authenticate the request err="%s"', e)
+        seconds.observe(("error",), now - began)
         return unauthorized()
 
     def accept(req: Request, user: UserInfo | None, credential: bytes, found: Found | None, forgotten: int, began: float) -> None:
@@ -179,6 +182,7 @@ def authentication(
         if credential:
             if found is not None and found.by_header:
                 known.keep(credential, user, name, _bearer(credential)[0], forgotten)
+                recall.longest = max(recall.longest, len(credential))
             req.drop_header(b"authorization")
             _tell_of_space(req, credential)
 

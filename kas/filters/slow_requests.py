@@ -7,39 +7,20 @@ from time import monotonic
 
 from kas.filters.handler import Filter
 from kas.meta.field import go_quote
+from kas.observe.logs import Sparing
 from kas.request.http import Request, Response
 from kas.request.masking import SHOWN_ID, shortened, shown_target
 
 log = logging.getLogger("kas.http")
 
 SLOW_S = 1.0
-MOST = 100  # lines a second: thousands that end together would keep the loop for seconds with writing them
-
-
-class _Told:
-    """How many lines were written since ``since``, and how many were not."""
-
-    def __init__(self) -> None:
-        self._since, self._lines, self._unsaid = 0.0, 0, 0
-
-    def one(self, now: float) -> bool:
-        """Whether one more may be written; says first how many were not in the seconds before."""
-        if now - self._since >= 1.0:
-            if self._unsaid:
-                log.warning("%d more requests were slow", self._unsaid)
-            self._since, self._lines, self._unsaid = now, 0, 0
-        self._lines += 1
-        if self._lines > MOST:
-            self._unsaid += 1
-            return False
-        return True
 
 
 def slow_requests() -> Filter:
     """Log a request, unless it is long-running, that took ``SLOW_S`` until its answer began: what came before flow control (reading who
     asks, impersonation), the time in a queue, and the rest (authorization, body, admission, store). Times are in milliseconds. Of more
-    than ``MOST`` in a second the others are counted."""
-    told = _Told()
+    than a hundred in a second the others are counted."""
+    told = Sparing(log, "%d more requests were slow")
 
     def after(req: Request, resp: Response) -> None:
         now = monotonic()

@@ -9,6 +9,8 @@ import time
 
 from kas.meta.standard import CONTROLS
 
+MOST = 100  # lines of a sort a second: thousands that end together would keep the loop for seconds with writing them
+
 
 class TextFormatter(logging.Formatter):
     """klog's text. Whatever a client, or a backend, got into a message, or into that of an exception: no line of it looks like a record."""
@@ -69,6 +71,27 @@ class Handler(logging.StreamHandler):
             self.handle(logging.LogRecord("kas.logs", logging.WARNING, __file__, 0, said, (), None))
             self.unwritten = min(self.unwritten, before)  # this line was none of them
         return self.broken
+
+
+class Sparing:
+    """Says whether one more line of a sort may be written, of which no more than ``MOST`` are in a second. ``more`` is how ``log`` is told
+    how many were not."""
+
+    def __init__(self, log: logging.Logger, more: str) -> None:
+        self._log, self._more = log, more
+        self._since, self._lines, self._unsaid = 0.0, 0, 0
+
+    def one(self, now: float) -> bool:
+        """Whether this one may be; says first how many were not in the seconds before."""
+        if now - self._since >= 1.0:
+            if self._unsaid:
+                self._log.warning(self._more, self._unsaid)
+            self._since, self._lines, self._unsaid = now, 0, 0
+        self._lines += 1
+        if self._lines > MOST:
+            self._unsaid += 1
+            return False
+        return True
 
 
 def log_check() -> str:

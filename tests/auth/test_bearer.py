@@ -2,6 +2,7 @@
 
 import pytest
 
+from kas.auth.authn import AuthenticationError, bearer, tokenfile
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.authn.tokenfile import admin_token
 from kas.auth.user import UserInfo
@@ -33,3 +34,22 @@ def test_bearer_success_is_marked_authenticated_and_remembered():
 @pytest.mark.parametrize("header", ["Basic abc", "Bearer", "", "Bearer "])
 def test_other_schemes_are_not_mine(header):
     assert BearerToken(admin_token("t")).authenticate(headers(authorization=header)) is None
+
+
+def test_what_is_longer_than_all_that_was_good_has_no_digest_worked_out(monkeypatch):
+    """12 kB that nobody knows: that was most of what refusing them cost."""
+    worked_out = []
+    for where in (bearer, tokenfile):
+        digest = where._digest
+        monkeypatch.setattr(where, "_digest", lambda text, digest=digest: worked_out.append(len(text)) or digest(text))
+    known = BearerToken(admin_token("good"))
+    assert known.authenticate(headers(authorization="Bearer good")).name == "admin"
+    worked_out.clear()
+    for _ in range(2):
+        with pytest.raises(AuthenticationError):
+            known.authenticate(headers(authorization="Bearer " + "a" * 12_000))
+    assert worked_out == []
+    assert known.authenticate(headers(authorization="Bearer good")).name == "admin"
+    with pytest.raises(AuthenticationError):
+        known.authenticate(headers(authorization="Bearer evil"))
+    assert sorted(worked_out) == [4, 11, 11]

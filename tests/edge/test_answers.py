@@ -280,3 +280,31 @@ def test_pieces_of_lists_get_smaller_the_more_are_under_way():
     assert few >= PAGE_BYTES and LEAST_BYTES <= underway.write_bytes <= PAGE_BYTES // 4
     underway.answers = 10_000
     assert underway.write_bytes == LEAST_BYTES
+
+
+@pytest.mark.parametrize("path", ["/large", "/small", "/watch"])
+def test_who_gives_a_large_answer_asks_what_it_has_to_wait_for(path: str) -> None:
+    """Before its head leaves; what is small, or never ends, waits for nobody."""
+    order: list[str] = []
+
+    async def events(write: Any) -> None:
+        await write(b"{}\n")
+
+    def handler(req: Request) -> Response:
+        req.long_running = req.path == "/watch"
+        return Response(200, [], stream=events) if req.long_running else answered(BODY if req.path == "/large" else b"{}")
+
+    async def others() -> None:
+        order.append("others")
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        order.append(message["type"])
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "client": None, "scheme": "http",
+             "http_version": "1.1"}  # fmt: skip
+    asyncio.run(App(handler, gives=others)(scope, receive, send))
+    assert ("others" in order) == (path == "/large") and (order[0] == "others" or path != "/large")

@@ -12,7 +12,7 @@ import pytest
 from kas.edge import turns
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
-from kas.edge.turns import BEGUN, HANDS, HOLD_S, SHARED_TURN_S, TURN_S, Turns
+from kas.edge.turns import BEGUN, HANDS, HOLD_S, LONGEST_S, SHARED_TURN_S, TURN_S, Turns
 from kas.request.http import Request, Response
 from tests.filters.serving import answer, head, until
 
@@ -36,6 +36,8 @@ class Loop:
         self.gave_way: list[int] = []  # after how many that were begun
         self.meanwhile: list[Arrived] = []  # come while others have the processor
         self.going: dict[str, asyncio.Future[None]] = {}  # by name, of who goes on until that is done
+        self.large: set[str] = set()  # names of those who are answered at length, in a task
+        self.steps: list[str] = []  # what these did
         self.turns = Turns(
             asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
             self.give_way,
@@ -59,7 +61,16 @@ class Loop:
         self.pass_(request.takes)
         if request.later:
             asyncio.get_running_loop().call_soon(self.pass_, request.later)
+        if request.name in self.large:
+            self.going[request.name] = asyncio.get_running_loop().create_task(self.give(request.name))
         return self.going.get(request.name)
+
+    async def give(self, name: str) -> None:
+        self.steps.append(f"{name} makes it")
+        if (others := self.turns.gives()) is not None:
+            await others
+        self.steps.append(f"{name} gives it")
+        await asyncio.Event().wait()
 
     def pass_(self, seconds: float) -> None:
         self.now += seconds
@@ -252,6 +263,73 @@ def test_one_of_a_flood_waits_for_the_one_before() -> None:
         loop.pass_(HOLD_S)  # f1 goes on and on
         await until(lambda: len(loop.begun) == len(flood) + 2)
         assert [x for x in loop.begun if x[0] == "f"] == [x.name for x in flood]
+
+    asyncio.run(go())
+
+
+def test_a_flood_waits_while_a_large_answer_is_given_to_another() -> None:
+    """For ``HOLD_S``, but for all of them no longer than ``LONGEST_S``."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        loop.large = {"q0", "q1", "q2", "q3"}
+        loop.arrive(*flood)
+        assert await loop.turn() == ["f0"]
+        for i in range(3):
+            loop.arrive(Arrived(f"q{i}", "quiet"))
+            assert await loop.turn() == [f"q{i}"]
+            assert [await loop.turn() for _ in range(3)] == [[], [], []]
+            loop.pass_(HOLD_S * 3 / 4)
+        loop.going["f1"] = asyncio.get_running_loop().create_future()
+        loop.pass_(LONGEST_S - HOLD_S * 9 / 4)
+        await until(lambda: loop.begun[-1] == "f1")
+        loop.arrive(Arrived("q3", "quiet"))
+        assert await loop.turn() == ["q3"]
+        loop.going["f1"].set_result(None)
+        assert [await loop.turn() for _ in range(3)] == [[], [], []]
+        loop.going["q3"].cancel()
+        await until(lambda: "f2" in loop.begun)
+        for task in loop.going.values():
+            task.cancel()
+
+    asyncio.run(go())
+
+
+def test_who_floods_lets_others_be_answered_before_it_is_answered_at_length() -> None:
+    """Who came while the answer was made is heard, begun, and given what is his, though that goes on in a task, too."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        loop.large = {"f0", "q0"}
+        loop.arrive(*flood)
+        assert await loop.turn() == ["f0"]
+        loop.meanwhile = [Arrived("q0", "quiet")]
+        await until(lambda: len(loop.steps) == 4)
+        assert loop.steps == ["f0 makes it", "q0 makes it", "q0 gives it", "f0 gives it"] and loop.gave_way == [0] * HANDS + [1] * HANDS
+        for task in loop.going.values():
+            task.cancel()
+        # Alone it does not.
+        loop.several, loop.large = False, {"f1"}
+        await until(lambda: loop.steps[-1] == "f1 gives it")
+        assert len(loop.gave_way) == 2 * HANDS
+        loop.going["f1"].cancel()
+
+    asyncio.run(go())
+
+
+def test_a_turn_that_was_asked_for_before_a_task_was_made_waits_for_its_first_step() -> None:
+    """Who came while the flood gave way had a turn made for him then; in it nothing of the flood is begun before the other is answered."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        loop.large = {"q0"}
+        loop.arrive(*flood)
+        loop.meanwhile = [Arrived("q0", "quiet")]
+        assert await loop.turn() == ["q0"]
+        await until(lambda: "q0 gives it" in loop.steps)
+        assert loop.begun == ["q0"]
+        loop.going["q0"].cancel()
+        await until(lambda: "f0" in loop.begun)
 
     asyncio.run(go())
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kas._fastpath import keyed_digest
+from kas._fastpath import Recall, Timer, keyed_digest
 from kas.auth.authn import AuthenticationError, Found
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.authn.tokenfile import admin_token
@@ -20,6 +20,7 @@ from kas.filters import authentication as filters
 from kas.filters.authentication import REMEMBERED_S, authentication
 from kas.meta.errors import ApiError
 from kas.observe.caches import Expiring
+from kas.observe.logs import MOST
 from kas.observe.metrics import Registry
 from tests.filters.requests import request
 
@@ -292,3 +293,33 @@ def test_all_ways_of_a_union_tell_how_they_found_whom():
         ((one,), True), ((two,), True), ((Later(None), two), True),
     ):  # fmt: skip
         assert asyncio.run(go(*members)) is by_header
+
+
+def test_what_is_longer_than_all_that_was_good_is_not_looked_for():
+    """Working out its digest is most of what refusing 12 kB costs."""
+    gate = Gate(Says(JANE))
+    gate.run(bearer("good"))
+    recall = Recall({keyed_digest(b"Bearer good"): (JANE, float("inf"), ("other",), True)}, {}, *(Timer(Registry().histogram(
+        "h", "", ("a",), (1.0,)), (b,)) for b in "xy"))  # fmt: skip
+    recall.longest = len(b"Bearer good") - 1
+    assert not recall.known(bearer("good"))
+    recall.longest += 1
+    assert recall.known(bearer("good"))
+
+
+def test_of_thousands_who_are_refused_a_hundred_are_told_of(caplog, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(filters, "monotonic", lambda: now[0])
+    gate = Gate(Says(AuthenticationError("no")))
+
+    def refused():
+        with pytest.raises(ApiError):
+            gate.run(bearer("evil"))
+
+    for _ in range(1000):
+        refused()
+    assert len(caplog.messages) == MOST
+    now[0] += 1
+    refused()
+    assert caplog.messages[MOST:] == [f"{1000 - MOST} more requests could not be authenticated", caplog.messages[0]]
+    assert 'authentication_attempts{result="error"} 1001' in gate.metrics.expose().decode()

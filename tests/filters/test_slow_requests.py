@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 from kas.auth.user import UserInfo
 from kas.filters import slow_requests as module
-from kas.filters.slow_requests import MOST, SLOW_S, slow_requests
+from kas.filters.slow_requests import SLOW_S, slow_requests
+from kas.observe.logs import MOST
 from kas.request.http import Response
 from tests.filters.requests import request
 

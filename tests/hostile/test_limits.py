@@ -70,7 +70,7 @@ def test_two_hundred_bodies_that_stall(target: KasServer, bystander: Bystander, 
 
 
 def test_three_hundred_streams_that_stall(target: KasServer, bystander: Bystander, grant: Callable[..., None], room: str):
-    """One connection of HTTP/2 with 300 such bodies: as much."""
+    """One connection of HTTP/2 with as many such bodies as it may have at once, and all it may send of them: as much."""
     grant("mallory", WRITES, room)
     with dial(target, "h2") as s, bystander:
         s.settimeout(60)
@@ -79,9 +79,9 @@ def test_three_hundred_streams_that_stall(target: KasServer, bystander: Bystande
         s.sendall(c.data_to_send())
         while c.remote_settings.max_concurrent_streams > 1000:  # until the server's have come
             c.receive_data(s.recv(65536))
-        assert c.remote_settings.max_concurrent_streams == 250
+        assert c.remote_settings.max_concurrent_streams == 100
         streams = []
-        for _ in range(250):
+        for _ in range(100):
             stream = c.get_next_available_stream_id()
             c.send_headers(stream, [
                 (":method", "POST"), (":path", f"/api/v1/namespaces/{room}/configmaps"), (":scheme", "https"), (":authority", "x"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
+from kas._fastpath import keyed_digest
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet, TokenAuthenticator
 from kas.auth.user import UserInfo, with_authenticated
 from kas.observe.caches import Expiring
@@ -51,6 +51,7 @@ class BearerToken:
         self._ttl = ttl_s
         self.clock = clock
         self._cache: Expiring[bytes] = Expiring("bearer_tokens", "digests of tokens that were good, for 10 s", 16 << 20, 4 << 10)
+        self._longest = 0  # of those headers: what is longer was not good, and working out its digest is most of what refusing it costs
         self._invalidated = 0  # how often; what was asked before is not remembered after
 
     def invalidate(self) -> None:
@@ -60,7 +61,7 @@ class BearerToken:
 
     def remembered(self, header: str) -> UserInfo | None:
         """The user of an Authorization header that was good a moment ago."""
-        if not self._cache.entries or not header:
+        if not self._cache.entries or not header or len(header) > self._longest:
             return None
         known = self._cache.entries.get(_digest(header))
         return known[0] if known is not None and self.clock() < known[1] else None
@@ -114,12 +115,13 @@ class BearerToken:
             raise AuthenticationError("invalid bearer token")
         user = with_authenticated(user)
         if self._ttl > 0 and invalidated == self._invalidated:
+            self._longest = max(self._longest, len(header))
             self._cache.put(_digest(header), (user, self.clock() + self._ttl), user.length)
         return user
 
 
 def _digest(header: str) -> bytes:
-    return hashlib.sha256(header.encode("utf-8", "surrogateescape")).digest()
+    return keyed_digest(header.encode("utf-8", "surrogateescape"))
 
 
 def bearer_token(header: str) -> str:

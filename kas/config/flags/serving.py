@@ -48,7 +48,7 @@ SECURE_SERVING = (
     Flag("cert-dir", "string", "", "Directory of the serving certificate when --tls-cert-file is not given: apiserver.crt and"
          " apiserver.key, self-made if they are not there.", upstream="/var/run/kubernetes", shown="pki below --data-dir"),
     Flag("disable-http2-serving", "bool", False, "Serve HTTP/1.1 only."),
-    Flag("http2-max-streams-per-connection", "int", 0, "Requests at once on one HTTP/2 connection; 0 = 250."),
+    Flag("http2-max-streams-per-connection", "int", 0, "Requests at once on one HTTP/2 connection; 0 = 100."),
     Flag("permit-address-sharing", "bool", False, "Bind with SO_REUSEADDR.", no_effect("kas always binds with it", True)),
     Flag("permit-port-sharing", "bool", False, "Bind with SO_REUSEPORT, so that several servers share a port.",
          no_effect("the workers of one kas share their port, and a port somebody else listens on is refused", False)),
