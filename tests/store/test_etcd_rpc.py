@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -29,7 +29,7 @@ from kas.store.etcd.client import PUT, RANGE, TXN, AsyncClient, Client, Config
 from kas.store.etcd.rpc import PutIf, hpack, http2
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.http2 import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
-from kas.store.etcd.rpc.looped import dial
+from kas.store.etcd.rpc.looped import Looped, dial
 from kas.store.etcd.rpc.status import RpcError
 from tests.etcd import Etcd
 from tests.pki import authority, issue
@@ -464,6 +464,35 @@ def test_a_call_that_began_as_the_connection_broke_was_not_sent() -> None:
         for run in (asyncio.run, uvloop.run):
             run(check(peer.config))
     assert not complaints
+
+
+def test_a_lone_call_leaves_at_once_and_others_together() -> None:
+    class Written:
+        def __init__(self) -> None:
+            self.writes: list[bytes] = []
+
+        def is_closing(self) -> bool:
+            return False
+
+        def write(self, data: bytes) -> None:
+            self.writes.append(data)
+
+        def get_write_buffer_size(self) -> int:
+            return 0
+
+    async def check() -> None:
+        connection, transport = Looped(asyncio.get_running_loop()), Written()
+        connection._transport = cast(asyncio.Transport, transport)
+        connection.begin(b"", b"one", 10.0, lambda _: None)
+        assert [b"one" in written for written in transport.writes] == [True]
+        connection.begin(b"", b"two", 10.0, lambda _: None)
+        connection.begin(b"", b"three", 10.0, lambda _: None)
+        assert len(transport.writes) == 1
+        await asyncio.sleep(0)
+        assert len(transport.writes) == 2 and b"two" in transport.writes[1] and b"three" in transport.writes[1]
+        connection._stop_timers()
+
+    asyncio.run(check())
 
 
 def test_a_server_that_does_not_answer_pings_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 #   Stream      one call, its messages and its end
 #   Wire        frames of calls out and in; kas.store.etcd.rpc.http2.Connection adds what is not every call's: settings, pings, ends, windows
 #               that grow, what was padded or comes in pieces
-#   Calls       a Wire on an event loop: calls begun, sent together at the end of the loop's turn, and told that they are over;
+#   Calls       a Wire on an event loop: calls begun, sent together at the end of the loop's turn where others are under way, and told that
+#               they are over;
 #               kas.store.etcd.rpc.looped.Looped adds the connection's life
 #   PutIf       the transaction that most writes are, as protobuf
 #   Watched     what a watch tells, with its Changes, read from protobuf

@@ -549,10 +549,13 @@ cdef class Calls:
 
     cpdef Stream begin(self, bytes block, bytes message, double within_s, told=None):
         """See ``looped.Looped``."""
+        cdef bint alone = told is not None and not self._flushing and not self._http2._streams
         cdef Stream stream = self._http2.begin(block, message, True, True, self._ended)
         stream.waiter = self._loop.create_future() if told is None else told
         stream.timer = self._call_later(within_s, self._late, stream)
-        if not self._flushing:
+        if alone:  # for others to leave with it would wait a turn of the loop
+            self._flush()
+        elif not self._flushing:
             self._flushing = True
             self._call_soon(self._flush)
         if self._alive is None:
