@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from kas.registry.etcdvalues import custom
+from kas.storage.places import Note as CopyNote
 from kas.store import Compacted, Conflict, Full, Op, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import (
@@ -866,6 +867,20 @@ def test_why_a_replica_is_not_used_again_is_told(change: dict[str, Any], why: st
     now = Note(1, "/registry", 3, "boot")
     found = now.misfit(replace(now, **change))
     assert found.startswith(why) and bool(found) == bool(why)
+
+
+def test_half_a_copy_is_not_served(etcd: Etcd, tmp_path: Path) -> None:
+    """As an interrupted ``kas storage copy`` leaves it. One that is complete is served, and so is what has a note of somebody else's."""
+    client = Client(etcd.config)
+    try:
+        for note in (CopyNote("x", 7, complete=True).to_json(), b"no note"):
+            client.call(PUT, pb.PutRequest(key=b"kas_copy/registry", value=note))
+            Server(etcd, tmp_path / "replica").stop()
+        client.call(PUT, pb.PutRequest(key=b"kas_copy/registry", value=CopyNote("x", 7, "/registry/a").to_json()))
+        with pytest.raises(StoreError, match=r"a copy to /registry was interrupted: .* or delete the key kas_copy/registry"):
+            Server(etcd, tmp_path / "replica")
+    finally:
+        client.close()
 
 
 def test_who_starts_before_etcd_says_what_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
