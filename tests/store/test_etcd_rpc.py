@@ -23,6 +23,7 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kas.replicator import _answers_in_order
 from kas.store import StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import PUT, RANGE, TXN, AsyncClient, Client, Config
@@ -732,6 +733,8 @@ def test_certificates_are_looked_at_first_and_again_for_each_connection(secured:
     cert.unlink()
     with pytest.raises(Unavailable, match="etcd's certificates"):
         client.call(RANGE, pb.RangeRequest(key=b"/"), 0.3)
+    # Who makes a client of its own for a question gets no answer, and no error.
+    assert not client.has(7) and not _answers_in_order(client._config, client._servers[0])
     cert.write_bytes(Path(secured.client[0]).read_bytes())
     client.call(RANGE, pb.RangeRequest(key=b"/"))
     client.close()

@@ -426,7 +426,8 @@ def test_servers_take_turns_in_compacting(etcd: Etcd) -> None:
 
 @pytest.mark.parametrize(
     ("version", "ordered"),
-    [("3.4.23", False), ("3.4.31", True), ("3.5.12", False), ("3.5.13", True), ("3.6.0", True), ("3.3.99", False), ("x", False)],
+    [("3.4.23", False), ("3.4.31", True), ("3.5.12", False), ("3.5.13", True), ("3.6.0", True), ("3.3.99", False), ("x", False),
+     ("3.5.13-rc.1", False), ("3.5.14-rc.1", True), ("3.6.0-alpha.0", True), ("3.5.21+vendor", True), ("3.4.31.1", False), ("4.0.0", True)],
 )
 def test_progress_is_trusted_from_the_versions_that_order_it(version: str, ordered: bool) -> None:
     assert ordered_progress(version) is ordered

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -54,6 +55,7 @@ PROGRESS = pb.WatchRequest(progress_request=pb.WatchProgressRequest()).Serialize
 
 # Versions from which on an answer to a progress request never overtakes events (upstream's feature support checker).
 ORDERED_PROGRESS = {(3, 4): 31, (3, 5): 13}
+VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?P<before>-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 
 class Lost(StoreError):
@@ -62,13 +64,15 @@ class Lost(StoreError):
 
 
 def ordered_progress(version: str) -> bool:
-    """Whether a server of this version answers progress requests in the order of events."""
-    try:
-        major, minor, patch = (int(x) for x in version.split("-")[0].split("+")[0].split(".")[:3])
-    except ValueError:
+    """Whether a server of this version answers progress requests in the order of events; what is none may be anything."""
+    found = VERSION.fullmatch(version)
+    if found is None:
         return False
+    major, minor, patch = map(int, found.group(1, 2, 3))
     least = ORDERED_PROGRESS.get((major, minor))
-    return patch >= least if least is not None else (major, minor) > (3, 5)
+    if least is None:
+        return (major, minor) > (3, 5)
+    return patch > least or (patch == least and not found["before"])
 
 
 def tells_progress_in_order(client: Client, within_s: float = 10.0) -> bool:
