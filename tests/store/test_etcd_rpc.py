@@ -31,7 +31,7 @@ from kas.store.etcd.rpc import PutIf, hpack, http2
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.http2 import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
 from kas.store.etcd.rpc.looped import Looped, dial
-from kas.store.etcd.rpc.status import RpcError
+from kas.store.etcd.rpc.status import Code, RpcError
 from tests.etcd import Etcd
 from tests.pki import authority, issue
 
@@ -465,6 +465,28 @@ def test_a_call_that_began_as_the_connection_broke_was_not_sent() -> None:
         for run in (asyncio.run, uvloop.run):
             run(check(peer.config))
     assert not complaints
+
+
+def test_calls_end_when_their_time_is_up_whichever_began_first() -> None:
+    async def check(config: Config) -> None:
+        connection = await dial("127.0.0.1", int(config.servers[0].rpartition(":")[2]), None, 10.0)
+        ended: list[int] = []
+        three = asyncio.Event()
+
+        def end(i: int) -> None:
+            ended.append(i)
+            if len(ended) == 3:
+                three.set()
+
+        streams = [connection.begin(b"", b"", s, lambda _, i=i: end(i)) for i, s in enumerate((60.0, 0.2, 0.05, 0.1, 60.0))]
+        await three.wait()
+        assert ended == [2, 3, 1] and not streams[0].over and not streams[4].over
+        assert {streams[i].error.code for i in ended} == {Code.DEADLINE_EXCEEDED}
+        connection.close()
+
+    with Peer(script()) as peer:
+        for run in (asyncio.run, uvloop.run):
+            run(check(peer.config))
 
 
 def test_a_lone_call_leaves_at_once_and_others_together() -> None:

@@ -120,7 +120,7 @@ class Looped(Calls, asyncio.Protocol):
         self._stop_timers()
 
     def _stop_timers(self) -> None:
-        for timer in (self._alive, self._answering):
+        for timer in (self._alive, self._answering, self._latest):
             if timer is not None:
                 timer.cancel()
 
