@@ -93,13 +93,11 @@ def kept_below(override: Override) -> list[str]:
 
 def _answers_in_order(config: Config, url: str) -> bool:
     """Whether the progress that a server tells may be believed; one that does not answer may be an old one."""
-    client = Client(replace(config, servers=(url,)))
     try:
-        return tells_progress_in_order(client, within_s=2.0)
+        with contextlib.closing(Client(replace(config, servers=(url,)))) as client:  # whose certificates may be being replaced
+            return tells_progress_in_order(client, within_s=2.0)
     except StoreError:
         return False
-    finally:
-        client.close()
 
 
 def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transformers: Transformers | None = None) -> EtcdStore | Parted:

@@ -649,6 +649,13 @@ class Server:
         self.bootstrapper.write(self.options.run_dir / "bootstrap.lock")
         self.hooks.done(*WRITTEN)
 
+    def bootstrapped(self) -> bool:
+        """Whether there are objects of an earlier start; that is enough to serve."""
+        if self.registries.get("", "namespaces", "", "kube-system") is None:
+            return False
+        self.hooks.done(*WRITTEN)
+        return True
+
     def _addresses(self) -> list[str]:
         """Of all API servers of the cluster, as far as the kubernetes Service shows them."""
         own, kind = self.options.endpoint_address, self.options.raw.endpoint_reconciler_type

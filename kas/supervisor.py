@@ -28,6 +28,7 @@ from kas.meta.pipes import readable
 from kas.meta.standard import flush_standard_streams, say
 from kas.observe.process import adopt, age_s, await_adoption, end_with, look_for_no_cycles, notify_ready, raise_descriptor_limit
 from kas.store.shared import Shared
+from kas.store.unfinished import unfinished
 
 if TYPE_CHECKING:
     from kas.edge.front.rendezvous import Rendezvous
@@ -188,6 +189,8 @@ class _Supervisor:
             self.lock = open(path / "lock", "a+")  # noqa: SIM115 — held as long as the process lives
             self._take_lock(path)
             self.first_start = claim_data_dir(path)
+            if not self.options.etcd and (why := unfinished(path)):
+                raise StartError(f"--data-dir: {why}")
         except OSError as e:
             raise StartError(f"--data-dir: {path}: {e.strerror}") from None
 

@@ -25,7 +25,7 @@ from kas.client.http import use_environment
 from kas.client.proxies import Environment
 from kas.config import features
 from kas.config.options import Completed
-from kas.controllers.runner import Runner
+from kas.controllers.runner import Periodic, Runner
 from kas.edge import gathered
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
@@ -42,7 +42,7 @@ from kas.observe.process import age_s, bound_heaps, mappable, spare_descriptors
 from kas.request.http import Request, Response
 from kas.request.masking import SHOWN_ID
 from kas.server import Server
-from kas.store import Full, Store, StoreError, Unavailable, Unknown, open_store
+from kas.store import Damaged, Full, Store, StoreError, Unavailable, Unknown, open_store
 from kas.store.shared import Shared
 from kas.warmup import WarmUp
 
@@ -58,6 +58,7 @@ PATIENCE = 4  # the part of --shutdown-grace in which somebody has to take somet
 ANSWERED_S = 0.2  # how often that is looked at
 STOPPED_S = 1.0  # until connections on which nothing is under way have ended
 AGAIN_S = 1.0
+OWED_S = 10.0  # how often it is tried to write what etcd had no room for
 HEARD_S = 0.02  # in which granian's threads mostly have heard of the end
 QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
@@ -135,7 +136,7 @@ async def _serve(
         await asyncio.to_thread(encryption.read_all, store)
         step("sealed values read")
     server.hooks.done(STORAGE)
-    await _bootstrap(server, stop)
+    owed = await _bootstrap(server, stop)
     step("bootstrap objects there")
     server.store.catch_up()
     server.load_derived()
@@ -161,6 +162,7 @@ async def _serve(
     runner = server.runner([
         ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look)),
         ("WebSockets", gathered.LOOK_EVERY_S, bounds.gathered.due),
+        *owed,
     ])
     runner.start()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
@@ -180,13 +182,19 @@ async def _serve(
     await _shut_down(server, listeners, runner, gate, bounds.leaving)
 
 
-async def _bootstrap(server: Server, stop: asyncio.Event) -> None:
-    """On etcd the replica has just been complete, so one that does not answer now is waited for, until ``stop``: this worker may take the
-    place of one that died, and others serve. Raises ``StoreError``."""
+async def _bootstrap(server: Server, stop: asyncio.Event) -> list[Periodic]:
+    """What is left to do of it. On etcd the replica has just been complete, so one that does not answer now is waited for, until ``stop``:
+    this worker may take the place of one that died, and others serve. One that takes no writes is served with the objects of an earlier
+    start: it may be by deleting through this server that it gets room again. Raises ``StoreError``."""
     while True:
         try:
             server.bootstrap()
-            return
+            return []
+        except (Full, Damaged) as e:
+            if not server.options.etcd or not server.bootstrapped():
+                raise
+            log.warning("the bootstrap objects are those of an earlier start until etcd takes writes: %s", e)
+            return [("bootstrap objects", OWED_S, Owed(server).pay)]
         except (Unavailable, Unknown) as e:
             if not server.options.etcd or stop.is_set():
                 raise
@@ -194,6 +202,20 @@ async def _bootstrap(server: Server, stop: asyncio.Event) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AGAIN_S):
                 await stop.wait()
+
+
+class Owed:
+    """Bootstrap objects that could not be written."""
+
+    def __init__(self, server: Server) -> None:
+        self._server, self._paid = server, False
+
+    async def pay(self) -> None:
+        """Writes them, once etcd takes writes."""
+        if not self._paid:
+            with contextlib.suppress(Full, Damaged, Unavailable, Unknown):
+                await asyncio.to_thread(self._server.bootstrap)
+                self._paid = True
 
 
 async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[str], None]) -> None:

@@ -103,10 +103,12 @@ class HealthChecks:
         parts = {name: hook for name, hook in PARTS.items() if hook in whole}
         hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, hook) for name, hook in {**whole, **parts}.items()}
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
+        health_s, ready_s = self._limits_s
+        ready: dict[str, Check] = {**base, "etcd": lambda: self.storage() or self._store.lost()}
+        ready["etcd-readiness"] = functools.partial(self.storage, ready_s)
         if self._sealed is not None:
             base |= self._sealed.checks()
-        health_s, ready_s = self._limits_s
-        ready: dict[str, Check] = {**base, "etcd": lambda: self.storage(ready_s) or self._store.lost()}
+            ready |= self._sealed.checks()
         for i, other in enumerate(self._remote[1:]):
             base[f"etcd-override-{i}"] = ready[f"etcd-override-{i}"] = functools.partial(other, health_s)
             ready[f"etcd-override-readiness-{i}"] = functools.partial(other, ready_s)

@@ -172,21 +172,21 @@ def source_of(a: Arguments, flag: str = "from"):
     return LMDBSource(Path(where).expanduser() / "store", f"lmdb:{where}", a.options.store_max_size, a.transformers())
 
 
-def target_of(a: Arguments, flag: str = "to"):
-    """The place to fill. Raises ``Usage``, ``StoreError``."""
+def target_of(a: Arguments, bump: int, flag: str = "to"):
+    """The place to fill; an LMDB goes on ``bump`` further than its source. Raises ``Usage``, ``StoreError``."""
     kind, where = split(a.own.get(flag, ""), flag)
     if kind == "etcd":
         return etcd_place(a, where)
     from kas.storage.lmdbplace import LMDBTarget
 
-    return LMDBTarget(Path(where).expanduser().absolute(), a.options.store_max_size, a.transformers())
+    return LMDBTarget(Path(where).expanduser().absolute(), a.options.store_max_size, a.transformers(), bump)
 
 
-def copy_all(source: Source, a: Arguments, shown: Progress) -> list[Copied]:
+def copy_all(source: Source, a: Arguments, shown: Progress, bump: int = 0) -> list[Copied]:
     """Copies to the place of ``--to``: to each of its clusters what it keeps. Raises ``Usage``, ``StoreError``."""
     others, as_json = others_of(a, "to"), a.options.raw.storage_media_type == JSON
     kept = tuple(prefix for _, prefixes in others for prefix in prefixes)
-    with closing(target_of(a)) as target:
+    with closing(target_of(a, bump)) as target:
         done = [Copy(Part(source, kept, False) if others else source, target, shown, as_json).run()]
     for urls, prefixes in others:
         with closing(etcd_place(a, urls)) as target:

@@ -30,7 +30,7 @@ class EtcdPlace:
         """Raises ``Refused`` when none of the servers answers within ``reach_s``; ``StoreError``."""
         self.name = "etcd:" + ",".join(config.servers)
         self._client, self._keys, self._values = Client(config), keys, Values(transformers)
-        self._note_key = b"kas_copy" + keys.root.rstrip(b"/")  # beside what servers read
+        self._note_key = keys.copied
         self._noted = 0  # mod revision of the note
         self._granted: dict[int, tuple[int, int, float]] = {}
         self._ends: dict[int, float] = {}

@@ -19,6 +19,7 @@ from kas.store.etcd.layout import Undecodable
 from kas.store.lmdb import LMDBStore
 from kas.store.rewrite import redraft
 from kas.store.transform import Transformers
+from kas.store.unfinished import COPYING
 from kas.supervisor import StartError, check_data_dir, claim_data_dir
 
 NOTE = "copied.json"
@@ -110,16 +111,28 @@ def entry(record: Record) -> Entry:
     return Entry(record.key, record.revision, record.create_revision, record.version, left, draft=redraft(record, now_s))
 
 
+def move_on(store: LMDBStore, revision: int) -> None:
+    """Moves a store on to a revision and forgets its history, so that clients who saw later ones than it has list anew instead of going on
+    at numbers that mean something else now."""
+    store.start()
+    if store.revision < revision:
+        store.apply(revision, [])
+    while not store.compact(store.revision):
+        pass
+
+
 class LMDBTarget:
     """A store that is to be made, or one that the same copy made and nobody used since."""
 
-    def __init__(self, data_dir: Path, max_size: int, transformers: Transformers | None = None) -> None:
-        self.name, self.data_dir = f"lmdb:{data_dir}", data_dir
+    def __init__(self, data_dir: Path, max_size: int, transformers: Transformers | None = None, bump: int = 0) -> None:
+        """``bump``: by how much the store goes on further than the source was."""
+        self.name, self.data_dir, self._bump = f"lmdb:{data_dir}", data_dir, bump
         self._max_size, self._transformers = max_size, transformers
-        self._at, self._final = data_dir / "store.copying", data_dir / "store"
+        self._at, self._final = data_dir / COPYING, data_dir / "store"
         self._lock: IO[str] | None = None
         self._store: LMDBStore | None = None
         self._forms: Forms
+        self._further: int  # the revision that it goes on at, where that is not the source's
 
     @property
     def store(self) -> LMDBStore:
@@ -188,6 +201,7 @@ class LMDBTarget:
     def complete(self, note: Note) -> None:
         """See ``Target``. Deletes counted on from what the store had; it goes on where the source is."""
         self._own(note)
+        self._further = note.revision + self._bump
         if self.store.revision < note.revision:
             self.store.apply(note.revision, [])
         while not self.store.compact(self.store.revision):
@@ -210,7 +224,9 @@ class LMDBTarget:
         return self._forms.draft(entry).json
 
     def finish(self) -> str:
-        """See ``Target``."""
+        """See ``Target``. Before the store takes its place: who is ended then leaves none that goes on too early."""
+        if self._bump:
+            move_on(self.store, self._further)
         revision = self.store.revision
         self.store.close()
         for path in (self._at / "data.mdb", self._at):
@@ -218,6 +234,8 @@ class LMDBTarget:
             os.fsync(fd)
             os.close(fd)
         os.replace(self._at, self._final)
+        if self._bump:
+            return f"restored; the store goes on at revision {revision}"
         return f"objects keep their resourceVersions; the store goes on at revision {revision}, and watches from before it list anew"
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from kas.storage.command import (
 )
 from kas.storage.imageplace import ImageSource
 from kas.storage.places import Refused
-from kas.storage.snapshots import ETCD, LMDB, Status, bumped, kind_of, lmdb_pieces, lmdb_status, restore_lmdb, save, unpacked
+from kas.storage.snapshots import ETCD, LMDB, Status, kind_of, lmdb_pieces, lmdb_status, restore_lmdb, save, unpacked
 from kas.store.etcd.layout import Keys
 
 BUMP = 1_000_000_000  # what etcd's guide to disaster recovery adds for Kubernetes
@@ -108,10 +108,7 @@ def _restore(args: list[str]) -> int:
         return 0
     begin()
     with progress() as shown, _opened(path, a) as source:
-        done = copy_all(source, a, shown)
-    if to == LMDB and done[0].verified:
-        revision = bumped(Path(where).expanduser() / "store", bump, a.options.store_max_size)
-        done[0].revisions = f"restored; the store goes on at revision {revision}"
+        done = copy_all(source, a, shown, bump)
     return max(told(each, a.own["to"]) for each in done)
 
 

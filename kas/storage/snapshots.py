@@ -19,11 +19,12 @@ from pathlib import Path
 
 import lmdb
 
-from kas.storage.lmdbplace import LMDBSource, claim
+from kas.storage.lmdbplace import LMDBSource, claim, move_on
 from kas.storage.places import ROOT, Refused
 from kas.store import open_store
 from kas.store.etcd.bolt import READ, SHA, SHA_BLOCK, BadSnapshot, sha256
 from kas.store.transform import Transformers
+from kas.store.unfinished import RESTORING
 
 LMDB_MAGIC = 0xBEEFC0DE  # at byte 16, behind the header of the first page
 LMDB, ETCD = "lmdb", "etcd"
@@ -173,7 +174,7 @@ def restore_lmdb(path: Path, data_dir: Path, bump: int, max_size: int) -> int:
     """Makes the store of a data directory that has none; returns its revision, which is ``bump`` higher than the snapshot's. Raises
     ``BadSnapshot``, ``Refused``."""
     with claim(data_dir):
-        final, at = data_dir / "store", data_dir / "store.restoring"
+        final, at = data_dir / "store", data_dir / RESTORING
         if final.exists():
             raise Refused(f"{data_dir} holds a store already: name a directory without one")
         check_sum(path)
@@ -188,15 +189,11 @@ def restore_lmdb(path: Path, data_dir: Path, bump: int, max_size: int) -> int:
 
 
 def bumped(store_dir: Path, bump: int, max_size: int) -> int:
-    """Moves a store's revision on and forgets its history, so that clients who saw later revisions than the snapshot's list anew instead
-    of going on at numbers that mean something else now. Returns the revision."""
+    """Moves a store's revision on; returns it."""
     store = open_store(str(store_dir), max_size=max_size)
     try:
         if bump:
-            store.start()
-            store.apply(store.revision + bump, [])
-            while not store.compact(store.revision):
-                pass
+            move_on(store, store.revision + bump)
         return store.revision
     finally:
         store.close()

@@ -18,7 +18,7 @@ from tests.server.whole import World
 
 GROUPS = ("healthz", "livez", "readyz")
 COMMON = tuple(dict.fromkeys(("ping", "log", "etcd", "autoregister-completion", *STEPS, *LOOPS.values(), *PARTS)))
-NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "etcd-space", "informer-sync", "shutdown")}
+NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "etcd-readiness", "etcd-space", "informer-sync", "shutdown")}
 
 
 @pytest.fixture
@@ -101,6 +101,7 @@ BREAKS = {
     "ping": ("heartbeat", None),
     "log": ("", full_disk),
     "etcd": ("", lambda w: w.store.close()),
+    "etcd-readiness": ("", lambda w: w.store.close()),
     "autoregister-completion": ("bootstrap", None),
     "shutdown": ("", lambda w: setattr(w.server, "shutting_down", True)),
     "etcd-space": ("", lambda w: setattr(w.store, "full", lambda: "database space exceeded")),

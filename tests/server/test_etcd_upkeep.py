@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kas.server import Server
+from kas.store import Full, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import ALARM, COMPACT, RANGE
 from kas.store.etcd.client import Client as Calls
 from kas.testing.server import KasServer
+from kas.worker import Owed
 from tests import ports
 from tests.conftest import Client
 from tests.controllers.waiting import until
@@ -155,3 +162,40 @@ def test_a_cluster_that_is_damaged_is_told_and_no_reason_to_start_again(etcd: Et
             assert call("GET", f"{CONFIG_MAPS}?limit=1")[0] == 200
     finally:
         client.close()
+
+
+@pytest.mark.parametrize("alarm", [pb.AlarmMember.NOSPACE, pb.AlarmMember.CORRUPT])
+def test_a_server_starts_though_etcd_takes_no_writes(etcd: Etcd, server: KasServer, tmp_path: Path, alarm: Any) -> None:
+    """One at another address has to write it into the endpoints of the kubernetes Service, and serves before it can."""
+    assert Client(server)("POST", CONFIG_MAPS, {"metadata": {"name": f"goes-{alarm}"}})[0] == 201
+    client = Calls(etcd.config)
+    try:
+        member = client.call(RANGE, pb.RangeRequest(key=b"/")).header.member_id
+        client.call(ALARM, pb.AlarmRequest(action=pb.AlarmRequest.ACTIVATE, memberID=member, alarm=alarm))
+        flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.9")
+        with KasServer(tmp_path / "second", *flags) as second:
+            assert "the bootstrap objects are those of an earlier start until etcd takes writes" in second.output
+            call = Client(second)
+            assert call("GET", f"{CONFIG_MAPS}/goes-{alarm}")[0] == 200
+            assert "[-]poststarthook" not in call.raw("GET", "/livez?verbose").text
+            assert (call("DELETE", f"{CONFIG_MAPS}/goes-{alarm}")[0] == 200) is (alarm == pb.AlarmMember.NOSPACE)
+            client.call(ALARM, pb.AlarmRequest(action=pb.AlarmRequest.DEACTIVATE, memberID=member, alarm=alarm))
+    finally:
+        client.close()
+
+
+def test_what_etcd_did_not_take_at_the_start_is_written_once_it_does() -> None:
+    answers: list[Exception | None] = [Full("etcdserver: mvcc: database space exceeded"), Unavailable("no leader"), None]
+
+    def bootstrap() -> None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    async def pay() -> None:
+        owed = Owed(cast(Server, SimpleNamespace(bootstrap=bootstrap)))
+        for _ in range(5):
+            await owed.pay()
+
+    asyncio.run(pay())
+    assert answers == []

@@ -312,6 +312,15 @@ def test_a_data_directory_that_was_begun_is_one(tmp_path: Path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["format", "lock"]
 
 
+@pytest.mark.parametrize("left", ["store.copying", "store.restoring"])
+def test_a_server_does_not_begin_beside_half_a_store(tmp_path: Path, left: str):
+    """As a copy that was asked for again, and killed, leaves the store that a server has run on."""
+    claim_data_dir(tmp_path)
+    (tmp_path / left).mkdir()
+    done = serve("--data-dir", str(tmp_path), "--secure-port", "auto")
+    assert done.returncode == 1 and f"{left} is half a store" in done.stderr and not (tmp_path / "store").exists()
+
+
 def test_secrets_are_private(kas):
     for name in ("admin.kubeconfig", "admin.token", "pki/ca.key", "pki/apiserver.key"):
         mode = stat.S_IMODE((kas.data_dir / name).stat().st_mode)

@@ -17,11 +17,14 @@ import lmdb
 import pytest
 
 from kas.storage import main as storage
+from kas.storage.imageplace import ImageSource
 from kas.storage.snapshot_command import main
 from kas.store import Op
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.bolt import ELEMENT, LEAF, PAGE, BadSnapshot, Bolt
 from kas.store.etcd.client import TXN, Client
+from kas.store.etcd.layout import Keys
+from kas.store.unfinished import unfinished
 from tests import need
 from tests.etcd import Etcd
 from tests.storage.places import EVENT, MAPS, config_map, kas, make_etcd, make_lmdb, objects, opened, put, write
@@ -173,6 +176,33 @@ def test_an_interrupt_says_what_is_left(etcd: Etcd, prefix: str, tmp_path: Path,
     assert interrupted("kas.storage.etcdplace.EtcdPlace._write", 5, *to) == told
     assert main(to) == 0 and "continued" in capsys.readouterr().out
     assert interrupted("kas.storage.snapshot_command.check", 1, "verify", file) == "kas: interrupted\n"
+
+
+def test_a_restore_that_was_ended_at_its_last_step_goes_on_as_far(
+    etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store takes its place when it goes on at the higher revision, and is not moved on twice."""
+    file, to = tmp_path / "f", tmp_path / "to"
+    assert main(["save", str(file), "--from", make_etcd(etcd, prefix, 3)]) == 0
+    command, newest = ["restore", str(file), "--to", f"lmdb:{to}", f"--prefix={prefix}"], ImageSource(file, Keys(prefix)).newest()
+    replace = os.replace
+
+    def ended(of: Path, at: Path) -> None:
+        if at == to / "store":
+            raise KeyboardInterrupt
+        replace(of, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", ended)
+        assert main(command) == 130
+    assert not (to / "store").exists() and "store.copying is half a store" in unfinished(to)
+    assert main(command) == 0 and not unfinished(to)
+    assert capsys.readouterr().out.splitlines()[-1] == f"restored; the store goes on at revision {newest + 1000000000}"
+    store = opened(to)
+    try:
+        assert store.revision == newest + 1000000000 == store.compacted_revision
+    finally:
+        store.close()
 
 
 @pytest.mark.parametrize("form", ["lmdb", "etcd"])

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from kas.store.etcd.layout import Keys
 from kas.store.etcd.replica import NOTE
 from kas.store.etcd.replicator import Lost
 from kas.store.etcd.store import EtcdStore
+from kas.store.etcd.trials import Trials
 from tests.contract.store_suite import draft
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
@@ -153,7 +155,7 @@ def test_a_replica_that_had_no_room_is_made_anew_by_the_next_start(server: Serve
 
 
 def test_a_replica_without_room_is_made_anew_when_a_new_one_has_some(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ROOM_S", 0.0)
+    monkeypatch.setattr("kas.store.etcd.trials.FIRST_S", 0.0)
     looked = threading.Semaphore(0)
 
     class Small(Server):
@@ -186,6 +188,28 @@ def test_a_replica_without_room_is_made_anew_when_a_new_one_has_some(etcd: Etcd,
         assert [r.key for r in server.store.range("/registry/").records] == [f"/registry/pods/ns/{i}" for i in (10, 11)]
     finally:
         server.stop()
+
+
+def test_trials_of_a_new_replica_become_rare_unless_the_disk_wins_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, free = 100.0, 50
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    trials = Trials(tmp_path, lambda: now)
+
+    def next_one() -> int:
+        nonlocal now
+        began = now
+        while not trials.due(800):
+            now += 1.0
+        trials.failed()
+        return int(now - began)
+
+    assert [next_one() for _ in range(8)] == [30, 60, 120, 240, 480, 900, 900, 900]
+    free += 99  # less than an eighth of the replica
+    assert next_one() == 900
+    free += 100
+    assert [next_one(), next_one()] == [30, 900]
+    trials.over()
+    assert [next_one() for _ in range(3)] == [30, 60, 120]
 
 
 def test_progress_is_believed_by_the_version_of_who_is_followed(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,21 +16,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kas.replicator import _answers_in_order
 from kas.store import StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import PUT, RANGE, TXN, AsyncClient, Client, Config
 from kas.store.etcd.rpc import PutIf, hpack, http2
 from kas.store.etcd.rpc.blocking import Blocking, Following
 from kas.store.etcd.rpc.http2 import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
-from kas.store.etcd.rpc.looped import dial
-from kas.store.etcd.rpc.status import RpcError
+from kas.store.etcd.rpc.looped import Looped, dial
+from kas.store.etcd.rpc.status import Code, RpcError
 from tests.etcd import Etcd
 from tests.pki import authority, issue
 
@@ -466,6 +467,57 @@ def test_a_call_that_began_as_the_connection_broke_was_not_sent() -> None:
     assert not complaints
 
 
+def test_calls_end_when_their_time_is_up_whichever_began_first() -> None:
+    async def check(config: Config) -> None:
+        connection = await dial("127.0.0.1", int(config.servers[0].rpartition(":")[2]), None, 10.0)
+        ended: list[int] = []
+        three = asyncio.Event()
+
+        def end(i: int) -> None:
+            ended.append(i)
+            if len(ended) == 3:
+                three.set()
+
+        streams = [connection.begin(b"", b"", s, lambda _, i=i: end(i)) for i, s in enumerate((60.0, 0.2, 0.05, 0.1, 60.0))]
+        await three.wait()
+        assert ended == [2, 3, 1] and not streams[0].over and not streams[4].over
+        assert {streams[i].error.code for i in ended} == {Code.DEADLINE_EXCEEDED}
+        connection.close()
+
+    with Peer(script()) as peer:
+        for run in (asyncio.run, uvloop.run):
+            run(check(peer.config))
+
+
+def test_a_lone_call_leaves_at_once_and_others_together() -> None:
+    class Written:
+        def __init__(self) -> None:
+            self.writes: list[bytes] = []
+
+        def is_closing(self) -> bool:
+            return False
+
+        def write(self, data: bytes) -> None:
+            self.writes.append(data)
+
+        def get_write_buffer_size(self) -> int:
+            return 0
+
+    async def check() -> None:
+        connection, transport = Looped(asyncio.get_running_loop()), Written()
+        connection._transport = cast(asyncio.Transport, transport)
+        connection.begin(b"", b"one", 10.0, lambda _: None)
+        assert [b"one" in written for written in transport.writes] == [True]
+        connection.begin(b"", b"two", 10.0, lambda _: None)
+        connection.begin(b"", b"three", 10.0, lambda _: None)
+        assert len(transport.writes) == 1
+        await asyncio.sleep(0)
+        assert len(transport.writes) == 2 and b"two" in transport.writes[1] and b"three" in transport.writes[1]
+        connection._stop_timers()
+
+    asyncio.run(check())
+
+
 def test_a_server_that_does_not_answer_pings_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("looped", "blocking"):
         monkeypatch.setattr(f"kas.store.etcd.rpc.{module}.KEEPALIVE_S", 0.1)
@@ -703,6 +755,8 @@ def test_certificates_are_looked_at_first_and_again_for_each_connection(secured:
     cert.unlink()
     with pytest.raises(Unavailable, match="etcd's certificates"):
         client.call(RANGE, pb.RangeRequest(key=b"/"), 0.3)
+    # Who makes a client of its own for a question gets no answer, and no error.
+    assert not client.has(7) and not _answers_in_order(client._config, client._servers[0])
     cert.write_bytes(Path(secured.client[0]).read_bytes())
     client.call(RANGE, pb.RangeRequest(key=b"/"))
     client.close()

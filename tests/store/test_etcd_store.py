@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from kas.registry.etcdvalues import custom
+from kas.storage.places import Note as CopyNote
 from kas.store import Compacted, Conflict, Full, Op, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import (
@@ -425,7 +426,8 @@ def test_servers_take_turns_in_compacting(etcd: Etcd) -> None:
 
 @pytest.mark.parametrize(
     ("version", "ordered"),
-    [("3.4.23", False), ("3.4.31", True), ("3.5.12", False), ("3.5.13", True), ("3.6.0", True), ("3.3.99", False), ("x", False)],
+    [("3.4.23", False), ("3.4.31", True), ("3.5.12", False), ("3.5.13", True), ("3.6.0", True), ("3.3.99", False), ("x", False),
+     ("3.5.13-rc.1", False), ("3.5.14-rc.1", True), ("3.6.0-alpha.0", True), ("3.5.21+vendor", True), ("3.4.31.1", False), ("4.0.0", True)],
 )
 def test_progress_is_trusted_from_the_versions_that_order_it(version: str, ordered: bool) -> None:
     assert ordered_progress(version) is ordered
@@ -866,6 +868,20 @@ def test_why_a_replica_is_not_used_again_is_told(change: dict[str, Any], why: st
     now = Note(1, "/registry", 3, "boot")
     found = now.misfit(replace(now, **change))
     assert found.startswith(why) and bool(found) == bool(why)
+
+
+def test_half_a_copy_is_not_served(etcd: Etcd, tmp_path: Path) -> None:
+    """As an interrupted ``kas storage copy`` leaves it. One that is complete is served, and so is what has a note of somebody else's."""
+    client = Client(etcd.config)
+    try:
+        for note in (CopyNote("x", 7, complete=True).to_json(), b"no note"):
+            client.call(PUT, pb.PutRequest(key=b"kas_copy/registry", value=note))
+            Server(etcd, tmp_path / "replica").stop()
+        client.call(PUT, pb.PutRequest(key=b"kas_copy/registry", value=CopyNote("x", 7, "/registry/a").to_json()))
+        with pytest.raises(StoreError, match=r"a copy to /registry was interrupted: .* or delete the key kas_copy/registry"):
+            Server(etcd, tmp_path / "replica")
+    finally:
+        client.close()
 
 
 def test_who_starts_before_etcd_says_what_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:

@@ -391,15 +391,10 @@ class Client:
     def has(self, cluster_id: int) -> bool:
         """Whether one of the servers is of this cluster. Asks one after the other."""
         for server in self._servers:
-            client = Client(replace(self._config, servers=(server,), cluster_id=cluster_id))
-            try:
+            config = replace(self._config, servers=(server,), cluster_id=cluster_id)
+            with contextlib.suppress(StoreError), contextlib.closing(Client(config)) as client:
                 client.call(WHICH, pb.TxnRequest(), WHICH_S)
-            except StoreError:
-                continue
-            else:
                 return True
-            finally:
-                client.close()
         return False
 
     def _give_back(self, target: Target, connection: Blocking, whole: bool) -> None:

@@ -24,6 +24,7 @@ FRESH_S = 3.0  # how long a read waits at most (upstream's waitUntilFreshTimeout
 ON_ITS_WAY_S = 0.005
 PARKED_S = 0.1  # from then on a client that leaves is looked for, which takes a task
 STINT_S = 0.005  # how long those who go on keep the loop
+TICK_S = 0.001  # of the loop's clock
 TIMED_OUT = "etcdserver: request timed out"
 WENT_BACK = "etcdserver: the cluster has gone back to an older state"
 
@@ -56,10 +57,31 @@ class Parked(Protocol):
 
 class Parking:
     """Has those who were parked go on, a stint in a turn of the loop, and never out of the round that they waited for: what they do then
-    is anything."""
+    is anything. Those who have waited for ``PARKED_S`` join their rounds; one timer looks for them, since rounds are mostly over within a
+    millisecond."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._ready = loop, deque[Parked]()
+        self._rounds = deque[tuple[float, Round]]()  # in which somebody was parked, and when they join
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, one: Round) -> None:
+        """The first one was parked there."""
+        self._rounds.append((self._loop.time() + PARKED_S, one))
+        if self._timer is None:
+            self._timer = self._loop.call_later(PARKED_S, self._look)
+
+    def _look(self) -> None:
+        self._timer, now = None, self._loop.time()
+        while self._rounds and (self._rounds[0][0] <= now + TICK_S or self._rounds[0][1].done()):
+            self._rounds.popleft()[1].unpark()
+        if self._rounds:
+            self._timer = self._loop.call_at(self._rounds[0][0], self._look)
+
+    def close(self) -> None:
+        """Nobody joins any more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def go_on(self, parked: list[Parked]) -> None:
         """They may."""
@@ -81,7 +103,6 @@ class Round:
         self._timer: asyncio.TimerHandle | None = None  # for who has waited longest
         self._parking, self._lot, self._parked = parking, lot, list[Parked]()
         self._asks = False
-        self._unpark: asyncio.TimerHandle | None = None
         self.told, self.had, self.until = False, 0, 0.0
 
     def join(self) -> asyncio.Future[None]:
@@ -93,11 +114,6 @@ class Round:
             self._timer = self._loop.call_at(until, self._expire)
         return reader
 
-    def begin_parking(self) -> None:
-        """The first one was parked: who is, joins after ``PARKED_S`` if that is not over then."""
-        if self._unpark is None:
-            self._unpark = self._loop.call_later(PARKED_S, self._unpark_all)
-
     def ask(self) -> None:
         """Its question leaves: who is parked from now on is of the next one."""
         self._parked, self._asks = self._lot.take(), True
@@ -107,8 +123,8 @@ class Round:
         self._parked = []
         return parked
 
-    def _unpark_all(self) -> None:
-        self._unpark = None
+    def unpark(self) -> None:
+        """Who is parked joins."""
         for one in self._taken():
             one.wait(self.join())
 
@@ -122,9 +138,7 @@ class Round:
         _fail(late, (Behind if self.told else Unavailable)(TIMED_OUT))
 
     def _end(self) -> list[asyncio.Future[None]]:
-        if self._unpark is not None:
-            self._unpark.cancel()
-            self._unpark_all()
+        self.unpark()
         readers, self._readers, self._until = self._readers, [], []
         if self._timer is not None:
             self._timer.cancel()
@@ -133,15 +147,18 @@ class Round:
 
     def done(self) -> bool:
         """See ``Waiter``."""
-        return not (self._parked if self._asks else self._lot) and all(reader.done() for reader in self._readers)
+        if self._parked if self._asks else self._lot:
+            return False
+        return not self._readers or all(reader.done() for reader in self._readers)
 
     def reached(self) -> None:
         """See ``Waiter``."""
         if parked := self._taken():
             self._parking.go_on(parked)
-        for reader in self._end():
-            if not reader.done():
-                reader.set_result(None)
+        if self._readers:  # mostly there are none
+            for reader in self._end():
+                if not reader.done():
+                    reader.set_result(None)
 
     def late(self) -> None:
         """See ``Waiter``."""
@@ -189,7 +206,7 @@ class Freshness:
         return self._next.join()
 
     def _first(self) -> None:
-        self._next.begin_parking()
+        self._parking.begin(self._next)
         self._will_ask()
 
     def _will_ask(self) -> None:
@@ -200,6 +217,7 @@ class Freshness:
     def close(self) -> None:
         """Nobody is answered any more."""
         self._closed = True
+        self._parking.close()
         for one in (self._next, self._asking):
             if one is not None:
                 one.cancel()

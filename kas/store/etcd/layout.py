@@ -14,6 +14,10 @@ from kas.store._engine import Draft
 OWN_PREFIX = "/registry"
 
 
+# What the note at ``Keys.copied`` says of a copy that is not complete.
+HALF = b'"complete": false'
+
+
 class Undecodable(ValueError):
     """A value that is no object that this server can read."""
 
@@ -53,6 +57,8 @@ class Keys:
         self.root = self.prefix.encode() + b"/"
         # Written by readers that must be as new as etcd, where nothing cheaper tells (see EtcdStore.fresh); holds nothing.
         self.fence = self.root + b"kas/fence"
+        # Where a copy to this prefix says how far it is, beside what servers read.
+        self.copied = b"kas_copy" + self.root.rstrip(b"/")
         self._same = self.prefix == OWN_PREFIX
 
     def to_etcd(self, key: str) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -24,13 +25,14 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd import newer
 from kas.store.etcd.beside import unlinked
 from kas.store.etcd.client import RANGE, STATUS, Client, Denied, prefix_end
-from kas.store.etcd.layout import Keys, Undecodable, Values
+from kas.store.etcd.layout import HALF, Keys, Undecodable, Values
 from kas.store.etcd.pages import pages
 from kas.store.etcd.replica import Note, boot_id, discard, disown, read_note, write_note
 from kas.store.etcd.rpc import Change, Undecoded, Watched, watched
 from kas.store.etcd.rpc.blocking import Following
 from kas.store.etcd.rpc.status import RpcError
 from kas.store.etcd.sealing import SealedOp, Sealing
+from kas.store.etcd.trials import Trials
 from kas.store.etcd.unreadable import ROOT, UnreadableOp, note, note_key
 from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
@@ -38,7 +40,6 @@ from kas.store.transform import Transformers
 NOTES = 1000  # that are read at once
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
 SOON_S = 2.0  # how long a server that starts waits for etcd without a word
-ROOM_S = 30.0  # how often it is looked whether a new replica would have the room that this one has not
 LOADS = 5  # times a replica is filled anew because etcd forgot the revision it was being filled from
 SILENT_S = 3.0  # a server that was asked how far it is, and says nothing for so long, is left for the next
 # Puts of so many keys, as far back as that, etcd has to know, too. One of them may be what two histories have in common: what renews
@@ -54,6 +55,7 @@ PROGRESS = pb.WatchRequest(progress_request=pb.WatchProgressRequest()).Serialize
 
 # Versions from which on an answer to a progress request never overtakes events (upstream's feature support checker).
 ORDERED_PROGRESS = {(3, 4): 31, (3, 5): 13}
+VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?P<before>-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 
 class Lost(StoreError):
@@ -62,13 +64,15 @@ class Lost(StoreError):
 
 
 def ordered_progress(version: str) -> bool:
-    """Whether a server of this version answers progress requests in the order of events."""
-    try:
-        major, minor, patch = (int(x) for x in version.split("-")[0].split("+")[0].split(".")[:3])
-    except ValueError:
+    """Whether a server of this version answers progress requests in the order of events; what is none may be anything."""
+    found = VERSION.fullmatch(version)
+    if found is None:
         return False
+    major, minor, patch = map(int, found.group(1, 2, 3))
     least = ORDERED_PROGRESS.get((major, minor))
-    return patch >= least if least is not None else (major, minor) > (3, 5)
+    if least is None:
+        return (major, minor) > (3, 5)
+    return patch > least or (patch == least and not found["before"])
 
 
 def tells_progress_in_order(client: Client, within_s: float = 10.0) -> bool:
@@ -112,7 +116,7 @@ class Replicator:
         self._ordered = False  # whether the server that is followed answers progress requests in the order of events
         self._asked_at = 0.0  # when somebody asked for progress and nothing was heard since; 0: something was
         self._hearing = False  # what came is being taken in
-        self._room_at = 0.0  # when room for a new replica is looked for; 0: this one has taken in what came last
+        self._trials = Trials(path)
 
     # -- before anybody reads
 
@@ -124,6 +128,7 @@ class Replicator:
         while before is not None and self._is_stray(first, before):
             self._client.next_server()
             first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
+        self._look_for_half_a_copy()
         now = self._note_of(first)
         if why := "it is not finished" if before is None else now.misfit(before):
             discard(self._path, why)
@@ -154,6 +159,17 @@ class Replicator:
         except Unavailable as e:
             log.warning("waiting for etcd, for up to %s: %s", duration.format_ns(round(self._patience_s * 1e9)), e)
         return self._client.call(RANGE, request, within_s=self._patience_s)
+
+    def _look_for_half_a_copy(self) -> None:
+        """Raises ``StoreError`` where ``kas storage copy``, or ``kas snapshot restore``, was interrupted: what is there is a part of it,
+        and after the first write of a server the rest would not be brought."""
+        with contextlib.suppress(Denied):  # whom etcd does not let look
+            kvs = self._client.call(RANGE, pb.RangeRequest(key=self._keys.copied)).kvs
+            if kvs and HALF in kvs[0].value:
+                raise StoreError(
+                    f"a copy to {self._keys.prefix or '/'} was interrupted: run the kas storage copy, or kas snapshot restore, again,"
+                    f" or delete the key {self._keys.copied.decode()}"
+                )
 
     def _look_at_kept(self, newest: int) -> None:
         """Throws a replica away that cannot be continued. By itself: a revision that is told to the workers does not go back."""
@@ -320,12 +336,12 @@ class Replicator:
     def _look_for_room(self) -> None:
         """Raises ``Lost`` when a new replica of what etcd holds now has room, and some to spare: it is filled beside this one, which
         is read meanwhile as it is."""
-        self._room_at = self._room_at or time.monotonic() + ROOM_S  # a disk may have room again by then, which costs nobody anything
-        if time.monotonic() < self._room_at:
+        stats = self.replica.statistics()
+        if not self._trials.due(stats["file_bytes"]):
             return
         found = False
         with contextlib.suppress(StoreError, OSError):
-            new = unlinked(str(self._path), self.replica.statistics()["limit"])
+            new = unlinked(str(self._path), stats["limit"])
             try:
                 new.open_with(self._sealing.replica(self._values, writes=True))
                 self._load(new)
@@ -334,7 +350,7 @@ class Replicator:
                 new.close()
         if found:
             raise Lost("it has no room for what happens, and a new one has")
-        self._room_at = time.monotonic() + ROOM_S
+        self._trials.failed()
 
     def stop(self) -> None:
         """Ends ``run``. From any thread."""
@@ -489,7 +505,7 @@ class Replicator:
             revisions[-1][1].extend(self._ops(event, event.put))
         if revisions:
             self.replica.apply_many(revisions)
-            self._room_at = 0.0
+            self._trials.over()
 
     def _ops(self, kv: KeyValue, put: bool = True) -> list[Op]:
         """What becomes of a key, and of the notes on it."""

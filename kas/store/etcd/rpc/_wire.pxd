@@ -3,7 +3,8 @@
 #   Stream      one call, its messages and its end
 #   Wire        frames of calls out and in; kas.store.etcd.rpc.http2.Connection adds what is not every call's: settings, pings, ends, windows
 #               that grow, what was padded or comes in pieces
-#   Calls       a Wire on an event loop: calls begun, sent together at the end of the loop's turn, and told that they are over;
+#   Calls       a Wire on an event loop: calls begun, sent together at the end of the loop's turn where others are under way, and told that
+#               they are over;
 #               kas.store.etcd.rpc.looped.Looped adds the connection's life
 #   PutIf       the transaction that most writes are, as protobuf
 #   Watched     what a watch tells, with its Changes, read from protobuf
@@ -30,7 +31,7 @@ cdef class Stream:
     cdef public list messages
     cdef public object ended            # called when it is over, or None
     cdef public object waiter           # its owner's
-    cdef public object timer
+    cdef double until                   # when it has taken too long; its owner's, too
 
 
 cdef class Wire:
@@ -86,6 +87,10 @@ cdef class Calls:
     cdef public object _transport       # None while there is none
     cdef public bint _flushing
     cdef public object _alive           # the timer that looks whether the server lives
+    cdef public object _latest          # the timer that looks for calls that take too long, at ``_look_at``
+    cdef double _look_at
     cdef object _call_soon, _call_later
+
+    cdef int _watch(self, double until) except -1
 
     cpdef Stream begin(self, bytes block, bytes message, double within_s, object told=?)

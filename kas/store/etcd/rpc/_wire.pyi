@@ -32,7 +32,6 @@ class Stream:
     messages: list[bytes]
     ended: Callable[[Stream], None] | None
     waiter: Any
-    timer: Any
     def __init__(self, block: bytes, left: bytes, last: bool, single: bool, ended: Callable[[Stream], None] | None) -> None: ...
     @property
     def unsent(self) -> bool: ...
@@ -96,6 +95,7 @@ class Calls:
     _transport: asyncio.Transport
     _flushing: bool
     _alive: asyncio.TimerHandle | None
+    _latest: asyncio.TimerHandle | None
     def __init__(self, loop: asyncio.AbstractEventLoop, http2: Wire) -> None: ...
     def begin(self, block: bytes, message: bytes, within_s: float, told: Callable[[Stream], None] | None = None) -> Stream: ...
 

@@ -6,6 +6,7 @@ Why C: with dozens of writers the steps of a call, none of which takes long, wer
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memcpy
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from asyncio import Future
 from collections import deque
@@ -33,6 +34,7 @@ cdef enum:
     MOST_FRAME = 16384
     FIRST_WINDOW = 65535
 
+cdef double TICK_S = 0.001  # of the loop's clock
 cdef long LARGEST = (1 << 31) - 1
 cdef long STREAM_WINDOW_ = 4 << 20, WINDOW_ = 16 << 20
 cdef unsigned long MOST_MESSAGE = (1 << 31) - 1
@@ -47,6 +49,12 @@ class Broken(Exception):
     def __init__(self, code, text):
         super().__init__(text)
         self.code, self.text = code, text
+
+
+cdef inline double _now_s() noexcept:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9
 
 
 cdef inline void _number(unsigned char *p, unsigned long n) noexcept:
@@ -549,20 +557,46 @@ cdef class Calls:
 
     cpdef Stream begin(self, bytes block, bytes message, double within_s, told=None):
         """See ``looped.Looped``."""
+        cdef bint alone = told is not None and not self._flushing and not self._http2._streams
         cdef Stream stream = self._http2.begin(block, message, True, True, self._ended)
         stream.waiter = self._loop.create_future() if told is None else told
-        stream.timer = self._call_later(within_s, self._late, stream)
-        if not self._flushing:
+        stream.until = _now_s() + within_s
+        if self._latest is None or stream.until < self._look_at:
+            self._watch(stream.until)
+        if alone:  # for others to leave with it would wait a turn of the loop
+            self._flush()
+        elif not self._flushing:
             self._flushing = True
             self._call_soon(self._flush)
         if self._alive is None:
             self._look_soon()
         return stream
 
+    cdef int _watch(self, double until) except -1:
+        """Calls are looked at then."""
+        if self._latest is not None:
+            self._latest.cancel()
+        self._look_at = until
+        self._latest = self._call_later(max(0.0, until - _now_s()), self._look_for_late)
+
+    def _look_for_late(self):
+        """Ends the calls whose time is up. One timer for all: few calls take so long."""
+        cdef double now = _now_s() + TICK_S, until = 0
+        cdef Stream stream
+        self._latest = None
+        for stream in [*self._http2._streams.values(), *self._http2._waiting]:
+            if stream.over:
+                continue
+            if stream.until <= now:
+                self._late(stream)
+            elif not until or stream.until < until:
+                until = stream.until
+        if until and (self._latest is None or until < self._look_at):
+            self._watch(until)
+
     def _ended(self, Stream stream not None):
-        stream.timer.cancel()
         waiter = stream.waiter
-        stream.waiter = stream.timer = None
+        stream.waiter = None
         if not isinstance(waiter, Future):
             waiter(stream)
         elif not waiter.done():

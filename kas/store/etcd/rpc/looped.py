@@ -42,7 +42,8 @@ def answer(stream: Stream) -> bytes:
 
 
 class Looped(Calls, asyncio.Protocol):
-    """Made by ``dial``. A call begins at once and leaves at the end of the loop's turn, with others.
+    """Made by ``dial``. A call begins at once and leaves at the end of the loop's turn, with others; one that is told of, and the only one
+    under way, leaves at once.
 
     ``begin(block, message, within_s, told)`` is a call, whose ``waiter`` gets the message that answers, or ``RpcError``. Raises
     ``RpcError``, too. Who does not wait to the end says ``leave``. ``told``, which must not raise, is called instead of a waiter when the
@@ -119,7 +120,7 @@ class Looped(Calls, asyncio.Protocol):
         self._stop_timers()
 
     def _stop_timers(self) -> None:
-        for timer in (self._alive, self._answering):
+        for timer in (self._alive, self._answering, self._latest):
             if timer is not None:
                 timer.cancel()
 
