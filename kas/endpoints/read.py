@@ -126,11 +126,7 @@ async def _list_aside(req: Request, served: Served, namespace: str) -> Response:
 
 
 def _list_asked(req: Request, served: Served, namespace: str, asked: Asked) -> Response | Awaitable[Response]:
-    o, m = asked.options, respond.media(req)
-    if m.convert is not None and m.convert.kind == respond.PARTIAL:
-        raise ApiError(
-            406, "NotAcceptable", f"you requested PartialObjectMetadata, but the requested object is a list ({served.go_list_type})"
-        )
+    o, m = asked.options, respond.media_of_list(req, served)
     revision, start, wanted = position(served, namespace, o)
     if wanted > served.registry.store.revision:
         return _list_later(req, served, namespace, asked, revision, start, wanted, m)

@@ -60,6 +60,14 @@ def media(req: Request, watch: bool = False, table: bool = True) -> Media:
     return found
 
 
+def media_of_list(req: Request, served) -> Media:
+    """``media`` for a list, which cannot be answered as one PartialObjectMetadata (406)."""
+    m = media(req)
+    if m.convert is not None and m.convert.kind == PARTIAL:
+        raise ApiError(406, "NotAcceptable", f"you requested {PARTIAL}, but the requested object is a list ({served.go_list_type})")
+    return m
+
+
 def obj(req: Request, served, rec: Shown, status: int = 200) -> Response:
     """An object that is in the version of the request already (``Version.convert``)."""
     m = media(req)

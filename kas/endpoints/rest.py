@@ -12,7 +12,7 @@ from kas._fastpath import Getters
 from kas.endpoints import read
 from kas.endpoints.delete import Deleter
 from kas.endpoints.patching import Patcher
-from kas.endpoints.served import Served
+from kas.endpoints.served import Served, go_types
 from kas.endpoints.watch import Watches, watch
 from kas.endpoints.write import Writer
 from kas.meta import errors
@@ -218,6 +218,9 @@ class Virtual:
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = record.api_version
         self.type = record.type
+        # As of what is stored, which an answer in another form asks for.
+        self.columns = None
+        self.go_type, self.go_list_type = go_types(record)
         self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
 
     def handle(self, req: Request, verb: str, namespace: str, name: str) -> Result:

@@ -21,6 +21,12 @@ CONVERTED_AT_ONCE = 4  # lists
 _PARTIAL = builtin_kind("meta.k8s.io", "v1", "PartialObjectMetadata").type
 
 
+def go_types(record: Resource) -> tuple[str, str]:
+    """The Go types of an object and of a list, as refusals name them."""
+    package = record.group.split(".")[0] or "core"
+    return f"*{package}.{record.kind}", f"*{package}.{record.list_kind}"
+
+
 class Served(Version):
     """``record`` is the Resource record of the served version; ``registry`` is shared by all versions of the kind.
 
@@ -50,7 +56,7 @@ class Served(Version):
         self.identity: tuple[Any, ...] = (record.group, record.version, record.resource)
         self.columns: Printer | None = None  # of a custom resource
         self.plain = respond.plain_gets(registry.root, record.namespaced)
-        self.go_type, self.go_list_type = (f"*{record.group.split('.')[0] or 'core'}.{kind}" for kind in (record.kind, record.list_kind))
+        self.go_type, self.go_list_type = go_types(record)
         self.list_kind = record.list_kind or ""
         self.list_meta: dict[str, Any] = {}  # what each list of it says
         self.list_type = record.list_type

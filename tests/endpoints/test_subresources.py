@@ -334,6 +334,24 @@ def test_componentstatuses(client):
     assert [c["name"] for c in table["columnDefinitions"]][:2] == ["Name", "Status"]
 
 
+@pytest.mark.parametrize(
+    ("name", "form", "answer"),
+    [
+        ("/etcd-0", "Table", ["etcd-0", "Healthy", "ok", ""]),  # what kubectl asks for
+        ("/etcd-0", "PartialObjectMetadata", {"name": "etcd-0"}),
+        ("/etcd-0", "PartialObjectMetadataList", "the requested object is not a list (*core.ComponentStatus)"),
+        ("", "PartialObjectMetadata", "the requested object is a list (*core.ComponentStatusList)"),
+    ],
+)
+def test_componentstatuses_in_other_forms(client, name, form, answer):
+    r = client.raw("GET", "/api/v1/componentstatuses" + name, Accept=f"application/json;as={form};v=v1;g=meta.k8s.io")
+    body = r.json()
+    if isinstance(answer, str):
+        assert (r.status_code, body["message"]) == (406, f"you requested {form}, but {answer}")
+    else:
+        assert (body["rows"][0]["cells"] if form == "Table" else body["metadata"]) == answer
+
+
 def test_a_node_sees_what_its_pods_refer_to(kas_server, connect, tmp_path):
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('node-token,system:node:n1,u,"system:nodes"\n')

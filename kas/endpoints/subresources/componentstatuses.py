@@ -39,7 +39,7 @@ class ComponentStatuses:
     async def list(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         """Serve the components, all asked at the same time."""
         items = await asyncio.gather(*(self._status(n) for n in (*PORTS, STORE)))
-        m = respond.media(req)
+        m = respond.media_of_list(req, served)
         if m.convert is not None and m.convert.kind == respond.TABLE:
             import time
 
