@@ -160,6 +160,8 @@ def authentication(
 
     def refused(req: Request, e: AuthenticationError, credential: bytes, began: float) -> Exception:
         _tell_of_space(req, credential)
+        for key, value in e.annotations.items():
+            req.annotate(key, value)
         log.warning('Unable to authenticate the request err="%s"', e)
         seconds.observe(("error",), monotonic() - began)
         return unauthorized()
