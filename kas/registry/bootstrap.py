@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from kas.meta.names import is_label_value
-from kas.registry import bootstrap_rbac
+from kas.registry import bootstrap_rbac, bootstrap_trust
 from kas.store import TransformError
 from kas.types.mistakes import mistake
 
@@ -227,19 +227,8 @@ def authentication_config_map(
     allowed_names: Sequence[str] = (),
 ) -> Entry:
     """extension-apiserver-authentication: how aggregated API servers authenticate what we forward to them."""
-    data: dict[str, str] = {}
-    if client_ca:
-        data["client-ca-file"] = client_ca
-    if request_header_ca:
-        for key, values in (
-            ("requestheader-allowed-names", allowed_names),
-            ("requestheader-extra-headers-prefix", extra_prefixes),
-            ("requestheader-group-headers", group_headers),
-            ("requestheader-uid-headers", uid_headers),
-            ("requestheader-username-headers", username_headers),
-        ):
-            data[key] = json.dumps(list(values), separators=(",", ":"))
-        data["requestheader-client-ca-file"] = request_header_ca
+    lists = dict(zip(bootstrap_trust.LISTS, (allowed_names, extra_prefixes, group_headers, uid_headers, username_headers), strict=True))
+    data = bootstrap_trust.combined({}, client_ca, request_header_ca, lists)
     return _config_map("extension-apiserver-authentication", now, data)
 
 
@@ -380,8 +369,10 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
         # Where the server is reached moves with it.
         if entry.resource == resource and any(entry.obj[k] != old.get(k) for k in keys):
             return "update", {**old, **{k: entry.obj[k] for k in keys}}
-    if entry.name == "extension-apiserver-authentication" and old.get("data") != entry.obj.get("data"):
-        return "update", {**old, "data": entry.obj.get("data") or {}}
+    if entry.name == "extension-apiserver-authentication":
+        known = old.get("data") or {}
+        data = bootstrap_trust.wanted(entry.obj.get("data") or {}, known)
+        return ("", old) if data == known else ("update", {**old, "data": data})
     return "", old
 
 
