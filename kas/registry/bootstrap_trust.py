@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import time
 
@@ -25,7 +25,7 @@ _MOST = 1 << 20  # bytes of a ConfigMap's data
 _LINE = 64
 
 
-def combined(known: dict[str, str], client_ca: str, proxy_ca: str, lists: dict[str, Sequence[str]]) -> dict[str, str]:
+def combined(known: dict[str, str], client_ca: str, proxy_ca: str, lists: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The data ``known`` with what a server wants in it. What cannot be read of it, and expired certificates, go; so does all of it
     when both together were too much for a ConfigMap."""
     data = {}
