@@ -36,6 +36,8 @@ FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 REGISTRATION = "apiregistration.k8s.io"
 AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
 APF_AUTOUPDATE = "apf.kubernetes.io/autoupdate-spec"
+# What Go's ``strconv.ParseBool`` takes.
+_BOOLS = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) | dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False)
 TABLE = Path(__file__).resolve().parent.parent / "auth" / "tables" / "bootstrap.json"
 
 
@@ -395,11 +397,10 @@ def _flow_control(new: Obj, old: Obj) -> tuple[str, Obj]:
     mark or none is ours while nobody has edited it (generation 1), and marked as what it is. Mandatory objects are always ours."""
     meta = old["metadata"]
     annotations = meta.get("annotations") or {}
-    mark = annotations.get(APF_AUTOUPDATE)
-    if meta["name"] in _constants()["mandatoryFlowControl"] or mark not in ("true", "false"):
-        mark = "true" if meta["name"] in _constants()["mandatoryFlowControl"] or meta.get("generation") == 1 else "false"
-    wanted = {**annotations, APF_AUTOUPDATE: mark}
-    changed = mark == "true" and old["spec"] != new["spec"]
+    said = _BOOLS.get(annotations.get(APF_AUTOUPDATE) or "")
+    ours = meta["name"] in _constants()["mandatoryFlowControl"] or (meta.get("generation") == 1 if said is None else said)
+    wanted = annotations if ours is said else {**annotations, APF_AUTOUPDATE: "true" if ours else "false"}
+    changed = ours and old["spec"] != new["spec"]
     if not changed and annotations == wanted:
         return "", old
     meta = {**meta, "annotations": wanted}
@@ -418,5 +419,5 @@ def obsolete(wanted: Iterable[Entry], listed: Callable[[str, str], list[Obj]]) -
     return [
         Change("delete", Entry(FLOWCONTROL, resource, obj))
         for resource, known in names.items() for obj in listed(FLOWCONTROL, resource)
-        if obj["metadata"]["name"] not in known and (obj["metadata"].get("annotations") or {}).get(APF_AUTOUPDATE) == "true"
+        if obj["metadata"]["name"] not in known and _BOOLS.get((obj["metadata"].get("annotations") or {}).get(APF_AUTOUPDATE) or "")
     ]  # fmt: skip

@@ -101,6 +101,29 @@ def test_flow_control_is_restored_only_while_it_is_ours(entries):
     assert all(c.entry.obj["metadata"]["annotations"][bootstrap.APF_AUTOUPDATE] == "true" for c in changes)
 
 
+@pytest.mark.parametrize("generation, mark, spec, now", [
+    (1, "true", "new", "true"), (1, "true", "old", ""), (2, "true", "new", "true"), (2, "true", "old", ""), (1, "false", "old", ""),
+    (2, "false", "old", ""), (1, "", "new", "true"), (1, "", "same", "true"), (2, "", "old", "false"), (2, "", "same", "false"),
+    (2, "True", "new", "True"), (2, "0", "old", ""), (2, "nonsense", "old", "false"),
+])  # fmt: skip
+def test_a_mark_says_whether_flow_control_follows(entries, generation, mark, spec, now):
+    """Upstream's table for what is suggested: generation and annotation before, spec and annotation after."""
+    objects, get = store(entries)
+    level = objects["flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", "", "workload-low"]
+    ours = copy.deepcopy(level["spec"])
+    if spec != "same" and (now or mark in ("false", "0")):
+        level["spec"]["limited"]["nominalConcurrencyShares"] = 1
+    meta = level["metadata"]
+    meta["generation"], meta["annotations"] = generation, {bootstrap.APF_AUTOUPDATE: mark} if mark else {}
+    changed = {c.entry.name: c.entry.obj for c in bootstrap.plan(entries, get)}
+    if not now:
+        assert changed == {}
+        return
+    found = changed["workload-low"]
+    assert found["metadata"]["annotations"][bootstrap.APF_AUTOUPDATE] == now
+    assert (found["spec"] == ours) == (spec != "old")
+
+
 def test_gated_rules_come_with_their_gate():
     def rules(*features):
         return bootstrap.role_rules("system:node", features)
