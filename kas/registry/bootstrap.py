@@ -14,6 +14,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ RBAC = "rbac.authorization.k8s.io"
 FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 REGISTRATION = "apiregistration.k8s.io"
 AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
+TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
 APF_AUTOUPDATE = "apf.kubernetes.io/autoupdate-spec"
 # What Go's ``strconv.ParseBool`` takes.
 _BOOLS = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) | dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False)
@@ -236,7 +238,7 @@ def authentication_config_map(
 
 def token_tracking_config_map(now: str) -> Entry:
     """Since when the use of legacy service-account tokens is recorded."""
-    return _config_map("kube-apiserver-legacy-service-account-token-tracking", now, {"since": now[:10]})
+    return _config_map(TRACKING, now, {"since": now[:10]})
 
 
 def _config_map(name: str, now: str, data: dict[str, str]) -> Entry:
@@ -354,10 +356,6 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
         return bootstrap_rbac.reconcile(entry.resource, entry.obj, old)
     if entry.group == FLOWCONTROL:
         return _flow_control(entry.obj, old)
-    if entry.resource == "priorityclasses":
-        if any(entry.obj.get(k) != old.get(k) for k in ("value", "description", "preemptionPolicy", "globalDefault")):
-            # The value cannot be updated: it takes a new object.
-            return "recreate", entry.obj
     if entry.resource == "apiservices":
         if old["spec"] != entry.obj["spec"] and AUTOMANAGED in (old["metadata"].get("labels") or {}):
             return "update", {**old, "spec": entry.obj["spec"]}
@@ -375,7 +373,16 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
         known = old.get("data") or {}
         data = bootstrap_trust.wanted(entry.obj.get("data") or {}, known)
         return ("", old) if data == known else ("update", {**old, "data": data})
+    if entry.name == TRACKING and not _is_date((old.get("data") or {}).get("since") or ""):
+        return "update", {**old, "data": {**(old.get("data") or {}), **entry.obj["data"]}}
     return "", old
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return len(text) == len("2006-01-02") and bool(datetime.strptime(text, "%Y-%m-%d"))
+    except ValueError:
+        return False
 
 
 def _service(new: Obj, old: Obj) -> tuple[str, Obj]:

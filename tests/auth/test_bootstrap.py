@@ -124,6 +124,22 @@ def test_a_mark_says_whether_flow_control_follows(entries, generation, mark, spe
     assert (found["spec"] == ours) == (spec != "old")
 
 
+@pytest.mark.parametrize("data", [None, {}, {"since": "2024-01-02T03:04:05Z"}, {"since": "2024-13-02"}, {"since": "2024-1-1", "a": "b"}])
+def test_since_when_tokens_are_tracked_is_a_date(entries, data):
+    objects, get = store(entries)
+    known = objects["", "configmaps", "kube-system", "kube-apiserver-legacy-service-account-token-tracking"]
+    assert bootstrap.plan(entries, get) == []
+    known["data"] = data
+    (change,) = bootstrap.plan(entries, get, starting=False)
+    assert (change.action, change.entry.obj["data"]) == ("update", {**(data or {}), "since": NOW[:10]})
+
+
+def test_priority_classes_that_are_there_are_left_alone(entries):
+    objects, get = store(entries)
+    objects["scheduling.k8s.io", "priorityclasses", "", "system-node-critical"]["description"] = "of somebody"
+    assert bootstrap.plan(entries, get) == []
+
+
 def test_gated_rules_come_with_their_gate():
     def rules(*features):
         return bootstrap.role_rules("system:node", features)
