@@ -365,10 +365,8 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
             return "update", {**old, "spec": {"cidrs": cidrs}}
     if entry.resource == "services":
         return _service(entry.obj, old)
-    for resource, keys in _FOLLOWED.items():
-        # Where the server is reached moves with it.
-        if entry.resource == resource and any(entry.obj[k] != old.get(k) for k in keys):
-            return "update", {**old, **{k: entry.obj[k] for k in keys}}
+    if entry.resource in _FOLLOWED:
+        return _followed(entry.obj, old, _FOLLOWED[entry.resource])
     if entry.name == "extension-apiserver-authentication":
         known = old.get("data") or {}
         data = bootstrap_trust.wanted(entry.obj.get("data") or {}, known)
@@ -376,6 +374,17 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
     if entry.name == TRACKING and not _is_date((old.get("data") or {}).get("since") or ""):
         return "update", {**old, "data": {**(old.get("data") or {}), **entry.obj["data"]}}
     return "", old
+
+
+def _followed(new: Obj, old: Obj, keys: tuple[str, ...]) -> tuple[str, Obj]:
+    """Where the server is reached moves with it; by their labels others know that the endpoints are looked after."""
+    if old.get("addressType") != new.get("addressType"):  # it cannot be updated
+        return "recreate", new
+    labels = old["metadata"].get("labels") or {}
+    if all(new[key] == old.get(key) for key in keys) and new["metadata"]["labels"].items() <= labels.items():
+        return "", old
+    meta = {**old["metadata"], "labels": {**labels, **new["metadata"]["labels"]}}
+    return "update", {**old, "metadata": meta, **{key: new[key] for key in keys}}
 
 
 def _is_date(text: str) -> bool:

@@ -192,6 +192,27 @@ def test_group_versions_are_the_callers():
     assert (crd["groupPriorityMinimum"], crd["versionPriority"]) == (1000, 100)
 
 
+def test_endpoints_stay_known_as_looked_after(entries):
+    """Without the label kube-controller-manager would mirror them into a slice of its own."""
+    objects, get = store(entries)
+    objects["", "endpoints", "default", "kubernetes"]["metadata"]["labels"] = {"a": "b"}
+    del objects["discovery.k8s.io", "endpointslices", "default", "kubernetes"]["metadata"]["labels"]
+    changed = {c.entry.resource: c.entry.obj["metadata"]["labels"] for c in bootstrap.plan(entries, get, starting=False)}
+    assert changed == {
+        "endpoints": {"a": "b", "endpointslice.kubernetes.io/skip-mirror": "true"},
+        "endpointslices": {"kubernetes.io/service-name": "kubernetes"},
+    }
+
+
+def test_a_slice_of_another_family_is_made_anew(entries):
+    _, get = store(entries)
+    moved = bootstrap.initial(NOW, "10.0.0.1", ["10.0.0.0/24"], ["2001:db8::1"], 6443)
+    changes = {c.entry.resource: (c.action, c.entry.obj) for c in bootstrap.plan(moved, get)}
+    action, made = changes["endpointslices"]
+    assert (action, made["addressType"], made["endpoints"][0]["addresses"]) == ("recreate", "IPv6", ["2001:db8::1"])
+    assert changes["endpoints"][0] == "update"
+
+
 def test_endpoints_follow_the_server(entries):
     _, get = store(entries)
     moved = bootstrap.initial(NOW, "10.0.0.1", ["10.0.0.0/24"], ["192.0.2.1"], 6443)
