@@ -99,8 +99,9 @@ def test_a_plugin_that_comes_back_is_found(plugin, made):
 
 
 @pytest.mark.parametrize("change, text", [
-    ({"healthz": "sick"}, "got unexpected healthz status: sick"),
-    ({"key_id": ""}, 'got invalid KMSv2 KeyID "": keyID is empty'),
+    ({"key_id": ""}, 'got invalid KMSv2 KeyID hash "": keyID is empty'),
+    ({"healthz": "", "status_version": "v1", "key_id": ""},
+     '[got unexpected healthz status: , expected KMSv2 API version v2, got v1, got invalid KMSv2 KeyID hash "": keyID is empty]'),
     ({"key_id": "k" * 1025}, "keyID is 1025 bytes, which exceeds the max size of 1024"),
     ({"encrypts_with": "another"}, "got unexpected keyID hash"),
     ({"annotation": b"x" * 33_000}, "exceeds the max size of 32768"),
@@ -114,6 +115,24 @@ def test_answers_that_are_refused(plugin, made, change, text):
     assert text in kms.problem
     with pytest.raises(SealError):
         kms.seal(b"plain", PLACE)
+
+
+@pytest.mark.parametrize("change, text", [
+    ({"healthz": "sick"}, "got unexpected healthz status: sick"),
+    ({"status_version": "v3"}, "expected KMSv2 API version v2, got v3"),
+    ({"status_version": "v2beta1"},
+     "KMSv2 API version should not change after the initial status response version v2, got v2beta1"),
+])  # fmt: skip
+@pytest.mark.parametrize("key_id", ["key-1", "key-2"])
+def test_a_plugin_that_is_not_well_still_says_which_key_it_uses(plugin, made, change, text, key_id):
+    clock = Clock()
+    kms = made(clock=clock)
+    assert kms.check() == ""
+    for name, value in {**change, "key_id": key_id}.items():
+        setattr(plugin, name, value)
+    clock.now += WRITE_MAX_S + 1
+    assert kms.check() == text
+    assert messages.read_stored(kms.seal(b"plain", PLACE))[1].key_id == key_id
 
 
 def test_a_slow_plugin_takes_its_timeout_and_no_more(plugin, made):

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kas.auth.attributes import aggregate
 from kas.encryption.ciphers import SealError
 from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.keys import SEED_BYTES, HKDFSealer, Opened
@@ -55,6 +56,7 @@ class KMSv2:
     ) -> None:  # fmt: skip
         self._client, self._tell, self._spread_s, self._clock = client, tell, spread_s, clock
         self._state: State | None = None
+        self._version = ""  # of the first answer
         self._lock = threading.Lock()  # one check at a time
         self._problem = "the plug-in has not been asked yet"
         self.opened = Opened(self._decrypt)
@@ -118,17 +120,30 @@ class KMSv2:
         if status.healthz != "ok":
             wrong.append(f"got unexpected healthz status: {status.healthz}")
         if status.version not in ("v2", "v2beta1"):
-            wrong.append(f"got unexpected version {go_quote(status.version)}, expected v2 or v2beta1")
+            wrong.append(f"expected KMSv2 API version v2, got {status.version}")
+        elif status.version != (self._version or status.version):
+            change = f"initial status response version {self._version}, got {status.version}"
+            wrong.append(f"KMSv2 API version should not change after the {change}")
+        else:
+            self._version = status.version
         if why := key_id_problem(status.key_id):
-            wrong.append(f"got invalid KMSv2 KeyID {go_quote(status.key_id)}: {why}")
+            wrong.append(f"got invalid KMSv2 KeyID hash {go_quote(key_id_hash(status.key_id))}: {why}")
+        else:
+            try:
+                self._hold(status.key_id)  # the key is one to write with, however the plug-in feels
+            except SealError as e:
+                wrong.append(str(e))
         if wrong:
-            raise SealError(wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
+            raise SealError(aggregate(wrong))
+
+    def _hold(self, key_id: str) -> None:
+        """Write with a seed of that key from now on. Raises SealError where there is none."""
         asked = self._clock()
         state = self._state
-        if state is not None and state.source.key_id == status.key_id:
+        if state is not None and state.source.key_id == key_id:
             self._state = state._replace(until=asked + WRITE_MAX_S)
         else:
-            self._rotate(status.key_id, asked)
+            self._rotate(key_id, asked)
 
     def _rotate(self, key_id: str, asked: float) -> None:
         """A new seed, sealed by the plug-in with the key it says it uses."""
