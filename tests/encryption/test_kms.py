@@ -13,6 +13,8 @@ from kas.encryption.kms import keys, messages, plugins
 from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.plugins import KMSPlugins
 from kas.encryption.kms.v2 import SERVICE, WRITE_MAX_S, KMSv2
+from kas.encryption.observed import MAX_KEYS, Observed, key_id_hash
+from kas.observe.metrics import Registry
 from tests.controllers.waiting import until
 from tests.security.kms import Plugin
 
@@ -115,6 +117,27 @@ def test_answers_that_are_refused(plugin, made, change, text):
     assert text in kms.problem
     with pytest.raises(SealError):
         kms.seal(b"plain", PLACE)
+
+
+def test_what_is_told_of_keys(plugin, made):
+    metrics, observed = Registry(), Observed()
+    observed.attach(metrics, False)
+    kms = made(name="plug", observed=observed)
+    ids = [f"key-{i}" for i in range(MAX_KEYS + 2)]
+    for plugin.key_id in ids:
+        assert kms.check() == ""
+        kms.seal(b"plain", PLACE)
+    first = kms.seal(b"plain", PLACE)
+    kms.open(first, PLACE)
+    for plugin.key_id in ("", "", "k" * 1025):
+        assert kms.check()
+    told = {name.removeprefix("apiserver_envelope_encryption_"): m.values for name, m in metrics.metrics.items()}
+    uses = [(kind, provider, of, n) for (kind, provider, of, _), n in told["key_id_hash_total"].items()]
+    assert uses[-2:] == [("to_storage", "plug", key_id_hash(ids[-1]), 2), ("from_storage", "plug", key_id_hash(ids[-1]), 1)]
+    assert [of for _, _, of, _ in uses[:-1]] == [key_id_hash(i) for i in ids[-MAX_KEYS + 1 :]]
+    assert set(told["key_id_hash_total"]) == set(told["key_id_hash_last_timestamp_seconds"])
+    assert [of for _, of, _ in told["key_id_hash_status_last_timestamp_seconds"]] == [key_id_hash(i) for i in ids[-MAX_KEYS:]]
+    assert told["invalid_key_id_from_status_total"] == {("plug", "empty"): 2, ("plug", "too_long"): 1}
 
 
 @pytest.mark.parametrize("change, text", [

@@ -7,7 +7,6 @@ written with. What the plug-in does not confirm for three minutes is not written
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -30,6 +29,7 @@ from kas.encryption.kms.messages import (
     read_stored,
     stored,
 )
+from kas.encryption.observed import FROM, TO, Observed, key_id_hash
 from kas.encryption.union import Opener
 from kas.meta.field import go_quote
 
@@ -52,9 +52,10 @@ class KMSv2:
 
     def __init__(
         self, client: KMSClient, tell: Callable[[DEKSource], None] = lambda source: None, spread_s: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, name: str = "", observed: Observed | None = None,
     ) -> None:  # fmt: skip
         self._client, self._tell, self._spread_s, self._clock = client, tell, spread_s, clock
+        self._name, self._observed = name, observed or Observed()
         self._state: State | None = None
         self._version = ""  # of the first answer
         self._lock = threading.Lock()  # one check at a time
@@ -68,15 +69,17 @@ class KMSv2:
         state = self._current()
         if self._clock() > state.until:
             raise SealError(f"encrypted DEK source with keyID hash {go_quote(key_id_hash(state.source.key_id))} expired")
-        return stored(state.sealer.seal(plain, key), state.source)
+        sealed = state.sealer.seal(plain, key)
+        self._observed.key_used(self._name, TO, state.source.key_id)
+        return stored(sealed, state.source)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
         """The value; stale when it was sealed with another key of the plug-in than the one it uses now."""
         data, source = read_stored(sealed)
         state = self._state
-        if state is not None and source == state.source:
-            return state.sealer.open(data, key)
-        plain, _ = self.opened.get(source).open(data, key)
+        opener = state.sealer if state is not None and source == state.source else self.opened.get(source)
+        self._observed.key_used(self._name, FROM, source.key_id)
+        plain, _ = opener.open(data, key)
         stale = state is not None and (source.key_id, source.type) != (state.source.key_id, state.source.type)
         return plain, stale
 
@@ -127,8 +130,10 @@ class KMSv2:
         else:
             self._version = status.version
         if why := key_id_problem(status.key_id):
+            self._observed.key_refused(self._name, "too_long" if status.key_id else "empty")
             wrong.append(f"got invalid KMSv2 KeyID hash {go_quote(key_id_hash(status.key_id))}: {why}")
         else:
+            self._observed.key_said(self._name, status.key_id)
             try:
                 self._hold(status.key_id)  # the key is one to write with, however the plug-in feels
             except SealError as e:
@@ -168,8 +173,3 @@ class KMSv2:
         """Asks no more."""
         self.opened.close()
         self._client.close()
-
-
-def key_id_hash(key_id: str) -> str:
-    """A key's id as logs and metrics show it."""
-    return "sha256:" + hashlib.sha256(key_id.encode()).hexdigest() if key_id else ""
