@@ -103,6 +103,7 @@ from kas.observe.processmetrics import ProcessMetrics
 from kas.observe.tracing import Tracer
 from kas.registry import bootstrap
 from kas.registry.bootstrap import Entry
+from kas.registry.bootstrap_trust import Texts
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
 from kas.request.http import Handler, Response
@@ -243,7 +244,8 @@ class Server:
         makers = {"Namespace": NamespaceRegistry, "Pod": PodRegistry, "CustomResourceDefinition": DefinitionRegistry}
         self.registries.add_stored(self.scheme.resources, self.scheme.resource, int(o.raw.event_ttl), makers)
         service_storage.install(self.registries, [f"IPv{n.version}" for n in o.service_ranges], o.node_ports, o.etcd)
-        self.bootstrapper = Bootstrapper(self.registries, self._wanted)
+        self._authorities = Texts()
+        self.bootstrapper = Bootstrapper(self.registries, self._wanted, self._authorities.changed)
 
     # --- who and whether
 
@@ -673,12 +675,12 @@ class Server:
         addresses = self._addresses()
         client_ca, proxies = o.raw.client_ca_file, self.proxies
         vouching = {
-            "request_header_ca": Path(proxies.ca_file).read_text(), "username_headers": proxies.username_headers,
+            "request_header_ca": self._authorities.of(proxies.ca_file), "username_headers": proxies.username_headers,
             "uid_headers": proxies.uid_headers, "group_headers": proxies.group_headers, "extra_prefixes": proxies.extra_prefixes,
             "allowed_names": proxies.allowed_names,
         } if proxies.ca_file else {}  # fmt: skip
         found = bootstrap.initial(
-            clock.now(), service_ip, cidrs, addresses, port, groups, Path(client_ca).read_text() if client_ca else "", vouching,
+            clock.now(), service_ip, cidrs, addresses, port, groups, self._authorities.of(client_ca), vouching,
             self.features, o.raw.kubernetes_service_node_port,
         )  # fmt: skip
         return [entry for entry in found if (entry.group, entry.resource) in kept]

@@ -22,7 +22,7 @@ class WebhookBackend:
         items = b",".join(entry.text for entry in entries)
         body = b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[' + items + b"]}\n"
         try:
-            await self._webhook.send(body)
+            await self._webhook.send(body, len)
         except WebhookError as e:
             raise AuditError(str(e)) from None
 

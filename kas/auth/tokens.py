@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Claims = dict[str, Any]
 
 LEGACY_ISSUER = "kubernetes/serviceaccount"
+LEGACY_CLAIMS = "kubernetes.io/serviceaccount"
 # Tokens for pods are asked for with this odd lifetime; they live a year while clients learn to reload them.
 WARN_AFTER_S = 3607
 EXTENDED_EXPIRATION_S = 365 * 24 * 3600
@@ -247,10 +248,10 @@ def legacy_claims(service_account: dict[str, Any], secret: dict[str, Any]) -> Cl
     return {
         "iss": LEGACY_ISSUER,
         "sub": service_account_username(meta["namespace"], meta["name"]),
-        f"{LEGACY_ISSUER}/namespace": meta["namespace"],
-        f"{LEGACY_ISSUER}/secret.name": secret["metadata"]["name"],
-        f"{LEGACY_ISSUER}/service-account.name": meta["name"],
-        f"{LEGACY_ISSUER}/service-account.uid": meta.get("uid", ""),
+        f"{LEGACY_CLAIMS}/namespace": meta["namespace"],
+        f"{LEGACY_CLAIMS}/secret.name": secret["metadata"]["name"],
+        f"{LEGACY_CLAIMS}/service-account.name": meta["name"],
+        f"{LEGACY_CLAIMS}/service-account.uid": meta.get("uid", ""),
     }
 
 

@@ -9,10 +9,9 @@ from kas.cel.base import BASE
 from kas.cel.types import STRING, Type, list_of, map_of, struct
 
 _TEXTS = list_of(STRING)
-_REQUIREMENT: dict[str, Type] = {"key": STRING, "operator": STRING, "values": _TEXTS}
 _SPEC, _RESOURCE, _PATH = "kubernetes.SubjectAccessReviewSpec", "kubernetes.ResourceAttributes", "kubernetes.NonResourceAttributes"
 _FIELDS, _LABELS = "kubernetes.FieldSelectorAttributes", "kubernetes.LabelSelectorAttributes"
-_FIELD, _LABEL = "kubernetes.FieldSelectorRequirement", "kubernetes.LabelSelectorRequirement"
+_SELECTED = "kubernetes.SelectorRequirement"
 STRUCTS: dict[str, dict[str, Type]] = {
     _SPEC: {
         "resourceAttributes": struct(_RESOURCE), "nonResourceAttributes": struct(_PATH), "user": STRING, "groups": _TEXTS,
@@ -23,10 +22,9 @@ STRUCTS: dict[str, dict[str, Type]] = {
         "fieldSelector": struct(_FIELDS), "labelSelector": struct(_LABELS),
     },
     _PATH: {"path": STRING, "verb": STRING},
-    _FIELDS: {"rawSelector": STRING, "requirements": list_of(struct(_FIELD))},
-    _LABELS: {"rawSelector": STRING, "requirements": list_of(struct(_LABEL))},
-    _FIELD: _REQUIREMENT,
-    _LABEL: _REQUIREMENT,
+    _FIELDS: {"rawSelector": STRING, "requirements": list_of(struct(_SELECTED))},
+    _LABELS: {"rawSelector": STRING, "requirements": list_of(struct(_SELECTED))},
+    _SELECTED: {"key": STRING, "operator": STRING, "values": _TEXTS},
 }  # fmt: skip
 
 ENVIRONMENT = BASE.extended({"request": struct(_SPEC)}, STRUCTS)

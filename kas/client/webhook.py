@@ -13,7 +13,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -25,6 +25,7 @@ from kas.meta.responses import generic_server_response
 from kas.meta.scalars import format_duration
 from kas.observe import tracing
 
+T = TypeVar("T")
 TIMEOUT_S = 30.0
 TRIES, FACTOR, JITTER = 5, 1.5, 0.2
 MAX_ANSWER = 256 << 10
@@ -58,22 +59,16 @@ class Webhook:
 
     async def post(self, body: dict[str, Any]) -> dict[str, Any]:
         """The answer's JSON object. Raises WebhookError; cancelling it closes the connection."""
-        answer = await self.send(orjson.dumps(body))
-        try:
-            value = orjson.loads(answer)
-        except orjson.JSONDecodeError as e:
-            raise WebhookError(f"couldn't get version/kind; json parse error: {e}") from None
-        if not isinstance(value, dict):
-            raise WebhookError("couldn't get version/kind; json parse error: the answer is not an object")
-        return value
+        return await self.send(orjson.dumps(body), _object)
 
-    async def send(self, data: bytes) -> bytes:
-        """The body of the answer to this JSON, whatever it is. Raises WebhookError; cancelling it closes the connection."""
+    async def send(self, data: bytes, read: Callable[[bytes], T]) -> T:
+        """What ``read`` makes of the body of the answer to this JSON. Raises WebhookError, as ``read`` may; cancelling it closes the
+        connection."""
         pause = self._backoff_s
         for left in reversed(range(TRIES)):
             began, result = perf_counter(), "canceled"
             try:
-                answer = await self._once(data)
+                answer = read(await self._once(data))
                 result = "success"
                 return answer
             except WebhookError as e:
@@ -124,6 +119,16 @@ class Webhook:
         if len(answer) > MAX_ANSWER:
             raise WebhookError(f"the answer of {target.url} is larger than {MAX_ANSWER} bytes")
         return answer
+
+
+def _object(answer: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(answer)
+    except orjson.JSONDecodeError as e:
+        raise WebhookError(f"couldn't get version/kind; json parse error: {e}") from None
+    if not isinstance(value, dict):
+        raise WebhookError("couldn't get version/kind; json parse error: the answer is not an object")
+    return value
 
 
 def refusal(status: int, answer: bytes, text: bool = True) -> str:

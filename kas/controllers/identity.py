@@ -80,4 +80,7 @@ def _ended(spec: dict[str, Any], now: datetime.datetime) -> bool:
     renewed, seconds = spec.get("renewTime"), spec.get("leaseDurationSeconds")
     if renewed is None or seconds is None:
         return True
-    return datetime.datetime.fromisoformat(renewed) + datetime.timedelta(seconds=seconds) < now
+    try:
+        return datetime.datetime.fromisoformat(renewed) + datetime.timedelta(seconds=seconds) < now
+    except (ValueError, OverflowError) as e:  # the year 0, or 10000, which Go has and Python has not
+        return isinstance(e, ValueError)

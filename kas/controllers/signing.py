@@ -152,6 +152,7 @@ class Authority:
         extended = [_EXTENDED[u] for u in usages if u in _EXTENDED]
         if extended:
             builder = builder.add_extension(x509.ExtendedKeyUsage(extended), critical=False)
-        issuer = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
+        for extension in ca.extensions:
+            if isinstance(issuer := extension.value, x509.SubjectKeyIdentifier):  # an authority need not have one
+                builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
         return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

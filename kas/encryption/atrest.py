@@ -97,7 +97,7 @@ class EncryptionAtRest:
         self.unreadable = ""
 
     def _make(self, loaded: Loaded) -> _InForce:
-        plugins = KMSPlugins(self._directory, self._own, self.observed.call)
+        plugins = KMSPlugins(self._directory, self._own, self.observed)
         return _InForce(loaded, plugins, build(loaded.resources, plugins, self._kms_v1), self.observed)
 
     # --- values

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import socket
+import threading
 import time
 
-from kas.observe.metrics import Registry
+from kas.observe.metrics import Gauge, Labels, Registry
 
 SUCCESS, FAILURE = "success", "failure"
 FROM, TO = "from_storage", "to_storage"
+MAX_KEYS = 10  # that are told: those used last
+_ENVELOPE = "apiserver_envelope_encryption"
 _RELOAD = "apiserver_encryption_config_controller_automatic_reload"
 
 
@@ -19,6 +23,7 @@ class Observed:
     def __init__(self) -> None:
         self._metrics: Registry | None = None
         self._digest = ""
+        self._lock = threading.Lock()  # of what is told of keys: values pass in many threads
         # As upstream hides its identity: the Lease's holder would do, too.
         self._identity = "sha256:" + hashlib.sha256(socket.gethostname().lower().encode()).hexdigest()
 
@@ -35,8 +40,26 @@ class Observed:
             ("transformation_type", "transformer_prefix"), [5e-6 * 2**i for i in range(25)],
         )  # fmt: skip
         self._calls = metrics.histogram(
-            "apiserver_envelope_encryption_kms_operations_latency_seconds", "KMS operation duration with gRPC error code status total.",
-            ("provider_name", "method_name", "grpc_status_code"), [0.0001 * 2**i for i in range(19)],
+            f"{_ENVELOPE}_kms_operations_latency_seconds", "KMS operation duration with gRPC error code status total.",
+            ("provider_name", "method_name", "grpc_status_code"), [0.0001 * 2**i for i in range(20)],
+        )  # fmt: skip
+        of_key = ("provider_name", "key_id_hash", "apiserver_id_hash")
+        self._key_uses = metrics.counter(
+            f"{_ENVELOPE}_key_id_hash_total",
+            "Number of times a keyID is used split by transformation type, provider, and apiserver identity.",
+            ("transformation_type", *of_key),
+        )  # fmt: skip
+        self._key_used = metrics.gauge(
+            f"{_ENVELOPE}_key_id_hash_last_timestamp_seconds", "The last time in seconds when a keyID was used.",
+            ("transformation_type", *of_key), same=True,
+        )  # fmt: skip
+        self._key_said = metrics.gauge(
+            f"{_ENVELOPE}_key_id_hash_status_last_timestamp_seconds",
+            "The last time in seconds when a keyID was returned by the Status RPC call.", of_key, same=True,
+        )  # fmt: skip
+        self._key_refused = metrics.counter(
+            f"{_ENVELOPE}_invalid_key_id_from_status_total",
+            "Number of times an invalid keyID is returned by the Status RPC call split by error.", ("provider_name", "error"),
         )  # fmt: skip
         self._metrics = metrics
         if reload:
@@ -69,6 +92,26 @@ class Observed:
         if self._metrics is not None:
             self._calls.observe((provider, method, code), seconds)
 
+    def key_used(self, provider: str, kind: str, key_id: str) -> None:
+        """A value passed that is sealed with this key of a plug-in."""
+        if self._metrics is not None:
+            labels = kind, provider, key_id_hash(key_id), self._identity
+            with self._lock:
+                self._key_uses.inc(labels)
+                if (gone := _now(self._key_used, labels)) is not None:
+                    self._key_uses.values.pop(gone, None)
+
+    def key_said(self, provider: str, key_id: str) -> None:
+        """A plug-in says that it uses this key."""
+        if self._metrics is not None:
+            with self._lock:
+                _now(self._key_said, (provider, key_id_hash(key_id), self._identity))
+
+    def key_refused(self, provider: str, error: str) -> None:
+        """A plug-in says that it uses a key whose id none can be."""
+        if self._metrics is not None:
+            self._key_refused.inc((provider, error))
+
     def in_force(self, digest: str) -> None:
         """The configuration that is used from here on."""
         self._digest = digest
@@ -84,3 +127,21 @@ class Observed:
     def _show(self) -> None:
         self._info.values.clear()
         self._info.set((self._identity, self._digest), 1)
+
+
+@functools.lru_cache(maxsize=64)
+def key_id_hash(key_id: str) -> str:
+    """A key's id as logs and metrics show it."""
+    return "sha256:" + hashlib.sha256(key_id.encode()).hexdigest() if key_id else ""
+
+
+def _now(gauge: Gauge, labels: Labels) -> Labels | None:
+    """Sets the time; who has been there the longest goes when there are too many, and is returned."""
+    values = gauge.values
+    values.pop(labels, None)
+    values[labels] = time.time()
+    if len(values) <= MAX_KEYS:
+        return None
+    oldest = next(iter(values))
+    del values[oldest]
+    return oldest

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Set
 from typing import TYPE_CHECKING, Any
 
 from kas._fastpath import Getters
-from kas.endpoints import read
+from kas.endpoints import deprecation, read
 from kas.endpoints.delete import Deleter
 from kas.endpoints.patching import Patcher
 from kas.endpoints.served import Served, go_types
@@ -19,7 +19,6 @@ from kas.meta import errors
 from kas.meta.waiting import awaited
 from kas.request.http import Request, Response, Result, with_body
 from kas.request.negotiation import JSON, PROTOBUF, YAML
-from kas.types import deprecated
 
 if TYPE_CHECKING:
     from kas.endpoints.opening import Opening
@@ -119,7 +118,7 @@ class Rest:
         if served is not None:  # the commonest request, straight to its handler once the long way has found it
             req.known = True
             if served.deprecation:
-                req.warn(served.deprecation)
+                served.deprecation.tell(req)
             return read.get(req, served, info.namespace, info.name)
         found = self.resources.get((info.api_group, info.api_version))
         served = found.get(info.resource) if found is not None else None
@@ -146,7 +145,7 @@ class Rest:
             return served.handle(req, verb, namespace, name)
         req.known = True
         if served.deprecation and verb in record.verbs:
-            req.warn(served.deprecation)
+            served.deprecation.tell(req)
         if req.method == "HEAD" or (verb == "watch" and req.method != "GET"):
             raise method_not_allowed()  # a path below /watch/ is one whatever the method
         if verb not in record.verbs:
@@ -184,7 +183,7 @@ class Rest:
         req.known = True
         verb = req.info.verb
         if served.deprecation and sub.kind == served.kind and verb in sub.verbs:
-            req.warn(served.deprecation)
+            served.deprecation.tell(req)
         if not sub.connect and sub.name != "log":  # those answer with what somebody else says
             check_accept(req, READ_TYPES)
         own = self.subresources.get((served.group, served.resource, sub.name))
@@ -221,7 +220,7 @@ class Virtual:
         # As of what is stored, which an answer in another form asks for.
         self.columns = None
         self.go_type, self.go_list_type = go_types(record)
-        self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
+        self.deprecation = deprecation.of_kind(record.group, record.version, record.kind)
 
     def handle(self, req: Request, verb: str, namespace: str, name: str) -> Result:
         """Raises 404 where it has no path at all, 405 where it has one for other methods."""
@@ -230,7 +229,7 @@ class Virtual:
             raise errors.generic_not_found()
         req.known = True
         if self.deprecation and (verb in self._verbs or verb == "watch"):
-            req.warn(self.deprecation)
+            self.deprecation.tell(req)
         if verb == "watch" and "list" in self._verbs:
             raise errors.method_not_supported(self.group, self.resource, verb)
         handler = self._verbs.get(verb)

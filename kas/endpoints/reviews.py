@@ -49,6 +49,10 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
         await awaited(admission.admit(CREATE, obj, None))
         await awaited(admission.validate(CREATE, admission.obj, None))
         result = await awaited(answer(ctx, admission.obj, large))
+        for key, value in (ctx.annotations or {}).items():
+            req.annotate(key, value)
+        for text in ctx.warnings:
+            req.warn(text)
         encoded = functools.partial(respond.virtual, req, kind, result, 201)
         return await awaited(POOL.run(encoded) if large else encoded())
 

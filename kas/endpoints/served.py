@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kas.endpoints import respond
+from kas.endpoints import deprecation, respond
 from kas.meta.aside import LARGE
 from kas.meta.rota import Places
 from kas.patch.fieldmanager import Answers, Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
-from kas.types import deprecated
 from kas.types.scheme import Resource, TypeDesc, builtin_kind, encode_protobuf, transcode_json_to_protobuf
 
 if TYPE_CHECKING:  # wanted by custom resources only
@@ -45,7 +44,7 @@ class Served(Version):
         self.unindexed = False  # whether what is stored may be without fields that it can be selected by
         # Lists that wait for a converter keep nobody else's waiting.
         self.converting = None if self.streams else Places(CONVERTED_AT_ONCE)
-        self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
+        self.deprecation = deprecation.of_kind(record.group, record.version, record.kind)
         self.kind_record = record.kind_record
         self.schema: Any = None  # merge schema of server-side apply, made on first use
         # The same of a write that has answers, where versions are converted by waiting.

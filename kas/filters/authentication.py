@@ -162,6 +162,8 @@ def authentication(
 
     def refused(req: Request, e: AuthenticationError, credential: bytes, began: float) -> Exception:
         _tell_of_space(req, credential)
+        for key, value in e.annotations.items():
+            req.annotate(key, value)
         if told.one(now := monotonic()):
             log.warning('Unable to authenticate the request err="%s"', e)
         seconds.observe(("error",), now - began)

@@ -1,7 +1,7 @@
 """Now and then a client is asked to open its connection anew, so that load spreads over several servers.
 
 Upstream sends an HTTP/2 GOAWAY. Here the TLS front puts it between the frames of the HTTP server, which offers no way to send one: without
-the front HTTP/2 connections stay. An HTTP/1.1 answer carries ``Connection: close``.
+the front HTTP/2 connections stay. Those of HTTP/1.1 are left alone, as upstream, until the server ends.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from kas.request.http import Request, Response
 
 
 def goaway(chance: float) -> Filter:
-    """With this chance ask a client to connect anew, so that clients spread; long-running requests are left alone."""
+    """With this chance ask a client of HTTP/2 to connect anew, so that clients spread; what it has under way, as watches, goes on."""
     if chance <= 0:
         return Filter("goaway")
 
     def after(req: Request, resp: Response) -> None:
-        if random() < chance:
-            send_away(req, resp)
+        if req.peer is not None and random() < chance and not req.http_version.startswith("1"):
+            req.peer.leave()
 
     return Filter("goaway", None, after)
 

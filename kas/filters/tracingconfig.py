@@ -11,11 +11,12 @@ from kas.meta import field, gourl
 from kas.meta.field import FieldError
 from kas.meta.goerrors import unreadable
 from kas.observe.tracing import MILLION
-from kas.types.configfile import INT32, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse
+from kas.types.configfile import INT32, STRING, ConfigurationError, Document, Kinds, Struct, check, kind_of, of_kind, parse
 
 SCHEME = "k8s.io/apiserver/pkg/server/options/tracing.go:49"
-_SHAPE = Struct("TracingConfiguration", {"endpoint": STRING, "samplingRatePerMillion": INT32})
-KINDS: Kinds = {(f"apiserver.config.k8s.io/{v}", "TracingConfiguration"): _SHAPE for v in ("v1alpha1", "v1beta1", "v1")}
+GROUP, KIND = "apiserver.config.k8s.io", "TracingConfiguration"
+_SHAPE = Struct(KIND, {"endpoint": STRING, "samplingRatePerMillion": INT32})
+KINDS: Kinds = {(f"{GROUP}/{v}", KIND): _SHAPE for v in ("v1alpha1", "v1beta1", "v1")}
 NAMING = "https://github.com/grpc/grpc/blob/master/doc/naming.md"
 TRANSPORTS = ("dns", "unix", "unix-abstract")
 
@@ -32,7 +33,7 @@ def load(path: str) -> TracingSettings:
     if importlib.util.find_spec("grpc") is None:
         raise ConfigurationError("--tracing-config-file needs the extra kas[tracing]: pip install 'kas[tracing]'")
     try:
-        said = of_kind(parse(_read(path)), KINDS, SCHEME)
+        said = of_kind(_named(parse(_read(path))), KINDS, SCHEME)
     except _Unreadable as e:
         raise ConfigurationError(f"failed to read tracing config: {e}") from None
     except ConfigurationError as e:
@@ -42,6 +43,13 @@ def load(path: str) -> TracingSettings:
     except ConfigurationError as e:
         raise ConfigurationError(f"failed to validate tracing configuration: {e}") from None
     return TracingSettings(said.get("endpoint", ""), said.get("samplingRatePerMillion", 0))
+
+
+def _named(document: Document) -> Document:
+    """A kind and an apiVersion it does not say are those that are looked for: upstream decodes into an object of them."""
+    value = {} if document.value is None else document.value
+    version, kind = kind_of(value)
+    return document._replace(value={**value, "apiVersion": version or f"{GROUP}/v1", "kind": kind or KIND})
 
 
 class _Unreadable(ConfigurationError):

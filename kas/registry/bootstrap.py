@@ -13,6 +13,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from kas.meta.names import is_label_value
-from kas.registry import bootstrap_rbac
+from kas.registry import bootstrap_rbac, bootstrap_trust
 from kas.store import TransformError
 from kas.types.mistakes import mistake
 
@@ -34,8 +35,11 @@ RBAC = "rbac.authorization.k8s.io"
 FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 REGISTRATION = "apiregistration.k8s.io"
 AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
+TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
 APF_AUTOUPDATE = "apf.kubernetes.io/autoupdate-spec"
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+# What Go's ``strconv.ParseBool`` takes.
+_BOOLS = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) | dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False)
 TABLE = Path(__file__).resolve().parent.parent / "auth" / "tables" / "bootstrap.json"
 
 
@@ -227,25 +231,14 @@ def authentication_config_map(
     allowed_names: Sequence[str] = (),
 ) -> Entry:
     """extension-apiserver-authentication: how aggregated API servers authenticate what we forward to them."""
-    data: dict[str, str] = {}
-    if client_ca:
-        data["client-ca-file"] = client_ca
-    if request_header_ca:
-        for key, values in (
-            ("requestheader-allowed-names", allowed_names),
-            ("requestheader-extra-headers-prefix", extra_prefixes),
-            ("requestheader-group-headers", group_headers),
-            ("requestheader-uid-headers", uid_headers),
-            ("requestheader-username-headers", username_headers),
-        ):
-            data[key] = json.dumps(list(values), separators=(",", ":"))
-        data["requestheader-client-ca-file"] = request_header_ca
+    lists = dict(zip(bootstrap_trust.LISTS, (allowed_names, extra_prefixes, group_headers, uid_headers, username_headers), strict=True))
+    data = bootstrap_trust.combined({}, client_ca, request_header_ca, lists)
     return _config_map("extension-apiserver-authentication", now, data)
 
 
 def token_tracking_config_map(now: str) -> Entry:
     """Since when the use of legacy service-account tokens is recorded."""
-    return _config_map("kube-apiserver-legacy-service-account-token-tracking", now, {"since": now[:10]})
+    return _config_map(TRACKING, now, {"since": now[:10]})
 
 
 def _config_map(name: str, now: str, data: dict[str, str]) -> Entry:
@@ -364,10 +357,6 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
         return bootstrap_rbac.reconcile(entry.resource, entry.obj, old)
     if entry.group == FLOWCONTROL:
         return _flow_control(entry.obj, old)
-    if entry.resource == "priorityclasses":
-        if any(entry.obj.get(k) != old.get(k) for k in ("value", "description", "preemptionPolicy", "globalDefault")):
-            # The value cannot be updated: it takes a new object.
-            return "recreate", entry.obj
     if entry.resource == "apiservices":
         if old["spec"] != entry.obj["spec"] and AUTOMANAGED in (old["metadata"].get("labels") or {}):
             return "update", {**old, "spec": entry.obj["spec"]}
@@ -377,13 +366,33 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
             return "update", {**old, "spec": {"cidrs": cidrs}}
     if entry.resource == "services":
         return _service(entry.obj, old)
-    for resource, keys in _FOLLOWED.items():
-        # Where the server is reached moves with it.
-        if entry.resource == resource and any(entry.obj[k] != old.get(k) for k in keys):
-            return "update", {**old, **{k: entry.obj[k] for k in keys}}
-    if entry.name == "extension-apiserver-authentication" and old.get("data") != entry.obj.get("data"):
-        return "update", {**old, "data": entry.obj.get("data") or {}}
+    if entry.resource in _FOLLOWED:
+        return _followed(entry.obj, old, _FOLLOWED[entry.resource])
+    if entry.name == "extension-apiserver-authentication":
+        known = old.get("data") or {}
+        data = bootstrap_trust.wanted(entry.obj.get("data") or {}, known)
+        return ("", old) if data == known else ("update", {**old, "data": data})
+    if entry.name == TRACKING and not _is_date((old.get("data") or {}).get("since") or ""):
+        return "update", {**old, "data": {**(old.get("data") or {}), **entry.obj["data"]}}
     return "", old
+
+
+def _followed(new: Obj, old: Obj, keys: tuple[str, ...]) -> tuple[str, Obj]:
+    """Where the server is reached moves with it; by their labels others know that the endpoints are looked after."""
+    if old.get("addressType") != new.get("addressType"):  # it cannot be updated
+        return "recreate", new
+    labels = old["metadata"].get("labels") or {}
+    if all(new[key] == old.get(key) for key in keys) and new["metadata"]["labels"].items() <= labels.items():
+        return "", old
+    meta = {**old["metadata"], "labels": {**labels, **new["metadata"]["labels"]}}
+    return "update", {**old, "metadata": meta, **{key: new[key] for key in keys}}
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return len(text) == len("2006-01-02") and bool(datetime.strptime(text, "%Y-%m-%d"))
+    except ValueError:
+        return False
 
 
 def _service(new: Obj, old: Obj) -> tuple[str, Obj]:
@@ -405,11 +414,10 @@ def _flow_control(new: Obj, old: Obj) -> tuple[str, Obj]:
     mark or none is ours while nobody has edited it (generation 1), and marked as what it is. Mandatory objects are always ours."""
     meta = old["metadata"]
     annotations = meta.get("annotations") or {}
-    mark = annotations.get(APF_AUTOUPDATE)
-    if meta["name"] in _constants()["mandatoryFlowControl"] or mark not in ("true", "false"):
-        mark = "true" if meta["name"] in _constants()["mandatoryFlowControl"] or meta.get("generation") == 1 else "false"
-    wanted = {**annotations, APF_AUTOUPDATE: mark}
-    changed = mark == "true" and old["spec"] != new["spec"]
+    said = _BOOLS.get(annotations.get(APF_AUTOUPDATE) or "")
+    ours = meta["name"] in _constants()["mandatoryFlowControl"] or (meta.get("generation") == 1 if said is None else said)
+    wanted = annotations if ours is said else {**annotations, APF_AUTOUPDATE: "true" if ours else "false"}
+    changed = ours and old["spec"] != new["spec"]
     if not changed and annotations == wanted:
         return "", old
     meta = {**meta, "annotations": wanted}
@@ -428,5 +436,5 @@ def obsolete(wanted: Iterable[Entry], listed: Callable[[str, str], list[Obj]]) -
     return [
         Change("delete", Entry(FLOWCONTROL, resource, obj))
         for resource, known in names.items() for obj in listed(FLOWCONTROL, resource)
-        if obj["metadata"]["name"] not in known and (obj["metadata"].get("annotations") or {}).get(APF_AUTOUPDATE) == "true"
+        if obj["metadata"]["name"] not in known and _BOOLS.get((obj["metadata"].get("annotations") or {}).get(APF_AUTOUPDATE) or "")
     ]  # fmt: skip

@@ -18,10 +18,11 @@ ATTEMPTS = 20
 
 
 class Bootstrapper:
-    """``wanted`` gives what a server of these options has, fresh (uids and times of now) at each call."""
+    """``wanted`` gives what a server of these options has, fresh (uids and times of now) at each call; ``changed`` says whether that is
+    something else than when last asked."""
 
-    def __init__(self, registries: Registries, wanted: Callable[[], list[Entry]]) -> None:
-        self._registries, self._wanted = registries, wanted
+    def __init__(self, registries: Registries, wanted: Callable[[], list[Entry]], changed: Callable[[], bool] = lambda: False) -> None:
+        self._registries, self._wanted, self._changed = registries, wanted, changed
         self._kept: dict[frozenset[str], list[Entry]] = {}
         self._stale = asyncio.Event()
 
@@ -63,6 +64,8 @@ class Bootstrapper:
 
     def missing(self, resources: frozenset[str]) -> list[list[Op]]:
         """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
+        if self._changed():
+            self._kept = {}
         known = self._kept
         kept = known.get(resources)
         if kept is None:

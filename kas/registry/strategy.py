@@ -21,7 +21,7 @@ from kas.registry.gated import GatedFields
 from kas.types import rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kas.meta.field import FieldError
     from kas.patch.fieldmanager import Answers
@@ -39,7 +39,7 @@ class Context:
     nothing will be stored, ``apply`` that this is a server-side apply; ``uid`` is the identity a created object gets ("" lets the
     pipeline draw one); ``warnings`` collects what a prepare hook wants to tell the client; ``no_warnings`` is a validation's word that
     there is nothing to warn of in what it looked at, so that the warnings need not look again; ``answers`` is what has been converted to
-    find out who manages which fields, where that waits.
+    find out who manages which fields, where that waits; ``annotations`` are for the audit log.
     """
 
     now: str = ""
@@ -52,6 +52,7 @@ class Context:
     warnings: list[str] = field(default_factory=list)
     no_warnings: bool = False
     answers: Answers | None = None
+    annotations: Mapping[str, str] | None = None
 
 
 def take(obj: Obj, old: Obj, path: str) -> None:

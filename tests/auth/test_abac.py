@@ -48,6 +48,33 @@ def test_many_policies_and_somebody_of_many_groups():
     assert abac.authorize(a)[0] == ALLOW and len(compared) < 200
 
 
+def test_policies_of_others_are_not_looked_at():
+    looked = []
+
+    class Policy(dict):
+        def get(self, key, default=None):
+            looked.append(self["user"])
+            return dict.get(self, key, default)
+
+    policies = [Policy(user=f"u{i}", namespace="ns", resource="pods", apiGroup="*") for i in range(1000)]
+    abac = Abac(policies)
+    looked.clear()
+    for name, decision in (("u999", ALLOW), ("nobody", NO_OPINION)):
+        a = Attributes(UserInfo(name, ("system:authenticated",)), "get", "ns", "", "v1", "pods")
+        assert abac.authorize(a)[0] == decision
+    assert set(looked) == {"u999"}
+
+
+def test_a_policy_of_a_user_and_a_group_is_about_who_is_both():
+    abac = Abac(parse_policies('{"user":"bob","group":"ops"}\n{"group":"dev","resource":"pods"}'))
+
+    def may(name, *groups):
+        return abac.authorize(Attributes(UserInfo(name, groups), "get", "ns", "", "v1", "pods"))[0] == ALLOW
+
+    assert may("bob", "ops") and may("bob", "a", "b", "dev") and may("x", "dev")
+    assert not may("bob") and not may("x", "ops") and not may("ops", "bob")
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [

@@ -101,6 +101,45 @@ def test_flow_control_is_restored_only_while_it_is_ours(entries):
     assert all(c.entry.obj["metadata"]["annotations"][bootstrap.APF_AUTOUPDATE] == "true" for c in changes)
 
 
+@pytest.mark.parametrize("generation, mark, spec, now", [
+    (1, "true", "new", "true"), (1, "true", "old", ""), (2, "true", "new", "true"), (2, "true", "old", ""), (1, "false", "old", ""),
+    (2, "false", "old", ""), (1, "", "new", "true"), (1, "", "same", "true"), (2, "", "old", "false"), (2, "", "same", "false"),
+    (2, "True", "new", "True"), (2, "0", "old", ""), (2, "nonsense", "old", "false"),
+])  # fmt: skip
+def test_a_mark_says_whether_flow_control_follows(entries, generation, mark, spec, now):
+    """Upstream's table for what is suggested: generation and annotation before, spec and annotation after."""
+    objects, get = store(entries)
+    level = objects["flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", "", "workload-low"]
+    ours = copy.deepcopy(level["spec"])
+    if spec != "same" and (now or mark in ("false", "0")):
+        level["spec"]["limited"]["nominalConcurrencyShares"] = 1
+    meta = level["metadata"]
+    meta["generation"], meta["annotations"] = generation, {bootstrap.APF_AUTOUPDATE: mark} if mark else {}
+    changed = {c.entry.name: c.entry.obj for c in bootstrap.plan(entries, get)}
+    if not now:
+        assert changed == {}
+        return
+    found = changed["workload-low"]
+    assert found["metadata"]["annotations"][bootstrap.APF_AUTOUPDATE] == now
+    assert (found["spec"] == ours) == (spec != "old")
+
+
+@pytest.mark.parametrize("data", [None, {}, {"since": "2024-01-02T03:04:05Z"}, {"since": "2024-13-02"}, {"since": "2024-1-1", "a": "b"}])
+def test_since_when_tokens_are_tracked_is_a_date(entries, data):
+    objects, get = store(entries)
+    known = objects["", "configmaps", "kube-system", "kube-apiserver-legacy-service-account-token-tracking"]
+    assert bootstrap.plan(entries, get) == []
+    known["data"] = data
+    (change,) = bootstrap.plan(entries, get, starting=False)
+    assert (change.action, change.entry.obj["data"]) == ("update", {**(data or {}), "since": NOW[:10]})
+
+
+def test_priority_classes_that_are_there_are_left_alone(entries):
+    objects, get = store(entries)
+    objects["scheduling.k8s.io", "priorityclasses", "", "system-node-critical"]["description"] = "of somebody"
+    assert bootstrap.plan(entries, get) == []
+
+
 def test_gated_rules_come_with_their_gate():
     def rules(*features):
         return bootstrap.role_rules("system:node", features)
@@ -151,6 +190,27 @@ def test_group_versions_are_the_callers():
     assert [e.name for e in got] == ["v1.", "v1.apps"]
     crd = bootstrap.api_service(NOW, "example.com", "v1", "true").obj["spec"]
     assert (crd["groupPriorityMinimum"], crd["versionPriority"]) == (1000, 100)
+
+
+def test_endpoints_stay_known_as_looked_after(entries):
+    """Without the label kube-controller-manager would mirror them into a slice of its own."""
+    objects, get = store(entries)
+    objects["", "endpoints", "default", "kubernetes"]["metadata"]["labels"] = {"a": "b"}
+    del objects["discovery.k8s.io", "endpointslices", "default", "kubernetes"]["metadata"]["labels"]
+    changed = {c.entry.resource: c.entry.obj["metadata"]["labels"] for c in bootstrap.plan(entries, get, starting=False)}
+    assert changed == {
+        "endpoints": {"a": "b", "endpointslice.kubernetes.io/skip-mirror": "true"},
+        "endpointslices": {"kubernetes.io/service-name": "kubernetes"},
+    }
+
+
+def test_a_slice_of_another_family_is_made_anew(entries):
+    _, get = store(entries)
+    moved = bootstrap.initial(NOW, "10.0.0.1", ["10.0.0.0/24"], ["2001:db8::1"], 6443)
+    changes = {c.entry.resource: (c.action, c.entry.obj) for c in bootstrap.plan(moved, get)}
+    action, made = changes["endpointslices"]
+    assert (action, made["addressType"], made["endpoints"][0]["addresses"]) == ("recreate", "IPv6", ["2001:db8::1"])
+    assert changes["endpoints"][0] == "update"
 
 
 def test_endpoints_follow_the_server(entries):

@@ -9,6 +9,9 @@ from kas.auth.authz.matchconditions import Verdict, compiled
 RESOURCE = {"resourceAttributes": {"namespace": "n", "verb": "list", "resource": "pods",
             "fieldSelector": {"requirements": [{"key": "spec.nodeName", "operator": "In", "values": ["n1"]}]}},
             "user": "jane", "groups": ["dev"], "extra": {"k": ["v"]}}  # fmt: skip
+LABELS = {"requirements": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "In", "values": ["c"]}]}
+SELECTED = {"resourceAttributes": {**RESOURCE["resourceAttributes"], "labelSelector": LABELS}}
+OF_BOTH = "(request.resourceAttributes.fieldSelector.requirements + request.resourceAttributes.labelSelector.requirements)"
 PATH = {"nonResourceAttributes": {"path": "/x", "verb": "get"}, "user": "jane"}
 
 
@@ -23,6 +26,8 @@ PATH = {"nonResourceAttributes": {"path": "/x", "verb": "get"}, "user": "jane"}
         (["request.resourceAttributes.fieldSelector.requirements.all(r, r.operator == 'In' && 'n1' in r.values)"], RESOURCE, True),
         (["has(request.resourceAttributes.labelSelector)"], RESOURCE, False),
         (["request.extra['k'][0] == 'v'"], RESOURCE, True),
+        # Requirements without values have an empty list of them, and those of fields and of labels are of one type.
+        ([f"{OF_BOTH}.map(r, r.values.size()) == [1, 0, 1]"], SELECTED, True),
         # What does not hold decides, whatever became of the others.
         (["request.extra['none'][0] == 'v'", "false"], RESOURCE, False),
     ],

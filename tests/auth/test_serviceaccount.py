@@ -6,11 +6,12 @@ import json
 import pytest
 
 from kas.auth.authn import AuthenticationError
-from kas.auth.authn.serviceaccount import ServiceAccountTokens
+from kas.auth.authn.serviceaccount import ServiceAccountTokens, TokenCounts
 from kas.auth.authn.tokenfile import admin_token
 from kas.auth.authn.union import TokenUnion
 from kas.auth.tokens import Signer, Verifier, bound_claims, key_id, legacy_claims
 from kas.auth.user import CREDENTIAL_ID, POD_NAME
+from kas.observe.metrics import Registry
 from tests.pki import generate_key
 
 ISSUER = "https://kubernetes.default.svc"
@@ -202,6 +203,88 @@ def test_legacy_token_lives_and_dies_with_its_secret(world):
     secret["data"] = {"token": base64.b64encode(b"else").decode()}
     with pytest.raises(AuthenticationError, match="match"):
         tokens.authenticate_token(token)
+
+
+CLAIMS = "kubernetes.io/serviceaccount/"
+
+
+def kept(world, change=None, labels=None, claims=CLAIMS):
+    """A legacy token as kube-controller-manager writes it, but for ``change``, in the Secret "s"."""
+    objects, signer, _, sa, _, _ = world
+    secret = objects.put("secrets", {"metadata": {"name": "s", "namespace": "ns", "uid": "u-s", "labels": labels or {}}})
+    written = {
+        "iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:ns:sa", f"{claims}namespace": "ns", f"{claims}secret.name": "s",
+        f"{claims}service-account.name": "sa", f"{claims}service-account.uid": "u-sa",
+    }  # fmt: skip
+    assert claims != CLAIMS or legacy_claims(sa, secret) == written
+    token = signer.sign({**written, **(change or {})})
+    secret["data"] = {"token": base64.b64encode(token.encode()).decode()}
+    return token
+
+
+def test_legacy_tokens_of_others_and_of_former_versions(world):
+    for claims in (CLAIMS, "kubernetes/serviceaccount/"):
+        assert world[2].authenticate_token(kept(world, claims=claims)).uid == "u-sa"
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ({"sub": ""}, "sub claim is missing"),
+    ({f"{CLAIMS}namespace": ""}, "namespace claim is missing"),
+    ({f"{CLAIMS}secret.name": ""}, "secretName claim is missing"),
+    ({f"{CLAIMS}service-account.name": ""}, "serviceAccountName claim is missing"),
+    ({f"{CLAIMS}service-account.uid": ""}, "serviceAccountUID claim is missing"),
+    ({"sub": "jane"}, "sub claim is invalid"),
+    ({"sub": "system:serviceaccount:ns:other"}, "sub claim is invalid"),
+    ({"sub": "system:serviceaccount:ns:SA", f"{CLAIMS}service-account.name": "SA"}, "sub claim is invalid"),
+    ({f"{CLAIMS}secret.name": "other"}, "Token has been invalidated"),
+    ({f"{CLAIMS}service-account.uid": "old"}, "ServiceAccount UID (u-sa) does not match claim (old)"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_legacy_token(world, change, why):
+    with pytest.raises(AuthenticationError) as e:
+        world[2].authenticate_token(kept(world, change))
+    assert str(e.value) == why
+
+
+def test_what_becomes_of_a_legacy_token(world):
+    objects, _, tokens, sa, _, _ = world
+    token, secret = kept(world), objects["secrets", "ns", "s"]
+    data = secret["data"]
+
+    def why():
+        with pytest.raises(AuthenticationError) as e:
+            tokens.authenticate_token(token)
+        return str(e.value)
+
+    secret["data"] = {"token": "ZWxzZQ=="}
+    assert why() == "Token does not match server's copy"
+    secret["metadata"]["deletionTimestamp"] = "1970-01-01T00:16:00Z"
+    assert why() == "Token has been invalidated"
+    del secret["metadata"]["deletionTimestamp"]
+    secret["data"] = data
+    sa["metadata"]["deletionTimestamp"] = "1970-01-01T00:16:00Z"
+    assert why() == "ServiceAccount ns/sa has been deleted"
+    del objects["serviceaccounts", "ns", "sa"]
+    assert why() == 'serviceaccounts "sa" not found'
+
+
+def test_uses_of_legacy_tokens_are_counted_and_noted(world):
+    objects, signer, _, sa, _, _ = world
+    used, counts = [], TokenCounts(Registry())
+    tokens = ServiceAccountTokens(
+        Verifier([signer.public_key()], ["kubernetes/serviceaccount"]), [ISSUER], objects.lookup, clock=lambda: 1000.0,
+        note_use=lambda namespace, name: used.append((namespace, name)), counts=counts,
+    )  # fmt: skip
+    for day, noted in (("1969-12-31", 1), ("1970-01-01", 1), ("1970-01-02", 1), ("1970-01-03", 2)):  # a clock ahead wrote tomorrow's
+        tokens.authenticate_token(kept(world, labels={"kubernetes.io/legacy-token-last-used": day}))
+        assert used == [("ns", "s")] * noted
+    sa["secrets"] = [{"name": "s"}]
+    tokens.authenticate_token(kept(world))
+    with pytest.raises(AuthenticationError, match="has been marked invalid") as e:
+        tokens.authenticate_token(kept(world, labels={"kubernetes.io/legacy-token-invalid-since": "1970-01-01"}))
+    assert e.value.annotations == {
+        "authentication.k8s.io/legacy-token": "system:serviceaccount:ns:sa", "authentication.k8s.io/legacy-token-invalidated": "s/ns",
+    }  # fmt: skip
+    assert [c.values for c in (counts.manual, counts.generated, counts.invalidated)] == [{(): 4}, {(): 1}, {(): 1}]
 
 
 def test_token_union_tries_all_before_it_fails(world):

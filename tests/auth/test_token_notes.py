@@ -5,12 +5,21 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pytest
+
+from kas.auth.authn import AuthenticationError
 from kas.auth.authn.bearer import BearerToken
-from kas.auth.authn.serviceaccount import GENERATED, LEGACY, MANUAL, NO_GENERATED, STALE, ServiceAccountTokens
-from kas.auth.authn.union import Authenticators
+from kas.auth.authn.serviceaccount import GENERATED, INVALIDATED, LEGACY, MANUAL, NO_GENERATED, STALE, ServiceAccountTokens
+from kas.auth.authn.tokenfile import admin_token
+from kas.auth.authn.union import Authenticators, TokenUnion
+from kas.auth.authn.websocket import WebSocketToken
 from kas.auth.tokens import Signer, Verifier, bound_claims, legacy_claims
+from kas.auth.user import Notes, UserInfo
 from kas.filters.authentication import authentication
+from kas.kinds.authentication.tokenreview import token_review
+from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry
+from kas.registry.strategy import Context
 from kas.request.http import Request
 from tests.pki import generate_key
 
@@ -66,3 +75,38 @@ def test_a_token_that_names_no_audience_is_told_as_one_of_old() -> None:
     for req in asked_twice(SIGNER.sign(claims)):
         assert req.annotations is not None
         assert req.annotations[LEGACY] == "system:serviceaccount:default:bot" and STALE in req.annotations
+
+
+def test_of_a_refused_token_the_audit_log_is_told_too():
+    """Whoever else is asked after it."""
+    marked = {"metadata": SECRET["metadata"] | {"labels": {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}}}
+    token = SIGNER.sign(legacy_claims(ACCOUNT, SECRET))
+    objects = {"serviceaccounts": ACCOUNT, "secrets": marked | {"data": {"token": base64.b64encode(token.encode()).decode()}}}
+    verifier = Verifier([KEY], ["https://issuer", "kubernetes/serviceaccount"])
+    tokens = ServiceAccountTokens(verifier, ["api"], lambda resource, namespace, name: objects[resource], clock=lambda: NOW)
+    bearer = BearerToken(TokenUnion([tokens, admin_token("t")]))
+    passing = authentication(lambda: Authenticators([bearer, WebSocketToken(bearer)]), Registry(), lambda forget: None)
+    req = Request("GET", "/version", "", [(b"authorization", f"Bearer {token}".encode())])
+    with pytest.raises(ApiError):
+        passing.before(req)
+    assert req.annotations == {LEGACY: "system:serviceaccount:default:bot", INVALIDATED: "bot-token/default"}
+
+
+def test_who_reviews_a_token_is_told_what_is_to_be_known_of_it():
+    """In the audit log of the review, and as a warning, as upstream."""
+    user = UserInfo("jane")
+    user.notes = Notes({GENERATED: "s"}, (NO_GENERATED,))
+    for found, told, warnings in (
+        (user, {GENERATED: "s"}, [NO_GENERATED]),
+        (AuthenticationError("no", annotations={INVALIDATED: "s/ns"}), {INVALIDATED: "s/ns"}, []),
+        (UserInfo("joe"), None, []),
+    ):  # fmt: skip
+
+        def review(token, audiences, found=found):
+            if isinstance(found, AuthenticationError):
+                raise found
+            return found, ["api"]
+
+        ctx = Context()
+        assert token_review(ctx, {"spec": {"token": "t"}}, review, ["api"])["status"]
+        assert (ctx.annotations, ctx.warnings) == (told, warnings)

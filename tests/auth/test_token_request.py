@@ -68,10 +68,11 @@ def test_plain_token(ask):
 
 def test_a_request_may_name_the_account_it_means(objects):
     """One of another uid was deleted since, and made again (kubernetes#132803)."""
-    issuer = Issuer(Signer(generate_key(), ISSUER), ["api"])
+    issuer, noted = Issuer(Signer(generate_key(), ISSUER), ["api"]), []
 
     def asked(uid):
-        return create(CTX, "sa", {"metadata": {"uid": uid}, "spec": {"expirationSeconds": 3600}}, issuer, lambda *k: objects.get(k))
+        obj = {"metadata": {"uid": uid}, "spec": {"expirationSeconds": 3600}}
+        return create(CTX, "sa", obj, issuer, lambda *k: objects.get(k), False, lambda *said: noted.append(said))
 
     assert asked("u1")[0]["metadata"]["uid"] == "u1"
     said = "the UID in the token request (u0) does not match the UID of the service account (u1)"
@@ -82,6 +83,7 @@ def test_a_request_may_name_the_account_it_means(objects):
     )  # fmt: skip
     with features.DEFAULT.overridden(TokenRequestServiceAccountUIDValidation=False):
         answer, (warning,) = asked("u0")
+    assert noted == [("authentication.k8s.io/token-request-uid-mismatch", said)]
     assert answer["metadata"]["uid"] == "u0" and warning.startswith(f"{said} but TokenRequestServiceAccountUIDValidation is not enabled.")
 
 

@@ -186,6 +186,18 @@ def test_a_certificate_lives_no_longer_than_its_authority(tmp_path):
         Authority(tmp_path / "none", tmp_path / "none").sign(pem, [SIGNING])
 
 
+def test_an_authority_without_a_key_identifier_signs(tmp_path):
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
+    now = datetime.datetime.now(datetime.UTC)
+    whole = x509.CertificateBuilder(name, name, KEY.public_key(), 1, now, now + datetime.timedelta(days=1)).sign(KEY, hashes.SHA256())
+    (tmp_path / "ca").write_bytes(whole.public_bytes(serialization.Encoding.PEM))
+    kind = serialization.PrivateFormat.PKCS8
+    (tmp_path / "key").write_bytes(KEY.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()))
+    made = x509.load_pem_x509_certificate(Authority(tmp_path / "ca", tmp_path / "key").sign(request_of(request_pem("jane")), [SIGNING]))
+    made.verify_directly_issued_by(whole)
+    assert x509.AuthorityKeyIdentifier not in [type(e.value) for e in made.extensions]
+
+
 def test_an_authority_that_has_expired_ends_no_controller(tmp_path, caplog):
     ca, key = pki.issue([("CN", "ca")], ca=True, begins_s=-7200, ends_s=-3600).write(tmp_path, "ca")
     asked = body("late", request_pem("jane"))

@@ -13,6 +13,8 @@ from kas.encryption.kms import keys, messages, plugins
 from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.plugins import KMSPlugins
 from kas.encryption.kms.v2 import SERVICE, WRITE_MAX_S, KMSv2
+from kas.encryption.observed import MAX_KEYS, Observed, key_id_hash
+from kas.observe.metrics import Registry
 from tests.controllers.waiting import until
 from tests.security.kms import Plugin
 
@@ -99,8 +101,9 @@ def test_a_plugin_that_comes_back_is_found(plugin, made):
 
 
 @pytest.mark.parametrize("change, text", [
-    ({"healthz": "sick"}, "got unexpected healthz status: sick"),
-    ({"key_id": ""}, 'got invalid KMSv2 KeyID "": keyID is empty'),
+    ({"key_id": ""}, 'got invalid KMSv2 KeyID hash "": keyID is empty'),
+    ({"healthz": "", "status_version": "v1", "key_id": ""},
+     '[got unexpected healthz status: , expected KMSv2 API version v2, got v1, got invalid KMSv2 KeyID hash "": keyID is empty]'),
     ({"key_id": "k" * 1025}, "keyID is 1025 bytes, which exceeds the max size of 1024"),
     ({"encrypts_with": "another"}, "got unexpected keyID hash"),
     ({"annotation": b"x" * 33_000}, "exceeds the max size of 32768"),
@@ -114,6 +117,45 @@ def test_answers_that_are_refused(plugin, made, change, text):
     assert text in kms.problem
     with pytest.raises(SealError):
         kms.seal(b"plain", PLACE)
+
+
+def test_what_is_told_of_keys(plugin, made):
+    metrics, observed = Registry(), Observed()
+    observed.attach(metrics, False)
+    kms = made(name="plug", observed=observed)
+    ids = [f"key-{i}" for i in range(MAX_KEYS + 2)]
+    for plugin.key_id in ids:
+        assert kms.check() == ""
+        kms.seal(b"plain", PLACE)
+    first = kms.seal(b"plain", PLACE)
+    kms.open(first, PLACE)
+    for plugin.key_id in ("", "", "k" * 1025):
+        assert kms.check()
+    told = {name.removeprefix("apiserver_envelope_encryption_"): m.values for name, m in metrics.metrics.items()}
+    uses = [(kind, provider, of, n) for (kind, provider, of, _), n in told["key_id_hash_total"].items()]
+    assert uses[-2:] == [("to_storage", "plug", key_id_hash(ids[-1]), 2), ("from_storage", "plug", key_id_hash(ids[-1]), 1)]
+    assert [of for _, _, of, _ in uses[:-1]] == [key_id_hash(i) for i in ids[-MAX_KEYS + 1 :]]
+    assert set(told["key_id_hash_total"]) == set(told["key_id_hash_last_timestamp_seconds"])
+    assert [of for _, of, _ in told["key_id_hash_status_last_timestamp_seconds"]] == [key_id_hash(i) for i in ids[-MAX_KEYS:]]
+    assert told["invalid_key_id_from_status_total"] == {("plug", "empty"): 2, ("plug", "too_long"): 1}
+
+
+@pytest.mark.parametrize("change, text", [
+    ({"healthz": "sick"}, "got unexpected healthz status: sick"),
+    ({"status_version": "v3"}, "expected KMSv2 API version v2, got v3"),
+    ({"status_version": "v2beta1"},
+     "KMSv2 API version should not change after the initial status response version v2, got v2beta1"),
+])  # fmt: skip
+@pytest.mark.parametrize("key_id", ["key-1", "key-2"])
+def test_a_plugin_that_is_not_well_still_says_which_key_it_uses(plugin, made, change, text, key_id):
+    clock = Clock()
+    kms = made(clock=clock)
+    assert kms.check() == ""
+    for name, value in {**change, "key_id": key_id}.items():
+        setattr(plugin, name, value)
+    clock.now += WRITE_MAX_S + 1
+    assert kms.check() == text
+    assert messages.read_stored(kms.seal(b"plain", PLACE))[1].key_id == key_id
 
 
 def test_a_slow_plugin_takes_its_timeout_and_no_more(plugin, made):

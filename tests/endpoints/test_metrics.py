@@ -431,16 +431,36 @@ async def valid_tokens(m: Metered) -> None:
     assert m.value("serviceaccount_valid_tokens_total") == 1 and m.value("serviceaccount_stale_tokens_total") == 0
 
 
-@of("serviceaccount_legacy_tokens_total")
-async def legacy_tokens(m: Metered) -> None:
+async def use_of_a_legacy_token(m: Metered, status: int, labels: dict[str, str] | None = None, **account: Any) -> None:
     await service_account_token(m)
-    account = m.server.registries.get("", "serviceaccounts", "default", "bot")
-    secret = {"metadata": {"name": "s", "annotations": {"kubernetes.io/service-account.name": "bot"}}}
-    token = m.server.keys.signer.sign(legacy_claims(account, secret))
+    found = m.server.registries.get("", "serviceaccounts", "default", "bot")
+    if account:
+        assert (await m("PUT", "/api/v1/namespaces/default/serviceaccounts/bot", {**found, **account})).status == 200
+    secret = {"metadata": {"name": "s", "annotations": {"kubernetes.io/service-account.name": "bot"}, "labels": labels or {}}}
+    token = m.server.keys.signer.sign(legacy_claims(found, secret))
     data = {"token": base64.b64encode(token.encode()).decode()}
     assert (await m("POST", "/api/v1/namespaces/default/secrets", {**secret, "data": data})).status == 201
-    assert (await m("GET", PODS, token=token)).status == 403
-    assert m.value("serviceaccount_legacy_tokens_total") == 1
+    assert (await m("GET", PODS, token=token)).status == status
+
+
+@of("serviceaccount_legacy_tokens_total")
+@of("serviceaccount_legacy_manual_token_uses_total")
+async def legacy_tokens(m: Metered) -> None:
+    await use_of_a_legacy_token(m, 403)
+    assert m.value("serviceaccount_legacy_tokens_total") == m.value("serviceaccount_legacy_manual_token_uses_total") == 1
+    assert m.value("serviceaccount_legacy_auto_token_uses_total") == 0
+
+
+@of("serviceaccount_legacy_auto_token_uses_total")
+async def generated_tokens(m: Metered) -> None:
+    await use_of_a_legacy_token(m, 403, secrets=[{"name": "s"}])
+    assert m.value("serviceaccount_legacy_auto_token_uses_total") == 1
+
+
+@of("serviceaccount_invalid_legacy_auto_token_uses_total")
+async def tokens_out_of_use(m: Metered) -> None:
+    await use_of_a_legacy_token(m, 401, {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"})
+    assert m.value("serviceaccount_invalid_legacy_auto_token_uses_total") == 1
 
 
 @of("apiserver_request_panics_total")

@@ -7,30 +7,28 @@ from kas.request.http import Response
 from tests.filters.requests import header, request
 
 
-def test_goaway_always_and_never():
-    resp = Response(200, [])
-    goaway(1.0).after(request(), resp)
-    assert header(resp, b"connection") == [b"close"]
-    assert goaway(0).after is None
+class Front:
+    certificates, asked = None, 0
+
+    def leave(self) -> None:
+        self.asked += 1
 
 
-def test_over_http2_the_connection_is_asked():
-    class Front:
-        certificates, asked = None, 0
+def over(version: str, long_running: bool = False):
+    req = request()
+    req.http_version, req.peer, req.long_running = version, Front(), long_running
+    return req
 
-        def leave(self) -> None:
-            self.asked += 1
 
-    req, resp = request(), Response(200, [])
-    req.http_version, req.peer = "2", Front()
-    goaway(1.0).after(req, resp)
-    assert (req.peer.asked, resp.headers) == (1, [])
-    req.long_running = True
-    goaway(1.0).after(req, resp)
-    assert req.peer.asked == 1
-    req.peer, req.long_running = None, False
-    goaway(1.0).after(req, resp)
-    assert resp.headers == []
+def test_only_http2_connections_are_asked():
+    """Upstream looks at ``r.Proto``; a watch that is under way goes on."""
+    away, resp = goaway(1.0), Response(200, [])
+    for version, long_running, asked in (("1.1", False, 0), ("1.1", True, 0), ("2", False, 1), ("2", True, 1)):
+        req = over(version, long_running)
+        away.after(req, resp)
+        assert (req.peer.asked, resp.headers) == (asked, [])
+    away.after(request(), resp)  # nobody stands before the server
+    assert resp.headers == [] and goaway(0).after is None
 
 
 def test_who_is_answered_while_the_server_ends_is_sent_away():
@@ -43,3 +41,6 @@ def test_who_is_answered_while_the_server_ends_is_sent_away():
     assert header(chain(request()), b"connection") == []
     chain.also(send_away)
     assert header(chain(request()), b"connection") == [b"close"]
+    for version, long_running, asked in (("2", False, 1), ("2", True, 0)):
+        req = over(version, long_running)
+        assert header(chain(req), b"connection") == [] and req.peer.asked == asked

@@ -44,3 +44,13 @@ def test_files_that_can_be_used(tmp_path, endpoint):
     for version in ("v1alpha1", "v1beta1", "v1"):
         path = configuration(tmp_path, apiVersion=f"apiserver.config.k8s.io/{version}", endpoint=endpoint)
         assert load(path) == TracingSettings(endpoint, 0)
+
+
+@pytest.mark.parametrize("text, endpoint", [
+    ("", ""), ("endpoint: x:1", "x:1"), ("kind: TracingConfiguration\nendpoint: x:1", "x:1"),
+    ("apiVersion: apiserver.config.k8s.io/v1beta1\nendpoint: x:1", "x:1"),
+])  # fmt: skip
+def test_a_kind_that_is_not_said_is_the_one_that_is_looked_for(tmp_path, text, endpoint):
+    file = tmp_path / "tracing.yaml"
+    file.write_text(text)
+    assert load(str(file)) == TracingSettings(endpoint, 0)

@@ -52,14 +52,15 @@ def read(message: bytes) -> dict[int, bytes]:
 
 
 class Plugin:
-    """Listens at ``socket``. What it says may be changed while it runs: ``key_id`` of status, ``encrypts_with`` (another id in answers),
-    ``healthz``, ``annotation`` (of every answer), ``asked`` counts calls by method; ``hold()`` makes it slow until ``release()``."""
+    """Listens at ``socket``. What it says may be changed while it runs: ``key_id``, ``healthz`` and ``status_version`` of status,
+    ``encrypts_with`` (another id in answers), ``annotation`` (of every answer), ``asked`` counts calls by method; ``hold()`` makes it slow
+    until ``release()``."""
 
     service = SERVICE
 
     def __init__(self, socket: Path, key: bytes = b"\x11" * 32, key_id: str = "key-1") -> None:
         self.socket, self.key_id, self.encrypts_with, self.healthz = Path(socket), key_id, "", "ok"
-        self.annotation = b"note"
+        self.annotation, self.status_version = b"note", "v2"
         self.asked: dict[str, int] = {}
         self._aead = AESGCM(key)
         self._go = threading.Event()
@@ -110,7 +111,7 @@ class Plugin:
         return grpc.unary_unary_rpc_method_handler(call)
 
     def _status(self, request: bytes, context) -> bytes:
-        return field(1, "v2") + field(2, self.healthz) + field(3, self.key_id)
+        return field(1, self.status_version) + field(2, self.healthz) + field(3, self.key_id)
 
     def _encrypt(self, request: bytes, context) -> bytes:
         nonce = os.urandom(12)

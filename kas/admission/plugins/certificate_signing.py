@@ -31,7 +31,8 @@ class Plugin:
         """Refuse who changes certificate or conditions but may not sign for the stored signer."""
         new, old = a.obj.get("status") or {}, a.old.get("status") or {}
         of = builtin_field("certificates.v1.CertificateSigningRequestStatus", "conditions")
-        if new.get("certificate") == old.get("certificate") and semantic_equal(new.get("conditions"), old.get("conditions"), of):
+        same = (new.get("certificate") or "") == (old.get("certificate") or "")
+        if same and semantic_equal(new.get("conditions"), old.get("conditions"), of):
             return
         signer = (a.old.get("spec") or {}).get("signerName") or ""
         if not await awaited(authorized_for_signer(self._authorizer, a.user, "sign", signer)):

@@ -9,7 +9,8 @@ request, and ends itself when what it asks takes too long. A token authenticator
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from kas.auth.attributes import aggregate
@@ -20,11 +21,26 @@ HeaderGet = Callable[[str], str | None]
 
 class AuthenticationError(Exception):
     """A credential was given and is not good. The text is for the log: the client only ever sees "Unauthorized". ``why`` are the reasons,
-    one for each who was asked."""
+    one for each who was asked, ``annotations`` what the audit log is told."""
 
-    def __init__(self, *why: str) -> None:
+    def __init__(self, *why: str, annotations: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(aggregate(list(why)))
         self.why = why
+        self.annotations = annotations
+
+    @property
+    def said(self) -> Said:
+        """All that it says, without what leads to where it came from."""
+        return self.why, self.annotations
+
+
+Said = tuple[Sequence[str], Mapping[str, str]]
+
+
+def all_of(said: Sequence[Said]) -> AuthenticationError:
+    """What each of those who were asked said, as one error."""
+    annotations = {key: value for _, theirs in reversed(said) for key, value in theirs.items()}  # who came first has the word
+    return AuthenticationError(*(reason for why, _ in said for reason in why), annotations=annotations)
 
 
 # What an authenticator says; one that has to ask somebody else says it later.

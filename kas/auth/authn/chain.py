@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.altnames import without_unread
 from kas.auth.authn.constraints import Constraints, Names
+from kas.auth.authn.policies import MAPPINGS, Policies, hold
 from kas.auth.authn.x509 import Certificates
 from kas.meta.keys import public_key, usable
 from kas.meta.pem import unreadable
@@ -40,14 +41,15 @@ _HANDLED = frozenset((
     x509.OID_KEY_USAGE, x509.OID_BASIC_CONSTRAINTS, x509.OID_SUBJECT_ALTERNATIVE_NAME, x509.OID_NAME_CONSTRAINTS,
     x509.OID_CRL_DISTRIBUTION_POINTS, x509.OID_AUTHORITY_KEY_IDENTIFIER, x509.OID_EXTENDED_KEY_USAGE, x509.OID_SUBJECT_KEY_IDENTIFIER,
     x509.OID_CERTIFICATE_POLICIES, x509.OID_AUTHORITY_INFORMATION_ACCESS, x509.OID_POLICY_CONSTRAINTS, x509.OID_INHIBIT_ANY_POLICY,
+    MAPPINGS,
 ))  # fmt: skip
 
 
 class _Certificate:
     """What of a certificate decides about chains. Raises ``ValueError`` for one that cannot be read."""
 
-    __slots__ = ("constraints", "der", "is_ca", "issuer", "names", "not_after", "not_before", "path_length", "read", "signs", "subject",
-                 "unhandled", "usages")  # fmt: skip
+    __slots__ = ("constraints", "der", "is_ca", "issuer", "names", "not_after", "not_before", "path_length", "policies", "read", "signs",
+                 "subject", "unhandled", "usages")  # fmt: skip
 
     def __init__(self, read: x509.Certificate, der: bytes) -> None:
         self.read, self.der = read, der
@@ -59,6 +61,7 @@ class _Certificate:
         self.usages: frozenset[x509.ObjectIdentifier] = frozenset()
         self.names: Names | None = None
         self.constraints: Constraints | None = None
+        self.policies = Policies()
         self.unhandled = False
         for extension in _extensions(read, der):
             value = extension.value
@@ -74,6 +77,8 @@ class _Certificate:
             elif isinstance(value, x509.NameConstraints):
                 self.constraints = Constraints(value)
                 self.unhandled |= extension.critical and self.constraints.unhandled
+            else:
+                self.policies.heed(value)
             if extension.critical and extension.oid not in _HANDLED:
                 self.unhandled = True
 
@@ -171,10 +176,18 @@ def verify(certificates: Sequence[bytes], roots: Sequence[_Certificate], now: fl
     Raises AuthenticationError with Go's reason.
     """
     leaf, *more = map(_read, certificates[:MAX_CERTIFICATES])
-    search = _Search(roots, more, now)
+    search, policies, usages = _Search(roots, more, now), 0, 0
     for path in search.paths(leaf):
-        if _for_clients(path):
+        if not hold(path):
+            policies += 1
+        elif not _for_clients(path):
+            usages += 1
+        else:
             return min(c.not_after for c in path)
+    if policies:
+        details = [f"{usages} chains with incompatible key usage"] if usages else []
+        search.why = f"x509: no valid chains built: {', '.join([*details, f'{policies} chains with invalid policies'])}"
+    elif usages:
         search.why = "x509: certificate specifies an incompatible key usage"
     raise AuthenticationError(search.why)
 

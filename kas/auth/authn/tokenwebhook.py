@@ -84,7 +84,7 @@ class TokenWebhook:
     async def _answer(self, key: bytes, token: str, audiences: tuple[str, ...]) -> Verdict:
         try:
             async with asyncio.timeout(LOOKUP_S):
-                verdict = self._verdict(await self._webhook.send(self._question(token, audiences)), audiences)
+                verdict = self._verdict(await self._webhook.send(self._question(token, audiences), bytes), audiences)
         except (WebhookError, HookError, TimeoutError) as e:
             why = str(e) or "context deadline exceeded"
             log.error("Failed to make webhook authenticator request: %s", why)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
-from kas.auth.authn import Authentication, AuthenticationError, Found, HeaderGet, RequestAuthenticator, TokenAuthenticator
+from kas.auth.authn import (
+    Authentication,
+    AuthenticationError,
+    Found,
+    HeaderGet,
+    RequestAuthenticator,
+    Said,
+    TokenAuthenticator,
+    all_of,
+)  # fmt: skip
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo, with_authenticated
 from kas.meta.waiting import awaited, eager
@@ -49,17 +58,17 @@ class TokenUnion:
         return None if found is None else (with_authenticated(found[0]), found[1])
 
     async def _first(self, ask: Callable[[Any], Coroutine[Any, Any, T | None]]) -> T | None:
-        errs: list[str] = []
+        errs: list[Said] = []
         for member in self._members:
             try:
                 found = await ask(member)
             except AuthenticationError as e:
-                errs += e.why
+                errs.append(e.said)
                 continue
             if found is not None:
                 return found
         if errs:
-            raise AuthenticationError(*errs)
+            raise all_of(errs)
         return None
 
 
@@ -92,13 +101,13 @@ class Authenticators:
             if known is not None:
                 _tell(found, self._bearer)
                 return known
-        errs: list[str] = []
+        errs: list[Said] = []
         members = iter(self._members)
         for member in members:
             try:
                 user = member.authenticate(get, peer)
             except AuthenticationError as e:
-                errs += e.why
+                errs.append(e.said)
                 continue
             if user is None:
                 continue
@@ -110,14 +119,14 @@ class Authenticators:
 
     async def _wait(
         self, waiting: Awaitable[UserInfo | None] | None, member: RequestAuthenticator, members: Iterator[RequestAuthenticator],
-        get: HeaderGet, peer: Any, path: str, errs: list[str], found: Found | None,
+        get: HeaderGet, peer: Any, path: str, errs: list[Said], found: Found | None,
     ) -> UserInfo | None:  # fmt: skip
         """The rest of ``authenticate`` from ``member`` on, who has to be waited for."""
         while True:
             try:
                 user = await (waiting if waiting is not None else awaited(member.authenticate(get, peer)))
             except AuthenticationError as e:
-                errs += e.why
+                errs.append(e.said)
             else:
                 if user is not None:
                     _tell(found, member)
@@ -127,9 +136,9 @@ class Authenticators:
                 return self._nobody(path, errs)
             member, waiting = following, None
 
-    def _nobody(self, path: str, errs: list[str]) -> UserInfo | None:
+    def _nobody(self, path: str, errs: list[Said]) -> UserInfo | None:
         if errs:
-            raise AuthenticationError(*errs)
+            raise all_of(errs)
         if self._anonymous and (self._paths is None or path in self._paths):
             return ANONYMOUS_USER
         return None

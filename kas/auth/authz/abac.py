@@ -6,6 +6,7 @@ one without apiVersion, which is converted as upstream converts it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
@@ -33,13 +34,25 @@ class Abac:
 
     def __init__(self, policies: list[Spec]) -> None:
         self._policies = policies
+        # By one of those it is about, as ``UserInfo.subjects`` names them: a request looks at no policy of others, of which there may be
+        # thousands.
+        self._by_subject: dict[str, list[Spec]] = {}
+        for p in policies:
+            name, group = p.get("user"), p.get("group")
+            if name or group:
+                self._by_subject.setdefault(f"u{name}" if name else f"g{group}", []).append(p)
 
     def authorize(self, a: Attributes) -> Outcome:
         """Allow what some policy matches, have no opinion on the rest."""
-        for p in self._policies:
-            if _matches(p, a):
-                return ALLOW, "", ""
+        if any(_matches(p, a) for policies in self._about(a.user) for p in policies):
+            return ALLOW, "", ""
         return NO_OPINION, "No policy matched.", ""
+
+    def _about(self, user: UserInfo) -> Iterator[list[Spec]]:
+        found, subjects = self._by_subject, user.subjects
+        if len(subjects) < len(found):
+            return (found[subject] for subject in subjects if subject in found)
+        return (policies for subject, policies in found.items() if subject in subjects)
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
         """Rules of resources and of paths that the policies give the user there; they are complete."""

@@ -92,7 +92,10 @@ def _shown(spec: dict[str, Any]) -> dict[str, Any]:
     resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     out = {**_SUBJECT, **spec}
     if resource is not None:
-        out["resourceAttributes"] = {**_RESOURCE, **resource}
+        out["resourceAttributes"] = shown = {**_RESOURCE, **resource}
+        for name in ("fieldSelector", "labelSelector"):
+            if name in resource:
+                shown[name] = {"requirements": [{"values": [], **r} for r in resource[name]["requirements"]]}
     if other is not None:
         out["nonResourceAttributes"] = {"path": "", "verb": "", **other}
     return out

@@ -81,7 +81,6 @@ class WebhookAuthorizer:
         self._name, self._webhook, self._on_error, self._metrics = name, webhook, on_error, metrics
         self._version, self._ttls, self._conditions, self._clock = version, ttls, conditions, clock
         self._labels = (TYPE, name)
-        self._last = ""
         webhook.tried = self._tried
         self._answers: caches.Cache[bytes, tuple[float, Outcome]] = caches.Cache(
             "authorization_reviews", "what webhooks that authorize answered", CACHE_BYTES, LONGEST_REASON
@@ -137,11 +136,11 @@ class WebhookAuthorizer:
         review = {"kind": KIND, "apiVersion": f"{GROUP}/{self._version}", "metadata": {}, "spec": _as(spec, self._version),
                   "status": {"allowed": False}}  # fmt: skip
         try:
-            status = self._read(await self._webhook.send(orjson.dumps(review)))
-        except (WebhookError, HookError) as e:
+            status = await self._webhook.send(orjson.dumps(review), self._read)
+        except WebhookError as e:
             log.error("Failed to make webhook authorizer request: %s: %s", self._name, e)
             if self._on_error == NO_OPINION:
-                self._metrics.failed_open.inc((self._name, self._last if isinstance(e, WebhookError) else "error"))
+                self._metrics.failed_open.inc((self._name, "timeout" if e.timed_out else "error"))
             return self._on_error, "", str(e)
         outcome = _outcome(status)
         ttl = self._ttls[0 if status.get("allowed") else 1]
@@ -150,17 +149,19 @@ class WebhookAuthorizer:
         return outcome
 
     def _read(self, answer: bytes) -> dict[str, Any]:
-        """The status in an answer. Raises HookError."""
+        """The status in an answer. Raises WebhookError."""
         if not answer:
-            raise HookError("0-length response with status code: 200 and content type: ")
+            raise WebhookError("0-length response with status code: 200 and content type: ")
         wanted = (f"{GROUP}/{self._version}", KIND)
         # Of v1beta1 only the status is read, which is v1's.
-        review = read_review(answer, wanted, _KNOWN, builtin_kind(GROUP, "v1", KIND).type)
+        try:
+            review = read_review(answer, wanted, _KNOWN, builtin_kind(GROUP, "v1", KIND).type)
+        except HookError as e:
+            raise WebhookError(str(e)) from None
         status: dict[str, Any] = review.get("status") or {}
         return status
 
     def _tried(self, result: str, seconds: float) -> None:
-        self._last = result
         self._metrics.evaluations.inc((self._name, result))
         self._metrics.durations.observe((self._name, result), seconds)
 

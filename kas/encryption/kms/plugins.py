@@ -14,7 +14,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from kas.encryption.kms import v1
 from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.messages import DEKSource, read_stored, stored
 from kas.encryption.kms.v2 import SERVICE, SPREAD_S, KMSv2
+from kas.encryption.observed import Observed
 from kas.meta.field import go_quote
 from kas.types.configfile import ConfigurationError
 
@@ -45,10 +45,8 @@ def problem(kms: Obj) -> str:
 class KMSPlugins:
     """``directory``: where the workers leave what they tell each other, None for who is alone; ``own`` tells this one's files apart."""
 
-    def __init__(
-        self, directory: Path | None = None, own: str = "0", measure: Callable[[str, str, str, float], None] | None = None
-    ) -> None:
-        self._directory, self._own, self._measure = directory, own, measure
+    def __init__(self, directory: Path | None = None, own: str = "0", observed: Observed | None = None) -> None:
+        self._directory, self._own, self._observed = directory, own, observed or Observed()
         self.providers: dict[str, KMSv2 | v1.KMSv1] = {}
         self._seen: set[str] = set()
         self._end = threading.Event()
@@ -63,12 +61,13 @@ class KMSPlugins:
         known = f"{name} at {kms['endpoint']}" if first else name  # several of version 1 may have one name
         found = self.providers.get(known)
         if found is None:
-            measure = functools.partial(self._measure, name) if self._measure is not None else None
+            measure = functools.partial(self._observed.call, name)
             client = KMSClient(kms["endpoint"], kms["timeout"] / 1e9, v1.SERVICE if first else SERVICE, measure)
             if first:
                 found = v1.KMSv1(name, client, kms["cachesize"])
             else:
-                found = KMSv2(client, lambda source: self._tell(name, source), SPREAD_S if self._directory else 0.0)
+                spread_s = SPREAD_S if self._directory else 0.0
+                found = KMSv2(client, lambda source: self._tell(name, source), spread_s, name=name, observed=self._observed)
             self.providers[known] = found
         return found
 

@@ -7,7 +7,6 @@ written with. What the plug-in does not confirm for three minutes is not written
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ import uuid
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kas.auth.attributes import aggregate
 from kas.encryption.ciphers import SealError
 from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.keys import SEED_BYTES, HKDFSealer, Opened
@@ -29,6 +29,7 @@ from kas.encryption.kms.messages import (
     read_stored,
     stored,
 )
+from kas.encryption.observed import FROM, TO, Observed, key_id_hash
 from kas.encryption.union import Opener
 from kas.meta.field import go_quote
 
@@ -51,10 +52,12 @@ class KMSv2:
 
     def __init__(
         self, client: KMSClient, tell: Callable[[DEKSource], None] = lambda source: None, spread_s: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, name: str = "", observed: Observed | None = None,
     ) -> None:  # fmt: skip
         self._client, self._tell, self._spread_s, self._clock = client, tell, spread_s, clock
+        self._name, self._observed = name, observed or Observed()
         self._state: State | None = None
+        self._version = ""  # of the first answer
         self._lock = threading.Lock()  # one check at a time
         self._problem = "the plug-in has not been asked yet"
         self.opened = Opened(self._decrypt)
@@ -66,15 +69,17 @@ class KMSv2:
         state = self._current()
         if self._clock() > state.until:
             raise SealError(f"encrypted DEK source with keyID hash {go_quote(key_id_hash(state.source.key_id))} expired")
-        return stored(state.sealer.seal(plain, key), state.source)
+        sealed = state.sealer.seal(plain, key)
+        self._observed.key_used(self._name, TO, state.source.key_id)
+        return stored(sealed, state.source)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
         """The value; stale when it was sealed with another key of the plug-in than the one it uses now."""
         data, source = read_stored(sealed)
         state = self._state
-        if state is not None and source == state.source:
-            return state.sealer.open(data, key)
-        plain, _ = self.opened.get(source).open(data, key)
+        opener = state.sealer if state is not None and source == state.source else self.opened.get(source)
+        self._observed.key_used(self._name, FROM, source.key_id)
+        plain, _ = opener.open(data, key)
         stale = state is not None and (source.key_id, source.type) != (state.source.key_id, state.source.type)
         return plain, stale
 
@@ -118,17 +123,32 @@ class KMSv2:
         if status.healthz != "ok":
             wrong.append(f"got unexpected healthz status: {status.healthz}")
         if status.version not in ("v2", "v2beta1"):
-            wrong.append(f"got unexpected version {go_quote(status.version)}, expected v2 or v2beta1")
+            wrong.append(f"expected KMSv2 API version v2, got {status.version}")
+        elif status.version != (self._version or status.version):
+            change = f"initial status response version {self._version}, got {status.version}"
+            wrong.append(f"KMSv2 API version should not change after the {change}")
+        else:
+            self._version = status.version
         if why := key_id_problem(status.key_id):
-            wrong.append(f"got invalid KMSv2 KeyID {go_quote(status.key_id)}: {why}")
+            self._observed.key_refused(self._name, "too_long" if status.key_id else "empty")
+            wrong.append(f"got invalid KMSv2 KeyID hash {go_quote(key_id_hash(status.key_id))}: {why}")
+        else:
+            self._observed.key_said(self._name, status.key_id)
+            try:
+                self._hold(status.key_id)  # the key is one to write with, however the plug-in feels
+            except SealError as e:
+                wrong.append(str(e))
         if wrong:
-            raise SealError(wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
+            raise SealError(aggregate(wrong))
+
+    def _hold(self, key_id: str) -> None:
+        """Write with a seed of that key from now on. Raises SealError where there is none."""
         asked = self._clock()
         state = self._state
-        if state is not None and state.source.key_id == status.key_id:
+        if state is not None and state.source.key_id == key_id:
             self._state = state._replace(until=asked + WRITE_MAX_S)
         else:
-            self._rotate(status.key_id, asked)
+            self._rotate(key_id, asked)
 
     def _rotate(self, key_id: str, asked: float) -> None:
         """A new seed, sealed by the plug-in with the key it says it uses."""
@@ -153,8 +173,3 @@ class KMSv2:
         """Asks no more."""
         self.opened.close()
         self._client.close()
-
-
-def key_id_hash(key_id: str) -> str:
-    """A key's id as logs and metrics show it."""
-    return "sha256:" + hashlib.sha256(key_id.encode()).hexdigest() if key_id else ""

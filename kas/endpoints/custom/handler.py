@@ -44,7 +44,7 @@ class CustomHandler:
         if not served.loaded:
             return self._once_loaded(req, served)
         if served.deprecation:
-            req.warn(served.deprecation)
+            served.deprecation.tell(req)
         if b"protobuf" in req.raw_header(b"accept") and info.subresource != "scale":  # a Scale is no custom resource
             without_protobuf(req, info.verb)
         if not info.subresource:

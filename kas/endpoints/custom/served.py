@@ -10,6 +10,7 @@ from kas.apiextensions import customtypes, traits
 from kas.apiextensions.columns import Printer
 from kas.apiextensions.definition import DefinedVersion, Definition
 from kas.endpoints.custom.merging import MergeSchemas
+from kas.endpoints.deprecation import Deprecation
 from kas.endpoints.served import CONVERTED_AT_ONCE, Served
 from kas.meta.aside import LARGE, POOL, is_large, step
 from kas.meta.rota import Places
@@ -83,7 +84,7 @@ class CustomServed(Served):
             self.converting = Places(CONVERTED_AT_ONCE)
         self.answered = None if converter.total else partial(state.merging.answered, defined.name)
         self.identity = (*self.identity, state.definition.uid, state.definition.generation)
-        self.deprecation = defined.warning
+        self.deprecation = Deprecation(defined.warning)
         self.columns = self.printer = Printer(defined.columns)
         self.go_type, self.go_list_type = "*unstructured.Unstructured", "*unstructured.UnstructuredList"
         self.list_head = f'{{"apiVersion":"{self.api_version}","kind":"{self.list_kind}","metadata":'.encode()

@@ -36,7 +36,8 @@ class Token:
         if self._issuer is None:
             self._issuer = await POOL.run(self._first)
         large = len(req.body) >= LARGE
-        answer, warnings = await awaited(token_request.create(posted.ctx, name, posted.obj, self._issuer, self._get, large))
+        made = token_request.create(posted.ctx, name, posted.obj, self._issuer, self._get, large, req.annotate)
+        answer, warnings = await awaited(made)
         for text in warnings:
             req.warn(text)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kas.auth.externaljwt import ExternalSigner
 
 GROUP = "authentication.k8s.io"
+MISMATCH = "authentication.k8s.io/token-request-uid-mismatch"
+Annotate = Callable[[str, str], object]
 MIN_EXPIRATION_S = 600
 MAX_EXPIRATION_S = 1 << 32
 
@@ -41,9 +43,11 @@ class Issuer:
 
 
 @eager
-async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter, large: bool = False) -> tuple[Obj, list[str]]:
+async def create(
+    ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter, large: bool = False, annotate: Annotate = lambda key, value: None
+) -> tuple[Obj, list[str]]:
     """(the answer, warnings). ``obj`` is the decoded, defaulted TokenRequest, ``name`` the service account's; a ``large`` one is signed
-    beside the loop.
+    beside the loop. ``annotate`` is told what goes to the audit log.
 
     ApiError: 404 when the account or the bound object is not there, 409 when it is another one than meant, 422, 400.
     """
@@ -64,6 +68,7 @@ async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter,
         why = f"the UID in the token request ({uid}) does not match the UID of the service account ({own_uid})"
         if features.DEFAULT.enabled("TokenRequestServiceAccountUIDValidation"):
             raise errors.conflict(GROUP, "TokenRequest", name, why)
+        annotate(MISMATCH, why)
         gate = "TokenRequestServiceAccountUIDValidation is not enabled"
         warnings.append(f"{why} but {gate}. In the future, this will return a conflict error")
     spec = dict(obj.get("spec") or {})

@@ -38,8 +38,11 @@ async def token_review(ctx: Context, obj: Obj, review: Review, api_audiences: Se
     except AuthenticationError as e:
         # The token of the server itself is looked for first, and what that says is told, too.
         status["error"] = str(AuthenticationError(INVALID, *e.why))
+        ctx.annotations = e.annotations
     else:
         user, good = found
+        if user.notes is not None:
+            ctx.annotations, ctx.warnings = user.notes.annotations, [*ctx.warnings, *user.notes.warnings]
         if audiences and not good:
             raise errors.internal("error validating audiences")
         status = {"authenticated": True, "user": user.to_dict()}

@@ -74,7 +74,7 @@ class CertificateSigningRequestStrategy(Strategy):
             then = [c for c in _conditions(old) if c.get("type") == kind]
             if len(now) == len(then):
                 for i, condition in zip(now, then, strict=True):
-                    conditions[i] = condition
+                    conditions[i] = dict(condition)
         _stamp(ctx, obj, old, conditions)
 
     def prepare_for_approval_update(self, ctx: Context, obj: Obj, old: Obj) -> None:

@@ -1,0 +1,34 @@
+"""What clients and the audit log are told of the use of a deprecated version (``metrics.MonitorRequest``, ``WithWarnings``)."""
+
+from __future__ import annotations
+
+from kas.request.http import Request
+from kas.types import deprecated
+
+DEPRECATED, REMOVED_RELEASE = "k8s.io/deprecated", "k8s.io/removed-release"
+
+
+class Deprecation:
+    """``warning`` is for the client; ``removed`` names the release without the version, "" where none is known. False where nothing is
+    deprecated."""
+
+    __slots__ = ("_removed", "warning")
+
+    def __init__(self, warning: str, removed: str = "") -> None:
+        self.warning, self._removed = warning, removed
+
+    def __bool__(self) -> bool:
+        return bool(self.warning)
+
+    def tell(self, req: Request) -> None:
+        """The client and the audit log."""
+        req.warn(self.warning)
+        req.annotate(DEPRECATED, "true")
+        if self._removed:
+            req.annotate(REMOVED_RELEASE, self._removed)
+
+
+def of_kind(group: str, version: str, kind: str) -> Deprecation:
+    """Of a built-in kind."""
+    key = group, version, kind
+    return Deprecation(deprecated.WARNINGS.get(key, ""), deprecated.REMOVED.get(key, ""))
