@@ -37,6 +37,16 @@ def test_requests_follow_limits_in_pods_only():
 
 
 @pytest.mark.parametrize(
+    "status,kept",
+    [({"qosClass": "Burstable", "phase": "Running", "podIP": "10.0.0.1"}, "Burstable"), ({"qosClass": ""}, "BestEffort"),
+     ({"qosClass": None}, "BestEffort"), ({"phase": "Running"}, "BestEffort"), (None, "BestEffort")],
+)  # fmt: skip
+def test_of_a_status_sent_with_a_create_only_its_quality_of_service_stands(status, kept):
+    got, _ = create(PODS, {**pod(), "status": status})
+    assert got["status"] == {"phase": "Pending", "qosClass": kept}
+
+
+@pytest.mark.parametrize(
     "image,policy",
     [("nginx", "Always"), ("nginx:latest", "Always"), ("nginx:1", "IfNotPresent"), ("host:5000/a/b", "Always"),
      ("a@sha256:" + "0" * 64, "IfNotPresent"), ("Not An Image", "IfNotPresent"), ("UPPER", "IfNotPresent")],
