@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.config import features
 from kas.kinds.core.pod.defaults import image_pull_policy
 from kas.kinds.core.pod.strategy import assign, quality_of_service
 from tests.kinds.helpers import create, pod, refused, resource, update
@@ -58,6 +59,17 @@ def test_image_pull_policy(image, policy):
 def test_scheduling_gate_leaves_a_condition():
     got = stored(schedulingGates=[{"name": "example.com/g"}])
     assert got["status"]["conditions"][0]["reason"] == "SchedulingGated"
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_label_keys_of_spread_constraints_go_with_their_gate(on):
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"x": "y"}}}
+    body = pod(topologySpreadConstraints=[{**constraint, "matchLabelKeys": ["app"]}])
+    body["metadata"]["labels"] = {"app": "web"}
+    with features.DEFAULT.overridden(MatchLabelKeysInPodTopologySpread=on):
+        (got,) = create(PODS, body)[0]["spec"]["topologySpreadConstraints"]
+    assert got.get("matchLabelKeys") == (["app"] if on else None)
+    assert ("matchExpressions" in got["labelSelector"]) is on
 
 
 def test_match_label_keys_become_expressions():
