@@ -10,10 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-CORE = "io.k8s.api.core.v1."
+CORE, APPS = "io.k8s.api.core.v1.", "io.k8s.api.apps.v1."
 # The facts name a gate that is called otherwise, and leave out fields whose gate is told in words.
 CALLED = {"PodCertificateProjection": "PodCertificateRequest"}
-FURTHER = {(CORE + "Lifecycle", "stopSignal"): ["ContainerStopSignals"]}
+FURTHER = {
+    (CORE + "Lifecycle", "stopSignal"): ["ContainerStopSignals"],
+    (CORE + "TopologySpreadConstraint", "matchLabelKeys"): ["MatchLabelKeysInPodTopologySpread"],
+    (APPS + "DeploymentStatus", "terminatingReplicas"): ["DeploymentReplicaSetTerminatingReplicas"],
+    (APPS + "ReplicaSetStatus", "terminatingReplicas"): ["DeploymentReplicaSetTerminatingReplicas"],
+}
 # The restart policy of a regular container has a gate, that of an init container has none.
 REGULAR = (["containers", "[]", "restartPolicy"], ["ContainerRestartRules"])
 # Governed by more than their presence; the kind's strategy sees to them.

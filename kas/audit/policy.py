@@ -116,7 +116,7 @@ class _Resources:
             yield from (("resource", self.group, name.partition("/")[0]) for name in self.resources)
 
     def matches(self, a: Attributes) -> bool:
-        if self.group != a.api_group:
+        if self.group not in ("*", a.api_group):
             return False
         if not self.resources:
             return True
@@ -137,7 +137,9 @@ def _keys_of(a: Attributes) -> Iterator[Key]:
     yield from ((), ("user", a.user.name), ("verb", a.verb))
     yield from (("userGroup", group) for group in a.user.groups)
     if a.resource_request:
-        yield from (("group", a.api_group), ("resource", a.api_group, a.resource), ("namespace", a.namespace))
+        yield "namespace", a.namespace
+        for group in (a.api_group, "*"):
+            yield from (("group", group), ("resource", group, a.resource))
     else:
         yield "path", a.path
 
@@ -280,7 +282,7 @@ def _validate_rule(rule: Obj, path: str) -> list[FieldError]:
             errs.append(field.invalid(at, url, "non-resource URL wildcards '*' must be the final character of the rule"))
     for resources in rule.get("resources") or ():
         group = resources.get("group") or ""
-        problems = is_dns1123_subdomain(group) if group else []
+        problems = is_dns1123_subdomain(group) if group not in ("", "*") else []
         if problems:
             errs.append(field.invalid(f"{path}.resources.group", group, ",".join(problems)))
         if resources.get("resourceNames") and not resources.get("resources"):

@@ -128,14 +128,13 @@ class Strategy:
         return base[:MAX_GENERATED_BASE] + random_suffix()
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Drop what a create may not set (status where the kind resets it) and start the generation."""
+        """Drop what a create may not set (status where the kind resets it) and start the generation; a kind that does not count its
+        generations keeps what the client says."""
         for path in self.reset:
             if "." not in path and path != "spec":
                 obj.pop(path, None)
         if self.generation_parts is not None and self.generation_on_create:
             obj["metadata"]["generation"] = 1
-        else:
-            obj["metadata"].pop("generation", None)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Carry over what an update of the main resource may not change and bump the generation when due."""

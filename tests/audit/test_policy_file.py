@@ -104,7 +104,25 @@ def about(rng: random.Random) -> dict:
 CONDITIONAL = [
     {"users": ["u"]}, {"userGroups": ["g"]}, {"verbs": ["get"]}, {"namespaces": ["a", ""]}, {"nonResourceURLs": ["/a"]},
     {"resources": [{"group": "apps"}]}, {"resources": [{"group": "", "resources": ["pods/status", "jobs"], "resourceNames": ["x"]}]},
+    {"resources": [{"group": "*", "resources": ["jobs"]}]},
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("many", [1, 64])
+def test_a_group_may_be_any(write, many):
+    assert load_file(write(HEAD + "rules: [{level: None, resources: [{group: '*'}]}]\n"))
+    rules = [{"level": "None", "resources": [{"group": "*", "resources": ["*/status", "jobs"]}]}, {"level": "Metadata"}]
+    made = AuditPolicy({"rules": rules}, many)
+    said = {
+        (group, resource, subresource): made.verdict(attributes(
+            {"verb": "get", "apiGroup": group, "resource": resource, "subresource": subresource, "resourceRequest": True}, UserInfo("u")
+        )).level
+        for group in ("", "apps") for resource in ("pods", "jobs") for subresource in ("", "status", "log")
+    }  # fmt: skip
+    assert {key for key, level in said.items() if level == "None"} == {
+        (group, resource, sub) for group, resource, sub in said if sub == "status" or (resource, sub) == ("jobs", "")
+    }
+    assert made.verdict(attributes({"verb": "get", "path": "/a", "resourceRequest": False}, UserInfo("u"))).level == "Metadata"
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.config import features
 from kas.kinds.batch import cron
 from kas.kinds.batch.job.validation import count_indexes
 from tests.kinds.helpers import UID, create, refused, update
@@ -77,34 +78,53 @@ def test_suspended_job_may_be_sent_elsewhere_until_it_starts():
     assert fields(refused(update, "batch/v1/jobs", running, move)) == ["spec.template"]
 
 
+STARTED = {"startTime": "2024-01-01T00:00:00Z"}
+SUSPENDED = {"conditions": [{"type": "Suspended", "status": "True"}]}
+DIRECTIVES, RESOURCES = "MutableSchedulingDirectivesForSuspendedJobs", "MutablePodResourcesForSuspendedJobs"
+
+
 @pytest.mark.parametrize(
-    ("status", "free"),
+    ("status", "off", "moves", "grows"),
     [
-        ({"startTime": "2024-01-01T00:00:00Z"}, False),
-        ({"startTime": "2024-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}]}, True),
-        ({"startTime": "2024-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}], "active": 1}, False),
+        ({}, (), True, False),
+        (SUSPENDED, (), True, True),
+        (STARTED, (), False, False),
+        (STARTED | SUSPENDED, (), True, True),
+        (STARTED | SUSPENDED | {"active": 1}, (), False, False),
+        (SUSPENDED | {"active": 1}, (), True, False),
+        (SUSPENDED, (RESOURCES,), True, False),
+        (STARTED | SUSPENDED, (DIRECTIVES,), False, True),
+        (STARTED | SUSPENDED, (DIRECTIVES, RESOURCES), False, False),
     ],
 )
-def test_a_job_suspended_again_is_free_when_its_pods_are_gone(status, free):
+def test_what_of_a_suspended_job_may_change_follows_its_status_and_the_gates(status, off, moves, grows):
+    def move(obj):
+        obj["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
+
     def grow(obj):
         obj["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
 
     stored, _ = create("batch/v1/jobs", job(suspend=True))
     stored["status"] = status
-    if free:
-        got, _ = update("batch/v1/jobs", stored, grow)
-        assert got["spec"]["template"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
-    else:
-        assert fields(refused(update, "batch/v1/jobs", stored, grow)) == ["spec.template"]
+    path = "spec.template.spec" if grows else "spec.template"
+    with features.DEFAULT.overridden(**dict.fromkeys(off, False)):
+        for change, free in ((move, moves), (grow, grows)):
+            if free:
+                got, _ = update("batch/v1/jobs", stored, change)
+                assert got["spec"] != stored["spec"]
+            else:
+                assert fields(refused(update, "batch/v1/jobs", stored, change)) == [path]
 
 
-def test_a_suspended_job_still_runs_what_it_was_made_for():
+@pytest.mark.parametrize(("status", "path"), [({}, "spec.template"), (SUSPENDED, "spec.template.spec")])
+def test_a_suspended_job_still_runs_what_it_was_made_for(status, path):
     def change(obj):
         obj["spec"]["template"]["spec"]["containers"][0]["image"] = "i:2"
 
     stored, _ = create("batch/v1/jobs", job(suspend=True))
+    stored["status"] = status
     ((where, message),) = refused(update, "batch/v1/jobs", stored, change)
-    assert where == "spec.template.spec" and message.endswith("field is immutable")
+    assert where == path and message.endswith("field is immutable")
 
 
 def test_a_job_without_labels_has_those_of_its_template():

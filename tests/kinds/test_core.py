@@ -28,6 +28,16 @@ def test_config_map_keys_are_in_one_bag_only_and_immutable_ones_frozen():
     assert got["metadata"]["labels"] == {"a": "b"}
 
 
+@pytest.mark.parametrize("kind,spec", [("v1/configmaps", {}), ("v1/nodes", {}), ("storage.k8s.io/v1/csidrivers", {"spec": {}})])
+def test_a_kind_that_starts_no_generation_keeps_that_of_the_request(kind, spec):
+    sent = {"metadata": {"name": "x", "generation": 5}, **spec}
+    stored, _ = create(kind, sent)
+    assert stored["metadata"]["generation"] == 5
+    assert update(kind, stored, lambda o: o["metadata"].update(generation=9))[0]["metadata"]["generation"] == 5
+    sent["metadata"]["generation"] = -1
+    assert fields(refused(create, kind, sent)) == ["metadata.generation"]
+
+
 def test_a_kind_of_the_core_group_is_written_by_its_short_name():
     config_maps = Kind("v1/configmaps")
     assert config_maps.create({"data": {"a": "b"}})["data"] == {"a": "b"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.config import features
 from kas.kinds.core.pod.defaults import image_pull_policy
 from kas.kinds.core.pod.strategy import assign, quality_of_service
 from tests.kinds.helpers import create, pod, refused, resource, update
@@ -37,6 +38,16 @@ def test_requests_follow_limits_in_pods_only():
 
 
 @pytest.mark.parametrize(
+    "status,kept",
+    [({"qosClass": "Burstable", "phase": "Running", "podIP": "10.0.0.1"}, "Burstable"), ({"qosClass": ""}, "BestEffort"),
+     ({"qosClass": None}, "BestEffort"), ({"phase": "Running"}, "BestEffort"), (None, "BestEffort")],
+)  # fmt: skip
+def test_of_a_status_sent_with_a_create_only_its_quality_of_service_stands(status, kept):
+    got, _ = create(PODS, {**pod(), "status": status})
+    assert got["status"] == {"phase": "Pending", "qosClass": kept}
+
+
+@pytest.mark.parametrize(
     "image,policy",
     [("nginx", "Always"), ("nginx:latest", "Always"), ("nginx:1", "IfNotPresent"), ("host:5000/a/b", "Always"),
      ("a@sha256:" + "0" * 64, "IfNotPresent"), ("Not An Image", "IfNotPresent"), ("UPPER", "IfNotPresent")],
@@ -48,6 +59,17 @@ def test_image_pull_policy(image, policy):
 def test_scheduling_gate_leaves_a_condition():
     got = stored(schedulingGates=[{"name": "example.com/g"}])
     assert got["status"]["conditions"][0]["reason"] == "SchedulingGated"
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_label_keys_of_spread_constraints_go_with_their_gate(on):
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"x": "y"}}}
+    body = pod(topologySpreadConstraints=[{**constraint, "matchLabelKeys": ["app"]}])
+    body["metadata"]["labels"] = {"app": "web"}
+    with features.DEFAULT.overridden(MatchLabelKeysInPodTopologySpread=on):
+        (got,) = create(PODS, body)[0]["spec"]["topologySpreadConstraints"]
+    assert got.get("matchLabelKeys") == (["app"] if on else None)
+    assert ("matchExpressions" in got["labelSelector"]) is on
 
 
 def test_match_label_keys_become_expressions():

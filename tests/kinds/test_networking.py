@@ -100,6 +100,17 @@ def test_a_class_annotation_agrees_with_the_field():
     assert INGRESSES.refusals(changed(_ingress(), "spec.ingressClassName", "other") | annotated)
 
 
+def test_an_ingress_may_send_to_a_service_with_a_relaxed_name_by_gate_or_because_it_does_already():
+    relaxed = _ingress(backend={"service": {"name": "1a", "port": {"number": 80}}})
+    by_default = {"spec": {"defaultBackend": {"service": {"name": "1a", "port": {"number": 80}}}}}
+    stored, plain = INGRESSES.create(relaxed), INGRESSES.create(_ingress())
+    with features.DEFAULT.overridden(RelaxedServiceNameValidation=False):
+        assert INGRESSES.refusals(relaxed) == [(f"{PATH}.backend.service.name", INVALID)]
+        assert INGRESSES.refusals(by_default, plain) == [("spec.defaultBackend.service.name", INVALID)]
+        assert INGRESSES.update(changed(stored, "spec.rules.0.host", "b.example"), stored)
+        assert INGRESSES.update(relaxed, stored | by_default)
+
+
 def test_an_ingress_status_write_keeps_the_spec():
     old = INGRESSES.create(_ingress())
     new = changed(changed(old, "spec.rules.0.host", "b.example"), "status.loadBalancer.ingress", [{"ip": "1.2.3.4"}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kas.kinds.resource.devices import share_id
+from tests.kinds.helpers import NOW, create, update
 from tests.kinds.written import INVALID, REQUIRED, Kind, changed
 
 CLAIMS = Kind("resource.k8s.io/v1/resourceclaims")
@@ -246,3 +247,17 @@ def test_a_question_about_pools_is_answered_once():
     assert QUESTIONS.refusals(changed(answered, "status.poolCount", 1), answered, "status") == [("status", INVALID)]
     shown = '{"driver":"a.b","limit":7}'
     assert QUESTIONS.messages(changed(old, "spec.limit", 7), old) == [("spec", f"Invalid value: {shown}: field is immutable")]
+
+
+def test_a_taint_of_another_effect_has_been_added_now():
+    rule = {"metadata": {"name": "r"}, "spec": {"taint": {"key": "example.com/a", "effect": "None", "timeAdded": "2020-01-01T00:00:00Z"}}}
+    old, _ = create("resource.k8s.io/v1beta2/devicetaintrules", rule)
+
+    def updated(**taint) -> dict:
+        new, _ = update("resource.k8s.io/v1beta2/devicetaintrules", old, lambda o: o["spec"]["taint"].update(taint))
+        return new
+
+    assert updated(effect="NoExecute")["spec"]["taint"]["timeAdded"] == NOW
+    assert updated(effect="NoExecute", timeAdded="2021-01-01T00:00:00Z")["spec"]["taint"]["timeAdded"] == "2021-01-01T00:00:00Z"
+    assert updated(value="x")["spec"]["taint"]["timeAdded"] == "2020-01-01T00:00:00Z"
+    assert updated(value="x")["metadata"]["generation"] == 2 and updated()["metadata"]["generation"] == 1

@@ -65,6 +65,15 @@ def test_the_status_is_looked_at_when_it_is_written():
     assert dropped(POD, obj, None, False, **off) == {"spec": {}, "status": obj["status"]}
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet"])
+def test_terminating_replicas_are_counted_where_their_gate_is_on(kind):
+    obj = {"status": {"replicas": 2, "terminatingReplicas": 1}}
+    assert dropped(("apps", "v1", kind), obj, {"status": {}}, True) == obj
+    off = {"DeploymentReplicaSetTerminatingReplicas": False}
+    assert dropped(("apps", "v1", kind), obj, {"status": {}}, True, **off) == {"status": {"replicas": 2}}
+    assert dropped(("apps", "v1", kind), obj, {"status": {"terminatingReplicas": 0}}, True, **off) == obj
+
+
 def test_what_is_shared_with_the_stored_object_is_copied():
     shared = [{"name": "a", "env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "k"}}}]}]
     old = {"spec": {"containers": [{"name": "a"}]}}

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _WEBHOOK = Struct("WebhookAdmission", {"kubeConfigFile": STRING, DIRECTORY: STRING})
 _KINDS: Kinds = {
     ("apiserver.config.k8s.io/v1", "WebhookAdmissionConfiguration"): _WEBHOOK,
-    ("apiserver.config.k8s.io/v1alpha1", "WebhookAdmission"): _WEBHOOK,
 }
 
 

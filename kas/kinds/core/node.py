@@ -224,7 +224,6 @@ class NodeStrategy(Strategy):
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """A kubelet registers its node together with its status."""
-        obj["metadata"].pop("generation", None)
         (obj.get("spec") or {}).pop("configSource", None)
         (obj.get("status") or {}).pop("config", None)
 

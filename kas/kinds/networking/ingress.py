@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from kas.config import features
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, names
 from kas.meta.age import age
@@ -29,13 +31,22 @@ BAD_SEQUENCES = ("//", "/./", "/../", "%2f", "%2F")
 BAD_SUFFIXES = ("/..", "/.")
 
 
+@dataclass(slots=True, frozen=True)
+class Options:
+    """Which faults of the stored object an update may leave in place."""
+
+    bad_secrets: bool = False
+    bad_wildcards: bool = False
+    relaxed_names: bool = False
+
+
 @strategy_for("networking.k8s.io", "ingresses")
 class IngressStrategy(Strategy):
     """What would be refused today is tolerated where it is stored already."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateIngressCreate``: class annotation and field do not contradict each other."""
-        errs = self._validate(obj, allow_bad_secrets=False, allow_bad_wildcards=False)
+        errs = self._validate(obj, Options())
         annotation = (obj["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
         wanted = (obj.get("spec") or {}).get("ingressClassName")
         if annotation is not None and wanted is not None and annotation != wanted:
@@ -44,12 +55,14 @@ class IngressStrategy(Strategy):
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """Stored ingresses with secret names or wildcard rules of before the checks may keep them."""
-        old_spec = old.get("spec") or {}
-        bad_secrets = any(_secret_messages(tls.get("secretName") or "") for tls in old_spec.get("tls") or ())
-        bad_wildcards = any("*" in (rule.get("host") or "") and _rule_value(rule, "") for rule in old_spec.get("rules") or ())
-        errs = object_meta_update(obj["metadata"], old["metadata"])
-        return errs + self._validate(obj, bad_secrets, bad_wildcards)
+        """Stored ingresses with secret names, wildcard rules or service names of before the checks may keep them."""
+        spec, strict = old.get("spec") or {}, Options()
+        allowed = Options(
+            bad_secrets=any(_secret_messages(tls.get("secretName") or "") for tls in spec.get("tls") or ()),
+            bad_wildcards=any("*" in (rule.get("host") or "") and _rule_value(rule, "", strict) for rule in spec.get("rules") or ()),
+            relaxed_names=any(_is_relaxed(name) for name in _services(spec)),
+        )
+        return object_meta_update(obj["metadata"], old["metadata"]) + self._validate(obj, allowed)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateIngressStatusUpdate``: metadata and the load balancer's addresses, stored ones tolerated."""
@@ -74,29 +87,41 @@ class IngressStrategy(Strategy):
             return [f'annotation "{CLASS_ANNOTATION}" is deprecated, please use \'spec.ingressClassName\' instead']
         return []
 
-    def _validate(self, obj: Obj, allow_bad_secrets: bool, allow_bad_wildcards: bool) -> list[FieldError]:
+    def _validate(self, obj: Obj, allowed: Options) -> list[FieldError]:
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
-        return errs + _spec(obj.get("spec") or {}, allow_bad_secrets, allow_bad_wildcards)
+        return errs + _spec(obj.get("spec") or {}, allowed)
 
 
 def _load_balancer(obj: Obj) -> list[dict[str, Any]]:
     return ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
 
 
-def _spec(spec: dict[str, Any], allow_bad_secrets: bool, allow_bad_wildcards: bool) -> list[FieldError]:
+def _services(spec: dict[str, Any]) -> list[str]:
+    """The names of the services that requests are sent to."""
+    backends = [spec.get("defaultBackend") or {}]
+    for rule in spec.get("rules") or ():
+        backends += [path.get("backend") or {} for path in (rule.get("http") or {}).get("paths") or ()]
+    return [(backend["service"].get("name") or "") for backend in backends if backend.get("service") is not None]
+
+
+def _is_relaxed(name: str) -> bool:
+    return not names.is_dns1123_label(name) and bool(names.is_dns1035_label(name))
+
+
+def _spec(spec: dict[str, Any], allowed: Options) -> list[FieldError]:
     errs: list[FieldError] = []
     rules, backend = spec.get("rules"), spec.get("defaultBackend")
     if not rules and backend is None:
         errs.append(field.invalid("spec", rules, "either `defaultBackend` or `rules` must be specified"))
     if backend is not None:
-        errs += _backend(backend, "spec.defaultBackend")
+        errs += _backend(backend, "spec.defaultBackend", allowed)
     for i, rule in enumerate(rules or ()):
-        errs += _rule(rule, field.index("spec.rules", i), allow_bad_wildcards)
+        errs += _rule(rule, field.index("spec.rules", i), allowed)
     for i, tls in enumerate(spec.get("tls") or ()):
         path = field.index("spec.tls", i)
         for j, host in enumerate(tls.get("hosts") or ()):
             errs += _host_syntax(host, field.index(field.child(path, "hosts"), j))
-        if not allow_bad_secrets:
+        if not allowed.bad_secrets:
             secret = tls.get("secretName") or ""
             errs += invalid_each(field.child(path, "secretName"), secret, _secret_messages(secret))
     name = spec.get("ingressClassName")
@@ -115,7 +140,7 @@ def _host_syntax(host: str, path: str) -> list[FieldError]:
     return dns_subdomain(host, path)
 
 
-def _rule(rule: dict[str, Any], path: str, allow_bad_wildcards: bool) -> list[FieldError]:
+def _rule(rule: dict[str, Any], path: str, allowed: Options) -> list[FieldError]:
     errs: list[FieldError] = []
     host = rule.get("host") or ""
     if host:
@@ -123,23 +148,23 @@ def _rule(rule: dict[str, Any], path: str, allow_bad_wildcards: bool) -> list[Fi
         if parse_ip(host) is not None:
             errs.append(field.invalid(at, host, "must be a DNS name, not an IP address"))
         errs += _host_syntax(host, at)
-    if not ("*" in host and allow_bad_wildcards):
-        errs += _rule_value(rule, path)
+    if not ("*" in host and allowed.bad_wildcards):
+        errs += _rule_value(rule, path, allowed)
     return errs
 
 
-def _rule_value(rule: dict[str, Any], path: str) -> list[FieldError]:
+def _rule_value(rule: dict[str, Any], path: str, allowed: Options) -> list[FieldError]:
     http = rule.get("http")
     if http is None:
         return []
     at = field.child(path, "http", "paths")
     errs = [] if http.get("paths") else [field.required(at)]
     for i, item in enumerate(http.get("paths") or ()):
-        errs += _http_path(item, field.index(at, i))
+        errs += _http_path(item, field.index(at, i), allowed)
     return errs
 
 
-def _http_path(item: dict[str, Any], path: str) -> list[FieldError]:
+def _http_path(item: dict[str, Any], path: str, allowed: Options) -> list[FieldError]:
     errs: list[FieldError] = []
     path_type, text, at = item.get("pathType"), item.get("path") or "", field.child(path, "path")
     if path_type is None:
@@ -154,10 +179,10 @@ def _http_path(item: dict[str, Any], path: str) -> list[FieldError]:
             errs.append(field.invalid(at, text, "must be an absolute path"))
     else:
         errs.append(unsupported(field.child(path, "pathType"), path_type, PATH_TYPES))
-    return errs + _backend(item.get("backend") or {}, field.child(path, "backend"))
+    return errs + _backend(item.get("backend") or {}, field.child(path, "backend"), allowed)
 
 
-def _backend(backend: dict[str, Any], path: str) -> list[FieldError]:
+def _backend(backend: dict[str, Any], path: str, allowed: Options) -> list[FieldError]:
     resource, service = backend.get("resource"), backend.get("service")
     if resource is not None and service is not None:
         return [field.invalid(path, "", "cannot set both resource and service backends")]
@@ -171,7 +196,12 @@ def _backend(backend: dict[str, Any], path: str) -> list[FieldError]:
     if service is None:
         return [field.invalid(path, "", "resource or service backend is required")]
     name, at = service.get("name") or "", field.child(path, "service")
-    errs = dns_label(name, field.child(at, "name")) if name else [field.required(field.child(at, "name"))]
+    if not name:
+        errs = [field.required(field.child(at, "name"))]
+    elif allowed.relaxed_names or features.DEFAULT.enabled("RelaxedServiceNameValidation"):
+        errs = dns_label(name, field.child(at, "name"))
+    else:
+        errs = invalid_each(field.child(at, "name"), name, names.is_dns1035_label(name))
     port = service.get("port") or {}
     port_label, number = port.get("name") or "", port.get("number") or 0
     if port_label and number:

@@ -24,6 +24,13 @@ MAX_CONDITIONS = 8
 class DeviceTaintRuleStrategy(Strategy):
     """What the stored rule holds already is not validated anew."""
 
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """A taint of another effect has been added now, unless the request says itself when: tolerations count from there."""
+        new, was = part(obj, "spec", "taint"), part(old, "spec", "taint")
+        if new.get("effect") != was.get("effect") and new.get("timeAdded") == was.get("timeAdded"):
+            new["timeAdded"] = ctx.now
+        super().prepare_for_update(ctx, obj, old)
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateDeviceTaintRule``."""
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.config import features
 from kas.kinds.batch.job import validation as jobs
 from kas.kinds.batch.job.status import condition_is, status_update
-from kas.kinds.batch.job.validation import NAME_LABELS, UID_LABELS
+from kas.kinds.batch.job.validation import NAME_LABELS, UID_LABELS, Movable
 from kas.kinds.batch.job.warnings import job_warnings
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.defaults import pod_template
@@ -45,11 +46,15 @@ def generate_selector(job: Obj) -> None:
     selector["matchLabels"] = {UID_LABELS[1]: meta.get("uid") or "", **(selector.get("matchLabels") or {})}
 
 
-def _idle(job: Obj) -> bool:
-    """Suspended with no pods left: what no pod has been made of yet, or will be again, can change."""
+def _movable(job: Obj) -> Movable:
+    """What a suspended job's template may have changed while no pod has been made of it yet, or those that were are gone."""
     status = job.get("status") or {}
-    still = not status.get("startTime") or condition_is(status, "Suspended")
-    return bool((job.get("spec") or {}).get("suspend")) and still and not status.get("active")
+    suspended, started = bool((job.get("spec") or {}).get("suspend")), bool(status.get("startTime"))
+    gone = suspended and condition_is(status, "Suspended") and not status.get("active")
+    again = gone and features.DEFAULT.enabled("MutableSchedulingDirectivesForSuspendedJobs")
+    # That it never started is not enough for these: the condition has to say that nobody is about to start it.
+    resources = gone and features.DEFAULT.enabled("MutablePodResourcesForSuspendedJobs")
+    return Movable((suspended and not started) or again, resources)
 
 
 @strategy_for("batch", "jobs")
@@ -74,14 +79,14 @@ class JobStrategy(Workload):
         return errs + jobs.indexed_host_names(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateJobUpdate``: the fixed fields may not change, scheduling may while suspended and idle; stored faults are tolerated."""
+        """``ValidateJobUpdate``: fixed fields may not change, a suspended job's template may in part; stored faults are tolerated."""
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         template = before.get("template") or {}
         options = options_for_template(template, has_invalid_value(before.get("selector")))
         labels = (template.get("metadata") or {}).get("labels") or {}
         prefixed = UID_LABELS[1] in labels and NAME_LABELS[1] in labels
         errs = self._whole(obj, options, prefixed) + object_meta_update(obj["metadata"], old["metadata"])
-        return errs + jobs.job_spec_update(spec, before, options, _idle(old))
+        return errs + jobs.job_spec_update(spec, before, options, _movable(old))
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateJobUpdateStatus``: counts, indexes, times and conditions, and which of them may change."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas import checks
 from kas.kinds.core.pod.options import Options
@@ -353,14 +353,23 @@ def _completions(spec: Spec, old: Spec) -> list[FieldError]:
     return []
 
 
-def _template(spec: Spec, old: Spec, idle: bool) -> list[FieldError]:
-    """Immutable, but that an ``idle`` job may be sent elsewhere and asks for other resources: only its pod spec is compared then."""
+class Movable(NamedTuple):
+    """What of a template may change: where its pods are sent, and what its containers ask for."""
+
+    scheduling: bool = False
+    resources: bool = False
+
+
+def _template(spec: Spec, old: Spec, may: Movable) -> list[FieldError]:
+    """Immutable, but for what ``may`` change; where resources may, only the pod spec is compared."""
     now, before = spec.get("template") or {}, old.get("template") or {}
-    if not idle:
+    if may.scheduling:
+        before = _with_scheduling_of(before, now)
+    if not may.resources:
         if semantic_equal(now, before, builtin_type("core.v1.PodTemplateSpec")):
             return []
         return [field.invalid("spec.template", render("core.PodTemplateSpec", now), IMMUTABLE)]
-    pod, was = now.get("spec") or {}, _with_scheduling_of(before, now)["spec"]
+    pod, was = now.get("spec") or {}, dict(before.get("spec") or {})
     for kind in ("containers", "initContainers"):
         new, kept = pod.get(kind) or (), was.get(kind) or ()
         if len(new) == len(kept):
@@ -400,12 +409,12 @@ def _with_resources_of(container: Spec, now: Spec) -> dict[str, Any]:
     return {**container, "resources": now.get("resources") or {}}
 
 
-def job_spec_update(spec: Spec, old: Spec, options: Options, idle: bool) -> list[FieldError]:
-    """``ValidateJobSpecUpdate``: the spec and what of it may not change; ``idle`` says that the scheduling of the template may."""
+def job_spec_update(spec: Spec, old: Spec, options: Options, may: Movable) -> list[FieldError]:
+    """``ValidateJobSpecUpdate``: the spec and what of it may not change; ``may`` says what of the template does."""
     errs = job_spec_with_selector(spec, options)
     errs += _completions(spec, old)
     errs += _frozen(spec, old, "selector", "meta.LabelSelector")
-    errs += _template(spec, old, idle)
+    errs += _template(spec, old, may)
     errs += _frozen(spec, old, "completionMode")
     errs += _frozen(spec, old, "podFailurePolicy", "batch.PodFailurePolicy")
     errs += _frozen(spec, old, "backoffLimitPerIndex")

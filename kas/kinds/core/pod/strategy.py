@@ -149,10 +149,11 @@ class PodStrategy(Strategy):
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Set generation 1 and a new status (Pending, the QoS class, SchedulingGated where gates are set), merge label keys into
-        selectors, and fill fields from legacy AppArmor annotations.
+        selectors, and fill fields from legacy AppArmor annotations. A QoS class that was sent stands, all else of its status goes.
         """
         obj["metadata"]["generation"] = 1
-        status = obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(obj)}
+        sent = (obj.get("status") or {}).get("qosClass")
+        status = obj["status"] = {"phase": "Pending", "qosClass": sent or quality_of_service(obj)}
         spec = obj.setdefault("spec", {})
         if spec.get("schedulingGates"):
             status["conditions"] = [{**GATED, "lastProbeTime": None, "lastTransitionTime": ctx.now}]
