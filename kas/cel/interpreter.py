@@ -15,7 +15,7 @@ from kas.cel.environment import Function
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
-from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, key_value
+from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, is_number, key_value
 from kas.meta.field import go_float
 from kas.meta.regex import RegexError, compiled
 
@@ -492,9 +492,18 @@ def _plain(values: list[Any]) -> bool:
 
 
 def _membership(step: Step, values: list[Any]) -> Step:
+    """Upstream counts nothing for it, and looks the value up; a list may have as many as an expression has room for."""
+    doubles = {v for v in values if isinstance(v, float)}
+    exact = {as_key(v) for v in values if not isinstance(v, float)}
+    rounded = {float(v) for v in values if is_number(v)}
+
     def run(frame: Frame) -> bool:
         value = step(frame)
-        return any(equal(value, v) for v in values)
+        if isinstance(value, float):
+            return value == value and value in rounded
+        if is_number(value):
+            return value in exact or float(value) in doubles
+        return as_key(value) in exact if isinstance(value, (str, bytes, bool)) else equal(value, values[0])
 
     return run
 
@@ -573,6 +582,8 @@ def _sum(function: Function, overload: str, steps: list[Step]) -> Step:
 
     def ahead(values: list[Any], room: int) -> int:
         a, b = values
-        return len(a) + len(b) - FREE if isinstance(a, list) and isinstance(b, list) else 0
+        if not (isinstance(a, list) and isinstance(b, list)):
+            return 0
+        return max(len(a) + len(b) - FREE, 0 if function.ahead is None else function.ahead(values, room))
 
     return _invoke(Function(function.name, function.overloads, function.run, cost, ahead), overload, steps)

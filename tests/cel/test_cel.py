@@ -12,6 +12,7 @@ from kas.cel.declared import Declared, sizes_below
 from kas.cel.expressions import device_selector
 from kas.cel.schemas import Shapes
 from kas.cel.types import BOOL, DYN, INT, STRING, list_of, struct
+from kas.cel.values import MapList, SetList, Uint
 
 OBJECT = {"texts": ["a", "b"], "numbers": [3, 1, 2], "name": "web", "labels": {"app": "x"}, "on": True, "none": None, "one": {1: "a"}}
 ENV = cel.BASE.extended({"self": struct("T")}, {"T": {"texts": list_of(STRING), "numbers": list_of(INT), "name": STRING, "on": BOOL}})
@@ -106,6 +107,15 @@ def doubled(first: str, step: str, last: str, times: int = 40) -> str:
         doubled("['a']", "[x, x]", "'%s'.format([x]) != ''", 30),
         doubled("dyn(['a'])", "dyn([x, x])", "dyn([x, x]) in [dyn([x, dyn(1)])]", 30),
         doubled("['a']", "[x, x]", "[x].flatten(40) != []", 30),
+        *(doubled("['a']", "[x, x]", f"dyn([x]).{call}", 26) for call in ("indexOf(1) == 0", "lastIndexOf(1) == 0", "isSorted()", "min() == 1")),
+        doubled("[0]", "[x, x]", "dyn([x]).sum() == 1", 26),
+        doubled("['a']", "[x, x]", "object.set + dyn([x]) == []", 26),
+        doubled("['a']", "[x, x]", "object.set == dyn([x, x])", 26),
+        doubled("['a']", "[x, x]", "object.keyed + dyn([{'k': x}]) == []", 26),
+        doubled("['a']", "[x, x]", "object.keyed == dyn([{'k': x}])", 26),
+        "lists.range(1000).map(i, lists.range(40000)).indexOf(lists.range(39999) + [1]) == 0",
+        "[lists.range(20000).map(i, 'aaaaaaaaaa').join('')].all(s, "
+        "lists.range(10000).map(i, '%s').join('').format(lists.range(10000).map(i, s)) != '')",
         "lists.range(400000).distinct() != []",
         "sets.contains(lists.range(400000), lists.range(400000))",
         "lists.range(900000).sort() != []",
@@ -118,7 +128,30 @@ def doubled(first: str, step: str, last: str, times: int = 40) -> str:
 def test_what_takes_all_time_or_memory_ends_before_it_does(text):
     program = cel.compile(text, ANY)
     with pytest.raises(cel.CostLimitError):
-        program.evaluate({"object": OBJECT})
+        program.evaluate({"object": {**OBJECT, "set": SetList(["a", "b"]), "keyed": MapList([{"k": "a"}], ("k",))}})
+
+
+class Counted(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_members_of_a_written_list_are_looked_up():
+    """Upstream counts nothing for it, so nothing else bounds how many there are."""
+    program = cel.compile(f"object.n in {list(range(2000))}", ANY)
+    assert program.evaluate({"object": {"n": Counted(5000)}})[0] is False
+    assert Counted.compared < 10
+    for n in (1999, Uint(7), 3.0):
+        assert program.evaluate({"object": {"n": n}})[0] is True
+    for n in (True, "1", 2000.5, float("nan"), None, [1], {}):
+        assert program.evaluate({"object": {"n": n}})[0] is False
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, TypeVar
 
 from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost, traversal
@@ -35,8 +36,13 @@ def walked(v: Any) -> int:
 
 
 def by_traversal(overload: str, args: list[Any], result: Any) -> int:
-    """The cost of walking the receiver once."""
+    """The cost of walking the receiver once; with ``to_walk`` ahead of it, as a list may hold the same one twice, and so on."""
     return walked(args[0])
+
+
+def to_walk(args: list[Any], room: int) -> int:
+    """What walking the receiver takes."""
+    return units(args[0], room) if isinstance(args[0], list) else 0
 
 
 def need(*pairs: tuple[Any, type]) -> None:
@@ -217,15 +223,7 @@ def _find(s: Any, p: Any) -> str:
 )  # fmt: skip
 def _find_all(s: Any, p: Any, n: Any = -1) -> list[str]:
     need((s, str), (p, str), (n, int))
-    out: list[str] = []
-    end = -1
-    for m in _searched(_pattern(p).finditer, s):
-        if 0 <= n <= len(out):
-            break
-        if m.end() > m.start() or m.start() != end:  # what is empty, and stands at the end of another, is none to Go
-            out.append(m.group())
-        end = m.end()
-    return out
+    return _searched(lambda text: list(islice(_pattern(p).found_in(text), n if n >= 0 else None)), s)
 
 
 # --- format, with the numbers of en-US as upstream's default locale has them
@@ -354,7 +352,19 @@ def render(text: str, count: int, show: Callable[[int, str, int | None], str]) -
 
 
 def _to_show(args: list[Any], room: int) -> int:
-    return units(args[1], room)
+    """What is shown may be the same long text again and again: a unit for ten characters, beside what ten values cost."""
+    found, ahead = units(args[1], room), [args[1]]
+    if found > room:
+        return found
+    while ahead and found <= room:
+        one = ahead.pop()
+        if isinstance(one, (str, bytes)):
+            found += len(one) // 10
+        elif isinstance(one, (list, dict)):
+            ahead.extend(one)
+            if isinstance(one, dict):
+                ahead.extend(one.values())
+    return found
 
 
 _UNREAD = "could not parse formatting clause"
