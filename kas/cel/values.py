@@ -414,6 +414,23 @@ def nodes(value: Any, most: int = MOST_COMPARED) -> int:
     return min(found, most)
 
 
+def characters(value: Any, most: int) -> int:
+    """How long the texts and bytes in it are together, each once for each time it is met; more than ``most`` when more. For what ``nodes``
+    has found to hold few values."""
+    found, ahead = 0, [value]
+    while ahead and found <= most:
+        one = ahead.pop()
+        if isinstance(one, (str, bytes)):
+            found += len(one)
+        elif isinstance(one, (list, dict)):
+            ahead.extend(one)
+            if isinstance(one, dict):
+                ahead.extend(one.values())
+        elif isinstance(one, Optional):
+            ahead.append(one.value)
+    return found
+
+
 def units(value: Any, room: int) -> int:
     """What looking at all of it costs, a unit for ten values; more than ``room`` when it is more, or more than may be compared."""
     found = nodes(value, min(MOST_COMPARED, 10 * room + 20))

@@ -94,7 +94,8 @@ def test_what_may_take_long_is_not_searched():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "text", "want"), [("a*", "baac", ["", "aa", ""]), ("", "aé", ["", "", ""]), (".", "aé€", ["a", "é", "€"]), ("é?", "aé", ["", "é"])]
+    ("pattern", "text", "want"),
+    [("a*", "baac", ["", "aa", ""]), ("", "aé", ["", "", ""]), (".", "aé€", ["a", "é", "€"]), ("é?", "aé", ["", "é"])],
 )
 def test_all_matches_are_those_of_go(pattern, text, want):
     assert list(compiled(pattern).found_in(text)) == want

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost, traversal
 from kas.cel.problems import EvaluationError
 from kas.cel.types import DYN, INT, STRING, list_of
-from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, Uint, key_value, size, type_of_value, units
+from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, Uint, characters, key_value, size, type_of_value, units
 from kas.meta.field import go_quote
 from kas.meta.regex import Pattern, RegexError, compiled
 
@@ -353,18 +353,8 @@ def render(text: str, count: int, show: Callable[[int, str, int | None], str]) -
 
 def _to_show(args: list[Any], room: int) -> int:
     """What is shown may be the same long text again and again: a unit for ten characters, beside what ten values cost."""
-    found, ahead = units(args[1], room), [args[1]]
-    if found > room:
-        return found
-    while ahead and found <= room:
-        one = ahead.pop()
-        if isinstance(one, (str, bytes)):
-            found += len(one) // 10
-        elif isinstance(one, (list, dict)):
-            ahead.extend(one)
-            if isinstance(one, dict):
-                ahead.extend(one.values())
-    return found
+    found = units(args[1], room)
+    return found if found > room else found + characters(args[1], 10 * room) // 10
 
 
 _UNREAD = "could not parse formatting clause"
