@@ -225,10 +225,19 @@ def exposed(read: Read, others: Iterable[bytes], shown: Shown) -> bytes:
                 _merge(into, k, v, same)
     lines: list[str] = []
     for name in sorted(merged.keys() - shown.disabled):
-        if merged[name]:
-            m, allowed = metrics[name], shown.allowed.get(name)
-            _expose(m, _constrained(m, merged[name], allowed) if allowed else merged[name], lines)
+        m, allowed = metrics[name], shown.allowed.get(name)
+        values = merged[name] or _begun(m)
+        if values:
+            _expose(m, _constrained(m, values, allowed) if allowed else values, lines)
     return ("\n".join(lines) + "\n").encode()
+
+
+def _begun(m: Metric) -> dict[Labels, Any]:
+    """What is shown before anything was counted: a child without labels is there from the start, as in Prometheus' libraries, so that the
+    first thing it counts is seen as one more; of others nobody knows the labels."""
+    if m.labels or m.kind == "gauge":
+        return {}
+    return {(): [0] * (len(m.buckets) + 2) if isinstance(m, Histogram) else 0}
 
 
 def _pieces(raw: bytes) -> Iterator[tuple[str, str, list[tuple[Labels, Any]]]]:
