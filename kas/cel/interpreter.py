@@ -190,8 +190,17 @@ def plan(node: Node, functions: Mapping[str, Function]) -> Step:
 class _Planner:
     def __init__(self, functions: Mapping[str, Function]) -> None:
         self.functions = functions
+        self.shared: dict[int, Step] = {}
 
     def plan(self, node: Node) -> Step:
+        if not node.shared:
+            return self._plan(node)
+        step = self.shared.get(id(node))
+        if step is None:
+            step = self.shared[id(node)] = self._plan(node)
+        return step
+
+    def _plan(self, node: Node) -> Step:
         if isinstance(node, Const):
             return Constant(node.value)
         if isinstance(node, Ident):
@@ -215,7 +224,7 @@ class _Planner:
     def place(self, node: Node) -> Attribute:
         """What the node is as the beginning of a path; a fresh one, to be added to."""
         step = self.plan(node)
-        if not isinstance(step, Attribute):
+        if not isinstance(step, Attribute) or node.shared:
             return Attribute(operand=step)
         return step
 

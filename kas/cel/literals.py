@@ -16,13 +16,13 @@ def check_literals(text: str, root: Node) -> None:
     """Raises CompileError for durations, timestamps, patterns and formats written out that are none, and for lists and maps of mixed
     types (``format`` may take those)."""
     problems = [p for node in walk(root) if isinstance(node, Call) and (p := _problem(node)) is not None]
-    _mixed(root, problems)
+    _mixed(root, problems, set())
     if problems:
         raise CompileError(text, problems)
 
 
-def _mixed(node: Node, problems: list[Problem]) -> None:
-    if isinstance(node, Call) and node.function == "format":
+def _mixed(node: Node, problems: list[Problem], seen: set[int]) -> None:
+    if (isinstance(node, Call) and node.function == "format") or not _first(node, seen):
         return
     if isinstance(node, ListOf):
         items = [(x, _inner(x.type) if i in node.optional else x.type) for i, x in enumerate(node.items)]
@@ -32,7 +32,7 @@ def _mixed(node: Node, problems: list[Problem]) -> None:
         _alike([(k, k.type) for k, _, _ in pairs], problems)
         _alike([(v, t) for _, v, t in pairs], problems)
     for child in below(node):
-        _mixed(child, problems)
+        _mixed(child, problems, seen)
 
 
 def _inner(t: Type) -> Type:
@@ -111,11 +111,22 @@ def _pattern(text: str) -> object:
         return None
 
 
-def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it."""
-    yield node
-    for child in below(node):
-        yield from walk(child)
+def walk(node: Node, seen: set[int] | None = None) -> Iterator[Node]:
+    """The node and all below it, each once."""
+    seen = set() if seen is None else seen
+    if _first(node, seen):
+        yield node
+        for child in below(node):
+            yield from walk(child, seen)
+
+
+def _first(node: Node, seen: set[int]) -> bool:
+    """Whether nobody has come to the node yet: those that are ``shared`` are met twice."""
+    if not node.shared:
+        return True
+    known = id(node) in seen
+    seen.add(id(node))
+    return not known
 
 
 def below(node: Node) -> list[Node]:

@@ -25,6 +25,8 @@ def quick(root: Node) -> Step | None:
 
 
 def _step(node: Node) -> Step:
+    if node.shared:
+        raise _NoneError
     if isinstance(node, Const):
         return Fixed(node.value)
     if isinstance(node, Ident):

@@ -57,7 +57,8 @@ def latency(
     )
     durations = registry.histogram(
         "apiserver_request_duration_seconds",
-        "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+        "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and "
+        "component.",
         ("component", "dry_run", "group", "resource", "scope", "subresource", "verb", "version"),
         BUCKETS,
     )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kas import cel
 from kas.cel.admission import environment
+from kas.cel.checker import MOST_PROBLEMS
 from kas.cel.declared import Declared, sizes_below
 from kas.cel.expressions import device_selector
 from kas.cel.schemas import Shapes
@@ -443,3 +444,19 @@ def test_estimates_of_rules(text, most):
     shape, _ = shapes.of(ESTIMATED, True)
     env = cel.BASE.extended({"self": shape.type}, shapes.structs)
     assert cel.compile(text, env).estimate(sizes_below(shape)).high == most
+
+
+@pytest.mark.parametrize("step", [".optMap(x, x)", ".optFlatMap(x, optional.of(x))"])
+def test_what_a_macro_writes_twice_is_compiled_once(step):
+    """Each of a chain holds what it is called on twice, which holds what that is called on twice: twelve of them took a minute, thirty all
+    the time there is."""
+    program = cel.compile(f"optional.of(1){step * 60}.hasValue()", ANY)
+    assert program.estimate(lambda path, type: None).high >= 2**60
+    with pytest.raises(cel.CostLimitError):
+        program.evaluate({})
+    short = cel.compile(f"optional.of(1){step * 5}.hasValue()", ANY)
+    assert short.evaluate({})[0] is True
+    with pytest.raises(cel.CompileError) as e:
+        cel.compile(f"nope{step * 60}.hasValue()", ANY)
+    assert 2 <= len(e.value.problems) <= MOST_PROBLEMS
+
