@@ -17,13 +17,14 @@ from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, is_number, key_value
 from kas.meta.field import go_float
-from kas.meta.regex import RegexError, compiled
+from kas.meta.regex import MOST_INSTRUCTIONS, TOO_LARGE, RegexError, compiled
 
 LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
 # Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
 MAX_INDEX = 2**63 - 1
 PER_CALL_LIMIT = 1_000_000
-FREE = 100  # elements of a sum of lists; characters of a text for which upstream counts one unit whatever its length
+SEARCHES = frozenset(("find", "findAll", "matches"))  # by a pattern
+FREE = 100  # elements of a sum of lists; instructions of a pattern; characters of a text for which upstream counts one unit whatever its length
 
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 
@@ -277,11 +278,13 @@ class _Planner:
                 return Constant(function.run(steps[0].value))
             except EvaluationError as e:
                 raise ProgramError(str(e)) from None
-        if name in ("find", "findAll") and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
+        if name in SEARCHES and name != "matches" and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
             try:
                 compiled(steps[1].value)
             except RegexError as e:
                 raise ProgramError(str(e)) from None
+        if name in SEARCHES and len(steps) > 1 and not isinstance(steps[1], Constant):
+            function = _compiling(function)
         overload = node.overloads[0].id if len(node.overloads) == 1 else ""
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
             return _membership(steps[0], steps[1].value)
@@ -564,6 +567,19 @@ def insert(into: dict[Any, Any], *more: Any) -> dict[Any, Any]:
             raise EvaluationError(f"insert failed: key {k} already exists")
     into.update(added)
     return into
+
+
+def _compiling(function: Function) -> Function:
+    """With a pattern that is put together as the expression runs: making ready what is large takes more than upstream counts."""
+    def cost(called: str, values: list[Any], result: Any) -> int:
+        found = 1 if function.cost is None else function.cost(called, values, result)
+        try:
+            made = compiled(values[1]).instructions if isinstance(values[1], str) else 0
+        except RegexError as e:
+            made = MOST_INSTRUCTIONS if TOO_LARGE in str(e) else 0
+        return found + max(0, made - FREE) // 10
+
+    return Function(function.name, function.overloads, function.run, cost, function.ahead)
 
 
 def _grown(function: Function, steps: list[Step]) -> Step:

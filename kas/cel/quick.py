@@ -5,7 +5,7 @@ from __future__ import annotations
 from kas.cel._quick import Called, Chosen, Compared, Computed, Decided, Fixed, Has, Loop, Member, NotFalse, Opposite, Path, Step
 from kas.cel.base import BASE
 from kas.cel.environment import Variable
-from kas.cel.interpreter import CONVERSIONS
+from kas.cel.interpreter import CONVERSIONS, SEARCHES
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, Node, Select
 
 _COMPARED = frozenset(("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"))
@@ -76,6 +76,8 @@ def _called(node: Call) -> Step:
     if function is None or name in ("or", "orValue", "_[?_]", "_?._"):
         raise _NoneError
     steps = [_step(a) for a in given]
+    if name in SEARCHES and not isinstance(steps[1], Fixed):
+        raise _NoneError
     overload = node.overloads[0].id if len(node.overloads) == 1 else ""
     if name in _COMPARED:
         return Compared(name, overload, *steps)

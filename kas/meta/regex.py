@@ -27,7 +27,8 @@ TOO_LONG = "the text is too long for the expression"
 LONGEST = 1024 + KEPT_BYTES // CHARACTER_BYTES
 _kept: Cache[str, Pattern] = Cache("patterns", "compiled patterns of schemas and expressions", 32 << 20, LONGEST)
 SHOWN = 100  # characters of a pattern that is too large
-TOO_LARGE = "pattern too large - compile failed"
+TOO_LARGE = "expression too large"  # in Go's words
+_TOO_LARGE = "pattern too large - compile failed"
 
 # RE2's words for what is wrong, where Go has others.
 _GO_WORDS = {
@@ -39,7 +40,7 @@ _GO_WORDS = {
     "bad repetition operator": "invalid nested repetition operator",
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "invalid named capture group": "invalid named capture",
-    TOO_LARGE: "expression too large",
+    _TOO_LARGE: TOO_LARGE,
 }
 # A repetition whose count Go reads as too large and RE2 not as a count at all: then the braces would stand for themselves.
 _LONG_COUNT = re.compile(r"\{(?:0*[1-9][0-9]{9,}(?:,[0-9]*)?|[0-9]+,0*[1-9][0-9]{9,})\}")
@@ -105,7 +106,7 @@ def compiled(pattern: str) -> Pattern:
         import re2
 
         if len(pattern) > MOST_CHARACTERS or pattern.count("\\p") + pattern.count("\\P") > MOST_CLASSES:
-            raise _refused(_GO_WORDS[TOO_LARGE], pattern[:SHOWN])
+            raise _refused(TOO_LARGE, pattern[:SHOWN])
         found = _compile(pattern, KEPT_BYTES)
         if found is not None:
             _kept.put(pattern, found, len(pattern) + KEPT_BYTES // CHARACTER_BYTES)
@@ -140,7 +141,7 @@ def _compile(pattern: str, memory: int) -> Pattern | None:
         reason = e.args[0] if e.args else ""
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         what, _, where = text.partition(": ")
-        if what == TOO_LARGE and memory < MOST_BYTES:
+        if what == _TOO_LARGE and memory < MOST_BYTES:
             return None
         if where == given:
             where = pattern

@@ -460,3 +460,27 @@ def test_what_a_macro_writes_twice_is_compiled_once(step):
         cel.compile(f"nope{step * 60}.hasValue()", ANY)
     assert 2 <= len(e.value.problems) <= MOST_PROBLEMS
 
+
+
+@pytest.mark.parametrize(
+    ("text", "each"),
+    [
+        ("'x'.find('[a-z]{1000}' + string(i)) == ''", 100),
+        (r"'x'.find('\\pL{1,60}' + string(i)) == ''", 4000),
+        (r"'x'.matches('\\pL{1,1000}' + string(i)) || true", 9000),
+    ],
+)
+def test_patterns_made_on_the_way_cost_what_making_them_ready_takes(text, each):
+    """Upstream's cost goes by their length: half a millisecond for 13 units, or fifty."""
+    def cost(text: str) -> int:
+        return cel.compile(f"lists.range(3).all(i, {text})", ANY).evaluate({})[1]
+
+    assert cost(text) > 3 * each
+    assert cost("'x'.find('[a-z]+' + string(i)) == ''") < 60  # a usual one is no dearer than upstream's
+
+
+def test_walks_over_short_texts_cost():
+    """Upstream counts a tenth of each, which is nothing: two hundred thousand walks over as many texts would be free."""
+    program = cel.compile("object.many.isSorted()", ANY)
+    assert program.evaluate({"object": {"many": ["a"] * 5000}})[1] >= 490
+    assert program.evaluate({"object": {"many": ["a"] * 99}})[1] == 2

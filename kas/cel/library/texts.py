@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost, traversal
 from kas.cel.problems import EvaluationError
 from kas.cel.types import DYN, INT, STRING, list_of
-from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, Uint, characters, key_value, size, type_of_value, units
+from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, Uint, characters, key_value, nodes, size, type_of_value, units
 from kas.meta.field import go_quote
 from kas.meta.regex import Pattern, RegexError, compiled
 
@@ -19,6 +19,7 @@ LIB = Library()
 PATCHES = Library()  # for expressions that make patches, beside the others
 TEXTS = list_of(STRING)
 NO_OVERLOAD = "no such overload"
+FREE = 100
 MAX_PRECISION, MAX_DIGITS = 1000, 9  # of numbers in format(); bounds what one clause can write
 
 
@@ -36,8 +37,10 @@ def walked(v: Any) -> int:
 
 
 def by_traversal(overload: str, args: list[Any], result: Any) -> int:
-    """The cost of walking the receiver once; with ``to_walk`` ahead of it, as a list may hold the same one twice, and so on."""
-    return walked(args[0])
+    """The cost of walking the receiver once; with ``to_walk`` ahead of it, as a list may hold the same one twice, and so on. Upstream counts
+    nothing for texts of less than ten characters: of more than ``FREE`` values ten cost one at least, whatever they are."""
+    found = walked(args[0])
+    return max(found, traversal(max(0, nodes(args[0]) - FREE))) if isinstance(args[0], list) else found
 
 
 def to_walk(args: list[Any], room: int) -> int:
