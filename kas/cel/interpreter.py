@@ -14,7 +14,7 @@ from kas.cel import messages
 from kas.cel.environment import Function
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
-from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
+from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, is_number, key_value
 from kas.meta.field import go_float
 from kas.meta.regex import MOST_INSTRUCTIONS, TOO_LARGE, RegexError, compiled
@@ -23,8 +23,8 @@ LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
 # Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
 MAX_INDEX = 2**63 - 1
 PER_CALL_LIMIT = 1_000_000
-SEARCHES = frozenset(("find", "findAll", "matches"))  # by a pattern
-FREE = 100  # elements of a sum of lists; instructions of a pattern; characters of a text for which upstream counts one unit whatever its length
+# Elements of a sum of lists; instructions of a pattern; characters of a text for which upstream counts one unit whatever its length.
+FREE = 100
 
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 

@@ -7,18 +7,39 @@ from collections.abc import Callable, Iterator
 from kas.cel.library.standard import duration_ns, to_timestamp
 from kas.cel.library.texts import CLAUSES, misfit, render
 from kas.cel.problems import CompileError, EvaluationError, Problem
-from kas.cel.syntax import Call, Const, Fold, ListOf, MapOf, Node, Select
+from kas.cel.syntax import SEARCHES, Call, Const, Fold, ListOf, MapOf, Node, Select
 from kas.cel.types import Type, said
-from kas.meta.regex import RegexError, compiled
+from kas.meta.regex import MOST_INSTRUCTIONS, RegexError, compiled
+
+MOST_PATTERNS = 2 * MOST_INSTRUCTIONS  # of one expression: some 0.1 s
 
 
-def check_literals(text: str, root: Node) -> None:
+def check_literals(text: str, root: Node) -> int:
     """Raises CompileError for durations, timestamps, patterns and formats written out that are none, and for lists and maps of mixed
-    types (``format`` may take those)."""
-    problems = [p for node in walk(root) if isinstance(node, Call) and (p := _problem(node)) is not None]
+    types (``format`` may take those). Gives the instructions of all patterns: what takes more than ``MOST_PATTERNS`` is too much."""
+    problems, patterns = list[Problem](), 0
+    for node in walk(root):
+        if isinstance(node, Call):
+            problem = _problem(node)
+            if problem is not None:
+                problems.append(problem)
+            elif node.function in SEARCHES:
+                patterns += _instructions(node.args[-1 if node.function == "matches" else 0])
+                if patterns > MOST_PATTERNS:
+                    raise CompileError(text, [*problems, Problem(node.at, f"patterns compile to more than {MOST_PATTERNS} instructions")])
     _mixed(root, problems, set())
     if problems:
         raise CompileError(text, problems)
+    return patterns
+
+
+def _instructions(pattern: Node) -> int:
+    if not isinstance(pattern, Const) or not isinstance(pattern.value, str):
+        return 0
+    try:
+        return compiled(pattern.value).instructions
+    except RegexError:
+        return 0  # the planner tells
 
 
 def _mixed(node: Node, problems: list[Problem], seen: set[int]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kas.cel._quick import Called, Chosen, Compared, Computed, Decided, Fixed, Has, Loop, Member, NotFalse, Opposite, Path, Step
 from kas.cel.base import BASE
 from kas.cel.environment import Variable
-from kas.cel.interpreter import CONVERSIONS, SEARCHES
-from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, Node, Select
+from kas.cel.interpreter import CONVERSIONS
+from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, Node, Select
 
 _COMPARED = frozenset(("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"))
 _COMPUTED = frozenset(("_+_", "_-_", "_*_", "_/_", "_%_"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+SEARCHES = frozenset(("find", "findAll", "matches"))  # functions that are given a pattern
+
 
 class Node:
     """``at`` is where errors about it point: its operator, bracket or first character. One that is ``shared`` stands in two places, below

@@ -10,7 +10,7 @@ from kas import cel
 from kas.cel.admission import environment
 from kas.cel.checker import MOST_PROBLEMS
 from kas.cel.declared import Declared, sizes_below
-from kas.cel.expressions import device_selector
+from kas.cel.expressions import MOST_OF_SELECTORS, Allowance, device_selector
 from kas.cel.schemas import Shapes
 from kas.cel.types import BOOL, DYN, INT, STRING, list_of, struct
 from kas.cel.values import MapList, SetList, Uint
@@ -329,10 +329,10 @@ def test_names_with_dots_and_their_shadows():
 
 def test_device_selectors():
     at = "spec.selectors[0].cel.expression"
-    assert device_selector("cel.bind(d, device.attributes['x.io'], d.a && d.b)", at) == []
+    assert device_selector("cel.bind(d, device.attributes['x.io'], d.a && d.b)", at, Allowance()) == []
     loops = "device.attributes['a'].all(k, " * 4 + "k == 'x'" + ")" * 4
-    assert [e.detail for e in device_selector(loops, at)] == ["too complex, exceeds cost limit"]
-    assert "undefined field 'nope'" in device_selector("device.nope", at)[0].detail
+    assert [e.detail for e in device_selector(loops, at, Allowance())] == ["too complex, exceeds cost limit"]
+    assert "undefined field 'nope'" in device_selector("device.nope", at, Allowance())[0].detail
 
 
 @pytest.mark.parametrize(
@@ -484,3 +484,21 @@ def test_walks_over_short_texts_cost():
     program = cel.compile("object.many.isSorted()", ANY)
     assert program.evaluate({"object": {"many": ["a"] * 5000}})[1] >= 490
     assert program.evaluate({"object": {"many": ["a"] * 99}})[1] == 2
+
+
+def test_patterns_that_are_written_out_have_a_bound_together():
+    """Each of them is compiled with the expression, which nobody interrupts: 35 in one kilobyte took a second."""
+    pattern = r"object.name.matches('\\pL{1,60}')"
+    assert cel.compile(pattern, ANY).patterns > 20_000
+    for text in ("[" + ", ".join([pattern] * 20) + "] != []", " || ".join([pattern.replace("matches", "find") + " == ''"] * 20)):
+        with pytest.raises(cel.CompileError, match="compile to more than 200000 instructions"):
+            cel.compile(text, ANY)
+    allowance = Allowance()
+    selector = pattern.replace("object.name", "device.driver")
+    for _ in range(100):
+        errors = device_selector(selector, "spec", allowance)
+        if errors:
+            break
+    assert [e.detail for e in errors] == [
+        f"the patterns of all selectors must compile to {MOST_OF_SELECTORS} instructions at most together"
+    ]

@@ -37,8 +37,8 @@ def walked(v: Any) -> int:
 
 
 def by_traversal(overload: str, args: list[Any], result: Any) -> int:
-    """The cost of walking the receiver once; with ``to_walk`` ahead of it, as a list may hold the same one twice, and so on. Upstream counts
-    nothing for texts of less than ten characters: of more than ``FREE`` values ten cost one at least, whatever they are."""
+    """The cost of walking the receiver once; with ``to_walk`` ahead of it, as a list may hold the same one twice, and so on. Upstream
+    counts nothing for texts of less than ten characters: of more than ``FREE`` values ten cost one at least, whatever they are."""
     found = walked(args[0])
     return max(found, traversal(max(0, nodes(args[0]) - FREE))) if isinstance(args[0], list) else found
 
