@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from kas.config.options import Options
 from kas.meta.goerrors import unreadable
+
+Check = Callable[[], object]  # raises ValueError
 
 
 def preflight(o: Options) -> list[str]:
@@ -19,8 +23,8 @@ def preflight(o: Options) -> list[str]:
         or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
         or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
-        or o.egress_selector_config_file or o.audit_log_path or o.audit_webhook_config_file or o.client_ca_file
-        or o.requestheader_client_ca_file or o.kubelet_client_certificate or o.kubelet_certificate_authority
+        or o.egress_selector_config_file or o.admission_control_config_file or o.audit_log_path or o.audit_webhook_config_file
+        or o.client_ca_file or o.requestheader_client_ca_file or o.kubelet_client_certificate or o.kubelet_certificate_authority
         or (o.storage_backend == "etcd3" and (o.etcd_cafile or o.etcd_certfile or o.etcd_keyfile))
     )  # fmt: skip
     plugins = o.admission_control or o.enable_admission_plugins or o.disable_admission_plugins
@@ -54,67 +58,85 @@ def unusable(o: Options) -> list[str]:
     out = [*runtime.problems(Scheme(), o.runtime_config), *order.problems(o)]
     for check in (
         lambda: controllers.chosen(o.controllers),
-        lambda: _authorities(o),
-        lambda: _serving(o),
-        lambda: _kubelets(o),
+        *_authorities(o),
+        *_serving(o),
+        *_kubelets(o),
         lambda: _etcd(o),
-        lambda: _credentials(o),
+        *_credentials(o),
         lambda: _authentication(o),
+        lambda: _token_webhook(o),
         lambda: _authorization(o),
         lambda: _encryption(o),
         lambda: _tracing(o),
         lambda: _egress(o),
+        lambda: _admission(o),
+        lambda: _audit_policy(o),
+        lambda: _audit_log(o),
+        lambda: _audit_webhook(o),
     ):
         try:
             check()
         except ValueError as e:
             out.append(str(e))
-    if o.audit_policy_file:
-        from kas.audit.policy import PolicyError, load_file
+    return out
 
+
+def _audit_policy(o: Options) -> None:
+    from kas.audit.policy import PolicyError, load_file
+
+    if o.audit_policy_file:
         try:
             load_file(o.audit_policy_file)
         except PolicyError as e:
-            out.append(f"loading audit policy file: {e}")
-            return out
-    return out + _audit_backends(o)
+            raise ValueError(f"loading audit policy file: {e}") from None
 
 
-def _audit_backends(o: Options) -> list[str]:
-    """Where events are to go. The file of the log has to be there without a policy as well, as upstream has it; the webhook is looked at
-    with one only."""
+def _audit_log(o: Options) -> None:
+    """The file of the log has to be there without a policy as well, as upstream has it."""
     from kas.audit.logfile import unusable
-    from kas.client.kubeconfig import load
 
-    out = []
     why = unusable(o.audit_log_path) if o.audit_log_path else ""
     if why:
-        out.append(f"ensureLogFile: {why}")
+        raise ValueError(f"ensureLogFile: {why}")
+
+
+def _audit_webhook(o: Options) -> None:
+    """Looked at with a policy only."""
+    from kas.client.kubeconfig import load
+
     if o.audit_webhook_config_file and o.audit_policy_file:
         try:
             load(o.audit_webhook_config_file)
         except ValueError as e:
-            out.append(f"initializing audit webhook: {e}")
-    return out
+            raise ValueError(f"initializing audit webhook: {e}") from None
 
 
-def _authorities(o: Options) -> None:
+def _admission(o: Options) -> None:
+    """What can be said without the plug-ins: a worker makes them, and what a plug-in thinks of its part is told then."""
+    from kas.admission import configuration, order
+
+    configuration.read(o.admission_control_config_file, order.CONFIGURABLE)
+
+
+def _authorities(o: Options) -> Iterator[Check]:
+    for name, path in (("client-ca-bundle", o.client_ca_file), ("request-header", o.requestheader_client_ca_file)):
+        yield partial(_authority, name, path)
+
+
+def _authority(name: str, path: str) -> None:
     from kas.config.flagtypes import quote
     from kas.meta.pem import bundle_problem
 
-    for name, path in (("client-ca-bundle", o.client_ca_file), ("request-header", o.requestheader_client_ca_file)):
-        try:
-            data = Path(path).read_bytes() if path else b""
-        except OSError:
-            continue
-        why = bundle_problem(data) if data else ""
-        if why:
-            raise ValueError(f"error loading CA bundle for {quote(f'{name}::{path}')}: {why}")
+    try:
+        data = Path(path).read_bytes() if path else b""
+    except OSError:
+        return
+    why = bundle_problem(data) if data else ""
+    if why:
+        raise ValueError(f"error loading CA bundle for {quote(f'{name}::{path}')}: {why}")
 
 
-def _serving(o: Options) -> None:
-    from kas.config import keypairs
-
+def _serving(o: Options) -> Iterator[Check]:
     serving = (o.tls_cert_file, o.tls_private_key_file)
     if o.cert_dir and not any(serving):
         serving = (os.path.join(o.cert_dir, "apiserver.crt"), os.path.join(o.cert_dir, "apiserver.key"))
@@ -122,26 +144,31 @@ def _serving(o: Options) -> None:
         (*serving, "serving-cert"),
         (o.proxy_client_cert_file, o.proxy_client_key_file, "aggregator-proxy-cert"),
     ):
-        found = keypairs.problem(cert, key, name) if cert and key else ""
-        if found:
-            raise ValueError(found)
+        if cert and key:
+            yield partial(_pair, cert, key, name)
     for text in o.tls_sni_cert_key:
         cert, _, key = text.partition(":")[0].partition(",")
-        found = keypairs.problem(cert, key, "sni-serving-cert")
-        if found:
-            raise ValueError(f"failed to load SNI cert and key: {found}")
+        yield partial(_pair, cert, key, "sni-serving-cert", "failed to load SNI cert and key: ")
 
 
-def _kubelets(o: Options) -> None:
-    """What is shown to kubelets, and whom they are believed for; otherwise the first log or exec would find out."""
+def _pair(cert: str, key: str, name: str, begin: str = "") -> None:
     from kas.config import keypairs
+
+    found = keypairs.problem(cert, key, name)
+    if found:
+        raise ValueError(begin + found)
+
+
+def _kubelets(o: Options) -> Iterator[Check]:
+    """What is shown to kubelets, and whom they are believed for; otherwise the first log or exec would find out."""
+    if o.kubelet_client_certificate and o.kubelet_client_key:
+        yield partial(_pair, o.kubelet_client_certificate, o.kubelet_client_key, "kubelet-client", "--kubelet-client-certificate: ")
+    yield lambda: _kubelets_authority(o)
+
+
+def _kubelets_authority(o: Options) -> None:
     from kas.meta.pem import authorities_problem
 
-    found = ""
-    if o.kubelet_client_certificate and o.kubelet_client_key:
-        found = keypairs.problem(o.kubelet_client_certificate, o.kubelet_client_key, "kubelet-client")
-    if found:
-        raise ValueError(f"--kubelet-client-certificate: {found}")
     try:
         data = Path(o.kubelet_certificate_authority).read_bytes() if o.kubelet_certificate_authority else b""
     except OSError:
@@ -175,49 +202,60 @@ def _etcd(o: Options) -> None:
         raise ValueError(f"--etcd-certfile {o.etcd_certfile}, --etcd-keyfile {key}: {why}")
 
 
-def _credentials(o: Options) -> None:
-    from kas.auth import jws
+def _credentials(o: Options) -> Iterator[Check]:
     from kas.auth.authn.basicfile import load_basic_file
     from kas.auth.authn.tokenfile import load_token_file
-    from kas.auth.tokens import Signer, load_public_keys
 
     for path, load_file in ((o.token_auth_file, load_token_file), (o.basic_auth_file, load_basic_file)):
         if path:
-            with contextlib.suppress(OSError):
-                load_file(path)
+            yield partial(_readable, load_file, path)
     for path in o.service_account_key_file:
-        with contextlib.suppress(OSError):
-            pem = Path(path).read_bytes()
-            try:
-                for key in load_public_keys(pem):
-                    jws.key(key, "")
-            except ValueError as e:
-                raise ValueError(f"error reading public key file {path}: {e}") from None
-    path = o.service_account_signing_key_file
-    if path:
-        with contextlib.suppress(OSError):
-            pem = Path(path).read_bytes()
-            try:
-                Signer(pem, "").public_key()
-            except (ValueError, TypeError):
-                why = "data does not contain a valid RSA or ECDSA private key"
-                raise ValueError(
-                    f"failed to parse service-account-issuer-key-file: error reading private key file {path}: {why}"
-                ) from None
+        yield partial(_readable, _verifying, path)
+    if o.service_account_signing_key_file:
+        yield partial(_readable, _signing, o.service_account_signing_key_file)
+
+
+def _readable(load: Callable[[str], object], path: str) -> None:
+    with contextlib.suppress(OSError):  # told by ``validation``
+        load(path)
+
+
+def _verifying(path: str) -> None:
+    from kas.auth import jws
+    from kas.auth.tokens import load_public_keys
+
+    try:
+        for key in load_public_keys(Path(path).read_bytes()):
+            jws.key(key, "")
+    except ValueError as e:
+        raise ValueError(f"error reading public key file {path}: {e}") from None
+
+
+def _signing(path: str) -> None:
+    from kas.auth.tokens import Signer
+
+    try:
+        Signer(Path(path).read_bytes(), "").public_key()
+    except (ValueError, TypeError):
+        why = "data does not contain a valid RSA or ECDSA private key"
+        raise ValueError(f"failed to parse service-account-issuer-key-file: error reading private key file {path}: {why}") from None
 
 
 def _authentication(o: Options) -> None:
     from kas.auth.authn.oidc.configuration import load
-    from kas.client.kubeconfig import load as load_kubeconfig
     from kas.config import features
 
     if not features.problems(o.feature_gates):
         on = features.enabled(o.feature_gates)
         with features.DEFAULT.overridden(**{name: name in on for name in features.GOVERNED}):
             load(o)
-    path = o.authentication_token_webhook_config_file
-    if path:
-        load_kubeconfig(path)
+
+
+def _token_webhook(o: Options) -> None:
+    from kas.client.kubeconfig import load
+
+    if o.authentication_token_webhook_config_file:
+        load(o.authentication_token_webhook_config_file)
 
 
 def _encryption(o: Options) -> None:

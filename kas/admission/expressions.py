@@ -5,6 +5,7 @@ Upstream: ``pkg/admission/plugin/cel`` and ``pkg/admission/plugin/webhook/matchc
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,8 @@ from kas.admission.matching import Invocation
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import environment
-from kas.meta.aside import POOL
+from kas.meta.aside import POOL, TurnOverError
+from kas.meta.aside import TURN as TURN_OF_LOOP
 from kas.meta.waiting import Stint
 
 Obj = dict[str, Any]
@@ -123,10 +125,13 @@ class Expression:
         return self._compiled
 
     async def ready(self) -> cel.Program | str:
-        """As ``program``; what is long is compiled beside the loop."""
-        if self._compiled is None and len(self.text) + self._before() > LONG:
-            return await POOL.run(self.program)
-        return self.program()
+        """As ``program``; what is long, or has patterns that are, is compiled beside the loop."""
+        if self._compiled is not None:
+            return self._compiled
+        if len(self.text) + self._before() <= LONG:
+            with contextlib.suppress(TurnOverError):
+                return TURN_OF_LOOP.within(self.program)
+        return await POOL.run(self.program)
 
 
 class Evaluator:

@@ -49,6 +49,7 @@ NO_EFFECT = {
     "PersistentVolumeLabel": "it asked cloud providers that were part of the API server until Kubernetes 1.31",
     "PodPreset": "the API group settings.k8s.io was removed in Kubernetes 1.20",
 }
+CONFIGURABLE = (set(ORDER) | NO_EFFECT.keys()) - ALWAYS  # those that the configuration file may name
 
 # An acronym in the plural is one word.
 MODULES = {"DenyServiceExternalIPs": "deny_service_external_ips"}
@@ -126,7 +127,7 @@ def build(
     ``enabled`` refuses and ``ConfigurationError``, which is one, for a file that cannot work; a plug-in without a module is an
     ``ImportError``.
     """
-    config = configuration.read(config_file, (set(ORDER) | NO_EFFECT.keys()) - ALWAYS)
+    config = configuration.read(config_file, CONFIGURABLE)
     names = enabled(enable, disable)
     out: list[Plugin] = []
     place = next((i for i, name in enumerate(names) if ORDER.index(name) >= ORDER.index(FIRST_CONFIGURED)), len(names))

@@ -41,10 +41,11 @@ def _no_way(variables: dict[str, Any], limit: int) -> None:
 class Program:
     """A compiled expression; immutable to who uses it, safe to share."""
 
-    __slots__ = ("_quick", "_step", "root", "type")
+    __slots__ = ("_quick", "_step", "patterns", "root", "type")
 
-    def __init__(self, step: Step, type: Type, root: Node) -> None:
-        self._step, self.type, self.root = step, type, root
+    def __init__(self, step: Step, type: Type, root: Node, patterns: int = 0) -> None:
+        """``patterns``: instructions of those that are written out."""
+        self._step, self.type, self.root, self.patterns = step, type, root, patterns
         self._quick: Quick = self._first  # made when it first runs: most rules of a definition never do
 
     def _first(self, variables: dict[str, Any], limit: int) -> tuple[Any, int] | None:
@@ -91,8 +92,8 @@ def compile(text: str, env: Environment) -> Program:
     try:
         root = parse(text, env.bindings)
         t = check(env, text, root)
-        check_literals(text, root)
-        return Program(plan(root, env.functions), t, root)
+        patterns = check_literals(text, root)
+        return Program(plan(root, env.functions), t, root, patterns)
     except RecursionError:
         # Every walk goes down the tree by recursion; what is too deep for one of them is too deep.
         raise CompileError(text, [Problem(0, f"expression recursion limit exceeded: {MAX_DEPTH}")]) from None

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from kas.cel.environment import Environment, Function, Variable
 
 
+MOST_PROBLEMS = 10_000  # with those of shared nodes, which double with each
+
+
 def check(env: Environment, text: str, root: Node) -> Type:
     """The type of the whole; the tree is annotated. Raises CompileError."""
     c = _Checker(env)
@@ -49,6 +52,7 @@ class _Checker:
         self.env, self.problems, self.bound = env, list[Problem](), Bindings()
         self.scopes: list[dict[str, Variable]] = []
         self.seen: list[Node] = []
+        self.faults: dict[int, list[Problem]] = {}  # by the shared node in which they are
         self.count = 0
 
     def report(self, at: int, message: str) -> None:
@@ -89,9 +93,22 @@ class _Checker:
             self.report(node.at, f"expected type '{self.said(wanted)}' but found '{self.said(node.type)}'")
 
     def visit(self, node: Node) -> Type:
+        if node.shared and node.type is not None:
+            return self._again(node)
+        before = len(self.problems)
         node.type = self._visit(node)
         self.seen.append(node)
+        if node.shared and len(self.problems) > before:
+            self.faults[id(node)] = self.problems[before:]
         return node.type
+
+    def _again(self, node: Node) -> Type:
+        """What was found in the other place; what is wrong is said of both."""
+        faults = self.faults.get(id(node), [])
+        if len(self.problems) + len(faults) <= MOST_PROBLEMS:
+            self.problems.extend(faults)
+        checked: Type = node.type
+        return checked
 
     def _visit(self, node: Node) -> Type:
         if isinstance(node, Const):

@@ -111,10 +111,19 @@ class _Coster:
         self.sizes = sizes
         self.paths: dict[int, Path] = {}
         self.known: dict[int, Span] = {}
+        self.shared: dict[int, Span] = {}
         self.entries: dict[int, _Entries] = {}
         self.locals: dict[str, list[_Local]] = {}
 
     def cost(self, node: Node) -> Span:
+        if not node.shared:
+            return self._cost(node)
+        found = self.shared.get(id(node))
+        if found is None:
+            found = self.shared[id(node)] = self._cost(node)
+        return found
+
+    def _cost(self, node: Node) -> Span:
         if isinstance(node, Ident):
             local = self.local(node.name)
             self.paths[id(node)] = local.path if local is not None else (node.name,)

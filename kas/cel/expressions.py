@@ -46,16 +46,31 @@ def compile_expression(text: str, env: Environment, path: str, *wanted: Type) ->
     return found, []
 
 
-def device_selector(text: str, path: str) -> list[FieldError]:
+MOST_OF_SELECTORS = 1_000_000  # instructions: less than a second
+
+
+class Allowance:
+    """What the patterns of all selectors of one object may still take, in instructions."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST_OF_SELECTORS
+
+
+def device_selector(text: str, path: str, allowance: Allowance) -> list[FieldError]:
     """A selector of devices, which must be sure to end within its cost limit."""
     from kas.cel import devices
 
+    if allowance.left < 0:
+        return [field.forbidden(path, f"the patterns of all selectors must compile to {MOST_OF_SELECTORS} instructions at most together")]
     try:
         program = cel.compile(text, devices.ENVIRONMENT)
     except cel.CompileError as e:
         return [field.invalid(path, text, f"compilation failed: {e}")]
     except cel.ProgramError as e:
         return [field.internal(path, f"program instantiation failed: {e}")]
+    allowance.left -= program.patterns
     if program.type not in (BOOL, DYN):
         return [field.invalid(path, text, f"must evaluate to {BOOL} or the unknown type, not {program.type}")]
     if program.estimate(devices.sizes).high > devices.MAX_COST:

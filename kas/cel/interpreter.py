@@ -14,16 +14,17 @@ from kas.cel import messages
 from kas.cel.environment import Function
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
-from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
-from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, key_value
+from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
+from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, is_number, key_value
 from kas.meta.field import go_float
-from kas.meta.regex import RegexError, compiled
+from kas.meta.regex import MOST_INSTRUCTIONS, TOO_LARGE, RegexError, compiled
 
 LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
 # Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
 MAX_INDEX = 2**63 - 1
 PER_CALL_LIMIT = 1_000_000
-FREE = 100  # elements of a sum of lists; characters of a text for which upstream counts one unit whatever its length
+# Elements of a sum of lists; instructions of a pattern; characters of a text for which upstream counts one unit whatever its length.
+FREE = 100
 
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 
@@ -190,8 +191,17 @@ def plan(node: Node, functions: Mapping[str, Function]) -> Step:
 class _Planner:
     def __init__(self, functions: Mapping[str, Function]) -> None:
         self.functions = functions
+        self.shared: dict[int, Step] = {}
 
     def plan(self, node: Node) -> Step:
+        if not node.shared:
+            return self._plan(node)
+        step = self.shared.get(id(node))
+        if step is None:
+            step = self.shared[id(node)] = self._plan(node)
+        return step
+
+    def _plan(self, node: Node) -> Step:
         if isinstance(node, Const):
             return Constant(node.value)
         if isinstance(node, Ident):
@@ -215,7 +225,7 @@ class _Planner:
     def place(self, node: Node) -> Attribute:
         """What the node is as the beginning of a path; a fresh one, to be added to."""
         step = self.plan(node)
-        if not isinstance(step, Attribute):
+        if not isinstance(step, Attribute) or node.shared:
             return Attribute(operand=step)
         return step
 
@@ -268,11 +278,13 @@ class _Planner:
                 return Constant(function.run(steps[0].value))
             except EvaluationError as e:
                 raise ProgramError(str(e)) from None
-        if name in ("find", "findAll") and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
+        if name in SEARCHES and name != "matches" and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
             try:
                 compiled(steps[1].value)
             except RegexError as e:
                 raise ProgramError(str(e)) from None
+        if name in SEARCHES and len(steps) > 1 and not isinstance(steps[1], Constant):
+            function = _compiling(function)
         overload = node.overloads[0].id if len(node.overloads) == 1 else ""
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
             return _membership(steps[0], steps[1].value)
@@ -492,9 +504,18 @@ def _plain(values: list[Any]) -> bool:
 
 
 def _membership(step: Step, values: list[Any]) -> Step:
+    """Upstream counts nothing for it, and looks the value up; a list may have as many as an expression has room for."""
+    doubles = {v for v in values if isinstance(v, float)}
+    exact = {as_key(v) for v in values if not isinstance(v, float)}
+    rounded = {float(v) for v in values if is_number(v)}
+
     def run(frame: Frame) -> bool:
         value = step(frame)
-        return any(equal(value, v) for v in values)
+        if isinstance(value, float):
+            return value == value and value in rounded
+        if is_number(value):
+            return value in exact or float(value) in doubles
+        return as_key(value) in exact if isinstance(value, (str, bytes, bool)) else equal(value, values[0])
 
     return run
 
@@ -548,6 +569,19 @@ def insert(into: dict[Any, Any], *more: Any) -> dict[Any, Any]:
     return into
 
 
+def _compiling(function: Function) -> Function:
+    """With a pattern that is put together as the expression runs: making ready what is large takes more than upstream counts."""
+    def cost(called: str, values: list[Any], result: Any) -> int:
+        found = 1 if function.cost is None else function.cost(called, values, result)
+        try:
+            made = compiled(values[1]).instructions if isinstance(values[1], str) else 0
+        except RegexError as e:
+            made = MOST_INSTRUCTIONS if TOO_LARGE in str(e) else 0
+        return found + max(0, made - FREE) // 10
+
+    return Function(function.name, function.overloads, function.run, cost, function.ahead)
+
+
 def _grown(function: Function, steps: list[Step]) -> Step:
     """A macro's list with one more, which nobody else has: not copied for each."""
     add, (accumulated, more) = function.run, steps
@@ -573,6 +607,8 @@ def _sum(function: Function, overload: str, steps: list[Step]) -> Step:
 
     def ahead(values: list[Any], room: int) -> int:
         a, b = values
-        return len(a) + len(b) - FREE if isinstance(a, list) and isinstance(b, list) else 0
+        if not (isinstance(a, list) and isinstance(b, list)):
+            return 0
+        return max(len(a) + len(b) - FREE, 0 if function.ahead is None else function.ahead(values, room))
 
     return _invoke(Function(function.name, function.overloads, function.run, cost, ahead), overload, steps)

@@ -7,22 +7,43 @@ from collections.abc import Callable, Iterator
 from kas.cel.library.standard import duration_ns, to_timestamp
 from kas.cel.library.texts import CLAUSES, misfit, render
 from kas.cel.problems import CompileError, EvaluationError, Problem
-from kas.cel.syntax import Call, Const, Fold, ListOf, MapOf, Node, Select
+from kas.cel.syntax import SEARCHES, Call, Const, Fold, ListOf, MapOf, Node, Select
 from kas.cel.types import Type, said
-from kas.meta.regex import RegexError, compiled
+from kas.meta.regex import MOST_INSTRUCTIONS, RegexError, compiled
+
+MOST_PATTERNS = 2 * MOST_INSTRUCTIONS  # of one expression: some 0.1 s
 
 
-def check_literals(text: str, root: Node) -> None:
+def check_literals(text: str, root: Node) -> int:
     """Raises CompileError for durations, timestamps, patterns and formats written out that are none, and for lists and maps of mixed
-    types (``format`` may take those)."""
-    problems = [p for node in walk(root) if isinstance(node, Call) and (p := _problem(node)) is not None]
-    _mixed(root, problems)
+    types (``format`` may take those). Gives the instructions of all patterns: what takes more than ``MOST_PATTERNS`` is too much."""
+    problems, patterns = list[Problem](), 0
+    for node in walk(root):
+        if isinstance(node, Call):
+            problem = _problem(node)
+            if problem is not None:
+                problems.append(problem)
+            elif node.function in SEARCHES:
+                patterns += _instructions(node.args[-1 if node.function == "matches" else 0])
+                if patterns > MOST_PATTERNS:
+                    raise CompileError(text, [*problems, Problem(node.at, f"patterns compile to more than {MOST_PATTERNS} instructions")])
+    _mixed(root, problems, set())
     if problems:
         raise CompileError(text, problems)
+    return patterns
 
 
-def _mixed(node: Node, problems: list[Problem]) -> None:
-    if isinstance(node, Call) and node.function == "format":
+def _instructions(pattern: Node) -> int:
+    if not isinstance(pattern, Const) or not isinstance(pattern.value, str):
+        return 0
+    try:
+        return compiled(pattern.value).instructions
+    except RegexError:
+        return 0  # the planner tells
+
+
+def _mixed(node: Node, problems: list[Problem], seen: set[int]) -> None:
+    if (isinstance(node, Call) and node.function == "format") or not _first(node, seen):
         return
     if isinstance(node, ListOf):
         items = [(x, _inner(x.type) if i in node.optional else x.type) for i, x in enumerate(node.items)]
@@ -32,7 +53,7 @@ def _mixed(node: Node, problems: list[Problem]) -> None:
         _alike([(k, k.type) for k, _, _ in pairs], problems)
         _alike([(v, t) for _, v, t in pairs], problems)
     for child in below(node):
-        _mixed(child, problems)
+        _mixed(child, problems, seen)
 
 
 def _inner(t: Type) -> Type:
@@ -111,11 +132,22 @@ def _pattern(text: str) -> object:
         return None
 
 
-def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it."""
-    yield node
-    for child in below(node):
-        yield from walk(child)
+def walk(node: Node, seen: set[int] | None = None) -> Iterator[Node]:
+    """The node and all below it, each once."""
+    seen = set() if seen is None else seen
+    if _first(node, seen):
+        yield node
+        for child in below(node):
+            yield from walk(child, seen)
+
+
+def _first(node: Node, seen: set[int]) -> bool:
+    """Whether nobody has come to the node yet: those that are ``shared`` are met twice."""
+    if not node.shared:
+        return True
+    known = id(node) in seen
+    seen.add(id(node))
+    return not known
 
 
 def below(node: Node) -> list[Node]:

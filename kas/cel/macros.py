@@ -119,6 +119,7 @@ def _optional(flat: bool) -> Macro:
         assert target is not None
         what = "optFlatMap()" if flat else "optMap()"
         name = _name(args[0], f"{what} variable name must be a simple identifier")
+        target.shared = True
         bound = Fold(
             at, ListOf(at, []), "#unused", name, Call(at, "value", [], target), Const(at, False), Ident(args[0].at, name), args[1]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import NamedTuple
 
 MAX_SHOWN = 100
@@ -41,9 +42,7 @@ def render(text: str, problems: list[Problem]) -> str:
         starts.append(starts[-1] + len(line) + 1)
     placed = []
     for p in problems:
-        row = 0
-        while row + 1 < len(lines) and starts[row + 1] <= p.at:
-            row += 1
+        row = bisect.bisect_right(starts, p.at, 0, len(lines)) - 1
         placed.append((row, p.at - starts[row], p.message))
     placed.sort(key=lambda x: (x[0], x[1]))
     shown = [_shown(lines[row], row, column, message) for row, column, message in placed[:MAX_SHOWN]]

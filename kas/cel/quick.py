@@ -6,7 +6,7 @@ from kas.cel._quick import Called, Chosen, Compared, Computed, Decided, Fixed, H
 from kas.cel.base import BASE
 from kas.cel.environment import Variable
 from kas.cel.interpreter import CONVERSIONS
-from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, Node, Select
+from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, Node, Select
 
 _COMPARED = frozenset(("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"))
 _COMPUTED = frozenset(("_+_", "_-_", "_*_", "_/_", "_%_"))
@@ -25,6 +25,8 @@ def quick(root: Node) -> Step | None:
 
 
 def _step(node: Node) -> Step:
+    if node.shared:
+        raise _NoneError
     if isinstance(node, Const):
         return Fixed(node.value)
     if isinstance(node, Ident):
@@ -74,6 +76,8 @@ def _called(node: Call) -> Step:
     if function is None or name in ("or", "orValue", "_[?_]", "_?._"):
         raise _NoneError
     steps = [_step(a) for a in given]
+    if name in SEARCHES and not isinstance(steps[1], Fixed):
+        raise _NoneError
     overload = node.overloads[0].id if len(node.overloads) == 1 else ""
     if name in _COMPARED:
         return Compared(name, overload, *steps)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+SEARCHES = frozenset(("find", "findAll", "matches"))  # functions that are given a pattern
+
 
 class Node:
-    """``at`` is where errors about it point: its operator, bracket or first character."""
+    """``at`` is where errors about it point: its operator, bracket or first character. One that is ``shared`` stands in two places, below
+    which all is the same: who goes through a tree looks at it once, since what is shared may hold what is shared, and so on."""
 
-    __slots__ = ("at", "type")
+    __slots__ = ("at", "shared", "type")
 
     def __init__(self, at: int) -> None:
-        self.at = at
+        self.at, self.shared = at, False
         self.type: Any = None
 
 

@@ -171,10 +171,11 @@ class SetList(list[Any]):
 
     __slots__ = ()
 
-    def same(self, other: list[Any]) -> bool:
+    def same(self, other: list[Any], left: list[int]) -> bool:
         """Equality with a list as long, each member of which is one of this list's, in whatever order."""
         if len(self) != len(other):
             return False
+        _look(left, nodes([self, other]))
         mine = set(map(_member, self))
         return all(_member(x) in mine for x in other)
 
@@ -215,10 +216,13 @@ class MapList(list[Any]):
     def _key(self, item: Any) -> Any:
         return tuple([_member(item.get(k)) for k in self.keys]) if isinstance(item, dict) else _member(item)
 
-    def same(self, other: list[Any]) -> bool:
+    def same(self, other: list[Any], left: list[int]) -> bool:
         """Equality with a list as long, each item of which is equal to this list's with its keys, in whatever order."""
+        if len(self) != len(other):
+            return False
+        _look(left, nodes([self, other]))
         mine = {self._key(item): item for item in self}
-        return len(self) == len(other) and all((key := self._key(x)) in mine and equal(mine[key], x) for x in other)
+        return all((key := self._key(x)) in mine and _equal(mine[key], x, left) for x in other)
 
     def __add__(self, other: list[Any]) -> MapList:
         places = {self._key(item): i for i, item in enumerate(self)}
@@ -347,7 +351,7 @@ def _equal(a: Any, b: Any, left: list[int]) -> bool:
         a, b = _alike(a, b)
         return a == b
     if isinstance(a, (SetList, MapList)) and isinstance(b, list):
-        return a.same(b)
+        return a.same(b, left)
     if type(a) is Unreadable:
         raise EvaluationError(a.why)
     if type(a) is not type(b) and not (isinstance(a, list) and isinstance(b, list)) and not (type_of_value(a) is type_of_value(b) is MAP):
@@ -408,6 +412,23 @@ def nodes(value: Any, most: int = MOST_COMPARED) -> int:
         elif isinstance(one, Optional) and one.present:
             ahead.append(one.value)
     return min(found, most)
+
+
+def characters(value: Any, most: int) -> int:
+    """How long the texts and bytes in it are together, each once for each time it is met; more than ``most`` when more. For what ``nodes``
+    has found to hold few values."""
+    found, ahead = 0, [value]
+    while ahead and found <= most:
+        one = ahead.pop()
+        if isinstance(one, (str, bytes)):
+            found += len(one)
+        elif isinstance(one, (list, dict)):
+            ahead.extend(one)
+            if isinstance(one, dict):
+                ahead.extend(one.values())
+        elif isinstance(one, Optional):
+            ahead.append(one.value)
+    return found
 
 
 def units(value: Any, room: int) -> int:

@@ -49,12 +49,13 @@ class Inventory:
         )
         size = "Size of the storage database file physically allocated in bytes."
         gauge("apiserver_storage_size_bytes", size, ("storage_cluster_id",))
-        objects = "Number of stored objects at the time of last check split by kind."
+        failed = "In case of a fetching error, the value will be -1."
+        objects = f"Number of stored objects at the time of last check split by kind. {failed}"
         self._objects = gauge("apiserver_resource_objects", objects, ("group", "resource"))
         self._objects_by_name = gauge(
             "apiserver_storage_objects",
             "(Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the "
-            "time of last check split by kind.", ("resource",),
+            f"time of last check split by kind. {failed}", ("resource",),
         )  # fmt: skip
         enabled = gauge(
             "kubernetes_feature_enabled", "This metric records the data about the stage and enablement of a k8s feature.",

@@ -51,12 +51,14 @@ def latency(
     serves."""
     requests = registry.counter(
         "apiserver_request_total",
-        "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and code.",
+        "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP "
+        "response code.",
         ("code", "component", "dry_run", "group", "resource", "scope", "subresource", "verb", "version"),
     )
     durations = registry.histogram(
         "apiserver_request_duration_seconds",
-        "Response latency distribution in seconds for each verb, dry run value, group, version, resource and subresource.",
+        "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and "
+        "component.",
         ("component", "dry_run", "group", "resource", "scope", "subresource", "verb", "version"),
         BUCKETS,
     )

@@ -6,6 +6,7 @@ Every pattern that a client sends runs here. What Go refuses is refused with the
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,10 +22,13 @@ MOST_INSTRUCTIONS = 100_000  # what that comes to
 MOST_CHARACTERS, MOST_CLASSES = 128 << 10, 200
 # Instructions times characters: where RE2 cannot make states of a pattern each takes some 5 ns, and nobody can interrupt it.
 MOST_STEPS = 1_000_000_000
+MOST_SECONDS = 2.5  # of a thread's own time, of all searches in one text
+TOO_LONG = "the text is too long for the expression"
 LONGEST = 1024 + KEPT_BYTES // CHARACTER_BYTES
 _kept: Cache[str, Pattern] = Cache("patterns", "compiled patterns of schemas and expressions", 32 << 20, LONGEST)
 SHOWN = 100  # characters of a pattern that is too large
-TOO_LARGE = "pattern too large - compile failed"
+TOO_LARGE = "expression too large"  # in Go's words
+_TOO_LARGE = "pattern too large - compile failed"
 
 # RE2's words for what is wrong, where Go has others.
 _GO_WORDS = {
@@ -36,7 +40,7 @@ _GO_WORDS = {
     "bad repetition operator": "invalid nested repetition operator",
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "invalid named capture group": "invalid named capture",
-    TOO_LARGE: "expression too large",
+    _TOO_LARGE: TOO_LARGE,
 }
 # A repetition whose count Go reads as too large and RE2 not as a count at all: then the braces would stand for themselves.
 _LONG_COUNT = re.compile(r"\{(?:0*[1-9][0-9]{9,}(?:,[0-9]*)?|[0-9]+,0*[1-9][0-9]{9,})\}")
@@ -69,16 +73,28 @@ class Pattern:
         steps = len(text) * self.instructions
         if steps > _FEW_STEPS:
             if len(text) > self._longest:
-                raise RegexError("the text is too long for the expression")
+                raise RegexError(TOO_LONG)
             TURN.spend(steps // _FEW_STEPS)
         return self._regexp.search(text)
 
-    def finditer(self, text: str) -> Iterator[Any]:
-        """All matches that do not overlap, from the left."""
+    def found_in(self, text: str) -> Iterator[str]:
+        """All matches that do not overlap, from the left, but for what is empty and stands at the end of another: that is none to Go.
+
+        Each is a search of its own, which may go through all that is left of the text before it comes to one that is short: a search that
+        comes to the square of its text ends after ``MOST_SECONDS``."""
         if len(text) > self._longest:
-            raise RegexError("the text is too long for the expression")
-        found: Iterator[Any] = self._regexp.finditer(text)
-        return found
+            raise RegexError(TOO_LONG)
+        # Without characters of several bytes nobody needs to translate offsets, which took most of the time.
+        found: Iterator[Any] = self._regexp.finditer(text.encode() if text.isascii() else text)
+        end, began = -1, time.thread_time()
+        for i, m in enumerate(found):
+            TURN.spend(2 + (len(text) - m.start()) // _FEW_STEPS)
+            if not i % 16 and time.thread_time() - began > MOST_SECONDS:
+                raise RegexError(TOO_LONG)
+            if m.end() > m.start() or m.start() != end:
+                one = m.group()
+                yield one if isinstance(one, str) else one.decode()
+            end = m.end()
 
 
 def compiled(pattern: str) -> Pattern:
@@ -90,7 +106,7 @@ def compiled(pattern: str) -> Pattern:
         import re2
 
         if len(pattern) > MOST_CHARACTERS or pattern.count("\\p") + pattern.count("\\P") > MOST_CLASSES:
-            raise _refused(_GO_WORDS[TOO_LARGE], pattern[:SHOWN])
+            raise _refused(TOO_LARGE, pattern[:SHOWN])
         found = _compile(pattern, KEPT_BYTES)
         if found is not None:
             _kept.put(pattern, found, len(pattern) + KEPT_BYTES // CHARACTER_BYTES)
@@ -125,7 +141,7 @@ def _compile(pattern: str, memory: int) -> Pattern | None:
         reason = e.args[0] if e.args else ""
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         what, _, where = text.partition(": ")
-        if what == TOO_LARGE and memory < MOST_BYTES:
+        if what == _TOO_LARGE and memory < MOST_BYTES:
             return None
         if where == given:
             where = pattern

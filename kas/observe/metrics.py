@@ -233,9 +233,17 @@ def exposed(read: Read, others: Iterable[bytes], shown: Shown) -> bytes:
         merged[UNEXPECTED_TOTAL] = {(): unexpected}
     lines: list[str] = []
     for name in sorted(merged.keys() - shown.disabled):
-        if merged[name]:
-            _expose(metrics[name], merged[name], lines)
+        if values := merged[name] or _begun(metrics[name]):
+            _expose(metrics[name], values, lines)
     return ("\n".join(lines) + "\n").encode()
+
+
+def _begun(m: Metric) -> dict[Labels, Any]:
+    """What is shown before anything was counted: a child without labels is there from the start, as in Prometheus' libraries, so that the
+    first thing it counts is seen as one more; of others nobody knows the labels."""
+    if m.labels or m.kind == "gauge":
+        return {}
+    return {(): [0] * (len(m.buckets) + 2) if isinstance(m, Histogram) else 0}
 
 
 def _pieces(raw: bytes) -> Iterator[tuple[str, str, list[tuple[Labels, Any]]]]:

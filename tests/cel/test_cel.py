@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from kas import cel
 from kas.cel.admission import environment
+from kas.cel.checker import MOST_PROBLEMS
 from kas.cel.declared import Declared, sizes_below
-from kas.cel.expressions import device_selector
+from kas.cel.expressions import MOST_OF_SELECTORS, Allowance, device_selector
 from kas.cel.schemas import Shapes
 from kas.cel.types import BOOL, DYN, INT, STRING, list_of, struct
+from kas.cel.values import MapList, SetList, Uint
 
 OBJECT = {"texts": ["a", "b"], "numbers": [3, 1, 2], "name": "web", "labels": {"app": "x"}, "on": True, "none": None, "one": {1: "a"}}
 ENV = cel.BASE.extended({"self": struct("T")}, {"T": {"texts": list_of(STRING), "numbers": list_of(INT), "name": STRING, "on": BOOL}})
@@ -106,6 +108,18 @@ def doubled(first: str, step: str, last: str, times: int = 40) -> str:
         doubled("['a']", "[x, x]", "'%s'.format([x]) != ''", 30),
         doubled("dyn(['a'])", "dyn([x, x])", "dyn([x, x]) in [dyn([x, dyn(1)])]", 30),
         doubled("['a']", "[x, x]", "[x].flatten(40) != []", 30),
+        doubled("['a']", "[x, x]", "dyn([x]).indexOf(1) == 0", 26),
+        doubled("['a']", "[x, x]", "dyn([x]).lastIndexOf(1) == 0", 26),
+        doubled("['a']", "[x, x]", "dyn([x]).isSorted()", 26),
+        doubled("['a']", "[x, x]", "dyn([x]).min() == 1", 26),
+        doubled("[0]", "[x, x]", "dyn([x]).sum() == 1", 26),
+        doubled("['a']", "[x, x]", "object.set + dyn([x]) == []", 26),
+        doubled("['a']", "[x, x]", "object.set == dyn([x, x])", 26),
+        doubled("['a']", "[x, x]", "object.keyed + dyn([{'k': x}]) == []", 26),
+        doubled("['a']", "[x, x]", "object.keyed == dyn([{'k': x}])", 26),
+        "lists.range(1000).map(i, lists.range(40000)).indexOf(lists.range(39999) + [1]) == 0",
+        "[lists.range(20000).map(i, 'aaaaaaaaaa').join('')].all(s, "
+        "lists.range(10000).map(i, '%s').join('').format(lists.range(10000).map(i, s)) != '')",
         "lists.range(400000).distinct() != []",
         "sets.contains(lists.range(400000), lists.range(400000))",
         "lists.range(900000).sort() != []",
@@ -118,7 +132,30 @@ def doubled(first: str, step: str, last: str, times: int = 40) -> str:
 def test_what_takes_all_time_or_memory_ends_before_it_does(text):
     program = cel.compile(text, ANY)
     with pytest.raises(cel.CostLimitError):
-        program.evaluate({"object": OBJECT})
+        program.evaluate({"object": {**OBJECT, "set": SetList(["a", "b"]), "keyed": MapList([{"k": "a"}], ("k",))}})
+
+
+class Counted(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_members_of_a_written_list_are_looked_up():
+    """Upstream counts nothing for it, so nothing else bounds how many there are."""
+    program = cel.compile(f"object.n in {list(range(2000))}", ANY)
+    assert program.evaluate({"object": {"n": Counted(5000)}})[0] is False
+    assert Counted.compared < 10
+    for n in (1999, Uint(7), 3.0):
+        assert program.evaluate({"object": {"n": n}})[0] is True
+    for n in (True, "1", 2000.5, float("nan"), None, [1], {}):
+        assert program.evaluate({"object": {"n": n}})[0] is False
 
 
 @pytest.mark.parametrize(
@@ -292,10 +329,10 @@ def test_names_with_dots_and_their_shadows():
 
 def test_device_selectors():
     at = "spec.selectors[0].cel.expression"
-    assert device_selector("cel.bind(d, device.attributes['x.io'], d.a && d.b)", at) == []
+    assert device_selector("cel.bind(d, device.attributes['x.io'], d.a && d.b)", at, Allowance()) == []
     loops = "device.attributes['a'].all(k, " * 4 + "k == 'x'" + ")" * 4
-    assert [e.detail for e in device_selector(loops, at)] == ["too complex, exceeds cost limit"]
-    assert "undefined field 'nope'" in device_selector("device.nope", at)[0].detail
+    assert [e.detail for e in device_selector(loops, at, Allowance())] == ["too complex, exceeds cost limit"]
+    assert "undefined field 'nope'" in device_selector("device.nope", at, Allowance())[0].detail
 
 
 @pytest.mark.parametrize(
@@ -407,3 +444,61 @@ def test_estimates_of_rules(text, most):
     shape, _ = shapes.of(ESTIMATED, True)
     env = cel.BASE.extended({"self": shape.type}, shapes.structs)
     assert cel.compile(text, env).estimate(sizes_below(shape)).high == most
+
+
+@pytest.mark.parametrize("step", [".optMap(x, x)", ".optFlatMap(x, optional.of(x))"])
+def test_what_a_macro_writes_twice_is_compiled_once(step):
+    """Each of a chain holds what it is called on twice, which holds what that is called on twice: twelve of them took a minute, thirty all
+    the time there is."""
+    program = cel.compile(f"optional.of(1){step * 60}.hasValue()", ANY)
+    assert program.estimate(lambda path, type: None).high >= 2**60
+    with pytest.raises(cel.CostLimitError):
+        program.evaluate({})
+    short = cel.compile(f"optional.of(1){step * 5}.hasValue()", ANY)
+    assert short.evaluate({})[0] is True
+    with pytest.raises(cel.CompileError) as e:
+        cel.compile(f"nope{step * 60}.hasValue()", ANY)
+    assert 2 <= len(e.value.problems) <= MOST_PROBLEMS
+
+
+
+@pytest.mark.parametrize(
+    ("text", "each"),
+    [
+        ("'x'.find('[a-z]{1000}' + string(i)) == ''", 100),
+        (r"'x'.find('\\pL{1,60}' + string(i)) == ''", 4000),
+        (r"'x'.matches('\\pL{1,1000}' + string(i)) || true", 9000),
+    ],
+)
+def test_patterns_made_on_the_way_cost_what_making_them_ready_takes(text, each):
+    """Upstream's cost goes by their length: half a millisecond for 13 units, or fifty."""
+    def cost(text: str) -> int:
+        return cel.compile(f"lists.range(3).all(i, {text})", ANY).evaluate({})[1]
+
+    assert cost(text) > 3 * each
+    assert cost("'x'.find('[a-z]+' + string(i)) == ''") < 60  # a usual one is no dearer than upstream's
+
+
+def test_walks_over_short_texts_cost():
+    """Upstream counts a tenth of each, which is nothing: two hundred thousand walks over as many texts would be free."""
+    program = cel.compile("object.many.isSorted()", ANY)
+    assert program.evaluate({"object": {"many": ["a"] * 5000}})[1] >= 490
+    assert program.evaluate({"object": {"many": ["a"] * 99}})[1] == 2
+
+
+def test_patterns_that_are_written_out_have_a_bound_together():
+    """Each of them is compiled with the expression, which nobody interrupts: 35 in one kilobyte took a second."""
+    pattern = r"object.name.matches('\\pL{1,60}')"
+    assert cel.compile(pattern, ANY).patterns > 20_000
+    for text in ("[" + ", ".join([pattern] * 20) + "] != []", " || ".join([pattern.replace("matches", "find") + " == ''"] * 20)):
+        with pytest.raises(cel.CompileError, match="compile to more than 200000 instructions"):
+            cel.compile(text, ANY)
+    allowance = Allowance()
+    selector = pattern.replace("object.name", "device.driver")
+    for _ in range(100):
+        errors = device_selector(selector, "spec", allowance)
+        if errors:
+            break
+    assert [e.detail for e in errors] == [
+        f"the patterns of all selectors must compile to {MOST_OF_SELECTORS} instructions at most together"
+    ]

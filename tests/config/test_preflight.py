@@ -92,3 +92,32 @@ def test_what_etcd_is_shown(tmp_path):
             "tls: failed to find any PEM data in key input"),
     ):  # fmt: skip
         assert unusable(Options(etcd | {f"etcd-{name}": str(path) for name, path in files.items()})) == [why]
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path):
+    """Also what stands in one function's files, and what only workers found once there was a data directory."""
+    garbage, open_ = tmp_path / "garbage", tmp_path / "open"
+    garbage.write_text("nothing")
+    open_.write_text("a: [")
+    says = {
+        "client-ca-file": f'error loading CA bundle for "client-ca-bundle::{garbage}"',
+        "requestheader-client-ca-file": f'error loading CA bundle for "request-header::{garbage}"',
+        "kubelet-certificate-authority": "--kubelet-certificate-authority: unable to load root certificates",
+        "token-auth-file": f"token file '{garbage}' must have at least 3 columns",
+        "basic-auth-file": f"password file '{garbage}' must have at least 3 columns",
+        "service-account-key-file": f"error reading public key file {garbage}",
+        "service-account-signing-key-file": "failed to parse service-account-issuer-key-file",
+        "authentication-config": "failed to load authentication configuration",
+        "authentication-token-webhook-config-file": "error loading config file",
+        "admission-control-config-file": "failed to apply admission: failed to read plugin config: yaml: line 1",
+        "audit-policy-file": "loading audit policy file",
+        "audit-log-path": "ensureLogFile",
+        "audit-webhook-config-file": "initializing audit webhook",
+    }
+    lists, paths = ("service-account-key-file",), {"audit-log-path": tmp_path}
+    read_as_yaml = ("authentication-config", "authentication-token-webhook-config-file", "admission-control-config-file")
+    given = {name: str(paths.get(name, open_ if name in read_as_yaml else garbage)) for name in says}
+    found = preflight(Options({name: [path] if name in lists else path for name, path in given.items()}))
+    assert [(name, any(text.startswith(begin) for text in found)) for name, begin in says.items()] == [(name, True) for name in says]
+    assert len(found) == len(says)
+    assert preflight(Options({"admission-control-config-file": str(open_)})) == [f for f in found if "failed to apply admission" in f]

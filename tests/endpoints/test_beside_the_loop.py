@@ -346,3 +346,28 @@ def test_what_quotas_count_of_a_large_pod(server: InProcess, on_loop: Callable[.
 def test_metrics_of_many_children(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
     seen = on_loop(metrics, "dumped", "exposed")
     assert server.ask(Sent("GET", "/metrics"))[0] == 200 and seen == []
+
+
+DRA, ADMISSION = "/apis/resource.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
+SELECTORS = [{"cel": {"expression": "device.driver.matches('[a-z]{1000}')"}}]
+DEVICES = {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "selectors": SELECTORS}}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{DRA}/namespaces/default/resourceclaims", {"spec": {"devices": DEVICES}}),
+        (f"{DRA}/namespaces/default/resourceclaimtemplates", {"spec": {"spec": {"devices": DEVICES}}}),
+        (f"{DRA}/deviceclasses", {"spec": {"selectors": SELECTORS}}),
+        (f"{ADMISSION}/validatingwebhookconfigurations", {"webhooks": []}),
+        (f"{ADMISSION}/mutatingwebhookconfigurations", {"webhooks": []}),
+        (f"{ADMISSION}/validatingadmissionpolicies?dryRun=All", {"spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}]},
+            "validations": [{"expression": "object.metadata.name.matches('[a-z]{1000}')"}],
+        }}),
+    ],
+)  # fmt: skip
+def test_what_holds_expressions_is_validated_beside_the_loop_however_small(server: InProcess, path: str, body: dict[str, Any]) -> None:
+    """35 patterns of one claim of 1 kB held the loop for a second."""
+    sent = Sent("POST", path, {"metadata": {"name": "expressions"}, **body})
+    assert handed(server, sent, 201)

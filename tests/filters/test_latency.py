@@ -25,6 +25,16 @@ class Counted:
         return self.registry.metrics[name].values
 
 
+def test_stable_metrics_say_what_they_are_as_upstream_does():
+    metrics, distribution = Counted().registry.metrics, "for each verb, dry run value, group, version, resource, "
+    assert metrics["apiserver_request_total"].help == (
+        f"Counter of apiserver requests broken out {distribution}scope, component, and HTTP response code."
+    )
+    assert metrics["apiserver_request_duration_seconds"].help == (
+        f"Response latency distribution in seconds {distribution}subresource, scope and component."
+    )
+
+
 def test_a_request_is_counted_under_its_labels():
     counted = Counted()
     for status in (200, 200, 409):

@@ -1,9 +1,12 @@
 """Patterns of clients: RE2's language, Go's words."""
 
 import time
+from itertools import islice
 
 import pytest
 
+from kas.meta import regex
+from kas.meta.aside import TURN, TurnOverError
 from kas.meta.regex import RegexError, compiled
 
 
@@ -84,7 +87,25 @@ def test_what_takes_much_to_compile_is_refused(pattern):
 def test_what_may_take_long_is_not_searched():
     pattern = compiled("[ab]*a" + "[ab]{900}" * 8 + "c")
     assert pattern.search("ab" * 1000) is None
-    for how in (pattern.search, pattern.finditer):
+    for how in (pattern.search, lambda text: next(pattern.found_in(text))):
         with pytest.raises(RegexError, match="too long for the expression"):
             how("ab" * 100_000)
     assert compiled("[ab]+c").search("ab" * 1_000_000 + "c")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "want"),
+    [("a*", "baac", ["", "aa", ""]), ("", "aé", ["", "", ""]), (".", "aé€", ["a", "é", "€"]), ("é?", "aé", ["", "é"])],
+)
+def test_all_matches_are_those_of_go(pattern, text, want):
+    assert list(compiled(pattern).found_in(text)) == want
+
+
+def test_searches_that_go_through_the_same_text_again_and_again_end(monkeypatch):
+    """Each match of ``a.*b|a`` among a's looks at all that is left: the square of the text, which no pattern's size tells."""
+    with pytest.raises(TurnOverError):
+        TURN.within(list, compiled("a").found_in("a" * 10_000))
+    assert list(islice(compiled("a").found_in("a" * 10_000), 2)) == ["a", "a"]
+    monkeypatch.setattr(regex, "MOST_SECONDS", -1.0)
+    with pytest.raises(RegexError, match="too long for the expression"):
+        list(compiled("a.*b|a").found_in("aaa"))

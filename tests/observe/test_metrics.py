@@ -203,3 +203,17 @@ def test_a_timer_counts_as_its_histogram_does(seconds):
     del one.values["x",]  # dropped with what it was about
     timer.add(5.0)
     assert one.values == {("x",): [0, 0, 0, 1, 5.0]}
+
+
+def test_what_has_no_labels_begins_at_nothing() -> None:
+    """As in Prometheus' libraries: a rate over what appears with its first count would not see it."""
+    metrics = Registry()
+    metrics.counter("c", "C.")
+    metrics.histogram("h", "H.", (), (1.0,))
+    metrics.counter("labelled", "L.", ("a",))
+    metrics.gauge("g", "G.")
+    shown = [line for line in metrics.expose().decode().splitlines() if not line.startswith("#")]
+    assert shown == ["c 0", 'h_bucket{le="1"} 0', 'h_bucket{le="+Inf"} 0', "h_sum 0", "h_count 0"]
+    other = Registry()
+    other.counter("c", "C.").inc()
+    assert b"\nc 1\n" in metrics.expose([other.dump()]) and other.dump() and metrics.dump() == b""

@@ -16,7 +16,8 @@ from kas.admission.versioned import Versioned
 from kas.apiextensions.mergeschema import crd_schema
 from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.problems import CostLimitError
-from kas.cel.values import MOST_COMPARED, Duration, Message, Optional, Timestamp, nodes
+from kas.cel.schemas import MAX_REQUEST_BYTES
+from kas.cel.values import MOST_COMPARED, Duration, Message, Optional, Timestamp, characters, nodes
 from kas.meta import errors
 from kas.meta.aside import is_large, step
 from kas.meta.field import go_quote
@@ -113,7 +114,8 @@ def _misnamed(value: Any, name: str) -> Iterator[str]:
 
 def _changed(mutation: Mutation, wanted: Any, objects: Versioned) -> bool:
     """Makes a mutation; whether it changed the object."""
-    if nodes(wanted) >= MOST_COMPARED:  # a list may hold the same one twice, and that another one, and so on
+    # A list may hold the same one twice, and that another one, and so on; a long text may stand wherever there is one.
+    if nodes(wanted) >= MOST_COMPARED or characters(wanted, MAX_REQUEST_BYTES) > MAX_REQUEST_BYTES:
         raise MutationError(str(CostLimitError()))
     if not mutation.json_patch:
         _check_names(wanted)

@@ -11,7 +11,7 @@ from kas.cel.environment import Ahead
 from kas.cel.interpreter import PER_CALL_LIMIT
 from kas.cel.library.declare import Library, on, plain
 from kas.cel.library.standard import LIB as STANDARD
-from kas.cel.library.texts import by_traversal, index_of, last_index_of, need
+from kas.cel.library.texts import by_traversal, index_of, last_index_of, need, to_walk
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, param
 from kas.cel.values import MAX_INT, Duration, Uint, equal, order, size, type_of_value, units
@@ -51,7 +51,7 @@ def _order(a: Any, b: Any) -> int | None:
         return None
 
 
-@LIB("isSorted", *(on(f"list_{n}_is_sorted_bool", [list_of(t)], BOOL) for n, t in ORDERED.items()), cost=by_traversal)
+@LIB("isSorted", *(on(f"list_{n}_is_sorted_bool", [list_of(t)], BOOL) for n, t in ORDERED.items()), cost=by_traversal, ahead=to_walk)
 def _is_sorted(v: Any) -> bool:
     items = _listed(v)
     if items and type_of_value(items[0]).kind not in ORDERED:
@@ -83,12 +83,12 @@ def _sum_of(kind: str) -> Callable[[Any], Any]:
 _SUMS = {f"list_{n}_sum_{n}": _sum_of(n) for n in _ZERO}
 LIB(
     "sum", *(on(f"list_{n}_sum_{n}", [list_of(ORDERED[n])], ORDERED[n]) for n in _ZERO), cost=by_traversal,
-    settled=_SUMS,
+    ahead=to_walk, settled=_SUMS,
 )(_sum_of(""))  # fmt: skip
 
 
 def _extreme(name: str, wanted: int) -> None:
-    @LIB(name, *(on(f"list_{n}_{name}_{n}", [list_of(t)], t) for n, t in ORDERED.items()), cost=by_traversal)
+    @LIB(name, *(on(f"list_{n}_{name}_{n}", [list_of(t)], t) for n, t in ORDERED.items()), cost=by_traversal, ahead=to_walk)
     def run(v: Any) -> Any:
         items = _comparable(v)
         if not items:
@@ -106,7 +106,7 @@ _extreme("max", 1)
 
 @LIB(
     "indexOf", on("list_a_index_of_int", [LIST_T, T], INT), on("string_index_of_string", [STRING, STRING], INT),
-    on("string_index_of_string_int", [STRING, STRING, INT], INT), cost=by_traversal,
+    on("string_index_of_string_int", [STRING, STRING, INT], INT), cost=by_traversal, ahead=to_walk,
 )  # fmt: skip
 def _index_of(v: Any, x: Any, *offset: Any) -> int:
     if isinstance(v, str) and isinstance(x, str):
@@ -118,7 +118,7 @@ def _index_of(v: Any, x: Any, *offset: Any) -> int:
 
 @LIB(
     "lastIndexOf", on("list_a_last_index_of_int", [LIST_T, T], INT), on("string_last_index_of_string", [STRING, STRING], INT),
-    on("string_last_index_of_string_int", [STRING, STRING, INT], INT), cost=by_traversal,
+    on("string_last_index_of_string_int", [STRING, STRING, INT], INT), cost=by_traversal, ahead=to_walk,
 )  # fmt: skip
 def _last_index_of(v: Any, x: Any, *offset: Any) -> int:
     if isinstance(v, str) and isinstance(x, str):

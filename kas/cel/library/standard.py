@@ -35,8 +35,10 @@ from kas.cel.values import (
     NONE,
     NS,
     Duration,
+    MapList,
     Opaque,
     Optional,
+    SetList,
     Timestamp,
     TypeValue,
     Uint,
@@ -156,12 +158,17 @@ def _added(overload: str, args: list[Any], result: Any) -> int:
     return traversal(size(args[0]) + size(args[1])) if overload in ("add_string", "add_bytes") else 1
 
 
+def _to_add(args: list[Any], room: int) -> int:
+    """Lists of type set and map look at all that their members hold."""
+    return units(args, room) if isinstance(args[0], (SetList, MapList)) else 0
+
+
 LIB(
     "_+_",
     plain("add_int64", [INT, INT], INT), plain("add_uint64", [UINT, UINT], UINT), plain("add_double", [DOUBLE, DOUBLE], DOUBLE),
     plain("add_string", [STRING, STRING], STRING), plain("add_bytes", [BYTES, BYTES], BYTES), plain("add_list", [LIST_A, LIST_A], LIST_A),
     plain("add_timestamp_duration", [TIMESTAMP, DURATION], TIMESTAMP), plain("add_duration_timestamp", [DURATION, TIMESTAMP], TIMESTAMP),
-    plain("add_duration_duration", [DURATION, DURATION], DURATION), cost=_added,
+    plain("add_duration_duration", [DURATION, DURATION], DURATION), cost=_added, ahead=_to_add,
 )(_arithmetic("+"))  # fmt: skip
 LIB(
     "_-_",
@@ -218,7 +225,10 @@ DEEP = 1000
 
 
 def _ahead(args: list[Any], room: int) -> int:
-    return units(args[0], room) if isinstance(args[0], (list, dict)) and isinstance(args[1], (list, dict)) else 0
+    a, b = args
+    if not (isinstance(a, (list, dict)) and isinstance(b, (list, dict))):
+        return 0
+    return units(args if isinstance(a, (SetList, MapList)) else a, room)
 
 
 LIB("_==_", plain("equals", [A, A], BOOL), cost=_smaller, ahead=_ahead)(equal)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, TypeVar
 
 from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost, traversal
 from kas.cel.problems import EvaluationError
 from kas.cel.types import DYN, INT, STRING, list_of
-from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, Uint, key_value, size, type_of_value, units
+from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, Uint, characters, key_value, nodes, size, type_of_value, units
 from kas.meta.field import go_quote
 from kas.meta.regex import Pattern, RegexError, compiled
 
@@ -18,6 +19,7 @@ LIB = Library()
 PATCHES = Library()  # for expressions that make patches, beside the others
 TEXTS = list_of(STRING)
 NO_OVERLOAD = "no such overload"
+FREE = 100
 MAX_PRECISION, MAX_DIGITS = 1000, 9  # of numbers in format(); bounds what one clause can write
 
 
@@ -35,8 +37,15 @@ def walked(v: Any) -> int:
 
 
 def by_traversal(overload: str, args: list[Any], result: Any) -> int:
-    """The cost of walking the receiver once."""
-    return walked(args[0])
+    """The cost of walking the receiver once; with ``to_walk`` ahead of it, as a list may hold the same one twice, and so on. Upstream
+    counts nothing for texts of less than ten characters: of more than ``FREE`` values ten cost one at least, whatever they are."""
+    found = walked(args[0])
+    return max(found, traversal(max(0, nodes(args[0]) - FREE))) if isinstance(args[0], list) else found
+
+
+def to_walk(args: list[Any], room: int) -> int:
+    """What walking the receiver takes."""
+    return units(args[0], room) if isinstance(args[0], list) else 0
 
 
 def need(*pairs: tuple[Any, type]) -> None:
@@ -217,15 +226,7 @@ def _find(s: Any, p: Any) -> str:
 )  # fmt: skip
 def _find_all(s: Any, p: Any, n: Any = -1) -> list[str]:
     need((s, str), (p, str), (n, int))
-    out: list[str] = []
-    end = -1
-    for m in _searched(_pattern(p).finditer, s):
-        if 0 <= n <= len(out):
-            break
-        if m.end() > m.start() or m.start() != end:  # what is empty, and stands at the end of another, is none to Go
-            out.append(m.group())
-        end = m.end()
-    return out
+    return _searched(lambda text: list(islice(_pattern(p).found_in(text), n if n >= 0 else None)), s)
 
 
 # --- format, with the numbers of en-US as upstream's default locale has them
@@ -354,7 +355,9 @@ def render(text: str, count: int, show: Callable[[int, str, int | None], str]) -
 
 
 def _to_show(args: list[Any], room: int) -> int:
-    return units(args[1], room)
+    """What is shown may be the same long text again and again: a unit for ten characters, beside what ten values cost."""
+    found = units(args[1], room)
+    return found if found > room else found + characters(args[1], 10 * room) // 10
 
 
 _UNREAD = "could not parse formatting clause"

@@ -36,6 +36,7 @@ class _Options:
 
 
 class _WebhookConfigurationStrategy(ConfigurationStrategy):
+    costly = True  # conditions are expressions
     mutating = False
 
     def rules(self, obj: Obj) -> list[FieldError]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.kinds.resource.devices import (
     MAX_CONFIGS,
     MAX_CONSTRAINTS,
     MAX_REQUESTS,
+    allowed,
     configuration,
     each,
     each_unique,
@@ -19,6 +20,9 @@ from kas.kinds.resource.devices import (
 from kas.meta import field
 from kas.meta.checks import dns_label, dns_subdomain, unsupported
 from kas.meta.field import FieldError
+
+if TYPE_CHECKING:
+    from kas.cel.expressions import Allowance
 
 MAX_FIRST_AVAILABLE = 8
 ALLOCATION_MODES = ("All", "ExactCount")
@@ -52,12 +56,15 @@ def device_claim(devices: dict[str, Any], path: str) -> list[FieldError]:
         errs = each_unique(item.get("requests"), MAX_REQUESTS, reference, str, field.child(at, "requests"))
         return errs + configuration(item, at, stored=False)
 
-    errs = each_unique(devices.get("requests"), MAX_REQUESTS, _request, _name, field.child(path, "requests"))
+    allowance = allowed()
+    errs = each_unique(
+        devices.get("requests"), MAX_REQUESTS, lambda item, at: _request(item, at, allowance), _name, field.child(path, "requests")
+    )
     errs += each(devices.get("constraints"), MAX_CONSTRAINTS, constraint, field.child(path, "constraints"))
     return errs + each(devices.get("config"), MAX_CONFIGS, config, field.child(path, "config"))
 
 
-def _request(request: dict[str, Any], path: str) -> list[FieldError]:
+def _request(request: dict[str, Any], path: str, allowance: Allowance) -> list[FieldError]:
     errs = dns_label(_name(request), field.child(path, "name"))
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
     if exactly is None and not alternatives:
@@ -66,21 +73,20 @@ def _request(request: dict[str, Any], path: str) -> list[FieldError]:
         text = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"
         errs.append(field.invalid(path, None, text))
     elif exactly is not None:
-        errs += _wanted(exactly, field.child(path, "exactly"))
+        errs += _wanted(exactly, field.child(path, "exactly"), allowance)
     else:
-        errs += each_unique(alternatives, MAX_FIRST_AVAILABLE, _subrequest, _name, field.child(path, "firstAvailable"))
+        def alternative(item: dict[str, Any], at: str) -> list[FieldError]:
+            return dns_label(_name(item), field.child(at, "name")) + _wanted(item, at, allowance)
+
+        errs += each_unique(alternatives, MAX_FIRST_AVAILABLE, alternative, _name, field.child(path, "firstAvailable"))
     return errs
 
 
-def _subrequest(request: dict[str, Any], path: str) -> list[FieldError]:
-    return dns_label(_name(request), field.child(path, "name")) + _wanted(request, path)
-
-
-def _wanted(request: dict[str, Any], path: str) -> list[FieldError]:
+def _wanted(request: dict[str, Any], path: str, allowance: Allowance) -> list[FieldError]:
     """Class, selectors, amount and tolerations, the same for an exact request and an alternative."""
     name, at = request.get("deviceClassName") or "", field.child(path, "deviceClassName")
     errs = dns_subdomain(name, at) if name else [field.required(at)]
-    errs += selectors(request.get("selectors"), field.child(path, "selectors"))
+    errs += selectors(request.get("selectors"), field.child(path, "selectors"), allowance)
     mode, count, at = request.get("allocationMode") or "", request.get("count") or 0, field.child(path, "count")
     if mode == "All":
         if count != 0:

@@ -7,7 +7,7 @@ from typing import Any
 from kas.kinds.core.columns import name_and_age
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.resources import is_extended
-from kas.kinds.resource.devices import MAX_CONFIGS, configuration, each, selectors
+from kas.kinds.resource.devices import MAX_CONFIGS, allowed, configuration, each, selectors
 from kas.meta import field, names
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
@@ -20,6 +20,8 @@ from kas.types.scheme import builtin_field
 class DeviceClassStrategy(Strategy):
     """Selectors are expressions, compiled and bounded in cost when they are written."""
 
+    costly = True
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateDeviceClass``."""
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
@@ -31,7 +33,7 @@ class DeviceClassStrategy(Strategy):
 
 
 def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
-    errs = selectors(spec.get("selectors"), "spec.selectors")
+    errs = selectors(spec.get("selectors"), "spec.selectors", allowed())
     of = builtin_field("resource.v1.DeviceClassSpec", "config")
     stored = old is not None and semantic_equal(spec.get("config"), old.get("config"), of)
     errs += each(spec.get("config"), MAX_CONFIGS, lambda item, path: configuration(item, path, stored), "spec.config")

@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.kinds.core.resources import amount, value
 from kas.meta import field, names
 from kas.meta.checks import csi_driver_name, dns_label, dns_subdomain, invalid_each, qualified_name, repeats, unsupported
 from kas.meta.field import FieldError
 from kas.meta.quantity import parse
+
+if TYPE_CHECKING:
+    from kas.cel.expressions import Allowance
 
 Check = Callable[[Any, str], list[FieldError]]
 
@@ -158,21 +161,28 @@ def request_reference(name: str, path: str, known: Mapping[str, frozenset[str]])
 # -- selectors and configuration -----------------------------------------------------------------------------------------
 
 
-def selectors(items: Sequence[dict[str, Any]] | None, path: str) -> list[FieldError]:
+def selectors(items: Sequence[dict[str, Any]] | None, path: str, allowance: Allowance) -> list[FieldError]:
     """Each one a CEL expression that compiles; and how many there may be."""
-    return each(items, MAX_SELECTORS, _selector, path)
+    return each(items, MAX_SELECTORS, lambda item, at: _selector(item, at, allowance), path)
 
 
-def _selector(selector: dict[str, Any], path: str) -> list[FieldError]:
+def allowed() -> Allowance:
+    """What the selectors of one object have."""
+    from kas.cel.expressions import Allowance  # most servers never see one
+
+    return Allowance()
+
+
+def _selector(selector: dict[str, Any], path: str, allowance: Allowance) -> list[FieldError]:
     cel = selector.get("cel")
     if cel is None:
         return [field.required(field.child(path, "cel"))]
     expression, at = cel.get("expression") or "", field.child(path, "cel", "expression")
     if len(expression.encode()) > MAX_EXPRESSION:
         return [field.too_long(at, MAX_EXPRESSION)]
-    from kas.cel.expressions import device_selector  # most servers never see one
+    from kas.cel.expressions import device_selector
 
-    return device_selector(expression, at)
+    return device_selector(expression, at, allowance)
 
 
 def configuration(config: dict[str, Any], path: str, stored: bool) -> list[FieldError]:

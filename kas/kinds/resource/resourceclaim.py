@@ -24,6 +24,8 @@ from kas.types.scheme import builtin_type
 class ResourceClaimStrategy(Strategy):
     """The spec is fixed; allocation, reservations and device data live in the status."""
 
+    costly = True  # selectors are expressions
+
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Data of devices that this write gives back goes with them."""
         super().prepare_for_status_update(ctx, obj, old)
@@ -54,6 +56,8 @@ class ResourceClaimStrategy(Strategy):
 @strategy_for("resource.k8s.io", "resourceclaimtemplates")
 class ResourceClaimTemplateStrategy(Strategy):
     """Templates of claims have a fixed spec and no status."""
+
+    costly = True
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateResourceClaimTemplate``."""

@@ -200,3 +200,16 @@ def test_what_is_large_is_mutated_beside_the_loop(governed, mutation):
     assert governed.request().run()["data"] == {"k": "v", "b": "x"} and POOL.done == before
     large = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": {"k": "v" * LARGE}}
     assert governed.request(obj=large).run()["data"]["b"] == "x" and POOL.done > before
+
+
+@pytest.mark.parametrize("mutation", [
+    applies("[lists.range(7000).map(i, '0123456789').join('')].map(t, "
+            "Object{data: lists.range(50).transformMapEntry(i, v, {string(i): t})})[0]"),
+    patches("[lists.range(7000).map(i, '0123456789').join('')].map(t, "
+            "lists.range(50).map(i, JSONPatch{op: 'add', path: '/data/x' + string(i), value: t}))[0]"),
+])  # fmt: skip
+def test_one_text_in_many_places_is_as_much_as_it_is_written(governed, mutation):
+    """No more of it than a request may have: 500 MB were made of a thousand places before anybody measured them."""
+    governed.policy(mutations=[mutation])
+    governed.bind()
+    assert "operation cancelled: actual cost limit exceeded" in refused(governed.request()).message
