@@ -195,7 +195,7 @@ def test_whoever_is_asked_for_a_request_is_part_of_its_trace():
             token = CURRENT.set(parse(traceparent))
             try:
                 await hook.post(b"{}", 10)
-                await webhook.send(b"{}")
+                await webhook.send(b"{}", bytes)
             finally:
                 CURRENT.reset(token)
 
