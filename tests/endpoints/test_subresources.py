@@ -335,6 +335,22 @@ def test_componentstatuses(client):
 
 
 @pytest.mark.parametrize(
+    ("selector", "answer"),
+    [
+        ("labelSelector=a%3Db", 0),
+        ("labelSelector=!a", 3),
+        ("fieldSelector=metadata.name%3Detcd-0", 0),  # nor has it fields to be selected by
+        ("fieldSelector=metadata.name!%3Detcd-0", 3),
+        ("fieldSelector=a%3Db", '"a" is not a known field selector: only "metadata.name", "metadata.namespace"'),
+        ("labelSelector=,,", "found ',', expected: !, identifier, or 'end of string'"),
+    ],
+)
+def test_componentstatuses_have_nothing_to_select_them_by(client, selector, answer):
+    code, body = client("GET", "/api/v1/componentstatuses?" + selector)
+    assert (code, body["message"] if code == 400 else len(body["items"])) == (400 if isinstance(answer, str) else 200, answer)
+
+
+@pytest.mark.parametrize(
     ("name", "form", "answer"),
     [
         ("/etcd-0", "Table", ["etcd-0", "Healthy", "ok", ""]),  # what kubectl asks for
