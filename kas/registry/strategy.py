@@ -222,10 +222,8 @@ class Strategy:
         """Last touch before storing."""
 
     def as_read(self, obj: Obj) -> None:
-        """What decoding the stored object will default anew because preparing cleared it; run before it is encoded."""
-
-    def decorate(self, obj: Obj) -> None:
-        """Read-time change of a stored object (upstream's Decorator). Kinds that need it are decoded on read."""
+        """What decoding the stored object will default anew because preparing cleared it, and what upstream's Decorator changes of what
+        is read; run before it is encoded, and when another server has stored it."""
 
     def check_graceful_delete(self, ctx: Context, obj: Obj, options: dict[str, Any]) -> bool:
         """Set ``options["gracePeriodSeconds"]`` and say whether the object is deleted gracefully."""

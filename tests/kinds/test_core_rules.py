@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kas.config import features
 from kas.kinds.core.event import strict_update
 from kas.meta.checks import non_special_ip
+from kas.registry.strategy import strategy_of
 from tests import pki
-from tests.kinds.helpers import create, refused, update
+from tests.kinds.helpers import create, refused, resource, update
 
 PORTS = [{"port": 80, "protocol": "TCP", "targetPort": 80}]
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -182,6 +183,20 @@ def test_sources_of_an_older_claim_are_compared_in_both_fields():
     ref = stored["spec"].pop("dataSourceRef")
     got, _ = update("v1/persistentvolumeclaims", stored, lambda o: o["metadata"].update(labels={"a": "b"}))
     assert got["spec"]["dataSourceRef"] == ref
+
+
+def test_what_is_read_of_services_and_claims_is_what_upstream_decorates():
+    """What a Decorator did there was done by nobody here."""
+    named = {"spec": {"type": "ExternalName", "externalName": "a.b", "internalTrafficPolicy": "Cluster"}}
+    own = service(internalTrafficPolicy="Local")
+    source = {"kind": "PersistentVolumeClaim", "name": "x"}
+    old = claim(dataSource=source)
+    for path, obj in (("v1/services", named), ("v1/services", own), ("v1/persistentvolumeclaims", old)):
+        strategy_of(resource(path)).as_read(obj)
+    assert named["spec"] == {"type": "ExternalName", "externalName": "a.b"} and own["spec"]["internalTrafficPolicy"] == "Local"
+    assert old["spec"]["dataSourceRef"] == source and old["status"] == {"phase": "Pending"}
+    made, _ = create("v1/services", service(type="ExternalName", externalName="a.b", internalTrafficPolicy="Local"))
+    assert "internalTrafficPolicy" not in made["spec"]
 
 
 def test_an_empty_class_annotation_is_none():

@@ -195,12 +195,9 @@ class PersistentVolumeClaimStrategy(Strategy):
         return _warnings(obj)
 
     def as_read(self, obj: Obj) -> None:
-        """Show the phase Pending where none is stored."""
+        """Show the phase Pending where none is stored, and dataSourceRef for claims of before it."""
         status = obj.setdefault("status", {})
         status.setdefault("phase", "Pending")
-
-    def decorate(self, obj: Obj) -> None:
-        """Claims of before dataSourceRef show it too."""
         if obj.get("spec"):
             normalize_data_sources(obj["spec"])
 

@@ -153,6 +153,16 @@ class ServiceStrategy(Strategy):
         obj.setdefault("spec", {})
         drop_type_dependent(obj, old)
 
+    def canonicalize(self, obj: Obj) -> None:
+        """Here already what ``as_read`` says: a service applied again is the one that is stored."""
+        self.as_read(obj)
+
+    def as_read(self, obj: Obj) -> None:
+        """An ExternalName service does not show the traffic policy it may have been written with."""
+        spec = obj.get("spec") or {}
+        if spec.get("type") == "ExternalName":
+            spec.pop("internalTrafficPolicy", None)
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateServiceCreate``."""
         return services.service(obj)
