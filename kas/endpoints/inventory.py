@@ -12,7 +12,7 @@ from kas.endpoints.documents import version_info
 from kas.endpoints.longrunning import LongRunning
 from kas.endpoints.watch import Watches
 from kas.observe import caches
-from kas.observe.metrics import Counter
+from kas.observe.metrics import UNEXPECTED_TOTAL, Counter
 from kas.observe.metrics import Registry as Metrics
 from kas.observe.stability import deprecated_since, level_of
 from kas.registry.registries import Registries
@@ -71,6 +71,7 @@ class Inventory:
         )  # fmt: skip
         build.set(tuple(info[name] for name in BUILD_LABELS.values()), 1.0)
         self._disabled = metrics.add(Counter("disabled_metrics_total", "The count of disabled metrics.", shared=False))
+        metrics.add(Counter(UNEXPECTED_TOTAL, "The count of unexpected categorizations during cardinality enforcement.", shared=False))
         self._registered = metrics.add(Counter(
             "registered_metrics_total", "The count of registered metrics broken by stability level and deprecation version.",
             ("stability_level", "deprecated_version"), shared=False,

@@ -74,7 +74,7 @@ cdef class Tally:
                 verb = "APPLY"
             key = (
                 status, verb, info.api_group, info.api_version, info.resource, info.subresource,
-                "resource" if info.name != "" else "namespace" if info.namespace != "" else "cluster", dry,
+                "resource" if info.name != "" or info.verb == "create" else "namespace" if info.namespace != "" else "cluster", dry,
             )
         found = self._rows.get(key)
         if found is None:

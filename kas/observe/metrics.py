@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import json
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
@@ -94,6 +95,7 @@ class Observations:
 
 Metric = Counter | Gauge | Histogram | Observations
 UNEXPECTED = "unexpected"  # shown instead of a label's value that is not among those allowed
+UNEXPECTED_TOTAL = "cardinality_enforcement_unexpected_categorizations_total"  # how often it was, where there is this counter
 
 
 class Shown(NamedTuple):
@@ -223,11 +225,16 @@ def exposed(read: Read, others: Iterable[bytes], shown: Shown) -> bytes:
             same = getattr(metrics[name], "same", False)
             for k, v in rows:
                 _merge(into, k, v, same)
+    unexpected = 0.0
+    for name in merged.keys() & shown.allowed.keys() - shown.disabled:
+        merged[name], times = _constrained(metrics[name], merged[name], shown.allowed[name])
+        unexpected += times
+    if UNEXPECTED_TOTAL in merged:
+        merged[UNEXPECTED_TOTAL] = {(): unexpected}
     lines: list[str] = []
     for name in sorted(merged.keys() - shown.disabled):
         if merged[name]:
-            m, allowed = metrics[name], shown.allowed.get(name)
-            _expose(m, _constrained(m, merged[name], allowed) if allowed else merged[name], lines)
+            _expose(metrics[name], merged[name], lines)
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -281,12 +288,17 @@ def _merge(into: dict[Labels, Any], key: Labels, value: Any, same: bool) -> None
         into[key] = (have or 0) + value
 
 
-def _constrained(m: Metric, values: dict[Labels, Any], allowed: Mapping[str, Set[str]]) -> dict[Labels, Any]:
+def _constrained(m: Metric, values: dict[Labels, Any], allowed: Mapping[str, Set[str]]) -> tuple[dict[Labels, Any], float]:
+    """``values`` with the labels that are allowed, and how often others were counted or observed; of gauges that is not known."""
     out: dict[Labels, Any] = {}
+    times = 0.0
     for key, value in values.items():
         pairs = zip(m.labels, key, strict=True)
-        _merge(out, tuple(v if k not in allowed or v in allowed[k] else UNEXPECTED for k, v in pairs), value, getattr(m, "same", False))
-    return out
+        told = tuple(v if k not in allowed or v in allowed[k] else UNEXPECTED for k, v in pairs)
+        if told != key and m.kind != "gauge":
+            times += sum(map(operator.ne, told, key)) * (sum(value[:-1]) if isinstance(value, list) else value)
+        _merge(out, told, value, getattr(m, "same", False))
+    return out, times
 
 
 def _expose(m: Metric, values: dict[Labels, Any], lines: list[str]) -> None:

@@ -165,6 +165,20 @@ async def disabled(m: Metered) -> None:
     assert m.value("disabled_metrics_total") == 1 and "apiserver_request_total" not in text and "apiserver_request_duration" in text
 
 
+ALLOWED = {"apiserver_request_total,verb": "LIST", "apiserver_request_duration_seconds,verb": "LIST"}
+
+
+@of("cardinality_enforcement_unexpected_categorizations_total", allow_metric_labels=ALLOWED)
+async def unexpected(m: Metered) -> None:
+    """What was counted and what was observed under a value that is not shown."""
+    name = "cardinality_enforcement_unexpected_categorizations_total"
+    assert m.value(name) == 0
+    await m("GET", PODS)
+    assert m.value(name) == 0
+    await m.create("a")
+    assert m.value(name) == 2 == 2 * m.value("apiserver_request_total", verb="unexpected")
+
+
 @of("registered_metrics_total")
 async def registered(m: Metered) -> None:
     def counted() -> list[float]:

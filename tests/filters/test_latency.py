@@ -35,6 +35,17 @@ def test_a_request_is_counted_under_its_labels():
     }
 
 
+def test_what_is_created_is_one_object_to_the_scope():
+    """Whatever the path names, as upstream counts it; what lists and what deletes a collection is about all of them."""
+    counted, pods = Counted(), "/api/v1/namespaces/a/pods"
+    for asked in (("POST", pods), ("POST", "/api/v1/nodes"), ("DELETE", pods), ("GET", "/api/v1/pods")):
+        counted(request(*asked), Response(200, []))
+    assert {(k[-2], k[4], k[5]): n for k, n in counted.rows("apiserver_request_total").items()} == {
+        ("POST", "pods", "resource"): 1, ("POST", "nodes", "resource"): 1,
+        ("DELETECOLLECTION", "pods", "namespace"): 1, ("LIST", "pods", "cluster"): 1,
+    }  # fmt: skip
+
+
 def test_verbs_and_dry_runs_are_told_as_upstream_tells_them():
     """What applies is no other patch, what connects is told by its subresource, and a dry run that there is not is invalid."""
     counted, pod, method = Counted(), "/api/v1/namespaces/a/pods/b", "PATCH"
@@ -82,7 +93,7 @@ def test_time_of_others_is_told_apart():
         counted(req, Response(201, []))
     bounds = BUCKETS[2:]
     (labels, row), = counted.rows("apiserver_request_sli_duration_seconds").items()
-    assert labels == ("apiserver", "", "pods", "namespace", "", "POST", "v1")
+    assert labels == ("apiserver", "", "pods", "resource", "", "POST", "v1")
     assert [bounds[i] for i, n in enumerate(row[:-1]) for _ in range(int(n))] == [0.2, 3] and 2.3 <= row[-1] < 2.5
     quick = request(path="/api/v1/namespaces/a/pods")
     counted(quick, Response(200, []))
