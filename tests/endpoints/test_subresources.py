@@ -334,6 +334,22 @@ def test_componentstatuses(client):
     assert [c["name"] for c in table["columnDefinitions"]][:2] == ["Name", "Status"]
 
 
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("labelSelector=a%3Db", []), ("labelSelector=a!%3Db&fieldSelector=metadata.name%3Detcd-0", ["etcd-0"]),
+        ("fieldSelector=metadata.name!%3Detcd-0", ["controller-manager", "scheduler"]),
+    ],
+)  # fmt: skip
+def test_componentstatuses_are_selected(client, query, names):
+    assert sorted(i["metadata"]["name"] for i in client("GET", f"/api/v1/componentstatuses?{query}")[1]["items"]) == names
+
+
+def test_componentstatuses_have_no_other_fields(client):
+    code, body = client("GET", "/api/v1/componentstatuses?fieldSelector=conditions%3Da")
+    assert code == 400 and '"conditions" is not a known field selector' in body["message"]
+
+
 def test_a_node_sees_what_its_pods_refer_to(kas_server, connect, tmp_path):
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('node-token,system:node:n1,u,"system:nodes"\n')
