@@ -14,7 +14,7 @@ from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.admission.webhook.patching import patch
 from kas.admission.webhook.review import Response
-from kas.audit._engine import escaped
+from kas.audit import escaped
 from kas.meta.aside import LARGE, is_large, step
 from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
