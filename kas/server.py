@@ -88,6 +88,7 @@ from kas.flowcontrol.controller import ADJUST_EVERY_S, FlowControl
 from kas.flowcontrol.dumps import Dumps
 from kas.flowcontrol.work import Stored, Work
 from kas.kinds.apiextensions.definitionstorage import DefinitionRegistry
+from kas.kinds.certificates import storage as certificates_storage
 from kas.kinds.core.namespace.storage import NamespaceRegistry
 from kas.kinds.core.pod.storage import PodRegistry
 from kas.kinds.core.service import storage as service_storage
@@ -242,8 +243,10 @@ class Server:
         o = self.options
         self.registries = Registries(self.store, clock.now, self.metrics)
         makers = {"Namespace": NamespaceRegistry, "Pod": PodRegistry, "CustomResourceDefinition": DefinitionRegistry}
+        makers["CertificateSigningRequest"] = certificates_storage.SigningRequestRegistry
         self.registries.add_stored(self.scheme.resources, self.scheme.resource, int(o.raw.event_ttl), makers)
         service_storage.install(self.registries, [f"IPv{n.version}" for n in o.service_ranges], o.node_ports, o.etcd)
+        certificates_storage.install(self.registries, self.metrics)
         self._authorities = Texts()
         self.bootstrapper = Bootstrapper(self.registries, self._wanted, self._authorities.changed)
 

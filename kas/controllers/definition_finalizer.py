@@ -17,6 +17,7 @@ from kas.meta.errors import ApiError
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import PAGE_BYTES, Event, Record
+from kas.types.scheme import find_builtin_kind
 
 Obj = dict[str, Any]
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
@@ -24,6 +25,8 @@ PAGE, AT_ONCE, WORKERS = 500, 64, 4
 LATER_S, SOON_S = 5.0, 0.05
 IN_PROGRESS = ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 COMPLETED = ("False", "InstanceDeletionCompleted", "removed all instances")
+NEVER = ("False", "NeverEstablished", "resource was never established")
+OVERLAPPING = ("False", "OverlappingBuiltInResource", "instances overlap with built-in resources in storage")
 WAITING = ("True", "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: some have finalizers")
 
 
@@ -68,12 +71,17 @@ class DefinitionFinalizer:
             await self._tell(name, uid, IN_PROGRESS)
         prefix = f"/registry/{spec['group']}/{spec['names']['plural']}/"
         reg = self._of(spec["group"], spec["names"]["plural"])
-        self._ending[prefix] = name
-        if reg is not None and reg.root == prefix and not await self._empty(reg):
-            await self._tell(name, uid, WAITING)
-            return LATER_S
-        del self._ending[prefix]
-        await self._tell(name, uid, COMPLETED, last=True)
+        what = COMPLETED if any(c.get("type") == "Established" and c.get("status") == "True" for c in told) else NEVER
+        if reg is not None and reg.root == prefix:
+            if find_builtin_kind(reg.resource.group, reg.resource.version, reg.resource.kind) is not None:
+                what = OVERLAPPING  # what is kept there is not of the definition
+            else:
+                self._ending[prefix] = name
+                if not await self._empty(reg):
+                    await self._tell(name, uid, WAITING)
+                    return LATER_S
+                del self._ending[prefix]
+        await self._tell(name, uid, what, last=True)
         return None
 
     def _of(self, group: str, resource: str) -> Registry | None:

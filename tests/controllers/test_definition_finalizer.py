@@ -10,7 +10,7 @@ from kas.apiextensions.definition import FINALIZER
 from kas.controllers.definition_finalizer import DefinitionFinalizer
 from kas.registry.strategy import Context
 from tests.endpoints.customs import definition
-from tests.endpoints.test_custom_table import NOW, Table, run
+from tests.endpoints.test_custom_table import CONDITIONS, NOW, Table, run
 
 GROUP, NAME = "apiextensions.k8s.io", "widgets.example.com"
 GOING = {"deletionTimestamp": "2024-01-02T03:04:05Z", "deletionGracePeriodSeconds": 0, "finalizers": [FINALIZER]}
@@ -55,6 +55,47 @@ def test_a_definition_waits_for_its_objects_quietly_and_goes_after_them(tmp_path
         loop.queue.add(NAME)
         await settled(t, loop)
         assert t.registries.get(GROUP, "customresourcedefinitions", "", NAME) is None
+        task.cancel()
+
+    run(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "conditions", "reason"),
+    [
+        (GROUP, "customresourcedefinitions", CONDITIONS, "OverlappingBuiltInResource"),
+        ("apiregistration.k8s.io", "apiservices", CONDITIONS, "OverlappingBuiltInResource"),
+        ("example.org", "widgets", CONDITIONS, "InstanceDeletionCompleted"), ("example.org", "widgets", (), "NeverEstablished"),
+    ],
+)  # fmt: skip
+def test_what_is_built_in_outlives_a_definition_that_names_it(tmp_path, group, resource, conditions, reason):
+    """Definitions and what is kept at the place of their objects is not theirs then; how it went is told with the last news."""
+
+    async def body(t: Table) -> None:
+        t.custom.start()
+        await t.put(definition("example.com"))
+        service = {"metadata": {"name": "v1.example.com"}, "spec": {"group": "example.com", "version": "v1"}}
+        service["spec"] |= {"groupPriorityMinimum": 1, "versionPriority": 1}
+        await t.registries.of("apiregistration.k8s.io", "apiservices").create(Context(NOW, "", {}), service)
+        crd = definition(group)
+        crd["metadata"]["name"] = name = f"{resource}.{group}"
+        crd["spec"]["names"]["plural"] = resource
+        told = []
+        await t.put(crd, conditions=conditions, **GOING)
+        loop = DefinitionFinalizer(t.registries)
+        tell = loop._tell
+
+        async def listening(name: str, uid: str, what: tuple[str, str, str], last: bool = False) -> None:
+            told.append(what[1])
+            await tell(name, uid, what, last)
+
+        loop._tell = listening
+        task = asyncio.create_task(loop.run())
+        await settled(t, loop)
+        assert told == ["InstanceDeletionInProgress", reason]
+        assert t.registries.get(GROUP, "customresourcedefinitions", "", name) is None
+        assert t.registries.get(GROUP, "customresourcedefinitions", "", NAME) is not None
+        assert t.registries.get("apiregistration.k8s.io", "apiservices", "", "v1.example.com") is not None
         task.cancel()
 
     run(tmp_path, body)

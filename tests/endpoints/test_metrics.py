@@ -34,6 +34,7 @@ from tests import pki
 from tests.endpoints import flow_metrics
 from tests.endpoints.customs import DEFINITIONS, definition, version
 from tests.endpoints.inprocess import Stream
+from tests.kinds.test_certificates import REQUEST
 from tests.pki import generate_key
 from tests.server.whole import World
 
@@ -156,6 +157,44 @@ async def build(m: Metered) -> None:
     info = json.loads(m.world.ask("/version")[1])
     labels = {"git_version": info["gitVersion"], "major": info["major"], "minor": info["minor"], "platform": info["platform"]}
     assert m.value("kubernetes_build_info", **labels) == 1
+
+
+async def signed(m: Metered, name: str, wanted_s: int | None, valid_s: int, signer: str) -> None:
+    """A request for a certificate of so many seconds, and one that is valid as long as its signer likes."""
+    at = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    spec = {"request": REQUEST, "signerName": signer, "usages": ["client auth"]}
+    asked = await m("POST", at, {"metadata": {"name": name}, "spec": spec if wanted_s is None else {**spec, "expirationSeconds": wanted_s}})
+    assert asked.status == 201, asked.body
+    status: dict[str, Any] = {"conditions": [{"type": "Approved", "status": "True", "reason": "a"}]}
+    approved = await m("PUT", f"{at}/{name}/approval", {**json.loads(asked.body), "status": status})
+    status = json.loads(approved.body)["status"]
+    status["certificate"] = base64.b64encode(pki.issue([("CN", "a")], begins_s=-300, ends_s=valid_s - 300).pem).decode()
+    obj = {**json.loads(approved.body), "status": status}
+    for query in ("?dryRun=All", ""):
+        assert (await m("PUT", f"{at}/{name}/status{query}", obj)).status == 200
+    obj = json.loads((await m("GET", f"{at}/{name}")).body)
+    obj["status"]["conditions"][0]["reason"] = "b"
+    assert (await m("PUT", f"{at}/{name}/status", obj)).status == 200  # it was issued before
+
+
+CLIENT = "kubernetes.io/kube-apiserver-client"
+
+
+@of("apiserver_certificates_registry_csr_requested_duration_total")
+async def certificates_with_a_time(m: Metered) -> None:
+    for n, (wanted_s, signer) in enumerate(((None, CLIENT), (600, CLIENT), (600, "example.com/a"), (86400, "example.com/b"))):
+        await signed(m, f"c{n}", wanted_s, 86400, signer)
+    family = "apiserver_certificates_registry_csr_requested_duration_total"
+    assert (m.value(family, signerName=CLIENT), m.value(family, signerName="other"), m.value(family)) == (1, 2, 3)
+
+
+@of("apiserver_certificates_registry_csr_honored_duration_total")
+async def certificates_for_the_time(m: Metered) -> None:
+    """A certificate may begin five minutes ago, and be valid a twentieth longer or shorter besides."""
+    cases = ((600, 900), (600, 930), (7200, 7500), (86400, 86400), (172800, 86400), (1800, 600))
+    for n, (wanted_s, valid_s) in enumerate(cases):
+        await signed(m, f"c{n}", wanted_s, valid_s, CLIENT)
+    assert m.value("apiserver_certificates_registry_csr_honored_duration_total", signerName=CLIENT) == 3
 
 
 @of("disabled_metrics_total", disabled_metrics=["apiserver_request_total", "nobodys"])

@@ -13,10 +13,13 @@ from kas.admission.versioned import Versioned
 from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.admission.webhook.patching import patch
+from kas.admission.webhook.review import Response
+from kas.audit import escaped
 from kas.meta.aside import LARGE, is_large, step
 from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
 from kas.observe.latencies import MUTATING_WEBHOOK
+from kas.patch import jsonpatch
 
 
 async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
@@ -59,9 +62,8 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
         found = await webhooks.ask(hook, a, told, objects)
         aside = bool(found.patch) and (len(found.patch) >= LARGE or is_large(objects.obj))
         changed = await step(aside, patch, hook, objects, found)
-        if found.patch and a.bodies_recorded:
-            shown = {**about, "patch": orjson.Fragment(found.patch), "patchType": found.patch_type}
-            a.annotate(f"patch.webhook.admission.k8s.io/{place}", orjson.dumps(shown).decode())
+        if found.patch and a.bodies_recorded and (shown := await step(aside, _shown, about, found)):
+            a.annotate(f"patch.webhook.admission.k8s.io/{place}", shown)
     except (CallError, Rejection, ApiError) as e:
         error = e
     took = monotonic() - began
@@ -76,3 +78,9 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
     finally:
         error = None  # it leads back to this frame, and so would keep the object
     return changed
+
+
+def _shown(about: dict[str, str], found: Response) -> str:
+    """The patch of an answer as audit tells it, in the form of Go's encoder whatever the answer's was; "" for one without operations."""
+    operations = [dict(sorted(operation.items())) for operation in jsonpatch.decode(found.patch)]
+    return escaped(orjson.dumps({**about, "patch": operations, "patchType": found.patch_type})).decode() if operations else ""

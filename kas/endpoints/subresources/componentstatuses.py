@@ -1,7 +1,7 @@
 """``componentstatuses``: whether scheduler, controller manager and store answer (upstream ``pkg/registry/core/componentstatus``).
 
 Deprecated since v1.19 and computed on every read. Scheduler and controller manager are looked for where upstream looks for
-them: their health ports on this host. Selectors are asked of no labels and no fields, as there: most leave nothing.
+them: their health ports on this host. They have no labels, and of their fields the name alone can be selected.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 
 from kas.client.http import BackendError, Target, connect, insecure_tls
 from kas.endpoints import respond
-from kas.endpoints.options import list_options
+from kas.endpoints.options import ListOptions, list_options
 from kas.endpoints.selection import with_served_fields
 from kas.meta.errors import ApiError
 from kas.registry import printing as printers
 from kas.registry.strategy import Obj
 from kas.request.http import Request, Response
+from kas.types.fieldlabels import selectable_fields
 from kas.types.scheme import builtin_kind
 
 SCHEDULER, CONTROLLER_MANAGER, STORE = "scheduler", "controller-manager", "etcd-0"
@@ -39,10 +40,9 @@ class ComponentStatuses:
         return respond.transformed(req, respond.media(req), served, await self._status(name), 200)
 
     async def list(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """Serve the components, all asked at the same time."""
+        """Serve the components that are selected, all asked at the same time."""
         o = with_served_fields(served, list_options(req.params))
-        selected = all(s is None or s.matches({}) for s in (o.label_selector, o.field_selector))
-        items = await asyncio.gather(*(self._status(n) for n in (*PORTS, STORE) if selected))
+        items = [i for i in await asyncio.gather(*(self._status(n) for n in (*PORTS, STORE))) if _selected(served, o, i)]
         m = respond.media_of_list(req, served)
         if m.convert is not None and m.convert.kind == respond.TABLE:
             import time
@@ -70,6 +70,12 @@ class ComponentStatuses:
             healthy, message = await _probe(PORTS[name])
         condition = {"type": "Healthy", "status": "True" if healthy else "False", "message": message}
         return {"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name}, "conditions": [condition]}
+
+
+def _selected(served: Any, o: ListOptions, status: Obj) -> bool:
+    if o.label_selector is not None and not o.label_selector.matches({}):
+        return False
+    return o.field_selector is None or bool(o.field_selector.matches(selectable_fields(served.record, status)))
 
 
 async def _probe(port: str) -> tuple[bool, str]:

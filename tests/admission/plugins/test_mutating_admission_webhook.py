@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 
 import pytest
 
 from kas.admission.plugins import mutating_admission_webhook as module
 from kas.meta.aside import LARGE, POOL
+from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import refused
-from tests.admission.webhook.hook_server import reviewed, rule, webhook
+from tests.admission.webhook.hook_server import reviewed, rule, said, webhook
 from tests.admission.webhook.running import Hooked
 
 
@@ -105,6 +108,29 @@ def test_annotations(hooked, hook):
     assert json.loads(request.annotations[prefix + "0"]) == {"configuration": "conf", "webhook": "h.example.com", "mutated": True}
     assert json.loads(request.annotations[prefix + "1"])["mutated"] is False
     assert request.annotations[f"failed-open.{prefix}1"] == "down.example.com"
+
+
+@pytest.mark.parametrize(
+    ("patch", "shown"),
+    [
+        (b'[ {"value": {"b": "<", "a": 1}, "path": "/data/a", "op": "test" } ]', ""),
+        (b'[ {"value": "<", "path": "/data/a", "op": "add" } ]', '[{"op":"add","path":"/data/a","value":"\\u003c"}]'), (b"[]", ""),
+    ],
+)  # fmt: skip
+def test_a_patch_is_shown_as_go_writes_it(hooked, hook, patch, shown):
+    """Whatever spaces and order of fields it came with; one that has no operations or does not apply is not."""
+    def answer(asked):
+        response = {"uid": asked["request"]["uid"], "allowed": True, "patch": base64.b64encode(patch).decode(), "patchType": "JSONPatch"}
+        return said(json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).encode())
+
+    hook.answers = answer
+    hooked.add(webhook(hook.client("/a")), name="conf")
+    request = hooked.request()
+    request.attributes.bodies_recorded = True
+    with contextlib.suppress(ApiError):
+        request.run()
+    told = request.annotations.get("patch.webhook.admission.k8s.io/round_0_index_0", "")
+    assert told == (f'{{"configuration":"conf","webhook":"h.example.com","patch":{shown},"patchType":"JSONPatch"}}' if shown else "")
 
 
 def test_what_was_changed_decides_who_is_asked_next(hooked, hook):
