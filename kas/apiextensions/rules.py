@@ -21,6 +21,7 @@ from kas.cel.schemas import Shapes, most_often
 from kas.cel.syntax import Ident
 from kas.cel.types import BOOL, STRING, optional_of
 from kas.meta import field
+from kas.meta.allowance import MOST_PATTERNS
 from kas.meta.field import FieldError
 
 RULE_LIMIT, TOTAL_LIMIT = 10_000_000, 100_000_000
@@ -49,6 +50,7 @@ class _Place:
 @dataclass(slots=True)
 class _Budget:
     total: int = 0
+    patterns: int = 0  # instructions of those in rules and messages
     spent: list[tuple[int, str]] = attribute(default_factory=list)
 
     def spend(self, path: str, cost: int) -> None:
@@ -62,8 +64,12 @@ def rules(schema: Schema, path: str, faulty: Set[str] = frozenset()) -> list[Fie
     errs: list[FieldError] = []
     budget, shapes = _Budget(), Shapes(schema, True)
     for place in _places(_Place(schema, path, 1, is_root=True), shapes):
+        if budget.patterns > MOST_PATTERNS:
+            break
         if place.schema.get(RULES) and place.path not in faulty:
             errs += _rules_of(place, budget, shapes)
+    if budget.patterns > MOST_PATTERNS:
+        errs.append(field.forbidden(path, f"the patterns of all rules must compile to {MOST_PATTERNS} instructions at most together"))
     if budget.total > TOTAL_LIMIT:
         text = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
         dearest = sorted((x for x in budget.spent if x[0] >= TOTAL_LIMIT // 100), key=lambda x: -x[0])[:MOST_NAMED]
@@ -114,12 +120,15 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
     sizes = sizes_below(shape)
     errs: list[FieldError] = []
     for i, rule in enumerate(place.schema[RULES]):
+        if budget.patterns > MOST_PATTERNS:
+            break
         at, text = field.index(f"{place.path}.{RULES}", i), rule.get("rule") or ""
         old = optional_of(shape.type) if rule.get("optionalOldSelf") else shape.type
         env = cel.BASE.extended({"self": shape.type, "oldSelf": old}, shapes.structs)
         if not text.strip():
             continue
         program, why = _compiled(text, env)
+        budget.patterns += program.patterns if program is not None else 0
         if program is not None and program.type != BOOL:
             program, why = None, "cel expression must evaluate to a bool"
         cost = min(program.estimate(sizes).high * often, MAX) if program is not None else 0
@@ -156,6 +165,7 @@ def _message(rule: Schema, env: cel.Environment, sizes: cel.Sizes, at: str, budg
     if not text.strip():
         return []
     program, why = _compiled(text, env)
+    budget.patterns += program.patterns if program is not None else 0
     if program is not None and program.type != STRING:
         program, why = None, "messageExpression must evaluate to a string"
     elif program is None:

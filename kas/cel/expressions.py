@@ -7,63 +7,60 @@ from kas.cel.admission import OBJECT, PATCH, environment, seen, with_variables
 from kas.cel.environment import Environment
 from kas.cel.types import BOOL, DYN, NULL, STRING, Type, list_of
 from kas.meta import field
+from kas.meta.allowance import Allowance
 from kas.meta.field import FieldError
 from kas.observe.caches import Cache
 
-# Controllers write the same expressions again and again. What is kept of one is its type, or why it does not compile.
-_types: Cache[tuple[str, Environment], Type | tuple[bool, str]] = Cache(
+# Controllers write the same expressions again and again. What is kept of one is its type and the instructions of its patterns, or
+# whether the text is to blame and why it does not compile.
+Found = tuple[Type, int] | tuple[bool, str]
+_types: Cache[tuple[str, Environment], Found] = Cache(
     "cel_types", "the types of expressions in objects", 4 << 20, 4096
 )
 
 
-def _compiled(text: str, env: Environment) -> Type | tuple[bool, str]:
-    """The type of the whole, or (whether the text is to blame, why it does not compile)."""
+def _compiled(text: str, env: Environment) -> Found:
     found = _types.entries.get((text, env))
     if found is None:
         found = _compile(text, env)
-        _types.put((text, env), found, len(text) + (len(found[1]) if isinstance(found, tuple) else 0))
+        _types.put((text, env), found, len(text) + (len(found[1]) if isinstance(found[1], str) else 0))
     return found
 
 
-def _compile(text: str, env: Environment) -> Type | tuple[bool, str]:
+def _compile(text: str, env: Environment) -> Found:
     try:
-        return cel.compile(text, env).type
+        program = cel.compile(text, env)
+        return program.type, program.patterns
     except cel.CompileError as e:
         return True, f"compilation failed: {e}"
     except cel.ProgramError as e:
         return False, f"program instantiation failed: {e}"
 
 
-def compile_expression(text: str, env: Environment, path: str, *wanted: Type) -> tuple[Type | None, list[FieldError]]:
+def compile_expression(
+    text: str, env: Environment, path: str, *wanted: Type, allowance: Allowance | None = None
+) -> tuple[Type | None, list[FieldError]]:
     """The type of the expression (None: it does not compile) and what is wrong with it. ``wanted``: what it may be; nothing: anything."""
-    found = _compiled(text, env)
-    if isinstance(found, tuple):
-        invalid, why = found
-        return None, [field.invalid(path, text, why) if invalid else field.internal(path, why)]
+    if allowance is not None and (errs := allowance.spent(path)):
+        return None, errs
+    found, more = _compiled(text, env)
+    if isinstance(more, str):
+        return None, [field.invalid(path, text, more) if found else field.internal(path, more)]
+    assert isinstance(found, Type)
+    if allowance is not None:
+        allowance.left -= more
     if wanted and found not in wanted:
         said = str(wanted[0]) if len(wanted) == 1 else "one of [" + " ".join(map(str, wanted)) + "]"
         return found, [field.invalid(path, text, f"must evaluate to {said} but got {found}")]
     return found, []
 
 
-MOST_OF_SELECTORS = 1_000_000  # instructions: less than a second
-
-
-class Allowance:
-    """What the patterns of all selectors of one object may still take, in instructions."""
-
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left = MOST_OF_SELECTORS
-
-
 def device_selector(text: str, path: str, allowance: Allowance) -> list[FieldError]:
     """A selector of devices, which must be sure to end within its cost limit."""
     from kas.cel import devices
 
-    if allowance.left < 0:
-        return [field.forbidden(path, f"the patterns of all selectors must compile to {MOST_OF_SELECTORS} instructions at most together")]
+    if errs := allowance.spent(path):
+        return errs
     try:
         program = cel.compile(text, devices.ENVIRONMENT)
     except cel.CompileError as e:
@@ -78,39 +75,39 @@ def device_selector(text: str, path: str, allowance: Allowance) -> list[FieldErr
     return []
 
 
-def condition(text: str, path: str, params: bool = False) -> list[FieldError]:
+def condition(text: str, path: str, params: bool, allowance: Allowance) -> list[FieldError]:
     """A match condition; ``params``: whether it may name ``params``."""
-    return compile_expression(text, environment(params), path, BOOL)[1]
+    return compile_expression(text, environment(params), path, BOOL, allowance=allowance)[1]
 
 
 class PolicyExpressions:
     """The expressions of one admission policy, in which ``variables`` grows with each that is declared."""
 
-    def __init__(self, params: bool) -> None:
-        self._params, self._types = params, dict[str, Type]()
+    def __init__(self, params: bool, allowance: Allowance) -> None:
+        self._params, self._types, self._allowance = params, dict[str, Type](), allowance
 
     def _environment(self, params: bool, authorizer: bool = True, patches: bool = False) -> Environment:
         return with_variables(environment(params, authorizer, patches), self._types)
 
     def variable(self, name: str, text: str, path: str) -> list[FieldError]:
         """Compiles ``variables[].expression``; later expressions know its type."""
-        found, errs = compile_expression(text, self._environment(self._params), path)
+        found, errs = compile_expression(text, self._environment(self._params), path, allowance=self._allowance)
         self._types[name] = seen(found) if found is not None else DYN
         return errs
 
     def validation(self, text: str, path: str) -> list[FieldError]:
         """Compiles ``validations[].expression``, which must be a bool."""
-        return compile_expression(text, self._environment(self._params), path, BOOL)[1]
+        return compile_expression(text, self._environment(self._params), path, BOOL, allowance=self._allowance)[1]
 
     def message(self, text: str, path: str) -> list[FieldError]:
         """Compiles a ``messageExpression``, which must be a string and may not ask the authorizer."""
-        return compile_expression(text, self._environment(self._params, authorizer=False), path, STRING)[1]
+        return compile_expression(text, self._environment(self._params, authorizer=False), path, STRING, allowance=self._allowance)[1]
 
     def annotation(self, text: str, path: str) -> list[FieldError]:
         """Compiles an audit annotation's ``valueExpression``: a string or null."""
-        return compile_expression(text, self._environment(self._params), path, STRING, NULL)[1]
+        return compile_expression(text, self._environment(self._params), path, STRING, NULL, allowance=self._allowance)[1]
 
     def mutation(self, text: str, path: str, json_patch: bool) -> list[FieldError]:
         """Compiles a mutation: a list of JSON patches, or the object of an apply configuration."""
         env = self._environment(self._params, patches=True)
-        return compile_expression(text, env, path, list_of(PATCH) if json_patch else OBJECT)[1]
+        return compile_expression(text, env, path, list_of(PATCH) if json_patch else OBJECT, allowance=self._allowance)[1]

@@ -10,7 +10,9 @@ import orjson
 import pytest
 
 from kas.apiextensions import celrules, customtypes, traits
+from kas.apiextensions.rules import rules
 from kas.meta import aside, regex
+from kas.meta.allowance import MOST_PATTERNS
 from kas.meta.aside import TURN, TURN_UNITS, TurnOverError
 from kas.meta.errors import ApiError
 from kas.types.scheme import schema_type
@@ -116,3 +118,14 @@ def test_large_defaults_of_many_items_are_refused():
     assert e.value.code == 413
     given = {"l": [{"a": {}}] * 2000}  # nothing is absent
     customtypes.bound_defaults(type_, given, orjson.dumps(given))
+
+
+def test_patterns_of_all_rules_have_a_bound_together() -> None:
+    """Each of 30 ms, and a definition has room for thousands: nobody could interrupt them."""
+    def of(count: int) -> list[str]:
+        rule = {"rule": r"self.matches('\\pL{1,60}')"}
+        schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 9, "x-kubernetes-validations": [rule] * count}}}
+        return [e.detail for e in rules(schema, "schema")]
+
+    assert of(2) == []
+    assert of(100) == [f"the patterns of all rules must compile to {MOST_PATTERNS} instructions at most together"]

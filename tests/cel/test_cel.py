@@ -10,10 +10,11 @@ from kas import cel
 from kas.cel.admission import environment
 from kas.cel.checker import MOST_PROBLEMS
 from kas.cel.declared import Declared, sizes_below
-from kas.cel.expressions import MOST_OF_SELECTORS, Allowance, device_selector
+from kas.cel.expressions import compile_expression, device_selector
 from kas.cel.schemas import Shapes
 from kas.cel.types import BOOL, DYN, INT, STRING, list_of, struct
 from kas.cel.values import MapList, SetList, Uint
+from kas.meta.allowance import MOST_PATTERNS, Allowance
 
 OBJECT = {"texts": ["a", "b"], "numbers": [3, 1, 2], "name": "web", "labels": {"app": "x"}, "on": True, "none": None, "one": {1: "a"}}
 ENV = cel.BASE.extended({"self": struct("T")}, {"T": {"texts": list_of(STRING), "numbers": list_of(INT), "name": STRING, "on": BOOL}})
@@ -500,5 +501,12 @@ def test_patterns_that_are_written_out_have_a_bound_together():
         if errors:
             break
     assert [e.detail for e in errors] == [
-        f"the patterns of all selectors must compile to {MOST_OF_SELECTORS} instructions at most together"
+        f"the patterns of all expressions must compile to {MOST_PATTERNS} instructions at most together"
     ]
+    allowance.left = 0
+    text = "object.name.matches('[a-z]{300}')"
+    assert compile_expression(text, ANY, "spec", allowance=allowance) == (BOOL, [])
+    assert [e.field for e in compile_expression(text, ANY, "spec", allowance=allowance)[1]] == ["spec"]
+    remembered = Allowance()
+    compile_expression(text, ANY, "spec", allowance=remembered)
+    assert remembered.left == MOST_PATTERNS + allowance.left < MOST_PATTERNS

@@ -12,6 +12,7 @@ from kas.kinds.admissionregistration.staticnames import ConfigurationStrategy
 from kas.kinds.admissionregistration.webhooks import FAILURE_POLICIES, match_conditions, match_resources, mutating_operations
 from kas.meta import field, names
 from kas.meta.age import age
+from kas.meta.allowance import Allowance
 from kas.meta.checks import conditions, qualified_name, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
@@ -66,11 +67,12 @@ class _PolicyStrategy(ConfigurationStrategy):
             if not constraints.get("resourceRules"):
                 errs.append(field.required("spec.matchConstraints.resourceRules"))
             errs += self._constraints(constraints)
+        allowance = Allowance()
         if not skip_match_conditions:
-            errs += match_conditions(spec.get("matchConditions"), "spec.matchConditions", spec.get("paramKind") is not None)
+            errs += match_conditions(spec.get("matchConditions"), "spec.matchConditions", allowance, spec.get("paramKind") is not None)
         from kas.cel.expressions import PolicyExpressions  # most servers never see a policy
 
-        expressions = PolicyExpressions(spec.get("paramKind") is not None)
+        expressions = PolicyExpressions(spec.get("paramKind") is not None, allowance)
         for i, variable in enumerate(spec.get("variables") or ()):
             errs += _variable(variable, field.index("spec.variables", i), expressions)
         return errs + self._rest(obj["metadata"].get("name") or "", spec, expressions)

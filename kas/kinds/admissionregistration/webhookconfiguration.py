@@ -10,6 +10,7 @@ from kas.kinds.admissionregistration.webhooks import FAILURE_POLICIES, MATCH_POL
 from kas.kinds.core.webhookclient import client_config
 from kas.meta import field, names
 from kas.meta.age import age
+from kas.meta.allowance import Allowance
 from kas.meta.checks import invalid_each, unsupported
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import label_selector
@@ -48,9 +49,10 @@ class _WebhookConfigurationStrategy(ConfigurationStrategy):
     def _validate(self, obj: Obj, options: _Options) -> list[FieldError]:
         errs = validate_object_meta(obj["metadata"], False, names.dns_subdomain)
         seen: set[str] = set()
+        allowance = Allowance()
         for i, hook in enumerate(obj.get("webhooks") or ()):
             path = field.index("webhooks", i)
-            errs += self._hook(hook, options, path)
+            errs += self._hook(hook, options, path, allowance)
             versions = hook.get("admissionReviewVersions") or []
             errs += review_versions(versions, options.known_versions, field.child(path, "admissionReviewVersions"))
             name = hook.get("name") or ""
@@ -60,7 +62,7 @@ class _WebhookConfigurationStrategy(ConfigurationStrategy):
                 seen.add(name)
         return errs
 
-    def _hook(self, hook: dict[str, Any], options: _Options, path: str) -> list[FieldError]:
+    def _hook(self, hook: dict[str, Any], options: _Options, path: str, allowance: Allowance) -> list[FieldError]:
         errs = names.fully_qualified_name(field.child(path, "name"), hook.get("name") or "")
         for i, rule in enumerate(hook.get("rules") or ()):
             errs += rule_with_operations(rule, field.index(field.child(path, "rules"), i))
@@ -80,7 +82,7 @@ class _WebhookConfigurationStrategy(ConfigurationStrategy):
             errs += _one_of(hook, "reinvocationPolicy", REINVOCATION, path)
         errs += client_config(field.child(path, "clientConfig"), hook.get("clientConfig") or {})
         if not options.skip_match_conditions:
-            errs += match_conditions(hook.get("matchConditions"), field.child(path, "matchConditions"))
+            errs += match_conditions(hook.get("matchConditions"), field.child(path, "matchConditions"), allowance)
         return errs
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.meta import field, names
+from kas.meta.allowance import Allowance
 from kas.meta.checks import invalid_each, qualified_name, unsupported
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import label_selector
@@ -85,7 +86,7 @@ def _resources(resources: list[str], path: str) -> list[FieldError]:
 # -- matching ------------------------------------------------------------------------------------------------------------
 
 
-def match_conditions(items: list[dict[str, Any]] | None, path: str, params: bool = False) -> list[FieldError]:
+def match_conditions(items: list[dict[str, Any]] | None, path: str, allowance: Allowance, params: bool = False) -> list[FieldError]:
     """``params``: whether the expressions may name ``params``."""
     errs: list[FieldError] = []
     items = items or []
@@ -101,7 +102,7 @@ def match_conditions(items: list[dict[str, Any]] | None, path: str, params: bool
         else:
             from kas.cel.expressions import condition  # most servers never see one
 
-            errs += condition(expression, field.child(at, "expression"), params)
+            errs += condition(expression, field.child(at, "expression"), params, allowance)
         errs += qualified_name(name, field.child(at, "name")) if name else [field.required(field.child(at, "name"))]
         if name and name in seen:
             errs.append(field.duplicate(field.child(at, "name"), name))

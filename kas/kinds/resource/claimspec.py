@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kas.kinds.resource.devices import (
     MAX_CONFIGS,
     MAX_CONSTRAINTS,
     MAX_REQUESTS,
-    allowed,
     configuration,
     each,
     each_unique,
@@ -18,11 +17,9 @@ from kas.kinds.resource.devices import (
     tolerations,
 )  # fmt: skip
 from kas.meta import field
+from kas.meta.allowance import Allowance
 from kas.meta.checks import dns_label, dns_subdomain, unsupported
 from kas.meta.field import FieldError
-
-if TYPE_CHECKING:
-    from kas.cel.expressions import Allowance
 
 MAX_FIRST_AVAILABLE = 8
 ALLOCATION_MODES = ("All", "ExactCount")
@@ -56,7 +53,7 @@ def device_claim(devices: dict[str, Any], path: str) -> list[FieldError]:
         errs = each_unique(item.get("requests"), MAX_REQUESTS, reference, str, field.child(at, "requests"))
         return errs + configuration(item, at, stored=False)
 
-    allowance = allowed()
+    allowance = Allowance()
     errs = each_unique(
         devices.get("requests"), MAX_REQUESTS, lambda item, at: _request(item, at, allowance), _name, field.child(path, "requests")
     )

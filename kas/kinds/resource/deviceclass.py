@@ -7,8 +7,9 @@ from typing import Any
 from kas.kinds.core.columns import name_and_age
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.resources import is_extended
-from kas.kinds.resource.devices import MAX_CONFIGS, allowed, configuration, each, selectors
+from kas.kinds.resource.devices import MAX_CONFIGS, configuration, each, selectors
 from kas.meta import field, names
+from kas.meta.allowance import Allowance
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.registry.printing.rows import printer
@@ -33,7 +34,7 @@ class DeviceClassStrategy(Strategy):
 
 
 def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
-    errs = selectors(spec.get("selectors"), "spec.selectors", allowed())
+    errs = selectors(spec.get("selectors"), "spec.selectors", Allowance())
     of = builtin_field("resource.v1.DeviceClassSpec", "config")
     stored = old is not None and semantic_equal(spec.get("config"), old.get("config"), of)
     errs += each(spec.get("config"), MAX_CONFIGS, lambda item, path: configuration(item, path, stored), "spec.config")

@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kas.kinds.core.resources import amount, value
 from kas.meta import field, names
+from kas.meta.allowance import Allowance
 from kas.meta.checks import csi_driver_name, dns_label, dns_subdomain, invalid_each, qualified_name, repeats, unsupported
 from kas.meta.field import FieldError
 from kas.meta.quantity import parse
-
-if TYPE_CHECKING:
-    from kas.cel.expressions import Allowance
 
 Check = Callable[[Any, str], list[FieldError]]
 
@@ -166,13 +164,6 @@ def selectors(items: Sequence[dict[str, Any]] | None, path: str, allowance: Allo
     return each(items, MAX_SELECTORS, lambda item, at: _selector(item, at, allowance), path)
 
 
-def allowed() -> Allowance:
-    """What the selectors of one object have."""
-    from kas.cel.expressions import Allowance  # most servers never see one
-
-    return Allowance()
-
-
 def _selector(selector: dict[str, Any], path: str, allowance: Allowance) -> list[FieldError]:
     cel = selector.get("cel")
     if cel is None:
@@ -180,7 +171,7 @@ def _selector(selector: dict[str, Any], path: str, allowance: Allowance) -> list
     expression, at = cel.get("expression") or "", field.child(path, "cel", "expression")
     if len(expression.encode()) > MAX_EXPRESSION:
         return [field.too_long(at, MAX_EXPRESSION)]
-    from kas.cel.expressions import device_selector
+    from kas.cel.expressions import device_selector  # most servers never see one
 
     return device_selector(expression, at, allowance)
 

@@ -1,0 +1,22 @@
+"""What the patterns in all expressions of one object may take to compile together."""
+
+from __future__ import annotations
+
+from kas.meta import field
+from kas.meta.field import FieldError
+
+MOST_PATTERNS = 1_000_000  # instructions: less than a second
+
+
+class Allowance:
+    """What is left of it, in instructions."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST_PATTERNS
+
+    def spent(self, path: str) -> list[FieldError]:
+        """What is said of an expression that is not compiled any more."""
+        text = f"the patterns of all expressions must compile to {MOST_PATTERNS} instructions at most together"
+        return [field.forbidden(path, text)] if self.left < 0 else []
