@@ -82,6 +82,25 @@ NOT_GOVERNED = {
 }
 
 
+# Gates that may be on only beside others (``defaultKubernetesFeatureGateDependencies``), where those can be switched off.
+NEEDS = {
+    "ClusterTrustBundleProjection": ("ClusterTrustBundle",),
+    "DRADeviceBindingConditions": ("DRAResourceClaimDeviceStatus",),
+    "DRADeviceTaintRules": ("DRADeviceTaints",),
+    "GangScheduling": ("GenericWorkload",),
+    "GracefulNodeShutdownBasedOnPodPriority": ("GracefulNodeShutdown",),
+    "InPlacePodLevelResourcesVerticalScaling": ("PodLevelResources", "NodeDeclaredFeatures"),
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": ("MatchLabelKeysInPodTopologySpread",),
+    "RestartAllContainersOnContainerExits": ("ContainerRestartRules", "NodeDeclaredFeatures"),
+    "StorageVersionAPI": ("APIServerIdentity",),
+    "TopologyAwareWorkloadScheduling": ("GenericWorkload",),
+    "UnknownVersionInteroperabilityProxy": ("APIServerIdentity",),
+    "WindowsGracefulNodeShutdown": ("GracefulNodeShutdown",),
+    "WorkloadAwarePreemption": ("GangScheduling",),
+    "WorkloadWithJob": ("GenericWorkload",),
+}
+
+
 class Gate(NamedTuple):
     """``stage`` is Alpha, Beta, GA or Deprecated; a locked gate keeps its default."""
 
@@ -166,6 +185,15 @@ def problems(given: Mapping[str, list[str]]) -> list[str]:
             elif name in gates and gates[name].locked and on != gates[name].default:
                 default = str(gates[name].default).lower()
                 out.append(f"cannot set feature gate {name} to {value.lower()}, feature is locked to {default}")
+    return out or _lacking(_on(_said(given)))
+
+
+def _lacking(on: frozenset[str]) -> list[str]:
+    out = []
+    for name, needs in NEEDS.items():
+        off = [other for other in needs if other not in on]
+        if name in on and off:
+            out.append(f"{name} is enabled, but depends on features that are disabled: [{' '.join(off)}]")
     return out
 
 
@@ -174,13 +202,21 @@ def wanted(given: Mapping[str, list[str]]) -> dict[str, bool]:
     wrong = problems(given)
     if wrong:
         raise ValueError("; ".join(wrong))
+    return _said(given)
+
+
+def _said(given: Mapping[str, list[str]]) -> dict[str, bool]:
     pairs = (entry.partition("=") for entries in given.values() for entry in entries)
     return {name.strip(): parse_bool(value.strip()) for name, _, value in pairs}
 
 
 def enabled(given: Mapping[str, list[str]]) -> frozenset[str]:
     """The gates that are on. Raises ValueError for what the flag may not say."""
-    said, out = wanted(given), set()
+    return _on(wanted(given))
+
+
+def _on(said: Mapping[str, bool]) -> frozenset[str]:
+    out = set()
     for name, gate in known().items():
         on = gate.default
         if not gate.locked and gate.stage in CLASSES.values():

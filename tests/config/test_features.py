@@ -27,7 +27,7 @@ def test_gates_of_the_libraries_are_known_too():
 def test_one_can_be_switched_and_classes_too():
     assert "GenericWorkload" in enabled({"": ["GenericWorkload=true"]})
     assert "GenericWorkload" in enabled({"kube": ["AllAlpha=true"]})
-    assert "GenericWorkload" not in enabled({"": ["GenericWorkload=false", "AllAlpha=true"]})
+    assert "HPAScaleToZero" not in enabled({"": ["HPAScaleToZero=false", "AllAlpha=true"]})
     beta = enabled({"": ["AllBeta=false"]})
     assert "APIServerIdentity" not in beta and "APIServerTracing" in beta
     assert "APIServerTracing" in enabled({"": ["APIServerTracing=true"]})  # locked to what is asked
@@ -42,12 +42,23 @@ def test_one_can_be_switched_and_classes_too():
         ("InOrderInformers=false", "cannot set feature gate InOrderInformers to false, feature is locked to true"),
         ("APIServerTracing", "missing bool value for APIServerTracing"),
         ("APIServerTracing=yes", 'invalid value of APIServerTracing=yes, err: strconv.ParseBool: parsing "yes": invalid syntax'),
+        ("APIServerIdentity=false",
+         "UnknownVersionInteroperabilityProxy is enabled, but depends on features that are disabled: [APIServerIdentity]"),
+        ("GangScheduling=true", "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused(entry, says):
     assert problems({"": [entry]}) == [says]
-    with pytest.raises(ValueError, match=r"feature gate|APIServerTracing"):
+    with pytest.raises(ValueError, match=re.escape(says)):
         enabled({"": [entry]})
+
+
+def test_gates_go_with_those_they_need():
+    for name, needs in features.NEEDS.items():
+        others = {*needs, *(deeper for need in needs for deeper in features.NEEDS.get(need, ()))}
+        assert name in enabled({"": [f"{gate}=true" for gate in (name, *others)]})
+        assert all(gate in features.known() and not features.known()[gate].locked for gate in (name, *needs))
+    assert "GangScheduling" in enabled({"": ["AllAlpha=true"]}) and "APIServerIdentity" not in enabled({"": ["AllBeta=false"]})
 
 
 def test_all_problems_are_told():

@@ -222,7 +222,7 @@ def test_loops_need_a_runner(world):
 def test_a_loop_whose_gate_is_off_has_no_check(world):
     """What does not run cannot be well, and its path is neither there nor in the index."""
     leases = {LOOPS[name] for name in ("kube-apiserver-identity-lease-controller", "kube-apiserver-identity-lease-gc")}
-    w = world(feature_gates={"": ["APIServerIdentity=false"]})
+    w = world(feature_gates={"": ["APIServerIdentity=false", "UnknownVersionInteroperabilityProxy=false"]})
     assert {c.name for c in w.server.controllers()} & set(LOOPS) == {name for name in LOOPS if LOOPS[name] not in leases}
     for group in GROUPS:
         assert set(w.server.checks.paths()[group]) == set(NAMES[group]) - leases
