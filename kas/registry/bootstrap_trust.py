@@ -14,7 +14,6 @@ from pathlib import Path
 from time import time
 
 import orjson
-from cryptography import x509
 
 from kas.meta.pem import pem_blocks, unreadable
 
@@ -49,6 +48,10 @@ def wanted(data: dict[str, str], known: dict[str, str]) -> dict[str, str]:
 
 def _certificates(*bundles: str) -> str:
     """Those of ``bundles`` that have not expired, each once."""
+    if not any(bundles):
+        return ""
+    from cryptography import x509  # 4 MiB that only some servers need
+
     found: dict[bytes, None] = {}
     for bundle in bundles:
         try:
