@@ -18,7 +18,7 @@ from tests.server.whole import World
 
 GROUPS = ("healthz", "livez", "readyz")
 COMMON = tuple(dict.fromkeys(("ping", "log", "etcd", "autoregister-completion", *STEPS, *LOOPS.values(), *PARTS)))
-NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "etcd-space", "informer-sync", "shutdown")}
+NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "etcd-readiness", "etcd-space", "informer-sync", "shutdown")}
 
 
 @pytest.fixture
@@ -101,6 +101,7 @@ BREAKS = {
     "ping": ("heartbeat", None),
     "log": ("", full_disk),
     "etcd": ("", lambda w: w.store.close()),
+    "etcd-readiness": ("", lambda w: w.store.close()),
     "autoregister-completion": ("bootstrap", None),
     "shutdown": ("", lambda w: setattr(w.server, "shutting_down", True)),
     "etcd-space": ("", lambda w: setattr(w.store, "full", lambda: "database space exceeded")),
@@ -122,13 +123,13 @@ BREAKS |= {part: BREAKS[hook] for part, hook in PARTS.items()}
 def test_a_store_whose_file_was_deleted_is_not_ready(world, tmp_path):
     """It takes writes until it is closed, and then they are gone. It lives on: a new start would find nothing."""
     w = world()
-    assert w.ask("/readyz/etcd") == (200, "ok")
+    assert w.ask("/readyz/etcd-readiness") == (200, "ok")
     (file,) = tmp_path.rglob("data.mdb")
     file.rename(file.with_name("kept"))
-    assert w.failing("readyz") == {"etcd"} and w.failing("livez") == set()
-    assert w.ask("/readyz/etcd")[1] == f"internal server error: {file} is not the file that was opened\n"
+    assert w.failing("readyz") == {"etcd-readiness"} and w.failing("livez") == set()
+    assert w.ask("/readyz/etcd-readiness")[1] == f"internal server error: {file} is not the file that was opened\n"
     file.write_bytes(b"")
-    assert w.failing("readyz") == {"etcd"}
+    assert w.failing("readyz") == {"etcd-readiness"}
     file.with_name("kept").rename(file)
     assert w.failing("readyz") == set()
 

@@ -228,7 +228,7 @@ def test_etcd_is_too_slow_for_readiness_where_the_flag_says_so(kas_server, conne
     with Etcd(tmp_path) as etcd:
         flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--controllers=none", "--etcd-readycheck-timeout=1ns")
         client = connect(kas_server(*flags))
-        until(lambda: client("GET", "/readyz/etcd")[0] == 500)  # from the first time it was asked on
+        until(lambda: client("GET", "/readyz/etcd-readiness")[0] == 500)  # from the first time it was asked on
         reason = "error getting data from etcd: context deadline exceeded"
-        assert client("GET", "/readyz/etcd") == (500, f"internal server error: {reason}\n")
-        assert client("GET", "/livez/etcd") == (200, "ok")
+        assert client("GET", "/readyz/etcd-readiness") == (500, f"internal server error: {reason}\n")
+        assert client("GET", "/livez/etcd") == client("GET", "/readyz/etcd") == (200, "ok")
