@@ -175,7 +175,7 @@ class EncryptionAtRest:
     def checks(self) -> dict[str, Callable[[], str]]:
         """The health checks, by name: one for each plug-in, or one for all where the file is followed, and where none is of version 1."""
         if self.reload or (self._now.plugins.providers and not self._now.plugins.first_version):
-            return {"kms-providers": lambda: next((p.problem for p in self._now.plugins.providers.values() if p.problem), "")}
+            return {"kms-providers": lambda: self._now.plugins.problems}
         providers = self._now.plugins.providers.values()
         return {f"kms-provider-{i}": lambda p=provider: p.problem for i, provider in enumerate(providers)}  # type: ignore[misc]
 

@@ -103,20 +103,21 @@ class HealthChecks:
         parts = {name: hook for name, hook in PARTS.items() if hook in whole}
         hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, hook) for name, hook in {**whole, **parts}.items()}
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
+        # A plug-in that is away is no reason to start the server anew.
+        sealed = self._sealed.checks() if self._sealed is not None else {}
         health_s, ready_s = self._limits_s
-        ready: dict[str, Check] = {**base, "etcd": lambda: self.storage() or self._store.lost()}
+        others: dict[str, Check] = {}
+        ready: dict[str, Check] = {"etcd": lambda: self.storage() or self._store.lost()}
         ready["etcd-readiness"] = functools.partial(self.storage, ready_s)
-        if self._sealed is not None:
-            base |= self._sealed.checks()
-            ready |= self._sealed.checks()
         for i, other in enumerate(self._remote[1:]):
-            base[f"etcd-override-{i}"] = ready[f"etcd-override-{i}"] = functools.partial(other, health_s)
+            others[f"etcd-override-{i}"] = ready[f"etcd-override-{i}"] = functools.partial(other, health_s)
             ready[f"etcd-override-readiness-{i}"] = functools.partial(other, ready_s)
         tail: dict[str, Check] = {**hooks, "autoregister-completion": self.registered}
+        more: dict[str, Check] = {"etcd-space": self.space, "informer-sync": self.informers}
         return {
-            "healthz": {**base, **tail},
-            "livez": {**base, **tail},
-            "readyz": {**ready, "etcd-space": self.space, "informer-sync": self.informers, **tail, "shutdown": self.shutdown},
+            "healthz": {**base, **sealed, **others, **tail},
+            "livez": {**base, **others, **tail},
+            "readyz": {**base, **sealed, **ready, **more, **tail, "shutdown": self.shutdown},
         }
 
     def storage(self, limit_s: float | None = None) -> str:

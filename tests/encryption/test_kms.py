@@ -149,12 +149,12 @@ def test_what_is_told_of_keys(plugin, made):
 @pytest.mark.parametrize("key_id", ["key-1", "key-2"])
 def test_a_plugin_that_is_not_well_still_says_which_key_it_uses(plugin, made, change, text, key_id):
     clock = Clock()
-    kms = made(clock=clock)
+    kms = made(clock=clock, name="plug")
     assert kms.check() == ""
     for name, value in {**change, "key_id": key_id}.items():
         setattr(plugin, name, value)
     clock.now += WRITE_MAX_S + 1
-    assert kms.check() == text
+    assert kms.check() == f"kmsv2 Provider plug is not healthy, error: {text}"
     assert messages.read_stored(kms.seal(b"plain", PLACE))[1].key_id == key_id
 
 

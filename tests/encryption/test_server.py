@@ -228,11 +228,15 @@ def test_without_its_plugin_a_server_starts_and_says_so_and_recovers(start, tmp_
     said = client("GET", f"{CORE}/secrets/a", wanted=(500,))
     assert said["message"].startswith("Internal error occurred: failed to decrypt DEK, error: rpc error: code = Unavailable")
     assert client("POST", f"{CORE}/secrets", {"metadata": {"name": "b"}}, wanted=(500,))["reason"] == "InternalError"
-    assert "[-]kms-providers failed" in client("GET", "/livez?verbose", wanted=(500,))
+    assert "[-]kms-providers failed" in client("GET", "/readyz?verbose", wanted=(500,))
+    begins = "internal server error: kms-provider-0: failed to perform status section of the healthz check for KMS Provider plug, error: "
+    assert client("GET", "/healthz/kms-providers", wanted=(500,)).startswith(f"{begins}rpc error: code = Unavailable")
+    assert client("GET", "/livez") == "ok"  # started anew, it would not do better
+    assert client("GET", "/livez/kms-providers", wanted=(404,))
     client("POST", f"{CORE}/configmaps", {"metadata": {"name": "others-do"}})
     plugin.start()
     try:
-        eventually(lambda: client.session.get(client.server.url + "/livez", timeout=60).status_code, 200)
+        eventually(lambda: client.session.get(client.server.url + "/readyz", timeout=60).status_code, 200)
         eventually(lambda: client.session.get(f"{client.server.url}{CORE}/secrets/a", timeout=60).status_code, 200)
         client.secret("b", "plain")
     finally:
@@ -244,11 +248,11 @@ def test_a_slow_plugin_does_not_hold_up_what_it_does_not_seal(start, tmp_path):
         client = start(write(tmp_path / "e.yaml", (["secrets"], [kms(plugin, timeout="1s")])))
         client.secret("a", "plain")
         plugin.hold()
-        eventually(lambda: "[-]kms-providers failed" in client("GET", "/livez?verbose", wanted=()))
+        eventually(lambda: "[-]kms-providers failed" in client("GET", "/readyz?verbose", wanted=()))
         assert client("GET", f"{CORE}/secrets/a")["data"] == {"k": base64.b64encode(b"plain").decode()}  # its key is known
         client("POST", f"{CORE}/configmaps", {"metadata": {"name": "others-do"}})
         plugin.release()
-        eventually(lambda: client.session.get(client.server.url + "/livez", timeout=60).status_code, 200)
+        eventually(lambda: client.session.get(client.server.url + "/readyz", timeout=60).status_code, 200)
 
 
 def test_a_wrong_configuration_refuses_to_start_in_one_line(tmp_path):

@@ -123,13 +123,13 @@ BREAKS |= {part: BREAKS[hook] for part, hook in PARTS.items()}
 def test_a_store_whose_file_was_deleted_is_not_ready(world, tmp_path):
     """It takes writes until it is closed, and then they are gone. It lives on: a new start would find nothing."""
     w = world()
-    assert w.ask("/readyz/etcd") == (200, "ok")
+    assert w.ask("/readyz/etcd-readiness") == (200, "ok")
     (file,) = tmp_path.rglob("data.mdb")
     file.rename(file.with_name("kept"))
-    assert w.failing("readyz") == {"etcd"} and w.failing("livez") == set()
-    assert w.ask("/readyz/etcd")[1] == f"internal server error: {file} is not the file that was opened\n"
+    assert w.failing("readyz") == {"etcd-readiness"} and w.failing("livez") == set()
+    assert w.ask("/readyz/etcd-readiness")[1] == f"internal server error: {file} is not the file that was opened\n"
     file.write_bytes(b"")
-    assert w.failing("readyz") == {"etcd"}
+    assert w.failing("readyz") == {"etcd-readiness"}
     file.with_name("kept").rename(file)
     assert w.failing("readyz") == set()
 

@@ -156,7 +156,7 @@ def test_a_cluster_that_is_damaged_is_told_and_no_reason_to_start_again(etcd: Et
             client.call(ALARM, pb.AlarmRequest(action=action, memberID=member, alarm=pb.AlarmMember.CORRUPT))
             status, body = call("POST", CONFIG_MAPS, {"metadata": {"name": f"damaged-{works}".lower()}})
             assert (status, body.get("message")) == ((201, None) if works else (500, "etcdserver: corrupt cluster"))
-            until(lambda works=works: ("[+]etcd ok" in call.raw("GET", "/readyz?verbose").text) is works)
+            until(lambda works=works: ("[+]etcd-readiness ok" in call.raw("GET", "/readyz?verbose").text) is works)
             until(lambda: call.raw("GET", "/livez").text == "ok")
             assert "[-]poststarthook" not in call.raw("GET", "/readyz?verbose").text, "the loops wait, and nothing is wrong with them"
             assert call("GET", f"{CONFIG_MAPS}?limit=1")[0] == 200

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kas.auth.attributes import aggregate
 from kas.encryption.ciphers import SealError
 from kas.encryption.configuration import V1
 from kas.encryption.kms import v1
@@ -75,6 +76,11 @@ class KMSPlugins:
     def first_version(self) -> bool:
         """Whether there is one of version 1."""
         return any(isinstance(provider, v1.KMSv1) for provider in self.providers.values())
+
+    @property
+    def problems(self) -> str:
+        """What the last checks found, of each plug-in by its number."""
+        return aggregate([f"kms-provider-{i}: {p.problem}" for i, p in enumerate(self.providers.values()) if p.problem])
 
     def check_all(self) -> str:
         """Asks every plug-in; the first problem, or "". Blocks."""

@@ -116,7 +116,7 @@ class KMSv2:
         try:
             status = read_status(self._client.call("Status", b""))
         except SealError as e:
-            raise SealError(f"failed to perform status section of the healthz check for KMS Provider, error: {e}") from None
+            raise SealError(f"failed to perform status section of the healthz check for KMS Provider {self._name}, error: {e}") from None
         except ValueError as e:
             raise SealError(f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {e}") from None
         wrong = []
@@ -139,7 +139,7 @@ class KMSv2:
             except SealError as e:
                 wrong.append(str(e))
         if wrong:
-            raise SealError(aggregate(wrong))
+            raise SealError(f"kmsv2 Provider {self._name} is not healthy, error: {aggregate(wrong)}")
 
     def _hold(self, key_id: str) -> None:
         """Write with a seed of that key from now on. Raises SealError where there is none."""
