@@ -10,7 +10,7 @@ from typing import Any
 
 from kas.patch.fieldmanager import Field, Node
 from kas.patch.fieldmanager.builtin import type_node
-from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, deduced_schema, scalar
+from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, deduced_schema, leaf, scalar
 from kas.types import scheme
 from kas.types.scheme import TypeDesc, builtin_type
 
@@ -42,9 +42,9 @@ def _value_node(f: scheme.Field, meta: Node, preserve: bool) -> Node:
     # A list's or map's ``type`` is that of what it holds.
     kind = "" if f.card == "single" and f.type == "intOrString" else f.schema.get("type") or ""
     if kind in _SCALARS:
-        return scalar(_SCALARS[kind])
+        return leaf(_SCALARS[kind])
     if kind == "string":
-        return scalar("string" if (f.format or "") in ("", "byte") else "untyped")
+        return leaf("string" if (f.format or "") in ("", "byte") else "untyped")
     node = Node() if kind else scalar("untyped")
     if kind in ("", "array"):
         keys = list(f.list_map_keys) if f.list_type == "map" else None
@@ -63,7 +63,7 @@ def _object(node: Node, type: TypeDesc | None, map_type: str | None, meta: Node,
     """``type`` None is an object of which nothing is known."""
     fields = {f.name: Field(f.name, _value_node(f, meta, preserve), default=f.default) for f in (type.fields if type is not None else ())}
     if type is not None and type.embedded:
-        fields |= {name: Field(name, n) for name, n in (("apiVersion", scalar("string")), ("kind", scalar("string")), ("metadata", meta))}
+        fields |= {name: Field(name, n) for name, n in (("apiVersion", leaf("string")), ("kind", leaf("string")), ("metadata", meta))}
     elem = None
     if type is not None and type.additional is not None:
         elem = _value_node(type.additional, meta, preserve)

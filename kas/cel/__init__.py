@@ -46,12 +46,12 @@ class Program:
     def __init__(self, step: Step, type: Type, root: Node, patterns: int = 0) -> None:
         """``patterns``: instructions of those that are written out."""
         self._step, self.type, self.root, self.patterns = step, type, root, patterns
-        self._quick: Quick = self._first  # made when it first runs: most rules of a definition never do
+        self._quick: Quick | None = None  # made when it first runs: most rules of a definition never do
 
-    def _first(self, variables: dict[str, Any], limit: int) -> tuple[Any, int] | None:
+    def _made(self) -> Quick:
         way = quick(self.root)
-        self._quick = _no_way if way is None else way.evaluate
-        return self._quick(variables, limit)
+        made = self._quick = _no_way if way is None else way.evaluate
+        return made
 
     def estimate(self, sizes: Sizes) -> Span:
         """The least and the most it may cost; ``sizes`` knows how large what its variables hold may be."""
@@ -59,7 +59,7 @@ class Program:
 
     def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
         """The value, or the EvaluationError it came to, and the cost."""
-        found = self._quick(variables, limit)
+        found = (self._quick or self._made())(variables, limit)
         if found is not None:
             return found
         frame = Frame(variables, limit)

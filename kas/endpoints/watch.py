@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from kas.endpoints import respond
@@ -79,16 +79,7 @@ class Watches:
         ended = [s for s in self.open if s.served in served]
         for s in ended:
             s.over()
-        left = iter(ended)
-
-        def tell() -> None:
-            for told, s in enumerate(left, 1):
-                s.finish()
-                if told == TOLD_AT_ONCE:
-                    asyncio.get_running_loop().call_soon(tell)
-                    break
-
-        tell()
+        _tell(iter(ended))
 
     async def send_bookmarks(self) -> None:
         """Ask every watch for a bookmark, as soon as it has nothing else to send: some in a turn of the loop, for each takes a moment to
@@ -97,6 +88,14 @@ class Watches:
             s.ask_bookmark()
             if not i % TOLD_AT_ONCE:
                 await asyncio.sleep(0)
+
+
+def _tell(ended: Iterator[WatchStream]) -> None:
+    for told, s in enumerate(ended, 1):
+        s.finish()
+        if told == TOLD_AT_ONCE:
+            asyncio.get_running_loop().call_soon(_tell, ended)
+            break
 
 
 def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response | Awaitable[Response]:

@@ -53,6 +53,7 @@ class FlowControl:
         memory = shared.memory
         self.board = Board(memory.common(), [memory.table(i) for i in range(memory.workers)], memory.index)
         self.first = memory.index == 0
+        self.work = work
         self.gate = Gate(self._classify, work.estimate, self._waits, self._refused)
         self.levels: dict[str, Level] = {}
         self.nominal: dict[str, Nominal] = {}

@@ -43,6 +43,10 @@ class Work:
             "flow_control_counts", "how many objects of a resource lists have to read", 1 << 20, RESOURCE_BYTES
         )
 
+    def forget(self, group: str, resource: str) -> None:
+        """It is served no more."""
+        self._counts.drop((group, resource), len(group) + len(resource))
+
     def estimate(self, req: Request, flow: Flow) -> Estimate:
         """Of a list, a watch or a write."""
         verb = req.info.verb

@@ -137,6 +137,11 @@ class Cache(Generic[K, V]):
             self.size += size
         self.entries[key] = value
 
+    def drop(self, key: K, length: int) -> None:
+        """Forgets one, whose texts have that ``length``."""
+        if self.entries.pop(key, None) is not None:
+            self.size -= ENTRY_BYTES + CHARACTER_BYTES * length
+
     def clear(self) -> None:
         """Forgets everything; ``entries`` stays the same dictionary."""
         self.entries.clear()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 # Larger buffers are mapped, and unmapped when freed; a heap whose free end is larger is made shorter. The pages of a list, about 1 MiB each
 # and some at once, stay below both: mapped anew they would cost a list a quarter of its time in page faults.
 MMAP_BYTES, TRIM_BYTES = 2 << 20, 8 << 20
@@ -185,3 +185,5 @@ def bound_heaps() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
         mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
+        # One heap for all threads, of which the interpreter's lock lets one run: each other heap would keep what its thread once needed.
+        mallopt(M_ARENA_MAX, 1)

@@ -50,7 +50,7 @@ cdef class Node:
     cdef list ranked                      # the Fields in order of names
     cdef list zeros                       # (name, Field) of the fields Go writes when unset
     cdef bint plain                       # every value is one leaf, whatever it holds
-    cdef dict texts                       # path element texts of list items met before, by key value; bounded
+    cdef dict texts                       # path element texts of list items met before, by key value; bounded; None before the first
 
 
 # --- elements (element.pxi): the key of a list item in a set, "k:{...}" or "v:..."

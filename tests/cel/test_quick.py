@@ -1,8 +1,10 @@
 """The quick way of expressions is that of the interpreter, in values, errors and costs."""
 
+import gc
 import itertools
 import math
 import random
+import weakref
 
 import pytest
 
@@ -138,3 +140,18 @@ def test_a_dict_that_makes_its_values_is_left_to_the_interpreter():
 
     program = cel.compile("x.a == 3 && has(x.a)", ENV)
     assert program.run({"x": Lazy()}) == interpreted(program, {"x": Lazy()}, 10**6) and program.run({"x": Lazy()})[0] is True
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_an_expression_is_free_as_soon_as_nobody_has_it(runs: bool):
+    """Most rules of a definition never run; cycles are seldom looked for."""
+    program = cel.compile("self.i < self.j && x == y", ENV)
+    steps = weakref.ref(program._step)
+    if runs:
+        program.run({"self": {"i": 1, "j": 2}, "x": 1, "y": 1})
+    gc.disable()
+    try:
+        del program
+        assert steps() is None
+    finally:
+        gc.enable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import re
 import socket
@@ -576,3 +577,14 @@ def test_of_thousands_of_watches_some_are_told_in_a_turn(what):
 
     asyncio.run(run())
     assert len(told) == len(open_.open) and max(map(told.count, told)) <= watches.TOLD_AT_ONCE
+
+
+def test_an_end_of_watches_leaves_no_cycle():
+    """Each definition that goes ends those of its resources."""
+    gc.collect()
+    gc.disable()
+    try:
+        watches.Watches(0).end_of([])
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -66,3 +66,14 @@ def test_writes_by_who_has_to_be_told(watched, count, expected):
 def test_a_token_is_nobodys_news():
     watched = {("", "serviceaccounts", "", ""): 1000}
     assert estimate("/api/v1/namespaces/a/serviceaccounts/x/token", method="POST", watched=watched) == (1, 0, 0.0)
+
+
+def test_what_is_served_no_more_is_forgotten():
+    work = Work(lambda g, r: Stored(1, 1), {}, 1, True)
+    for name in ("widgets", "gadgets"):
+        work._count("example.com", name)
+    size = work._counts.size
+    work.forget("example.com", "widgets")
+    work.forget("example.com", "nothings")
+    assert list(work._counts.entries) == [("example.com", "gadgets")]
+    assert work._counts.size == size // 2

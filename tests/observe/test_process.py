@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -79,3 +81,36 @@ def test_what_is_in_use_is_told():
     for one in held:
         libc.free(one)
     assert used() < before + 1_000_000
+
+
+HEAPS = """
+import ctypes, sys, threading
+from kas.observe.process import bound_heaps
+
+if sys.argv[1] == "bound":
+    bound_heaps()
+kept = []
+
+def work():
+    kept.append([bytes(2000) for _ in range(100)])
+    together.wait()
+
+together = threading.Barrier(8)
+threads = [threading.Thread(target=work) for _ in range(8)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="another allocator")
+@pytest.mark.parametrize("bound", [False, True])
+def test_all_threads_have_one_heap(bound: bool):
+    told = subprocess.run([sys.executable, "-c", HEAPS, "bound" if bound else ""], capture_output=True, text=True, timeout=60, check=True)
+    assert (told.stdout.count("<heap nr=") == 1) == bound

@@ -237,3 +237,14 @@ def test_an_update_of_an_object_that_does_not_fit_leaves_no_managers() -> None:
     live = {"apiVersion": "e.com/v1", "kind": "W", "metadata": {"name": "w"}, "spec": {"n": "a"}}
     assert update(schema, live, {**live, "spec": {"n": 1}}, "m", now=T1) == []
     assert update(schema, {**live, "spec": {"n": 2}}, {**live, "spec": {"n": 1}}, "m", now=T1) != []
+
+
+def test_fields_that_hold_scalars_alone_share_what_is_known_of_them() -> None:
+    """A definition has thousands, and each node of its own would take as much as the field."""
+    text = {"type": "string"}
+    properties = {"a": text, "b": text, "n": {"type": "integer"}, "l": {"type": "array", "items": text}}
+    root = crd_schema(schema_type("W", {"type": "object", "properties": properties}), "e.com/v1", "W").root
+    nodes = {name: f.node for name, f in root.fields.items()}
+    assert nodes["a"] is nodes["b"] is nodes["l"].item is not nodes["n"]
+    # What a node has none of it shares, too; nobody may have written to that.
+    assert nodes["a"].fields is nodes["l"].fields and nodes["a"].fields == {}

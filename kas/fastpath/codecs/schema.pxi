@@ -18,6 +18,9 @@ def schema_type(str name not None, dict schema not None):
     return schema_struct(name, schema, True, 0)
 
 
+cdef list NO_DEFAULTS = []  # of the many types without any; nobody writes to it
+
+
 def lazy_schema_type(str name not None, load not None):
     """As ``schema_type``, of the schema that ``load()`` gives when the type's fields are first asked for; what it raises then is raised.
 
@@ -57,15 +60,15 @@ cdef TypeDesc schema_struct(str name, dict schema, bint embedded, int depth):
 cdef int schema_fill(TypeDesc t, dict schema, int depth) except -1:
     cdef dict by_name = {}
     cdef Field f
+    cdef list defaulted = []
     t.preserve = schema.get("x-kubernetes-preserve-unknown-fields") is True
-    t.defaulted = []
     required = frozenset(schema.get("required") or ())
     for key, inner in (schema.get("properties") or {}).items():
         f = schema_field(key, inner, f"{t.name}.{key}", depth + 1)
         f.required = key in required
         by_name[key] = f
         if f.has_default:
-            t.defaulted.append(f)
+            defaulted.append(f)
         if f.has_default or f.defaults_below:
             t.defaults_below = True
     extra = schema.get("additionalProperties")
@@ -77,6 +80,7 @@ cdef int schema_fill(TypeDesc t, dict schema, int depth) except -1:
     t._by_name = by_name
     t._fields = t.flat = tuple(by_name.values())
     t._schema = schema
+    t.defaulted = defaulted or NO_DEFAULTS
     return 0
 
 

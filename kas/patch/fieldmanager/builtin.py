@@ -13,7 +13,7 @@ import orjson
 from kas._codecs import go_numbers
 from kas.meta.errors import ApiError
 from kas.patch._fieldsets import MISSING, Field, Node, is_written
-from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, scalar
+from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, leaf, scalar
 from kas.types import scheme
 from kas.types.conversion import convert
 from kas.types.unstructured import conversion_error
@@ -119,14 +119,14 @@ def type_node(desc: scheme.TypeDesc, structured: bool = True) -> Node:
 def _custom_node(custom: str) -> Node:
     form = custom.split(";")[0]
     if form == "quantity-string" or form.startswith("rfc3339"):
-        return scalar("untyped")
+        return leaf("untyped")
     if form == "go-duration-string":
-        return scalar("string")
+        return leaf("string")
     if custom == "raw-json;empty=null" or form == "raw-json":
         return ATOMIC
     if form == "list-of-string":
         node = Node()
-        node.set_list(scalar("string"), True)
+        node.set_list(leaf("string"), True)
         return node
     # int-or-string and "this or that" have no single type in OpenAPI, so everything is let through.
     node = scalar("untyped")
@@ -137,7 +137,7 @@ def _custom_node(custom: str) -> Node:
 
 def _element_node(f: scheme.Field, structured: bool) -> Node:
     if f.type != "message":
-        return scalar(_SCALAR_TYPES[f.type])
+        return leaf(_SCALAR_TYPES[f.type])
     desc = f.message
     assert desc is not None
     if desc.custom_json and desc.kind_name in ("JSON", "FieldsV1"):

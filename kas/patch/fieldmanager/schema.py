@@ -12,6 +12,7 @@ as they are, and so is what an applier's configuration was merged into, which is
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
+from functools import cache
 from typing import Any
 
 from kas.meta.errors import ApiError
@@ -109,10 +110,16 @@ def mismatch_text(errors: list[tuple[str, str]]) -> str:
 
 
 def scalar(kind: str) -> Node:
-    """A node of scalars alone: numeric, string, boolean or untyped."""
+    """A node of scalars, numeric, string, boolean or untyped, that may be given lists and maps, too."""
     node = Node()
     node.scalar = SCALARS[kind]
     return node
+
+
+@cache
+def leaf(kind: str) -> Node:
+    """The node of scalars alone. All such fields share it: of a schema's nodes they are four of five."""
+    return scalar(kind)
 
 
 def _untyped() -> tuple[Node, Node]:

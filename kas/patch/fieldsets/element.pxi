@@ -134,6 +134,8 @@ cdef str item_key(Node n, object v):
                 value = (<object>p, <object>q)
     if value is None:
         return make_item_key(n, v)
+    if n.texts is None:
+        n.texts = {}
     p = PyDict_GetItem(n.texts, value)
     if p != NULL:
         return <str>p

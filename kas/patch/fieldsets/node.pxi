@@ -28,6 +28,11 @@ class Mismatch(Exception):
         self.errors = errors
 
 
+# What a node has of which it has none, as most have: those of a definition are thousands. Nobody writes to these.
+cdef dict NO_NAMES = {}
+cdef list NO_FIELDS = []
+
+
 @cython.final
 cdef class Field:
     """One declared field of a map node.
@@ -55,18 +60,23 @@ cdef class Node:
     """
 
     def __init__(self):
-        self.fields, self.by_key, self.ranked, self.zeros, self.texts = {}, {}, [], [], {}
+        self.fields = self.by_key = NO_NAMES
+        self.ranked = self.zeros = NO_FIELDS
         self.plain = True
 
     def set_fields(self, dict fields):
         """Declare the fields by name; call once the nodes they refer to exist (types may be recursive)."""
         cdef Field f
+        if not fields:
+            self.fields = self.by_key = NO_NAMES
+            self.ranked = self.zeros = NO_FIELDS
+            return
         self.fields = fields
         self.ranked = [fields[name] for name in sorted(fields)]
         for rank, f in enumerate(self.ranked):
             f.rank = rank
         self.by_key = {f.key: f for f in fields.values()}
-        self.zeros = [(name, f) for name, f in fields.items() if f.zero is not MISSING]
+        self.zeros = [(name, f) for name, f in fields.items() if f.zero is not MISSING] or NO_FIELDS
 
     def set_list(self, Node item, bint atomic, object keys=None):
         """Lists of ``item`` are allowed: atomic, a set (``keys`` None), or keyed."""
