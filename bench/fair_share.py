@@ -6,9 +6,11 @@
 Both are users of the level ``global-default``; the flood keeps ten times half of the level's seats waiting, the quiet one asks for one
 thing at a time. In each round the quiet tenant is measured alone and then beside the flood, so that both meet the same mood of the machine;
 the ratio of the medians of their p99 is what counts. ``--off`` shows the same with max-in-flight instead. Server on CPU 0, clients on the
-last one, as in ``end_to_end.py``; the quiet tenant's client has a real-time priority where that is allowed, because it would wait for the
-flood's client otherwise, which is not the server's doing; and the server, where that is allowed, the highest of the ordinary ones, so that
-other programs of the machine take little from it: alone it hardly meets them, beside a flood, when it is never idle, it would all the time.
+last one, as in ``end_to_end.py``. Both clients have a real-time priority where that is allowed: the quiet tenant's the higher one, because
+it would wait for the flood's otherwise, which is not the server's doing; the flood's, because with other programs on its CPU it asks so
+slowly that the server waits for it, and what is measured is no flood. ``busy`` says how much of a CPU the server had beside it: well below
+1 the ratio means nothing. The server has the highest of the ordinary priorities, where that is allowed, so that other programs of the
+machine take little from it: alone it hardly meets them, beside a flood, when it is never idle, it would all the time.
 
 ``--burst`` counts CPU time of the server instead, so that other users of the machine matter less (Linux): while the worker is stopped
 the flood sends one GET on each connection and the quiet tenant one behind them all; what the worker spends until the quiet one has its
@@ -46,7 +48,7 @@ from kas.testing.server import KasServer  # noqa: E402
 TENANTS = ("quiet", "flood")
 TIMES = 10
 OFF = ("--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0")
-FIRST = ("chrt", "--fifo", "1") if os.geteuid() == 0 and shutil.which("chrt") else ()
+FIRST, SECOND = [("chrt", "--fifo", n) if os.geteuid() == 0 and shutil.which("chrt") else () for n in "21"]
 ABOVE = ("nice", "-n", "-20") if os.geteuid() == 0 and shutil.which("nice") else ()
 ASKED = re.compile(r'^apiserver_request_total\{.*resource="configmaps".*\} (\d+)', re.M)
 LIMIT = re.compile(r'^apiserver_flowcontrol_nominal_limit_seats\{priority_level="global-default"\} (\d+)', re.M)
@@ -111,14 +113,17 @@ def measure(
         done = subprocess.run([*FIRST, *command("quiet", 1, seconds)], capture_output=True, text=True, timeout=600, check=True)
         return json.loads(done.stdout)
 
-    alone, beside, flooded = [], [], 0.0
+    alone, beside, flooded, busy = [], [], 0.0, 0.0
+    pids = offspring(server.pid)
     for _ in range(rounds):
         alone.append(quiet())
-        flood = subprocess.Popen(command("flood", connections, 3600), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        flood = subprocess.Popen([*SECOND, *command("flood", connections, 3600)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             steady(server, connections)
             began = sum(map(int, ASKED.findall(ask(server, "GET", "/metrics").decode())))
+            had, since = sum(map(spent, pids)), time.monotonic()
             beside.append(quiet())
+            busy += (sum(map(spent, pids)) - had) / (time.monotonic() - since) / rounds
             flooded += (sum(map(int, ASKED.findall(ask(server, "GET", "/metrics").decode()))) - began) / seconds / rounds
         finally:
             flood.kill()
@@ -127,7 +132,18 @@ def measure(
     for name in ("p50", "p99"):
         one, other = (statistics.median(r[f"{name}_ms"] for r in rows) for rows in (alone, beside))
         out |= {name: one, f"{name} beside": other, f"{name} ratio": other / one}
-    return out | {"flood/s": flooded}
+    return out | {"flood/s": flooded, "busy": busy}
+
+
+def offspring(pid: int) -> list[int]:
+    """A process and all below it."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(p for child in found for p in offspring(int(child)))]
+
+
+def spent(pid: int) -> float:
+    """Seconds of CPU of a process."""
+    return time.clock_gettime((~pid << 3) | 2)  # the kernel's number of another process' CPU clock
 
 
 def connection(server: KasServer) -> ssl.SSLSocket:
@@ -154,13 +170,6 @@ def receive(sock: ssl.SSLSocket) -> None:
 
 def burst(server: KasServer, connections: int, rounds: int) -> dict[str, float]:
     """Milliseconds of the worker's CPU until the quiet tenant is answered: alone, and behind a burst."""
-
-    def offspring(pid: int) -> list[int]:
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [pid, *(p for child in found for p in offspring(int(child)))]
-
-    def spent(pid: int) -> float:
-        return time.clock_gettime((~pid << 3) | 2)  # the kernel's number of another process' CPU clock
 
     worker = max(offspring(server.pid), key=spent)
     flood, quiet = [connection(server) for _ in range(connections)], connection(server)

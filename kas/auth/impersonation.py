@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-from kas.auth.attributes import ALLOW, Attributes, Authorizer, aggregate, forbidden
+from kas.auth.attributes import ALLOW, Attributes, Authorizer, aggregate, asked_by, forbidden
 from kas.auth.user import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -192,12 +192,7 @@ async def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInf
         keys = sorted(requester.extra)
         requester = UserInfo(requester.name, requester.groups, requester.uid, {"authentication.kubernetes.io/associated-node-keys": keys})
     if mode:
-        on = Attributes(
-            requester, f"impersonate-on:{mode}:{request.verb}", request.namespace, request.api_group, request.api_version, request.resource,
-            request.subresource, request.name, request.resource_request, request.path, request.field_requirements,
-            request.label_requirements, request.field_error, request.label_error,
-        )  # fmt: skip
-        await _check(authorizer, on)
+        await _check(authorizer, asked_by(request, requester, f"impersonate-on:{mode}:{request.verb}"))
     verb = f"impersonate:{mode}" if mode else "impersonate"
     groups = await _check_name(authorizer, requester, verb, wanted, mode)
     if wanted.uid:

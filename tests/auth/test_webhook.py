@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, attributes_of
+from kas.auth.authz import webhook as module
 from kas.auth.authz.matchconditions import compiled
 from kas.auth.authz.webhook import BOTH, MAX_REMEMBERED, Metrics, WebhookAuthorizer
 from kas.auth.user import UserInfo
@@ -248,3 +249,16 @@ def test_rules_cannot_be_listed(tmp_path, backend):
     assert Asking(tmp_path, backend).authorizer.rules_for(JANE, "n") == (
         [], [], True, "webhook authorizer does not support user rule resolution"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("terms", [3, 3000])
+def test_long_selectors_are_parsed_beside_the_loop(tmp_path, backend, monkeypatch, terms):
+    """Whoever asks may send 240 kB of them, a credential or not."""
+    threads, spec_of = [], module.spec_of
+    monkeypatch.setattr(module, "spec_of", lambda a: threads.append(threading.get_ident()) or spec_of(a))
+    ask = Asking(tmp_path, backend)
+    query = "labelSelector=" + ",".join(f"k{i}" for i in range(terms))
+    assert ask(attributes_of(request("GET", "/api/v1/namespaces/n/pods", query))) == [(ALLOW, "yes", "")]
+    (asked,) = ask.asked()
+    assert len(asked["spec"]["resourceAttributes"]["labelSelector"]["requirements"]) == terms
+    assert (threads == [threading.get_ident()]) == (terms == 3) and len(threads) == 1

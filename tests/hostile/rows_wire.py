@@ -82,6 +82,18 @@ def _(a: Attacker) -> None:
     a.raw(20, a.head("GET", "/api/" + "a/" * 100_000))
 
 
+@row("HTTP/1: timeouts of 240 kB that are none")
+def _(a: Attacker) -> None:
+    for text in ("%FF" * 80_000, "%09" * 80_000, "a" * 240_000):
+        a.raw(8, a.head("GET", f"/version?timeout={text}"))
+
+
+@row("HTTP/1: selectors of 120,000 terms, and nobody who asks")
+def _(a: Attacker) -> None:
+    for text in ("a," * 120_000, "a in (b)," * 26_000, "," * 240_000):
+        a.raw(8, f"GET {a.maps}?labelSelector={text.replace(' ', '+')} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+
 @row("HTTP/1: long lists of what is accepted, selected and known")
 def _(a: Attacker) -> None:
     accepted = ",".join(f"application/json;q=0.{i % 9};v=v{i};g=x;as=Table" for i in range(4500))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, Outcome
+from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, Outcome, long_selectors
 from kas.auth.user import UserInfo
 from kas.client.hooks import HookError, read_review
 from kas.client.webhook import Webhook, WebhookError
@@ -88,7 +88,13 @@ class WebhookAuthorizer:
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
         """What the webhook answers, at once when it is remembered or the conditions exclude it."""
-        spec = spec_of(a)
+        return self._read_aside(a) if long_selectors(a) else self._judged(a, spec_of(a))
+
+    async def _read_aside(self, a: Attributes) -> Outcome:
+        return await awaited(self._judged(a, await POOL.run(spec_of, a)))
+
+    def _judged(self, a: Attributes, spec: dict[str, Any]) -> Outcome | Awaitable[Outcome]:
+        """What the conditions say, and else the webhook."""
         if not self._conditions:
             return self._answered(a, spec)
         began = time.perf_counter()
