@@ -103,7 +103,7 @@ def _answers_in_order(config: Config, url: str) -> bool:
 def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transformers: Transformers | None = None) -> EtcdStore | Parted:
     """A worker's store, with a page of memory for each of ``clusters``. Their replicas are complete; a byte to the descriptor ``ask``, the
     number of a cluster, has the replicator ask it how far it is. ``transformers`` say what is sealed in etcd. Raises ``StoreError``."""
-    paths, configs = replica_paths(o), clusters(o)
+    paths, configs = replica_paths(o), [replace(config, later=True) for config in clusters(o)]  # who made the replica has looked
 
     def opened(i: int) -> EtcdStore:
         def ask_progress() -> None:
@@ -244,7 +244,7 @@ def serve(o: Completed, specs: Sequence[str], index: int, report: int, ask: int,
     encryption = _encryption(o) if o.raw.encryption_provider_config else None
     paths = replica_paths(o)
     all_ = [
-        Cluster(o, config, path, Shared.attach(spec, index), encryption)
+        Cluster(o, replace(config, later=patient or not alone), path, Shared.attach(spec, index), encryption)
         for config, path, spec in zip(clusters(o), paths, specs, strict=True)
     ]
     if alone:
