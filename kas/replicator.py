@@ -143,12 +143,14 @@ def _follow(encryption: EncryptionAtRest) -> None:
 
 
 def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
-    """A complete replica. Raises ``StoreError``; with ``patient`` not because etcd does not answer."""
+    """A complete replica. Raises ``StoreError``; because etcd does not answer only when its patience is over, and not at all with
+    ``patient``. An etcd that answered may stop while the replica is filled: its leader may be lost."""
+    until = time.monotonic() + replicator.patience_s
     while True:
         try:
             return replicator.begin()
         except Unavailable as e:
-            if not patient:
+            if not patient and time.monotonic() >= until:
                 raise
             log.warning("the replica is made anew once etcd answers: %s", e)
             time.sleep(AGAIN_S)
