@@ -103,7 +103,7 @@ def _answers_in_order(config: Config, url: str) -> bool:
 def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transformers: Transformers | None = None) -> EtcdStore | Parted:
     """A worker's store, with a page of memory for each of ``clusters``. Their replicas are complete; a byte to the descriptor ``ask``, the
     number of a cluster, has the replicator ask it how far it is. ``transformers`` say what is sealed in etcd. Raises ``StoreError``."""
-    paths, configs = replica_paths(o), clusters(o)
+    paths, configs = replica_paths(o), [replace(config, later=True) for config in clusters(o)]  # who made the replica has looked
 
     def opened(i: int) -> EtcdStore:
         def ask_progress() -> None:
@@ -143,12 +143,14 @@ def _follow(encryption: EncryptionAtRest) -> None:
 
 
 def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
-    """A complete replica. Raises ``StoreError``; with ``patient`` not because etcd does not answer."""
+    """A complete replica. Raises ``StoreError``; because etcd does not answer only when its patience is over, and not at all with
+    ``patient``. An etcd that answered may stop while the replica is filled: its leader may be lost."""
+    until = time.monotonic() + replicator.patience_s
     while True:
         try:
             return replicator.begin()
         except Unavailable as e:
-            if not patient:
+            if not patient and time.monotonic() >= until:
                 raise
             log.warning("the replica is made anew once etcd answers: %s", e)
             time.sleep(AGAIN_S)
@@ -244,7 +246,7 @@ def serve(o: Completed, specs: Sequence[str], index: int, report: int, ask: int,
     encryption = _encryption(o) if o.raw.encryption_provider_config else None
     paths = replica_paths(o)
     all_ = [
-        Cluster(o, config, path, Shared.attach(spec, index), encryption)
+        Cluster(o, replace(config, later=patient or not alone), path, Shared.attach(spec, index), encryption)
         for config, path, spec in zip(clusters(o), paths, specs, strict=True)
     ]
     if alone:

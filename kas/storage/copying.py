@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from kas.storage.places import ROOT, Digest, Entry, Forms, Note, Refused, Source, Target
+from kas.storage.places import LAST, ROOT, Digest, Entry, Forms, Note, Refused, Source, Target
 from kas.store.errors import Compacted
 from kas.store.etcd.layout import Undecodable
 
@@ -125,6 +125,8 @@ class Copy:
         for _ in range(MOST_ROUNDS):
             newest, n = self._source.newest(), 0
             if newest > self._note.revision or not self._note.complete:
+                if self._note.complete:  # from the first write of this round on it is of no moment at all
+                    self._note = replace(self._note, complete=False, at=LAST)
                 for page in self._source.scan(newest, after=self._note.revision):
                     self._put(page, self._note)
                     n += len(page)

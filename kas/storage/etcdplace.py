@@ -126,7 +126,7 @@ class EtcdPlace:
                 refused.append((e.key, str(why)))
                 continue
             if ops and (len(ops) >= MOST_OPS or size + len(value) > MOST_BYTES):
-                self._write(ops, note if note.complete else note.moved(before))
+                self._write(ops, note if note.caught_up else note.moved(before))
                 ops, size = [], 0
             ops.append(pb.RequestOp(request_put=pb.PutRequest(key=at, value=value, lease=self._lease(e.lease_s) if e.lease_s else 0)))
             size += len(value) + len(at)

@@ -20,6 +20,7 @@ from kas.store.etcd.layout import Undecodable
 from kas.types.scheme import Scheme
 
 ROOT = "/registry/"
+LAST = ROOT + "\U0010ffff"  # behind every key
 PAGE = 500
 
 
@@ -102,6 +103,11 @@ class Note:
             return Note(**json.loads(raw))
         except (ValueError, TypeError):
             raise Refused("the target holds a note of a copy that is not understood") from None
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether there was a time when all had been copied: it is only of what happened since that something may be missing."""
+        return self.complete or self.at == LAST
 
     def moved(self, at: str) -> Note:
         """The same, up to a further key."""

@@ -20,7 +20,7 @@ from kas.store import Op, compile_matcher
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import COMPACT, PUT, RANGE, TIME_TO_LIVE, TXN, Client
 from kas.store.etcd.client import Config as EtcdConfig
-from kas.store.etcd.layout import Keys
+from kas.store.etcd.layout import HALF, Keys
 from kas.store.lmdb import LMDBStore
 from kas.testing.server import KasServer
 from kas.types.scheme import decode_protobuf, open_envelope
@@ -240,6 +240,25 @@ def test_a_copy_goes_on_wherever_it_was_killed(
         _change(tmp_path / "a", f"{at}y")
         assert copy(source, target, below) == 0, capsys.readouterr().err
     assert at > 10
+
+
+def test_half_of_what_happened_since_is_half_a_copy(etcd: Etcd, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server would show some changes, and not others that came before them."""
+    source, target, fuse, client = make_lmdb(tmp_path / "a", 8), f"etcd:{etcd.url}", Fuse(monkeypatch), Client(etcd.config)
+    note = pb.RangeRequest(key=Keys(prefix).copied)
+    fuse.into(EtcdPlace, "_write")
+    try:
+        assert copy(source, target, prefix) == 0 and HALF not in client.call(RANGE, note).kvs[0].value
+        _change(tmp_path / "a", "since")
+        for after in (True, False):  # the first write; then nothing at all of the next copy
+            fuse.after = after
+            assert fuse.blows(1, source, target, prefix) and HALF in client.call(RANGE, note).kvs[0].value
+        written = client.call(RANGE, pb.RangeRequest(key=f"{prefix}/configmaps/ns/c0005".encode())).kvs[0].mod_revision
+        assert copy(source, target, prefix) == 0 and HALF not in client.call(RANGE, note).kvs[0].value
+        again = client.call(RANGE, pb.RangeRequest(key=f"{prefix}/configmaps/ns/c0005".encode())).kvs[0].mod_revision
+        assert again == written, "what was there is not written again"
+    finally:
+        client.close()
 
 
 def test_a_copy_of_nothing_goes_on_where_it_was_killed(prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:

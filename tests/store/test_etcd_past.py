@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kas.replicator import Cluster
+from kas.replicator import Cluster, _begin
 from kas.store import Full, Op, Unavailable, Unknown, open_store
 from kas.store.etcd import replicator as following
 from kas.store.etcd.client import Client
@@ -22,6 +22,7 @@ from kas.store.etcd.replica import NOTE
 from kas.store.etcd.replicator import Lost
 from kas.store.etcd.store import EtcdStore
 from kas.store.etcd.trials import Trials
+from kas.store.lmdb import LMDBStore
 from tests.contract.store_suite import draft
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
@@ -188,6 +189,38 @@ def test_a_replica_without_room_is_made_anew_when_a_new_one_has_some(etcd: Etcd,
         assert [r.key for r in server.store.range("/registry/").records] == [f"/registry/pods/ns/{i}" for i in (10, 11)]
     finally:
         server.stop()
+
+
+def test_an_etcd_that_stops_while_the_replica_is_filled_is_waited_for(
+    etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """As it is when it did not answer from the first."""
+    monkeypatch.setattr("kas.replicator.AGAIN_S", 0.0)
+    client, path, opened = Client(etcd.config), tmp_path / "r", list[LMDBStore]()
+
+    def open_replica() -> LMDBStore:
+        opened.append(open_store(str(path)))
+        return opened[-1]
+
+    outside(etcd, put_of(A, "1"))
+    load, left = following.Replicator._load, [Unavailable("etcdserver: no leader")] * 2
+
+    def sometimes(replicator: following.Replicator, replica: LMDBStore) -> None:
+        load(replicator, replica)
+        if left:
+            raise left.pop()
+
+    monkeypatch.setattr(following.Replicator, "_load", sometimes)
+    try:
+        assert _begin(following.Replicator(client, lambda store: Plain(), Keys(), path, open_replica, patience_s=60.0), False).get(A)
+        assert not left and [store._closed for store in opened] == [True, True, False]
+        opened[-1].close()
+        (path / NOTE).unlink()
+        left.append(Unavailable("etcdserver: no leader"))
+        with pytest.raises(Unavailable):
+            _begin(following.Replicator(client, lambda store: Plain(), Keys(), path, open_replica, patience_s=0.0), False)
+    finally:
+        client.close()
 
 
 def test_trials_of_a_new_replica_become_rare_unless_the_disk_wins_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

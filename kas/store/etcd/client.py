@@ -85,7 +85,8 @@ ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmRespons
 @dataclass(frozen=True)
 class Config:
     """Where the cluster is and how it is reached. ``servers`` are URLs, as ``--etcd-servers`` has them; the files are PEM. ``cluster_id``
-    is the cluster that is meant; 0: whichever answers."""
+    is the cluster that is meant; 0: whichever answers. ``later``: the files were good once, and may be being replaced: they are looked at
+    with each connection only."""
 
     servers: tuple[str, ...]
     cafile: str = ""
@@ -95,6 +96,7 @@ class Config:
     username: str = ""
     password: str = field(default="", repr=False)
     cluster_id: int = 0
+    later: bool = False
 
     def targets(self) -> list[Target]:
         """The servers. Raises ``StoreError`` for a file that cannot be used, and for an address that is none."""
@@ -104,7 +106,8 @@ class Config:
             if url.scheme not in ("http", "https") or not url.hostname:
                 raise StoreError(f"--etcd-servers: {server} is not the URL of a server")
             target = Target(url.hostname, url.port or 2379, url.scheme == "https", self)
-            target.tls()
+            if not self.later:
+                target.tls()
             out.append(target)
         return out
 

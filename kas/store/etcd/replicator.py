@@ -99,7 +99,7 @@ class Replicator:
         """``open_replica`` opens (or makes) the environment in ``path``; it is called by ``begin``. ``values(replica)`` are those of its
         objects; ``transformers`` open what etcd holds sealed. ``patience_s`` is how long ``begin`` waits for an etcd that does not answer.
         """
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._sealing = Sealing(transformers, keys)
         self._client, self._values_of, self._keys, self._path, self._open = client, values, keys, path, open_replica
         self._values: Values
@@ -147,6 +147,9 @@ class Replicator:
                 discard(self._path, "etcd has forgotten the revision it was being filled from")
                 if attempt == LOADS - 1:
                     raise
+            except StoreError:
+                self.replica.close()  # who begins again opens it again
+                raise
         self._take_note(now)
         self.synced_at = time.monotonic()
         return self.replica
@@ -157,8 +160,8 @@ class Replicator:
         try:
             return self._client.call(RANGE, request, within_s=SOON_S)
         except Unavailable as e:
-            log.warning("waiting for etcd, for up to %s: %s", duration.format_ns(round(self._patience_s * 1e9)), e)
-        return self._client.call(RANGE, request, within_s=self._patience_s)
+            log.warning("waiting for etcd, for up to %s: %s", duration.format_ns(round(self.patience_s * 1e9)), e)
+        return self._client.call(RANGE, request, within_s=self.patience_s)
 
     def _look_for_half_a_copy(self) -> None:
         """Raises ``StoreError`` where ``kas storage copy``, or ``kas snapshot restore``, was interrupted: what is there is a part of it,
