@@ -107,8 +107,7 @@ class HealthChecks:
         sealed = self._sealed.checks() if self._sealed is not None else {}
         health_s, ready_s = self._limits_s
         others: dict[str, Check] = {}
-        ready: dict[str, Check] = {"etcd": lambda: self.storage() or self._store.lost()}
-        ready["etcd-readiness"] = functools.partial(self.storage, ready_s)
+        ready: dict[str, Check] = {"etcd-readiness": lambda: self.storage(ready_s) or self._store.lost()}
         for i, other in enumerate(self._remote[1:]):
             others[f"etcd-override-{i}"] = ready[f"etcd-override-{i}"] = functools.partial(other, health_s)
             ready[f"etcd-override-readiness-{i}"] = functools.partial(other, ready_s)
