@@ -41,9 +41,9 @@ def world(tmp_path) -> Iterator[Any]:
 def test_health_and_readiness_have_limits_of_their_own(world):
     w, limits = world(etcd_healthcheck_timeout=1.5, etcd_readycheck_timeout=0.5), []
     w.server.checks._remote = [lambda limit_s: limits.append(limit_s) or ""]
-    for path in ("/healthz/etcd", "/livez/etcd", "/readyz/etcd"):
+    for path in ("/healthz/etcd", "/livez/etcd", "/readyz/etcd", "/readyz/etcd-readiness"):
         assert w.ask(path)[0] == 200
-    assert limits == [1.5, 1.5, 0.5]
+    assert limits == [1.5, 1.5, 1.5, 0.5]
 
 
 @pytest.mark.parametrize(("routing", "says"), [(False, ""), (True, 'no endpoints available for service "svc"')])
