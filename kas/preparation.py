@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import base64
 import socket
+from time import time
 
 from kas.config import address
 from kas.config.options import Completed
+from kas.edge import certpaths
 from kas.meta.files import write_whole
 
 
 def prepare(o: Completed) -> None:
     """Runs in a child of its own: certificates, keys, the admin token and its kubeconfig."""
-    from kas.edge import certs
-
-    names = certs.service_names()
+    names = certpaths.service_names()
     ips = ["127.0.0.1", "::1", str(o.service_ranges[0].network_address + 1)]
     extra = [o.raw.bind_address, o.advertise_address, o.endpoint_address, o.external_host, *o.raw.tls_san]
     for x in extra:
@@ -28,7 +28,12 @@ def prepare(o: Completed) -> None:
             target.append(x)
     if o.raw.bind_address in ("0.0.0.0", "::"):
         names.append(socket.gethostname().lower())
-    paths = certs.ensure(o.data_dir / "pki", names, ips, o.serving_pair if o.raw.cert_dir and not o.raw.tls_cert_file else None)
+    pki, serving = o.data_dir / "pki", o.serving_pair if o.raw.cert_dir and not o.raw.tls_cert_file else None
+    paths = certpaths.paths_in(pki, serving)
+    if not certpaths.as_noted(paths, names, ips, time()):
+        from kas.edge import certs
+
+        certs.ensure(pki, names, ips, serving)
     token_file = o.data_dir / "admin.token"
     if not token_file.exists():
         import secrets  # at the first start only
@@ -36,7 +41,9 @@ def prepare(o: Completed) -> None:
         write_whole(token_file, secrets.token_urlsafe(32).encode())
     shown = None
     if o.raw.client_ca_file:
-        shown = certs.ensure_client(o.data_dir / "pki", "admin", "system:masters")
+        from kas.edge import certs
+
+        shown = certs.ensure_client(pki, "admin", "system:masters")
     write_whole(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes(), shown).encode())
 
 

@@ -11,7 +11,6 @@ import contextlib
 import datetime
 import ipaddress
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kas.edge.certpaths import CertPaths, note, paths_in
 from kas.meta.files import write_whole
 from kas.meta.keys import private_key
 
@@ -30,22 +30,6 @@ CA_LIFE = datetime.timedelta(days=3650)
 CERT_LIFE = datetime.timedelta(days=365)
 
 
-@dataclass(frozen=True)
-class CertPaths:
-    """PEM files: the authority's certificate and key, the server's certificate and key."""
-
-    ca_cert: Path
-    ca_key: Path
-    cert: Path
-    key: Path
-
-
-def service_names(cluster_domain: str = "cluster.local") -> list[str]:
-    """The names under which pods reach the API server, which its certificate carries."""
-    base = "kubernetes.default.svc"
-    return ["localhost", "kubernetes", "kubernetes.default", base, f"{base}.{cluster_domain}"]
-
-
 def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Path, Path] | None = None) -> CertPaths:
     """Makes sure that ``directory`` holds a CA and a serving certificate for ``names`` and ``ips``.
 
@@ -53,8 +37,7 @@ def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Pat
     is made there has the CA behind it, so that clients may take the one file for both.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    cert_path, key_path = serving or (directory / "apiserver.crt", directory / "apiserver.key")
-    paths = CertPaths(directory / "ca.crt", directory / "ca.key", cert_path, key_path)
+    paths = paths_in(directory, serving)
     now = datetime.datetime.now(datetime.UTC)
     ca = _load(paths.ca_cert, paths.ca_key)
     if ca is None or ca[0].not_valid_after_utc < now + RENEW_BEFORE:
@@ -74,10 +57,13 @@ def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Pat
     if serving is not None and paths.cert.exists() and (have is None or not _issued(have[0], ca[0])):
         return paths
     if have is None or not _covers(have[0], names, ips) or not _lasts(have[0], ca[0], now):
-        cert, key = _make_cert(ca, names, ips, now)
-        chain = [cert] if serving is None else [cert, ca[0]]
-        write_whole(paths.key, _key_pem(key), 0o600)
+        have = _make_cert(ca, names, ips, now)
+        chain = [have[0]] if serving is None else [have[0], ca[0]]
+        write_whole(paths.key, _key_pem(have[1]), 0o600)
         write_whole(paths.cert, b"".join(c.public_bytes(serialization.Encoding.PEM) for c in chain), 0o644)
+    since = max(c.not_valid_before_utc for c in (ca[0], have[0]))
+    until = min(c.not_valid_after_utc for c in (ca[0], have[0])) - RENEW_BEFORE
+    note(paths, names, ips, since.timestamp(), until.timestamp())
     return paths
 
 

@@ -9,8 +9,8 @@ A context stays behind in whatever was scheduled while it was set; so a span tha
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-import secrets
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from random import getrandbits
@@ -113,7 +113,7 @@ class Tracer:
             if not remote.sampled:
                 return None
             return Span(self.exporter.add, name, remote.trace_id, remote.span_id, SERVER, None)
-        trace_id = secrets.token_bytes(16)
+        trace_id = os.urandom(16)
         if int.from_bytes(trace_id[8:], "big") >> 1 >= self._below:
             return None
         span = Span(self.exporter.add, name, trace_id, b"", SERVER, None)

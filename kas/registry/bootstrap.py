@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ APF_AUTOUPDATE = "apf.kubernetes.io/autoupdate-spec"
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 # What Go's ``strconv.ParseBool`` takes.
 _BOOLS = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) | dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False)
+_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")  # Python takes weeks, too
 TABLE = Path(__file__).resolve().parent.parent / "auth" / "tables" / "bootstrap.json"
 
 
@@ -390,7 +392,7 @@ def _followed(new: Obj, old: Obj, keys: tuple[str, ...]) -> tuple[str, Obj]:
 
 def _is_date(text: str) -> bool:
     try:
-        return len(text) == len("2006-01-02") and bool(datetime.strptime(text, "%Y-%m-%d"))
+        return _DATE.fullmatch(text) is not None and bool(date.fromisoformat(text))
     except ValueError:
         return False
 

@@ -12,7 +12,8 @@ import pytest
 from cryptography import x509
 
 from kas.edge import certs
-from kas.edge.certs import CertPaths, ensure, ensure_client
+from kas.edge.certpaths import CertPaths, as_noted, paths_in
+from kas.edge.certs import RENEW_BEFORE, ensure, ensure_client
 
 NAMES, IPS = ["localhost", "kubernetes"], ["127.0.0.1", "::1"]
 
@@ -32,8 +33,8 @@ def contents(*paths: Path) -> list[bytes]:
 
 def test_what_is_good_is_kept(tmp_path: Path) -> None:
     paths = made(tmp_path / "pki")
-    before = contents(*vars(paths).values())
-    assert contents(*vars(made(tmp_path / "pki")).values()) == before
+    before = contents(*paths)
+    assert contents(*made(tmp_path / "pki")) == before
     assert [stat.S_IMODE(p.stat().st_mode) for p in (paths.ca_key, paths.key)] == [0o600, 0o600]
 
 
@@ -155,3 +156,28 @@ def test_somebody_elses_pair_is_left_alone(tmp_path: Path) -> None:
     before = contents(pair.cert, pair.key)
     ensure(tmp_path / "pki", ["another.example.com"], IPS, (pair.cert, pair.key))
     assert contents(pair.cert, pair.key) == before
+
+
+def test_files_are_as_noted_until_one_is_another_or_they_run_out(tmp_path: Path) -> None:
+    assert not as_noted(paths_in(tmp_path), NAMES, IPS, 0.0)
+    paths = made(tmp_path)
+    cert = x509.load_pem_x509_certificate(paths.cert.read_bytes())
+    now, end = cert.not_valid_before_utc.timestamp() + 1, (cert.not_valid_after_utc - RENEW_BEFORE).timestamp()
+    assert as_noted(paths, NAMES[::-1], IPS, now) and as_noted(paths, NAMES, IPS, end - 1)
+    assert not as_noted(paths, NAMES, IPS, end) and not as_noted(paths, NAMES, IPS, now - 2)
+    assert not as_noted(paths, [*NAMES, "api.example.com"], IPS, now) and not as_noted(paths, NAMES, IPS[:1], now)
+    for path in paths:
+        text = path.read_bytes()
+        path.unlink()
+        assert not as_noted(paths, NAMES, IPS, now), path
+        path.write_bytes(text)
+        assert not as_noted(paths, NAMES, IPS, now), path
+        ensure(tmp_path, NAMES, IPS)
+        assert as_noted(paths, NAMES, IPS, now), path
+
+
+@pytest.mark.parametrize("noted", [b"", b"[]", b"null", b"{", b'{"since": 0, "until": 1e18}', b'{"since": "", "until": ""}', b"\xff"])
+def test_what_cannot_be_read_of_what_was_noted_counts_for_nothing(tmp_path: Path, noted: bytes) -> None:
+    paths = made(tmp_path)
+    (tmp_path / "checked.json").write_bytes(noted)
+    assert not as_noted(paths, NAMES, IPS, 1e9)

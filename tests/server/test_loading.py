@@ -202,6 +202,16 @@ def test_a_later_start_makes_no_key_and_loads_nothing_for_it(tmp_path: Path):
     assert key.read_bytes() == made
 
 
+def test_a_later_start_does_not_read_the_certificates_that_the_last_one_has_read(tmp_path: Path):
+    prepared = LOADS.partition("before =")[0] + "import kas.preparation; kas.preparation.prepare(options); print(*sys.modules)"
+    assert "cryptography" in run(prepared, str(tmp_path), "2")
+    made = [path.read_bytes() for path in sorted((tmp_path / "pki").glob("*.crt"))]
+    assert "cryptography" not in run(prepared, str(tmp_path), "2")
+    (tmp_path / "pki" / "apiserver.crt").unlink()
+    assert "cryptography" in run(prepared, str(tmp_path), "2")
+    assert [path.read_bytes() == crt for path, crt in zip(sorted((tmp_path / "pki").glob("*.crt")), made, strict=True)] == [False, True]
+
+
 @pytest.mark.skipif(not BACKGROUND, reason="the HTTP server below has another allocator here")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_the_http_server_has_freed_is_given_back_by_a_thread_of_each_worker(serve: Callable[[int], KasServer], workers: int):
