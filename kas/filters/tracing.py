@@ -16,8 +16,9 @@ from kas.request.http import Handler, Request, Response, Result
 from kas.request.masking import shown_target
 
 MONITORING = "system:monitoring"
-# Filters with a span of their own.
-PARTS = frozenset(("audit", "impersonation", "priority_and_fairness", "max_in_flight", "authorization", "consistent_read"))
+# Filters with a span of their own; its name is upstream's.
+PARTS = {name: name for name in ("audit", "impersonation", "max_in_flight", "authorization", "consistent_read")}
+PARTS["priority_and_fairness"] = "priorityandfairness"
 _VERBS = {"create": "Create", "get": "Get", "list": "List", "update": "Update", "patch": "Patch", "delete": "Delete", "watch": "Watch",
           "deletecollection": "DeleteCollection", "connect": "Connect"}  # fmt: skip
 
@@ -105,7 +106,7 @@ def span_name(req: Request) -> str:
 
 def traced(tracer: Tracer, filters: list[Filter], endpoint: Handler) -> tuple[list[Filter], Handler]:
     """The filters that have one, and the endpoint, with a span each."""
-    spans = [f._replace(before=tracer.around(f.name, f.before)) if f.name in PARTS and f.before else f for f in filters]
+    spans = [f._replace(before=tracer.around(PARTS[f.name], f.before)) if f.name in PARTS and f.before else f for f in filters]
 
     def run(req: Request) -> Result:
         found: Result = tracer.around(_VERBS.get(req.info.verb, "Serve"), endpoint)(req)

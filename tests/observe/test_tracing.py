@@ -85,7 +85,7 @@ def test_a_write_is_one_tree_of_its_parts(tmp_path, collector):
     assert {s.trace for s in spans} == {root.trace} and len({s.span for s in spans}) == len(spans)
     by_id = {s.span: s for s in spans}
     of = {s.name: by_id[s.parent].name for s in spans if s.parent}
-    assert of["authentication"] == of["authorization"] == of["priority_and_fairness"] == of["Create"] == root.name
+    assert of["authentication"] == of["authorization"] == of["priorityandfairness"] == of["Create"] == root.name
     assert of["admit"] == of["validate"] == of["store commit"] == "Create"
     for span in spans:
         within = by_id.get(span.parent, span)
