@@ -11,7 +11,7 @@ from time import monotonic
 
 from kas.auth.user import MASTERS
 from kas.filters.handler import Before, Filter
-from kas.observe.tracing import CURRENT, Remote, Span, Tracer, parse
+from kas.observe.tracing import CURRENT, Remote, Span, Tracer, current, parse
 from kas.request.http import Handler, Request, Response, Result
 from kas.request.masking import shown_target
 
@@ -108,8 +108,22 @@ def traced(tracer: Tracer, filters: list[Filter], endpoint: Handler) -> tuple[li
     """The filters that have one, and the endpoint, with a span each."""
     spans = [f._replace(before=tracer.around(PARTS[f.name], f.before)) if f.name in PARTS and f.before else f for f in filters]
 
+    def told(req: Request) -> Result:
+        if (span := current()) is not None:
+            span.attributes |= _fields(req)
+        return endpoint(req)
+
     def run(req: Request) -> Result:
-        found: Result = tracer.around(_VERBS.get(req.info.verb, "Serve"), endpoint)(req)
+        found: Result = tracer.around(_VERBS.get(req.info.verb, "Serve"), told)(req)
         return found
 
     return spans, run
+
+
+def _fields(req: Request) -> dict[str, str]:
+    """What upstream's handlers say of a request (``traceFields``)."""
+    version = "2.0" if req.http_version == "2" else req.http_version
+    return {
+        "accept": req.header(b"accept"), "audit-id": req.audit_id, "client": req.client, "protocol": f"HTTP/{version}", "url": req.path,
+        "user-agent": req.header(b"user-agent"),
+    }  # fmt: skip
