@@ -124,7 +124,7 @@ def _decode(body: bytes) -> bytes:
 
 
 def _encode(text: bytes) -> bytes:
-    return cbor.encode(orjson.loads(text))
+    return cbor.encode(orjson.loads(text), turned=True)
 
 
 def _events(stream: Stream) -> Stream:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import time
 from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelop
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
 DISCOVERY_KIND = f";g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList"
 BUILD_DATE = "1970-01-01T00:00:00Z"
+YEAR_S = 365 * 86400
 
 
 def version_info() -> dict[str, str]:
@@ -356,9 +358,11 @@ async def _later(req: Request, document: Awaitable[Any]) -> Response:
 
 def _addressed(req: Request, d: Any, digest: str) -> Response:
     resp = _document(req, d)
-    if digest and resp.status == 200:
-        # Addressed by its digest it never changes; the cache-control filter leaves a header that is set.
-        resp.headers.append((b"cache-control", b"public, immutable"))
+    if digest:
+        # Addressed by its digest it never changes; the cache-control filter leaves a header that is set. What says "not modified" says so
+        # again: a cache takes these headers over.
+        until = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + YEAR_S))
+        resp.headers += [(b"cache-control", b"public, immutable"), (b"expires", until.encode())]
     return resp
 
 

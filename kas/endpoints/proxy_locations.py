@@ -13,8 +13,10 @@ import random
 import socket
 import ssl
 from collections.abc import Iterable
+from pathlib import Path
 
 from kas.client.http import Target, insecure_tls, verified_tls
+from kas.client.renewed import Renewed
 from kas.client.services import SERVICE_NAME_LABEL
 from kas.endpoints.kubelet import KubeletAccess
 from kas.informers import Objects
@@ -39,7 +41,7 @@ class Locations:
 
     def __init__(self, objects: Objects, kubelet: KubeletAccess) -> None:
         self._get, self._labelled, self._access = objects.get, objects.labelled, kubelet
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts: dict[str, Renewed] = {}
 
     def kubelet(self, node: str, asked: tuple[str, str] = ("", "nodes"), verify: bool = True) -> Target:
         """A node's kubelet. ``asked`` is the group and resource of the request, which a 404 names as upstream does."""
@@ -143,13 +145,24 @@ class Locations:
         if found is None:
             a = self._access
             if which == "any":
-                found = insecure_tls()
-            elif which == "kubelet" and a.ca:
-                found = verified_tls(a.ca, a.certificate, a.key)
+                found = _following("")
             else:
-                found = insecure_tls(a.certificate, a.key)
+                found = _following(a.ca if which == "kubelet" else "", a.certificate, a.key)
             self._contexts[which] = found
-        return found
+        return found.context()
+
+
+def _following(ca: str, *pair: str) -> Renewed:
+    """A context that wants a certificate of ``ca`` (or takes any, without one) and shows that of ``pair``, as the files are now."""
+    files = [path for path in (ca, *pair) if path]
+
+    def made(*_: bytes) -> ssl.SSLContext:
+        try:
+            return verified_tls(ca, *pair) if ca else insecure_tls(*pair)
+        except ssl.SSLError as e:  # a certificate without its key, while both are being replaced
+            raise ValueError(e.reason or str(e)) from None
+
+    return Renewed(files, [Path(path).read_bytes() for path in files], made(), made)
 
 
 def _split(ident: str, what: str) -> tuple[str, str, str]:

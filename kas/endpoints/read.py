@@ -40,11 +40,20 @@ def get(req: Request, served: Served, namespace: str, name: str) -> Response | A
     if not req.query or req.query == ANY_VERSION:
         if served.native and (answer := served.plain.answer(req, served.registry, namespace, name)) is not None:
             return answer
-    elif "resourceVersion" in req.query:
-        rv = resource_version(req.params.get("resourceVersion"))
-        if rv > served.registry.store.revision:
-            return _get_later(req, served, namespace, name, rv)
+    else:
+        refuse_export(req)
+        if "resourceVersion" in req.query:
+            rv = resource_version(req.params.get("resourceVersion"))
+            if rv > served.registry.store.revision:
+                return _get_later(req, served, namespace, name, rv)
     return _found(req, served, namespace, name)
+
+
+def refuse_export(req: Request) -> None:
+    """Objects without what a cluster adds, which could be asked for until v1.20. Raises 400; who wrote so should not take it for them."""
+    if "export" in req.query and req.params.flag("export"):
+        respond.media(req)  # a form that there is not is refused first
+        raise bad_request("the export parameter, deprecated since v1.14, is no longer supported")
 
 
 def _found(req: Request, served: Served, namespace: str, name: str) -> Response | Awaitable[Response]:

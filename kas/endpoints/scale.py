@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kas.admission import UPDATE
-from kas.endpoints import managedfields, patching, respond
+from kas.endpoints import managedfields, patching, read, respond
 from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.applying import Applied
 from kas.endpoints.codec import decode_body
@@ -106,6 +106,7 @@ class Scale:
 
     async def get(self, req: Request, served: Served, namespace: str, name: str) -> Response:
         """Serve GET of /scale: the object as a Scale."""
+        read.refuse_export(req)
         return await self._answer(req, served, served.registry.get(namespace, name), self.scaled(served).of)
 
     async def update(self, req: Request, served: Served, namespace: str, name: str) -> Response:

@@ -11,13 +11,14 @@ from time import monotonic
 
 from kas.auth.user import MASTERS
 from kas.filters.handler import Before, Filter
-from kas.observe.tracing import CURRENT, Remote, Span, Tracer, parse
+from kas.observe.tracing import CURRENT, Remote, Span, Tracer, current, parse
 from kas.request.http import Handler, Request, Response, Result
 from kas.request.masking import shown_target
 
 MONITORING = "system:monitoring"
-# Filters with a span of their own.
-PARTS = frozenset(("audit", "impersonation", "priority_and_fairness", "max_in_flight", "authorization", "consistent_read"))
+# Filters with a span of their own; its name is upstream's.
+PARTS = {name: name for name in ("audit", "impersonation", "max_in_flight", "authorization", "consistent_read")}
+PARTS["priority_and_fairness"] = "priorityandfairness"
 _VERBS = {"create": "Create", "get": "Get", "list": "List", "update": "Update", "patch": "Patch", "delete": "Delete", "watch": "Watch",
           "deletecollection": "DeleteCollection", "connect": "Connect"}  # fmt: skip
 
@@ -105,10 +106,24 @@ def span_name(req: Request) -> str:
 
 def traced(tracer: Tracer, filters: list[Filter], endpoint: Handler) -> tuple[list[Filter], Handler]:
     """The filters that have one, and the endpoint, with a span each."""
-    spans = [f._replace(before=tracer.around(f.name, f.before)) if f.name in PARTS and f.before else f for f in filters]
+    spans = [f._replace(before=tracer.around(PARTS[f.name], f.before)) if f.name in PARTS and f.before else f for f in filters]
+
+    def told(req: Request) -> Result:
+        if (span := current()) is not None:
+            span.attributes |= _fields(req)
+        return endpoint(req)
 
     def run(req: Request) -> Result:
-        found: Result = tracer.around(_VERBS.get(req.info.verb, "Serve"), endpoint)(req)
+        found: Result = tracer.around(_VERBS.get(req.info.verb, "Serve"), told)(req)
         return found
 
     return spans, run
+
+
+def _fields(req: Request) -> dict[str, str]:
+    """What upstream's handlers say of a request (``traceFields``)."""
+    version = "2.0" if req.http_version == "2" else req.http_version
+    return {
+        "accept": req.header(b"accept"), "audit-id": req.audit_id, "client": req.client, "protocol": f"HTTP/{version}", "url": req.path,
+        "user-agent": req.header(b"user-agent"),
+    }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from random import random
 from typing import Any
 
 from kas._codecs import CBORError, CBORTooLongError, cbor_value
@@ -19,10 +20,10 @@ _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
-def encode(value: Any) -> bytes:
-    """A JSON value with the tag that says it is CBOR."""
+def encode(value: Any, turned: bool = False) -> bytes:
+    """A JSON value with the tag that says it is CBOR. Where a map that is ``turned`` begins is random: no client comes to depend on it."""
     out = bytearray(SELF_DESCRIBED)
-    _encode(value, out)
+    _encode(value, out, turned)
     return bytes(out)
 
 
@@ -35,7 +36,7 @@ def _head(major: int, n: int, out: bytearray) -> None:
     out += n.to_bytes(1 << size, "big")
 
 
-def _encode(value: Any, out: bytearray) -> None:
+def _encode(value: Any, out: bytearray, turned: bool) -> None:
     if isinstance(value, str):
         data = value.encode()
         _head(_BYTES, len(data), out)
@@ -48,13 +49,15 @@ def _encode(value: Any, out: bytearray) -> None:
         out += _float(value)
     elif isinstance(value, dict):
         _head(_MAP, len(value), out)
-        for key, item in value.items():
-            _encode(key, out)
-            _encode(item, out)
+        pairs = list(value.items())
+        first = int(random() * len(pairs)) if turned else 0
+        for key, item in pairs[first:] + pairs[:first]:
+            _encode(key, out, turned)
+            _encode(item, out, turned)
     else:
         _head(_ARRAY, len(value), out)
         for item in value:
-            _encode(item, out)
+            _encode(item, out, turned)
 
 
 def _float(value: float) -> bytes:

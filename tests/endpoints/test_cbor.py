@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kas.endpoints.cbor import _FromCBOR
+from kas.endpoints.cbor import _encode, _FromCBOR
 from kas.meta import aside
 from kas.meta.aside import LARGE
 from kas.meta.errors import ApiError
@@ -159,3 +159,10 @@ def test_more_values_than_a_body_of_json_has_room_for_are_not_read():
         assert caught.value.code == 413
 
     asyncio.run(story())
+
+
+def test_an_answer_is_not_the_same_twice(monkeypatch):
+    drawn = iter((0.0, 0.5))
+    monkeypatch.setattr(cbor, "random", lambda: next(drawn))
+    text = b'{"type":"ADDED","object":1}'
+    assert _encode(text) != _encode(text)

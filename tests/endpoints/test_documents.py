@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from email.utils import parsedate_to_datetime
 
 import pytest
 import requests
@@ -58,6 +59,12 @@ def test_openapi_has_entity_tags_and_hashed_addresses(client):
     answer = client.raw("GET", address)
     assert answer.status_code == 200 and "immutable" in answer.headers["cache-control"]
     assert "/apis/apps/v1/namespaces/{namespace}/deployments" in answer.json()["paths"]
+    same = client.raw("GET", address, If_None_Match=answer.headers["etag"])
+    for each in (answer, same):  # caches take over what the latter says
+        assert each.headers["cache-control"] == "public, immutable"
+        sent, until = (parsedate_to_datetime(each.headers[name]) for name in ("date", "expires"))
+        assert 364 <= (until - sent).days <= 365
+    assert same.status_code == 304 and "expires" not in client.raw("GET", "/openapi/v3/apis/apps/v1").headers
     moved = client.session.get(client.server.url + "/openapi/v3/apis/apps/v1?hash=OLD", allow_redirects=False, timeout=10)
     assert moved.status_code == 301 and moved.headers["location"] == address
 

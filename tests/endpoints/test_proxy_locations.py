@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,11 +12,15 @@ from typing import Any
 
 import pytest
 
+from kas.client import renewed
 from kas.endpoints import proxy_locations
+from kas.endpoints.kubelet import KubeletAccess
 from kas.endpoints.proxy_locations import Locations
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
+from tests import pki
 from tests.growth.serving import InProcess, Sent
+from tests.tlsstub import Answer, TLSStub, authority, serving
 
 NS = "/api/v1/namespaces/default"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
@@ -77,3 +83,39 @@ def test_others_have_their_turn_while_a_pod_is_looked_for(server: InProcess, mon
     with pytest.raises(ApiError, match="no endpoints available"):
         located(server)
     assert len(paused) == 20
+
+
+def test_what_kubelets_are_shown_and_must_be_of_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are followed, as client-go follows them (ReloadTLSFiles); a certificate without its key leaves the one before in use."""
+    monkeypatch.setattr(renewed, "LOOK_AGAIN_S", 0.0)
+    clients = pki.authority("clients")
+    clients.write(tmp_path, "clients")
+    pki.issue([("CN", "old")], clients).write(tmp_path, "own")
+    stub = TLSStub(*serving(tmp_path, authority(tmp_path, "trusted")), lambda _: Answer(), tmp_path / "clients.crt")
+    access = KubeletAccess(["InternalIP"], *(str(tmp_path / name) for name in ("own.crt", "own.key", "trusted.crt")))
+    status: dict[str, Any] = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}
+    objects: Any = SimpleNamespace(get=lambda *_: {"status": status}, labelled=None)
+    locations = Locations(objects, access)
+
+    def ask(verify: bool = True) -> None:
+        target = locations.kubelet("n", verify=verify)
+        connection = http.client.HTTPSConnection(target.host, int(target.port), context=target.tls, timeout=10)
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        connection.close()
+
+    with stub:
+        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": int(stub.url.rpartition(":")[2])}}
+        ask()
+        key = (tmp_path / "own.key").read_bytes()
+        pki.issue([("CN", "new")], clients).write(tmp_path, "own")
+        new_key = (tmp_path / "own.key").read_bytes()
+        (tmp_path / "own.key").write_bytes(key)
+        ask()
+        (tmp_path / "own.key").write_bytes(new_key)
+        ask()
+        authority(tmp_path, "trusted")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            ask()
+        ask(verify=False)
+    assert [asked.client for asked in stub.asked] == ["old", "old", "new", "new"]

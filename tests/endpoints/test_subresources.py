@@ -426,6 +426,18 @@ def owners(parent) -> dict[str, str]:
     }
 
 
+def test_an_export_is_refused(client, namespace, scale):
+    """Of an object, its status and its scale; a list has never known the parameter."""
+    base = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    for path in (f"{base}/d", f"{base}/d/status", f"{base}/d/scale"):
+        for query in ("export=true", "export", "export=x&resourceVersion=0"):
+            code, body = client("GET", f"{path}?{query}")
+            said = "the export parameter, deprecated since v1.14, is no longer supported"
+            assert (code, body["reason"], body["message"]) == (400, "BadRequest", said), (path, query)
+        assert client("GET", f"{path}?export=false")[0] == client("GET", f"{path}?export=0")[0] == 200
+    assert client("GET", f"{base}?export=true")[0] == 200
+
+
 def test_scales_come_as_partial_metadata(client, namespace, scale):
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/d/scale"
     found = client("GET", path, Accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")[1]

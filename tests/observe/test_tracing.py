@@ -85,8 +85,11 @@ def test_a_write_is_one_tree_of_its_parts(tmp_path, collector):
     assert {s.trace for s in spans} == {root.trace} and len({s.span for s in spans}) == len(spans)
     by_id = {s.span: s for s in spans}
     of = {s.name: by_id[s.parent].name for s in spans if s.parent}
-    assert of["authentication"] == of["authorization"] == of["priority_and_fairness"] == of["Create"] == root.name
+    assert of["authentication"] == of["authorization"] == of["priorityandfairness"] == of["Create"] == root.name
     assert of["admit"] == of["validate"] == of["store commit"] == "Create"
+    told = next(s for s in spans if s.name == "Create").attributes
+    assert {"accept", "audit-id", "client", "protocol", "url", "user-agent"} <= told.keys()
+    assert (told["url"], told["protocol"], told["audit-id"]) == (CONFIG_MAPS, "HTTP/1.0", root.attributes["audit-id"])
     for span in spans:
         within = by_id.get(span.parent, span)
         assert within.start <= span.start <= span.end <= within.end, span
