@@ -12,7 +12,8 @@ from kas._fastpath import Recall, keyed_digest
 from kas.auth.authn import Authentication, AuthenticationError, Found, HeaderGet
 from kas.auth.authn.bearer import CacheCounts
 from kas.auth.authn.x509 import Peer
-from kas.auth.user import ANONYMOUS_USER, Notes, UserInfo
+from kas.auth.user import ANONYMOUS, ANONYMOUS_USER, UNAUTHENTICATED, Notes, UserInfo
+from kas.config import features
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
 from kas.observe.caches import Expiring
@@ -76,6 +77,12 @@ class _ProxyHeaders:
             req.drop_prefix(prefix)
 
 
+def _alone(req: Request) -> None:
+    """What nobody known asks over HTTP/2 is the last of its connection: streams are cheap to make and dear to serve (CVE-2023-44487)."""
+    if req.peer is not None and not req.http_version.startswith("1") and features.DEFAULT.enabled("UnauthenticatedHTTP2DOSMitigation"):
+        req.peer.leave(must=True)
+
+
 def _tell(req: Request, notes: Notes | None) -> None:
     if notes is None:
         return
@@ -96,6 +103,11 @@ def _tell_of_space(req: Request, credential: bytes) -> None:
     bearer, token = _bearer(credential)
     if bearer and token[:1] == b" ":
         req.warn(_EXTRA_SPACE)
+
+
+def _refuse(req: Request, credential: bytes) -> None:
+    _alone(req)
+    _tell_of_space(req, credential)
 
 
 def _counted(name: str) -> str:
@@ -161,7 +173,7 @@ def authentication(
         accept(req, user, credential, found, forgotten, began)
 
     def refused(req: Request, e: AuthenticationError, credential: bytes, began: float) -> Exception:
-        _tell_of_space(req, credential)
+        _refuse(req, credential)
         for key, value in e.annotations.items():
             req.annotate(key, value)
         if told.one(now := monotonic()):
@@ -171,13 +183,15 @@ def authentication(
 
     def accept(req: Request, user: UserInfo | None, credential: bytes, found: Found | None, forgotten: int, began: float) -> None:
         if user is None:
-            _tell_of_space(req, credential)
+            _refuse(req, credential)
             seconds.observe(("failure",), monotonic() - began)
             raise unauthorized()
         succeeded(took := monotonic() - began)
         req.authenticating = took
         users.inc(name := (_counted(user.name),))
         req.user = user
+        if user.name == ANONYMOUS or UNAUTHENTICATED in user.groups:
+            _alone(req)
         if unusual or req.vouches:
             strip(req)
         _tell(req, user.notes)

@@ -16,6 +16,7 @@ from kas.auth.authn.tokenfile import admin_token
 from kas.auth.authn.union import Authenticators
 from kas.auth.authn.websocket import WebSocketToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo
+from kas.config import features
 from kas.filters import authentication as filters
 from kas.filters.authentication import REMEMBERED_S, authentication
 from kas.meta.errors import ApiError
@@ -323,3 +324,21 @@ def test_of_thousands_who_are_refused_a_hundred_are_told_of(caplog, monkeypatch)
     refused()
     assert caplog.messages[MOST:] == [f"{1000 - MOST} more requests could not be authenticated", caplog.messages[0]]
     assert 'authentication_attempts{result="error"} 1001' in gate.metrics.expose().decode()
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("answer", [None, AuthenticationError("expired"), ANONYMOUS_USER, UserInfo("x", ("system:unauthenticated",)), JANE])
+def test_only_who_is_known_keeps_a_connection_of_http2(answer, later):
+    def left(version: str, front: bool = True) -> list[bool]:
+        req, asked = request(), []
+        req.http_version = version
+        if front:
+            req.peer = SimpleNamespace(certificates=None, leave=lambda must: asked.append(must))
+        with contextlib.suppress(ApiError):
+            Gate(Says(answer, later)).run(req)
+        return asked
+
+    assert left("2") == ([] if answer is JANE else [True])
+    assert left("1.1") == [] == left("2", front=False)
+    with features.DEFAULT.overridden(UnauthenticatedHTTP2DOSMitigation=False):
+        assert left("2") == []
