@@ -74,7 +74,8 @@ class Plugin:
         # Namespaces are cluster-scoped, so that their own names are what they are kept under.
         known = self._policies.all().get(a.namespace)
         if known is None:
-            return self._lost(a)
+            self._lost(a)
+            return None
         policy, wrong = known
         if policy.open and not wrong:
             if a.resource == "pods":
