@@ -27,6 +27,7 @@ _EXTRA_SPACE = "the provided Authorization header contains extra space before th
 # Upstream's cache of successes; a revocation that is seen empties it at once. It counts from when the user was found, as that of who found
 # it does, who is to be asked anew when this is over.
 REMEMBERED_S = 10.0
+PROMPT_S = 1.0  # a request that came longer ago may have come before a GOAWAY after which its client has to be gone
 _COUNTED = frozenset(("admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"))
 
 
@@ -80,7 +81,8 @@ class _ProxyHeaders:
 def _alone(req: Request) -> None:
     """What nobody known asks over HTTP/2 is the last of its connection: streams are cheap to make and dear to serve (CVE-2023-44487)."""
     if req.peer is not None and not req.http_version.startswith("1") and features.DEFAULT.enabled("UnauthenticatedHTTP2DOSMitigation"):
-        req.peer.leave(must=True)
+        # Who was asked about for long may have been sent before its client was told; its answer is not cut off.
+        req.peer.leave(must=monotonic() - req.started < PROMPT_S)
 
 
 def _tell(req: Request, notes: Notes | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -329,9 +330,9 @@ def test_of_thousands_who_are_refused_a_hundred_are_told_of(caplog, monkeypatch)
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("answer", [None, AuthenticationError("expired"), ANONYMOUS_USER, UserInfo("x", ("system:unauthenticated",)), JANE])
 def test_only_who_is_known_keeps_a_connection_of_http2(answer, later):
-    def left(version: str, front: bool = True) -> list[bool]:
+    def left(version: str, front: bool = True, ago: float = 0.0) -> list[bool]:
         req, asked = request(), []
-        req.http_version = version
+        req.http_version, req.started = version, monotonic() - ago
         if front:
             req.peer = SimpleNamespace(certificates=None, leave=lambda must: asked.append(must))
         with contextlib.suppress(ApiError):
@@ -340,5 +341,6 @@ def test_only_who_is_known_keeps_a_connection_of_http2(answer, later):
 
     assert left("2") == ([] if answer is JANE else [True])
     assert left("1.1") == [] == left("2", front=False)
+    assert left("2", ago=filters.PROMPT_S) == ([] if answer is JANE else [False])  # may have been sent before its client was told
     with features.DEFAULT.overridden(UnauthenticatedHTTP2DOSMitigation=False):
         assert left("2") == []
