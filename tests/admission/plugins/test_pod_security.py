@@ -345,3 +345,29 @@ def test_where_all_is_allowed_the_policy_is_told_as_the_latest(server, operation
     request.run()
     assert request.annotations == {"pod-security.kubernetes.io/enforce-policy": "privileged:latest"}
     assert counted(server, "evaluations") == {("allow", "privileged", "latest", "enforce", operation.lower(), "pod", ""): 1}
+
+
+def least(level: str, version: int) -> dict[str, Any]:
+    """The pod that says no more than it has to."""
+    context: dict[str, Any] = {}
+    if version >= 8:
+        context["allowPrivilegeEscalation"] = False
+    if version >= 22:
+        context["capabilities"] = {"drop": ["ALL"]}
+    whole = {"runAsNonRoot": True} | ({"seccompProfile": {"type": "RuntimeDefault"}} if version >= 19 else {})
+    if level != "restricted":
+        context, whole = {}, {}
+    containers = {kind: [{"name": kind, "securityContext": context}] for kind in ("containers", "initContainers")}
+    return {**containers, "securityContext": whole}
+
+
+def test_what_each_version_asks_for_and_no_more():
+    """The least pods of upstream's fixtures, for each level and version; that of the version before a new check fails it."""
+    for version in (*range(37), LATEST):
+        for level in ("privileged", "baseline", "restricted"):
+            assert found(level, version, **least(level, version)) == ""
+        for since, reason in ((8, "allowPrivilegeEscalation"), (19, "seccompProfile"), (22, "unrestricted capabilities")):
+            text = found("restricted", version, **least("restricted", since - 1))
+            assert (reason in text) is (version >= since), (version, text)
+        as_root = least("restricted", version) | {"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}, "hostUsers": False}
+        assert (found("restricted", version, **as_root) == "") is (version >= 35)
