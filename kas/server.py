@@ -259,7 +259,7 @@ class Server:
         self.rbac = RbacIndex()
         self.revocation = Revocation(self.store, [self.registries.of("", resource).root for resource in revocation.RESOURCES])
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
-        node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node", self.features))
+        node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes, self.metrics), bootstrap.role_rules("system:node", self.features))
         self.counts_as = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
         self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, self.counts_as, self.egress.controlplane)
         if self.extensions.authorizers:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kas.config import features
 from kas.config.options import Completed
 from kas.meta.files import remove_tree, write_whole
 from kas.meta.pipes import readable
@@ -444,7 +445,8 @@ class _Supervisor:
         assert self.rendezvous is not None
         secure = self.reserved["secure_port"]  # the supervisor keeps it, so that nobody is refused while a front that died is replaced
         o = self.options
-        process.serve(secure, self.rendezvous, o.workers, settings(o), o.raw.goaway_chance > 0, report)
+        goaway = o.raw.goaway_chance > 0 or features.DEFAULT.enabled("UnauthenticatedHTTP2DOSMitigation")
+        process.serve(secure, self.rendezvous, o.workers, settings(o), goaway, report)
 
     def _replicator(self, report: int) -> None:
         self._close_go_writer()

@@ -69,6 +69,8 @@ GOVERNED = {
     "StructuredAuthenticationConfigurationEgressSelector": "egressSelectorType of an issuer of an AuthenticationConfiguration",
     "TaintTolerationComparisonOperators": "tolerations may have the operators Lt and Gt",
     "TokenRequestServiceAccountUIDValidation": "a token is refused where the request names another uid than the service account's",
+    "UnauthenticatedHTTP2DOSMitigation":
+        "behind the TLS front, connections of HTTP/2 end with a request of nobody known: a GOAWAY, and an end for who asks on after 2 s",
     "UnknownVersionInteroperabilityProxy": "requests for what only another API server of the cluster serves are passed on to it",
     "UserNamespacesHostNetworkSupport": "pods with hostNetwork may have users of their own (hostUsers: false)",
     "WatchList": "sendInitialEvents, and initial events of watches that ask for them the old way",
@@ -78,7 +80,6 @@ GOVERNED = {
 # What is easily expected of a gate of fields, and is not so, as in kube-apiserver.
 NOT_GOVERNED = {
     "CRDObservedGenerationTracking": "kept when a client writes them; no loop of the server does",
-    "UnauthenticatedHTTP2DOSMitigation": "nothing: HTTP/2 connections without a credential stay open, see docs/threat-model.md",
 }
 
 

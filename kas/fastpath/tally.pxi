@@ -12,6 +12,8 @@ cdef frozenset _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DEL
 # Subresources that upstream counts as CONNECT whatever the method, and the content types that make a PATCH an APPLY.
 cdef frozenset _CONNECTS = frozenset(("log", "exec", "portforward", "attach", "proxy"))
 cdef frozenset _APPLIES = frozenset((b"application/apply-patch+yaml", b"application/apply-patch+cbor"))
+# What is no resource and has rows of its own, which upstream tells apart by the path in place of a subresource.
+cdef frozenset _HEALTH = frozenset(("/healthz", "/livez", "/readyz"))
 
 
 cdef str _dry_run(Request req):
@@ -65,7 +67,10 @@ cdef class Tally:
         cdef str dry = _dry_run(req) if req.query != "" and "dryRun" in req.query else ""
         if not exists:
             verb = req.method if req.method in _METHODS else "other"
-            key = (status, verb, "", "", "", "", "", dry)
+            if status in (200, 500) and req.path in _HEALTH:  # not who was refused
+                key = (status, "GET" if verb == "HEAD" else verb, "", "", "", req.path, "", dry)
+            else:
+                key = (status, verb, "", "", "", "", "", dry)
         else:
             verb = _VERBS.get(info.verb, "other")
             if info.subresource != "" and info.subresource in _CONNECTS:

@@ -12,7 +12,8 @@ from kas._fastpath import Recall, keyed_digest
 from kas.auth.authn import Authentication, AuthenticationError, Found, HeaderGet
 from kas.auth.authn.bearer import CacheCounts
 from kas.auth.authn.x509 import Peer
-from kas.auth.user import ANONYMOUS_USER, Notes, UserInfo
+from kas.auth.user import ANONYMOUS, ANONYMOUS_USER, UNAUTHENTICATED, Notes, UserInfo
+from kas.config import features
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
 from kas.observe.caches import Expiring
@@ -26,6 +27,7 @@ _EXTRA_SPACE = "the provided Authorization header contains extra space before th
 # Upstream's cache of successes; a revocation that is seen empties it at once. It counts from when the user was found, as that of who found
 # it does, who is to be asked anew when this is over.
 REMEMBERED_S = 10.0
+PROMPT_S = 1.0  # a request that came longer ago may have come before a GOAWAY after which its client has to be gone
 _COUNTED = frozenset(("admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"))
 
 
@@ -76,6 +78,13 @@ class _ProxyHeaders:
             req.drop_prefix(prefix)
 
 
+def _alone(req: Request) -> None:
+    """What nobody known asks over HTTP/2 is the last of its connection: streams are cheap to make and dear to serve (CVE-2023-44487)."""
+    if req.peer is not None and not req.http_version.startswith("1") and features.DEFAULT.enabled("UnauthenticatedHTTP2DOSMitigation"):
+        # Who was asked about for long may have been sent before its client was told; its answer is not cut off.
+        req.peer.leave(must=monotonic() - req.started < PROMPT_S)
+
+
 def _tell(req: Request, notes: Notes | None) -> None:
     if notes is None:
         return
@@ -96,6 +105,11 @@ def _tell_of_space(req: Request, credential: bytes) -> None:
     bearer, token = _bearer(credential)
     if bearer and token[:1] == b" ":
         req.warn(_EXTRA_SPACE)
+
+
+def _refuse(req: Request, credential: bytes) -> None:
+    _alone(req)
+    _tell_of_space(req, credential)
 
 
 def _counted(name: str) -> str:
@@ -161,7 +175,7 @@ def authentication(
         accept(req, user, credential, found, forgotten, began)
 
     def refused(req: Request, e: AuthenticationError, credential: bytes, began: float) -> Exception:
-        _tell_of_space(req, credential)
+        _refuse(req, credential)
         for key, value in e.annotations.items():
             req.annotate(key, value)
         if told.one(now := monotonic()):
@@ -171,13 +185,15 @@ def authentication(
 
     def accept(req: Request, user: UserInfo | None, credential: bytes, found: Found | None, forgotten: int, began: float) -> None:
         if user is None:
-            _tell_of_space(req, credential)
+            _refuse(req, credential)
             seconds.observe(("failure",), monotonic() - began)
             raise unauthorized()
         succeeded(took := monotonic() - began)
         req.authenticating = took
         users.inc(name := (_counted(user.name),))
         req.user = user
+        if user.name == ANONYMOUS or UNAUTHENTICATED in user.groups:
+            _alone(req)
         if unusual or req.vouches:
             strip(req)
         _tell(req, user.notes)

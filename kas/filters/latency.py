@@ -94,17 +94,18 @@ def latency(
         for row in tally.rows():
             status, verb, group, version, resource, subresource, scope, dry = row.labels
             of = group, resource, scope, subresource, verb, version
-            requests.values[(str(status), "apiserver", dry, *of)] = row.count
+            component = "" if subresource.startswith("/") else "apiserver"  # upstream names none for the paths of health
+            requests.values[(str(status), component, dry, *of)] = row.count
             if status == LATE or (status == TOO_MANY and subresource != EVICTION):
-                terminations.inc((str(status), "apiserver", *of), row.count)
+                terminations.inc((str(status), component, *of), row.count)
             if resource and status not in UNSERVED:
                 removed = "" if deprecated_custom(group, version, resource) else _removed(resource_of(group, version, resource))
                 if removed is not None:
                     deprecated.set((group, removed, resource, subresource, version), 1)
-            _add(durations, ("apiserver", dry, *of), row.duration_buckets(len(BUCKETS) + 1), row.seconds)
-            _add(sizes, ("apiserver", *of), row.size_buckets(len(SIZE_BUCKETS) + 1), row.bytes_sent)
+            _add(durations, (component, dry, *of), row.duration_buckets(len(BUCKETS) + 1), row.seconds)
+            _add(sizes, (component, *of), row.size_buckets(len(SIZE_BUCKETS) + 1), row.bytes_sent)
             own = row.own_buckets(len(BUCKETS) + 1)
-            _add(slis, ("apiserver", *of), [sum(own[: FINER + 1]), *own[FINER + 1 :]], row.own_seconds)
+            _add(slis, (component, *of), [sum(own[: FINER + 1]), *own[FINER + 1 :]], row.own_seconds)
 
     registry.collectors.append(collect)
     registry.droppers.append(tally.forget)

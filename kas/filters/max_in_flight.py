@@ -1,7 +1,7 @@
 """Max-in-flight: at most so many reads and so many writes at once over all workers (upstream's ``WithMaxInFlightLimit``).
 
 The counters are atomics in memory the workers share. Long-running requests are exempt, and so is system:masters: an
-administrator must get through to repair an overloaded server.
+administrator must get through to repair an overloaded server, and where there is no place takes none that others wait for.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ def max_in_flight(memory: InFlight, read_limit: int, write_limit: int, registry:
         mutating = req.info.verb not in READ_VERBS
         limit = write_limit if mutating else read_limit
         now = memory.enter(mutating)
-        if limit and now > limit and MASTERS not in req.user.groups:
+        if limit and now > limit:
             memory.leave(mutating)
+            if MASTERS in req.user.groups:
+                return None
             dropped.inc(("mutating" if mutating else "readOnly",))
             return too_many_requests(1)
         req.in_flight = kind = WRITE if mutating else READ

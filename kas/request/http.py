@@ -42,8 +42,8 @@ class Connection(Protocol):
     def certificates(self) -> Any:
         """What the client has shown (``kas.auth.authn.x509.Certificates``), unverified; None when it has shown nothing."""
 
-    def leave(self) -> None:
-        """Asks a client of HTTP/2 to finish here and to connect anew."""
+    def leave(self, must: bool = False) -> None:
+        """Asks a client of HTTP/2 to finish here and to connect anew; with ``must`` it cannot stay."""
 
     def count(self, told: Callable[[int], None]) -> None:
         """Asks how many bytes have come over the connection; ``told`` is called with them a little later, or never."""

@@ -6,6 +6,7 @@ import pytest
 from kas.auth.authz import node_informer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
+from kas.observe.metrics import Registry
 from kas.store import Op, build_record, open_store
 
 PREFIXES = {resource: f"/registry/{resource}/" for resource in SOURCES}
@@ -32,7 +33,7 @@ def pod(store, name, node):
 def test_it_is_built_when_a_node_asks_and_follows(store):
     pod(store, "a", "n1")
     put(store, "pods", "ns/free", {"volumes": [{"name": "v", "secret": {"secretName": "free"}}]})
-    graph = NodeGraphInformer(store, PREFIXES)
+    graph = NodeGraphInformer(store, PREFIXES, Registry())
     assert not graph.has_synced
     assert graph.reaches("n1", "secrets", "ns", "a") and graph.has_synced
     assert not graph.reaches("n1", "secrets", "ns", "free")
@@ -58,7 +59,7 @@ def test_a_large_pod_gives_what_others_do_and_is_read_beside_the_loop(store, mon
     put(store, "persistentvolumes", "pv", {"claimRef": {"namespace": "ns", "name": "claim-of-a"}})
     large(store, "a", "n1", "x")
     pod(store, "b", "n1")
-    graph = NodeGraphInformer(store, PREFIXES)
+    graph = NodeGraphInformer(store, PREFIXES, Registry())
 
     def seen(node, *names):
         return [graph.reaches(node, "secrets", "ns", name) for name in names]
@@ -84,7 +85,7 @@ def test_a_large_pod_gives_what_others_do_and_is_read_beside_the_loop(store, mon
 def test_a_large_pod_deleted_during_a_gap_gives_nothing(store, monkeypatch):
     monkeypatch.setattr(node_informer.POOL, "soon", lambda work: None)
     large(store, "a", "n1")
-    graph = NodeGraphInformer(store, PREFIXES)
+    graph = NodeGraphInformer(store, PREFIXES, Registry())
     assert graph.reaches("n1", "secrets", "ns", "a")
     store.hub.catch_up()
     store.commit_now(Op(PREFIXES["pods"] + "ns/a", None))
@@ -97,7 +98,7 @@ def test_a_large_pod_deleted_during_a_gap_gives_nothing(store, monkeypatch):
 def test_a_pod_deleted_during_a_gap_gives_nothing(store):
     pod(store, "a", "n1")
     pod(store, "b", "n1")
-    graph = NodeGraphInformer(store, PREFIXES)
+    graph = NodeGraphInformer(store, PREFIXES, Registry())
     assert graph.reaches("n1", "secrets", "ns", "a")
     store.hub.catch_up()
     store.commit_now(Op(PREFIXES["pods"] + "ns/a", None))
@@ -105,3 +106,16 @@ def test_a_pod_deleted_during_a_gap_gives_nothing(store):
     store.compact(store.revision, 1000)
     store.hub.catch_up()
     assert [graph.reaches("n1", "secrets", "ns", name) for name in "abc"] == [False, True, True]
+
+
+def test_what_changes_the_graph_is_counted(store):
+    metrics = Registry()
+    graph = NodeGraphInformer(store, PREFIXES, metrics)
+    pod(store, "a", "n1")
+    graph.reaches("n1", "secrets", "ns", "a")
+    put(store, "persistentvolumes", "pv", {"claimRef": {"namespace": "ns", "name": "claim"}})
+    store.commit_now(Op(PREFIXES["pods"] + "ns/a", None))
+    store.hub.catch_up()
+    shown = metrics.expose().decode()
+    for operation in ("AddPod", "AddPV", "DeletePod"):
+        assert f'node_authorizer_graph_actions_duration_seconds_count{{operation="{operation}"}} 1' in shown

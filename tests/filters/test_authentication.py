@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from kas.auth.authn.tokenfile import admin_token
 from kas.auth.authn.union import Authenticators
 from kas.auth.authn.websocket import WebSocketToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo
+from kas.config import features
 from kas.filters import authentication as filters
 from kas.filters.authentication import REMEMBERED_S, authentication
 from kas.meta.errors import ApiError
@@ -323,3 +325,22 @@ def test_of_thousands_who_are_refused_a_hundred_are_told_of(caplog, monkeypatch)
     refused()
     assert caplog.messages[MOST:] == [f"{1000 - MOST} more requests could not be authenticated", caplog.messages[0]]
     assert 'authentication_attempts{result="error"} 1001' in gate.metrics.expose().decode()
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("answer", [None, AuthenticationError("expired"), ANONYMOUS_USER, UserInfo("x", ("system:unauthenticated",)), JANE])
+def test_only_who_is_known_keeps_a_connection_of_http2(answer, later):
+    def left(version: str, front: bool = True, ago: float = 0.0) -> list[bool]:
+        req, asked = request(), []
+        req.http_version, req.started = version, monotonic() - ago
+        if front:
+            req.peer = SimpleNamespace(certificates=None, leave=lambda must: asked.append(must))
+        with contextlib.suppress(ApiError):
+            Gate(Says(answer, later)).run(req)
+        return asked
+
+    assert left("2") == ([] if answer is JANE else [True])
+    assert left("1.1") == [] == left("2", front=False)
+    assert left("2", ago=filters.PROMPT_S) == ([] if answer is JANE else [False])  # may have been sent before its client was told
+    with features.DEFAULT.overridden(UnauthenticatedHTTP2DOSMitigation=False):
+        assert left("2") == []

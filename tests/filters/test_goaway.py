@@ -10,7 +10,7 @@ from tests.filters.requests import header, request
 class Front:
     certificates, asked = None, 0
 
-    def leave(self) -> None:
+    def leave(self, must: bool = False) -> None:
         self.asked += 1
 
 

@@ -45,6 +45,19 @@ def test_a_request_is_counted_under_its_labels():
     }
 
 
+def test_the_paths_of_health_have_rows_of_their_own():
+    """Of nobody's component, by path, as upstream's handler counts them; who was refused never got there, nor has a single check a row."""
+    counted = Counted()
+    for method, path, status in (("GET", "/readyz", 200), ("HEAD", "/readyz", 200), ("GET", "/livez", 500), ("GET", "/healthz", 401),
+                                 ("GET", "/readyz/ping", 200)):  # fmt: skip
+        counted(request(method, path), Response(status, []), known=False)
+    of = {
+        ("200", "", "/readyz"): 2, ("500", "", "/livez"): 1, ("401", "apiserver", ""): 1, ("200", "apiserver", ""): 1,
+    }  # fmt: skip
+    assert {(k[0], k[1], k[6]): n for k, n in counted.rows("apiserver_request_total").items()} == of
+    assert {k[0] for k in counted.rows("apiserver_request_duration_seconds")} == {"", "apiserver"}
+
+
 def test_what_is_created_is_one_object_to_the_scope():
     """Whatever the path names, as upstream counts it; what lists and what deletes a collection is about all of them."""
     counted, pods = Counted(), "/api/v1/namespaces/a/pods"

@@ -55,6 +55,18 @@ def test_max_in_flight_lets_watches_masters_and_no_limit_through():
         unlimited.before(request())
 
 
+def test_a_master_beyond_the_limit_takes_no_place():
+    f = max_in_flight(Memory(), 1, 1, Registry())
+    kept, master = request(), request()
+    master.user = UserInfo("admin", ("system:masters",))
+    f.before(kept)
+    assert f.before(master) is None
+    f.release(kept)
+    assert f.before(request()) is None
+    f.release(master)
+    assert f.before(request()).status == 429
+
+
 def test_refused_requests_are_not_counted_out():
     memory = Memory()
     f = max_in_flight(memory, 1, 1, Registry())

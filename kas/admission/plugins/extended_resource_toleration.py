@@ -30,12 +30,13 @@ class Plugin:
             for name in (container.get("resources") or {}).get("requests") or {}
             if is_extended(name)
         }
-        have = spec.get("tolerations") or []
-        known = {_same(t) for t in have}
-        wanted = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(names)]
-        new = [one for one in wanted if _same(one) not in known]
-        if new:
-            spec["tolerations"] = [*have, *new]
+        if not names:
+            return
+        wanted = {_same(one): one for name in sorted(names) for one in ({"key": name, "operator": "Exists", "effect": "NoSchedule"},)}
+        # The one that is there gives way: with a time for how long, as which it would be refused.
+        have = [wanted.get(_same(t), t) for t in spec.get("tolerations") or ()]
+        known = set(map(_same, have))
+        spec["tolerations"] = have + [one for sort, one in wanted.items() if sort not in known]
 
 
 def _same(one: dict[str, Any]) -> tuple[str, ...]:

@@ -187,7 +187,7 @@ class Plugin:
             raise a.forbid(f"unexpected operation {go_quote(a.operation)}")
         changed = _claim_changes(a.obj, a.old)
         if changed:
-            why = f"is not allowed to update fields other than status.capacity and status.conditions: {', '.join(changed)}"
+            why = f"is not allowed to update fields other than status.quantity and status.conditions: {', '.join(changed)}"
             raise a.forbid(f"node {go_quote(node)} {why}")
 
     @eager

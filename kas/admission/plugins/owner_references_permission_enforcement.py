@@ -54,16 +54,13 @@ class Plugin:
                 await self._check_blocking(a, ref)
 
     async def _check_blocking(self, a: Attributes, ref: Obj) -> None:
-        group, _, version = ref.get("apiVersion", "").rpartition("/")
-        kind = ref.get("kind", "")
+        said, kind = ref.get("apiVersion") or "", ref.get("kind") or ""
+        group, _, version = said.rpartition("/")
         found = self._mapper(group, version, kind)
         if not found:
-            named = f"{kind}.{group}" if group else kind
+            why = f'no matches for kind "{kind}" in version "{said}"' if said.count("/") < 2 else f"unexpected GroupVersion string: {said}"
             raise a.forbid(
-                f"cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {ref.get('apiVersion', '')} "
-                f'Kind {kind}: no matches for kind "{kind}" in version "{ref.get("apiVersion", "")}"'
-                if version
-                else f"cannot set blockOwnerDeletion in this case because cannot find RESTMapping for {named}"
+                f"cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {said} Kind {kind}: {why}"
             )
         for record in found:
             namespace = a.namespace if record.namespaced else ""

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import Section
 from kas.admission.plugins._podsecurity.configuration import ignored_warning, load
+from kas.admission.plugins._podsecurity.metrics import PodSecurityMetrics
 from kas.admission.plugins._podsecurity.policy import LEVELS, PRIVILEGED, LevelVersion, Policy, policy_of
 from kas.informers import Informers
 from kas.meta import errors
 from kas.meta.aside import POOL
 from kas.meta.stored import object_of
+from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
 
 if TYPE_CHECKING:
@@ -48,8 +50,8 @@ class Plugin:
 
     name = "PodSecurity"
 
-    def __init__(self, registries: Registries, informers: Informers, section: Section | None = None) -> None:
-        self._registries = registries
+    def __init__(self, registries: Registries, informers: Informers, metrics: Metrics, section: Section | None = None) -> None:
+        self._registries, self._metrics = registries, PodSecurityMetrics(metrics)
         self._settings = settings = load(section)
         self._exempt = bool(settings.namespaces or settings.usernames)
         self._policies = informers.lister("", "namespaces", lambda obj: policy_of(obj["metadata"].get("labels"), settings.defaults))
@@ -72,11 +74,13 @@ class Plugin:
         # Namespaces are cluster-scoped, so that their own names are what they are kept under.
         known = self._policies.all().get(a.namespace)
         if known is None:
-            raise errors.internal(f"failed to lookup namespace {a.namespace}")
+            self._lost(a)
+            return None
         policy, wrong = known
         if policy.open and not wrong:
-            if a.resource == "pods" and a.operation == CREATE:
-                a.annotate(AUDIT + "enforce-policy", str(policy.enforce))
+            if a.resource == "pods":
+                a.annotate(AUDIT + "enforce-policy", str(LevelVersion()))  # whatever version, there is nothing to check
+                self._metrics.evaluated(a, policy.enforce, "enforce", True)
             return None
         if a.resource == "pods":
             if a.operation == CREATE or _significant(a.obj, a.old):
@@ -91,19 +95,29 @@ class Plugin:
             return self._pod(a, policy, wrong, template.get("metadata") or {}, template.get("spec") or {}, enforced=False)
         return None
 
+    def _lost(self, a: Attributes) -> None:
+        """Nobody knows what counts: no pod is let in; for what makes pods there is time to find out."""
+        self._metrics.error(a, fatal=True)
+        if a.resource == "pods":
+            raise errors.internal(f"failed to lookup namespace {a.namespace}")
+        a.annotate(AUDIT + "error", f'failed to lookup namespace "{a.namespace}": namespaces "{a.namespace}" not found')
+
     def _exempted(self, a: Attributes) -> bool:
         for what, exempt in (("namespace", a.namespace in self._settings.namespaces), ("user", a.user.name in self._settings.usernames)):
             if exempt:
                 a.annotate(AUDIT + "exempt", what)
+                self._metrics.exempt(a)
                 return True
         return False
 
     def _pod(self, a: Attributes, policy: Policy, wrong: list[Any], meta: Obj, spec: Obj, enforced: bool) -> Awaitable[None] | None:
         if self._settings.runtime_classes and spec.get("runtimeClassName") in self._settings.runtime_classes:
             a.annotate(AUDIT + "exempt", "runtimeClass")
+            self._metrics.exempt(a)
             return None
         if wrong:
             a.annotate(AUDIT + "error", f"Failed to parse policy: {_aggregate(wrong)}")
+            self._metrics.error(a, fatal=False)
         if _crowded(spec):
             return self._crowd(a, policy, meta, spec, enforced)
         self._tell(a, policy, meta, spec, enforced, {})
@@ -129,12 +143,15 @@ class Plugin:
 
         if enforced:
             a.annotate(AUDIT + "enforce-policy", str(policy.enforce))
+            self._metrics.evaluated(a, policy.enforce, "enforce", not found(policy.enforce))
         if found(policy.audit):
+            self._metrics.evaluated(a, policy.audit, "audit", False)
             a.annotate(AUDIT + "audit-violations", f'would violate PodSecurity "{policy.audit}": {detail(found(policy.audit))}')
         if enforced and found(policy.enforce):
             why = f'violates PodSecurity "{policy.enforce}": {detail(found(policy.enforce))}'
             raise errors.forbidden(a.group, a.resource, a.name, why)
         if found(policy.warn):
+            self._metrics.evaluated(a, policy.warn, "warn", False)
             a.warn(f'would violate PodSecurity "{policy.warn}": {detail(found(policy.warn))}')
 
     # --- the labels themselves

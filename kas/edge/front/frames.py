@@ -12,12 +12,13 @@ GOAWAY = b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + b"\x7f\xff\xff\xff" + b"\x00\
 class Frames:
     """Follows what a server sends from its first byte on. Holds no data but a head that came in pieces."""
 
-    __slots__ = ("_head", "_left", "_open")
+    __slots__ = ("_head", "_left", "_open", "whole")
 
     def __init__(self) -> None:
         self._head = b""
         self._left = 0  # of the payload
         self._open = False  # a block of headers goes on in the next frame
+        self.whole = False  # what was sent so far, the first frame at least, ends where another may follow
 
     def edge(self, data: bytes) -> int:
         """How many of these bytes, the next of the stream, come before the last place where a frame may be put in; -1 without any."""
@@ -39,4 +40,5 @@ class Frames:
                 self._head = b""
             if not self._left and not self._open:
                 found = at
+        self.whole = found == len(data)
         return found

@@ -2,8 +2,8 @@
 
 Messages on a stream, each ``length`` (4 bytes, big endian) and then: "+" or "-", the length of the relay's address (1 byte), the address;
 after "+" the length of the client's address (1 byte), the address, and for each certificate its length (4 bytes) and its DER. The worker
-answers "g" and the address of a relay whose client shall connect anew, or "c" and one of which it wants to know how many bytes have come;
-that is told by "n", the address and 8 bytes (big endian).
+answers "g" and the address of a relay whose client shall connect anew, "l" and that of one whose client has to, or "c" and one of which it
+wants to know how many bytes have come; that is told by "n", the address and 8 bytes (big endian).
 
 "+" is sent before the relay connects and "-" before its address is given back. The kernel has what was sent, so a worker that reads all
 there is before it looks an address up never misses the one nor trusts what the other has taken back.
@@ -24,7 +24,7 @@ from kas.edge.front.rendezvous import free
 log = logging.getLogger("kas.front")
 
 _LENGTH, _COUNT = struct.Struct(">I"), struct.Struct(">Q")
-GO_AWAY, HOW_MUCH = b"g", b"c"  # what a worker says
+GO_AWAY, LEAVE, HOW_MUCH = b"g", b"l", b"c"  # what a worker says
 READ_BYTES = 1 << 18
 
 
@@ -91,9 +91,9 @@ class Introduction:
         self._address, self.client, self.certificates, self._front = address, client, certificates, front
         self._told: Callable[[int], None] = lambda size: None
 
-    def leave(self) -> None:
-        """Asks the client to connect anew."""
-        self._say(GO_AWAY)
+    def leave(self, must: bool = False) -> None:
+        """Asks the client to connect anew, which it may or ``must``."""
+        self._say(LEAVE if must else GO_AWAY)
 
     def count(self, told: Callable[[int], None]) -> None:
         """Asks how many bytes have come over the connection; ``told`` is called with them."""

@@ -23,6 +23,8 @@ from kas.edge.front.worker import Worker
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
 READ_BYTES = 64 << 10
 DISCARD_BYTES = 4 << 20  # of what nobody wants any more, behind what the worker has dropped of it
+SOON_S = 0.1  # within it the answer comes with which a client is told to go away
+LEAVES_S = 2.0  # so long a client that has to leave may still ask for more
 RETRY_S = 0.01  # when a worker has no room for another connection at the moment
 
 
@@ -53,7 +55,7 @@ class Relay:
     """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
 
     __slots__ = ("_address", "_chain", "_client", "_discarded", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock",
-                 "_spdy", "_tls", "_up", "_worker", "_worker_fd", "_writing", "came", "closed", "worker")  # fmt: skip
+                 "_spdy", "_tls", "_told", "_up", "_worker", "_worker_fd", "_writing", "came", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
@@ -69,6 +71,7 @@ class Relay:
         self._writing = self._going = self._spdy = self.closed = False
         self.came = 0  # bytes of the client's
         self._discarded = 0
+        self._told = 0.0  # when it was told to go away
         self._frames: Frames | None = None  # of HTTP/2, where a client may be told to go away
         self._loop.add_reader(self._fd, self._shake)
 
@@ -215,16 +218,32 @@ class Relay:
             self._loop.remove_reader(self._worker_fd)
             self._loop.add_writer(self._fd, self._flush_down)
 
-    def go_away(self) -> None:
-        """Tells a client of HTTP/2, with the next whole frame of the worker's, to open no stream here any more."""
-        self._going = True
+    def go_away(self, must: bool) -> None:
+        """Tells a client of HTTP/2 to open no stream here any more: behind the next whole frame of the worker's, which mostly is the
+        answer, so that clients that take nothing after it have that; or soon, if the answer came before what is asked here. One that
+        ``must`` leave and goes on asking is cut off."""
+        if must and self._told and self._loop.time() - self._told > LEAVES_S:
+            self.close()
+        elif not self._going and self._frames is not None:
+            self._going = True
+            self._loop.call_later(SOON_S, self._go_away_soon)
+
+    def _go_away_soon(self) -> None:
+        if self._going and self._frames is not None and self._frames.whole and not self._down and self._worker_fd >= 0:
+            self._away()
+            if not self._deliver(GOAWAY):
+                self._loop.remove_reader(self._worker_fd)
+                self._loop.add_writer(self._fd, self._flush_down)
+
+    def _away(self) -> None:
+        self._going, self._told = False, self._told or self._loop.time()
 
     def _put_in(self, data: bytes) -> bytes:
         assert self._frames is not None
         at = self._frames.edge(data)
         if not self._going or at < 0:
             return data
-        self._going = False
+        self._away()
         return data[:at] + GOAWAY + data[at:]
 
     def _deliver(self, data: bytes | memoryview) -> bool:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from kas.edge.front.introduction import HOW_MUCH, Messages, counted, named
+from kas.edge.front.introduction import HOW_MUCH, LEAVE, Messages, counted, named
 
 RETRY_S = 0.05
 READ_BYTES = 1 << 16
@@ -85,7 +85,7 @@ class Worker:
             if relay is not None and body[:1] == HOW_MUCH:
                 self.tell(counted(address, relay.came), lambda: None)
             elif relay is not None:
-                relay.go_away()
+                relay.go_away(body[:1] == LEAVE)
 
     def _leave(self) -> None:
         if self._sock is None:

@@ -295,3 +295,79 @@ def test_tightening_warns_of_what_is_there(server):
         'existing pods in namespace "ns1" violate the new PodSecurity enforce level "baseline:latest"',
         "a (and 2 other pods): host namespaces",
     ]
+
+
+def counted(server: FakeServer, name: str) -> dict[tuple[str, ...], float]:
+    return {labels: n for labels, n in server.initializer.metrics.metrics[f"pod_security_{name}_total"].values.items() if n}
+
+
+DEPLOYMENT = {"group": "apps", "resource": "deployments", "kind": "Deployment"}
+OPEN_TEMPLATE = {"metadata": {"name": "d"}, "spec": {"template": {"metadata": {}, "spec": {"hostPID": True, "containers": []}}}}
+
+
+def test_what_was_judged_is_counted(server):
+    plugin = namespace(server, enforce="baseline", enforce_version="v1.99", audit="restricted", audit_version="v1.30", warn="privileged")
+    Request(plugin, obj=pod()).run()
+    refused(Request(plugin, obj=pod(hostPID=True)))
+    Request(plugin, obj=OPEN_TEMPLATE, **DEPLOYMENT).run()
+    Request(plugin, operation="UPDATE", obj=pod(), old=pod()).run()  # nothing to judge
+    of = ("create", "pod", "")
+    assert counted(server, "evaluations") == {
+        ("allow", "baseline", "future", "enforce", *of): 1, ("deny", "baseline", "future", "enforce", *of): 1,
+        ("deny", "restricted", "v1.30", "audit", *of): 2, ("deny", "restricted", "v1.30", "audit", "create", "controller", ""): 1,
+    }  # fmt: skip
+    assert counted(server, "exemptions") == counted(server, "errors") == {}
+
+
+def test_who_is_exempt_and_what_cannot_be_judged_is_counted(server):
+    plugin = security(server, {"enforce": "what"}, exemptions={"usernames": ["bob"], "runtimeClasses": ["vm"]})
+    Request(plugin, obj=pod(), user=BOB).run()
+    Request(plugin, obj=pod(runtimeClassName="vm"), user=EVE).run()
+    refused(Request(plugin, obj=pod(), user=EVE))
+    assert counted(server, "exemptions") == {("create", "pod", ""): 2}
+    assert counted(server, "errors") == {("false", "create", "pod", ""): 1}
+
+
+def test_a_namespace_that_is_not_there_keeps_out_pods_alone(server):
+    plugin = namespace(server)
+    assert refused(Request(plugin, obj=pod(), namespace="gone")).code == 500
+    request = Request(plugin, obj=OPEN_TEMPLATE, namespace="gone", **DEPLOYMENT)
+    request.run()
+    said = 'failed to lookup namespace "gone": namespaces "gone" not found'
+    assert request.annotations == {"pod-security.kubernetes.io/error": said}
+    assert counted(server, "errors") == {("true", "create", "pod", ""): 1, ("true", "create", "controller", ""): 1}
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_where_all_is_allowed_the_policy_is_told_as_the_latest(server, operation):
+    """A level that checks nothing has no versions; updates are told, too."""
+    request = Request(namespace(server, enforce="privileged", enforce_version="v1.25"), operation=operation, obj=pod(), old=pod())
+    request.run()
+    assert request.annotations == {"pod-security.kubernetes.io/enforce-policy": "privileged:latest"}
+    assert counted(server, "evaluations") == {("allow", "privileged", "latest", "enforce", operation.lower(), "pod", ""): 1}
+
+
+def least(level: str, version: int) -> dict[str, Any]:
+    """The pod that says no more than it has to."""
+    context: dict[str, Any] = {}
+    if version >= 8:
+        context["allowPrivilegeEscalation"] = False
+    if version >= 22:
+        context["capabilities"] = {"drop": ["ALL"]}
+    whole = {"runAsNonRoot": True} | ({"seccompProfile": {"type": "RuntimeDefault"}} if version >= 19 else {})
+    if level != "restricted":
+        context, whole = {}, {}
+    containers = {kind: [{"name": kind, "securityContext": context}] for kind in ("containers", "initContainers")}
+    return {**containers, "securityContext": whole}
+
+
+def test_what_each_version_asks_for_and_no_more():
+    """The least pods of upstream's fixtures, for each level and version; that of the version before a new check fails it."""
+    for version in (*range(37), LATEST):
+        for level in ("privileged", "baseline", "restricted"):
+            assert found(level, version, **least(level, version)) == ""
+        for since, reason in ((8, "allowPrivilegeEscalation"), (19, "seccompProfile"), (22, "unrestricted capabilities")):
+            text = found("restricted", version, **least("restricted", since - 1))
+            assert (reason in text) is (version >= since), (version, text)
+        as_root = least("restricted", version) | {"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}, "hostUsers": False}
+        assert (found("restricted", version, **as_root) == "") is (version >= 35)

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kas.edge.front import process, tls
+from kas.edge.front import process, relay, tls
+from kas.edge.front.frames import GOAWAY
 from kas.edge.front.introduction import Introductions
 from kas.edge.front.process import FrontProcess, Limits
 from kas.edge.front.rendezvous import Rendezvous, free
@@ -57,8 +58,10 @@ class Scene:
     def __init__(self, front: FrontProcess, worker: Played, port: int) -> None:
         self.front, self.worker, self.port = front, worker, port
 
-    async def dial(self, shown: pki.Issued | None = None, directory: Path | None = None, **more):
+    async def dial(self, shown: pki.Issued | None = None, directory: Path | None = None, alpn: str = "", **more):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if alpn:
+            context.set_alpn_protocols([alpn])
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if shown is not None:
             assert directory is not None
@@ -71,7 +74,7 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(directory: Path, serve=echo, limits: Limits | None = None) -> AsyncIterator[Scene]:
+async def scene(directory: Path, serve=echo, limits: Limits | None = None, goaway: bool = False) -> AsyncIterator[Scene]:
     server = pki.issue([("CN", "server")], usages=("server",), ips=["127.0.0.1"])
     pair = Pair(*server.write(directory, "server"))
     CA.write(directory, "ca")
@@ -81,7 +84,7 @@ async def scene(directory: Path, serve=echo, limits: Limits | None = None) -> As
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         options = Settings(pair, authorities=[str(directory / "ca.crt")])
-        front = FrontProcess(listening, rendezvous, 1, options, limits or Limits())
+        front = FrontProcess(listening, rendezvous, 1, options, limits or Limits(), goaway=goaway)
         front.start()
         async with asyncio.timeout(LIMIT_S):
             yield Scene(front, worker, listening.getsockname()[1])
@@ -436,5 +439,30 @@ def test_a_worker_that_comes_back_is_used_again(tmp_path):
             await s.worker.start()
             assert await waits[0].readexactly(1) == b"y"
             waits[1].close()
+
+    run(test())
+
+
+def test_who_is_told_to_leave_hears_it_though_the_worker_says_no_more(tmp_path, monkeypatch):
+    """What the worker plays is HTTP/2 as far as the front looks: frames."""
+
+    async def test():
+        async with scene(tmp_path, goaway=True) as s:
+            reader, writer = await s.dial(alpn="h2")
+            writer.write(GOAWAY[:5])  # a piece of a frame comes first: nothing may be put in
+            assert await reader.readexactly(5) == GOAWAY[:5]
+            client = s.worker.introductions.of(s.worker.addresses[0])
+            client.leave()
+            await asyncio.sleep(2 * relay.SOON_S)
+            writer.write(GOAWAY[5:])
+            assert await reader.readexactly(2 * len(GOAWAY) - 5) == GOAWAY[5:] + GOAWAY
+            client.leave()  # who may leave may as well stay
+            client.leave(must=True)
+            assert await reader.readexactly(len(GOAWAY)) == GOAWAY
+            monkeypatch.setattr(relay, "LEAVES_S", -1.0)
+            client.leave()
+            assert await reader.readexactly(len(GOAWAY)) == GOAWAY
+            client.leave(must=True)
+            assert await closed(reader)
 
     run(test())

@@ -310,6 +310,24 @@ def test_goaway_over_http2(world, kas_server):
     raise AssertionError("nobody was told to go away")
 
 
+def test_nobody_known_keeps_a_connection_of_http2(world, kas_server):
+    """A GOAWAY for a client without a credential, with or behind its answer; none for one with a certificate."""
+    world.server = kas_server(*world.flags)
+    shown = pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
+    for certificate, told in ((None, True), (shown, False)):
+        with world.dial(context=world.context(certificate, "h2")) as s:
+            client = h2.connection.H2Connection(h2.config.H2Configuration())
+            client.initiate_connection()
+            client.send_headers(1, [(":method", "GET"), (":path", "/readyz"), (":scheme", "https"), (":authority", "x")], end_stream=True)
+            s.sendall(client.data_to_send())
+            data, answered = b"", False
+            while not (answered and (GOAWAY in data or not told)):
+                data += (more := s.recv(65536))
+                assert more
+                answered |= any(isinstance(e, h2.events.StreamEnded) for e in client.receive_data(more.replace(GOAWAY, b"")))
+            assert (GOAWAY in data) is told
+
+
 def test_the_audit_log_has_the_clients_own_address(world, kas_server):
     policy, events = world.directory / "policy.yaml", world.directory / "audit.log"
     rule = "{level: Metadata, resources: [{group: authentication.k8s.io}]}"
