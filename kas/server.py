@@ -420,7 +420,7 @@ class Server:
 
     def _deprecated_custom(self, group: str, version: str, resource: str) -> bool:
         found = self.custom.find(group, version, resource)
-        return found is not None and bool(found.deprecation)
+        return found is not None and found.deprecation is not None
 
     def _part_of(self) -> Callable[[RequestInfo], Any]:
         """What keeps the resource that a request is about."""

@@ -9,16 +9,12 @@ DEPRECATED, REMOVED_RELEASE = "k8s.io/deprecated", "k8s.io/removed-release"
 
 
 class Deprecation:
-    """``warning`` is for the client; ``removed`` names the release without the version, "" where none is known. False where nothing is
-    deprecated."""
+    """``warning`` is for the client; ``removed`` names the release without the version, "" where none is known."""
 
     __slots__ = ("_removed", "warning")
 
     def __init__(self, warning: str, removed: str = "") -> None:
         self.warning, self._removed = warning, removed
-
-    def __bool__(self) -> bool:
-        return bool(self.warning)
 
     def tell(self, req: Request) -> None:
         """The client and the audit log."""
@@ -28,7 +24,7 @@ class Deprecation:
             req.annotate(REMOVED_RELEASE, self._removed)
 
 
-def of_kind(group: str, version: str, kind: str) -> Deprecation:
-    """Of a built-in kind."""
-    key = group, version, kind
-    return Deprecation(deprecated.WARNINGS.get(key, ""), deprecated.REMOVED.get(key, ""))
+def of_kind(group: str, version: str, kind: str) -> Deprecation | None:
+    """Of a built-in kind; None of one that is not deprecated."""
+    warning = deprecated.WARNINGS.get(key := (group, version, kind))
+    return Deprecation(warning, deprecated.REMOVED.get(key, "")) if warning else None

@@ -117,7 +117,7 @@ class Rest:
         info, served = req.info, self._getters.find(req)
         if served is not None:  # the commonest request, straight to its handler once the long way has found it
             req.known = True
-            if served.deprecation:
+            if served.deprecation is not None:
                 served.deprecation.tell(req)
             return read.get(req, served, info.namespace, info.name)
         found = self.resources.get((info.api_group, info.api_version))
@@ -144,7 +144,7 @@ class Rest:
         if not isinstance(served, Served):
             return served.handle(req, verb, namespace, name)
         req.known = True
-        if served.deprecation and verb in record.verbs:
+        if served.deprecation is not None and verb in record.verbs:
             served.deprecation.tell(req)
         if req.method == "HEAD" or (verb == "watch" and req.method != "GET"):
             raise method_not_allowed()  # a path below /watch/ is one whatever the method
@@ -182,7 +182,7 @@ class Rest:
             raise errors.generic_not_found()
         req.known = True
         verb = req.info.verb
-        if served.deprecation and sub.kind == served.kind and verb in sub.verbs:
+        if served.deprecation is not None and sub.kind == served.kind and verb in sub.verbs:
             served.deprecation.tell(req)
         if not sub.connect and sub.name != "log":  # those answer with what somebody else says
             check_accept(req, READ_TYPES)
@@ -228,7 +228,7 @@ class Virtual:
         if not any(v in self._verbs for v in paths) or (self.record.namespaced and not namespace) or "/watch/" in req.path:
             raise errors.generic_not_found()
         req.known = True
-        if self.deprecation and (verb in self._verbs or verb == "watch"):
+        if self.deprecation is not None and (verb in self._verbs or verb == "watch"):
             self.deprecation.tell(req)
         if verb == "watch" and "list" in self._verbs:
             raise errors.method_not_supported(self.group, self.resource, verb)

@@ -153,7 +153,6 @@ def test_the_server_chooses_what_identifies(admin, room):
     wish = {
         "uid": "11111111-1111-1111-1111-111111111111",
         "creationTimestamp": "2001-01-01T00:00:00Z",
-        "generation": 77,
         "selfLink": "/x",
         "deletionTimestamp": "2001-01-01T00:00:00Z",
         "deletionGracePeriodSeconds": 5,

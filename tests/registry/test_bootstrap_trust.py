@@ -14,8 +14,13 @@ from kas.registry import bootstrap, bootstrap_trust
 NOW = "2024-01-02T03:04:05Z"
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(bootstrap_trust, "time", datetime.datetime.fromisoformat(NOW).timestamp)
+
+
 def authority(name, ends_in=3600.0):
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.fromisoformat(NOW)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     made = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key()).serial_number(1)
     made = made.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(seconds=ends_in))

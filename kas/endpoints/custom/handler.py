@@ -43,7 +43,7 @@ class CustomHandler:
         req.known = True
         if not served.loaded:
             return self._once_loaded(req, served)
-        if served.deprecation:
+        if served.deprecation is not None:
             served.deprecation.tell(req)
         if b"protobuf" in req.raw_header(b"accept") and info.subresource != "scale":  # a Scale is no custom resource
             without_protobuf(req, info.verb)

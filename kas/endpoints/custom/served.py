@@ -84,7 +84,7 @@ class CustomServed(Served):
             self.converting = Places(CONVERTED_AT_ONCE)
         self.answered = None if converter.total else partial(state.merging.answered, defined.name)
         self.identity = (*self.identity, state.definition.uid, state.definition.generation)
-        self.deprecation = Deprecation(defined.warning)
+        self.deprecation = Deprecation(defined.warning) if defined.warning else None
         self.columns = self.printer = Printer(defined.columns)
         self.go_type, self.go_list_type = "*unstructured.Unstructured", "*unstructured.UnstructuredList"
         self.list_head = f'{{"apiVersion":"{self.api_version}","kind":"{self.list_kind}","metadata":'.encode()
