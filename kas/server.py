@@ -476,7 +476,7 @@ class Server:
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
-            lambda: [*versions, *discovery.custom_versions(self.custom.all_served())],
+            lambda: [*versions, *self.custom.versions()],
             lambda before: _openapi(self.served, version, [*parts, *self.custom.parts()], before), address,
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"

@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Protocol
 
-from kas.endpoints.respond import text
+from kas.endpoints.respond import moved, text
 from kas.endpoints.watch import Watches
 from kas.meta.field import go_quote
 from kas.meta.scalars import decimal
@@ -49,7 +49,7 @@ class Debug:
 
     def install(self, mux: Mux) -> None:
         """Serve everything below /debug/pprof/."""
-        mux.exact("/debug/pprof", lambda req: Response(301, [(b"location", b"/debug/pprof/")]))
+        mux.exact("/debug/pprof", lambda req: moved(req, "/debug/pprof/"))
         mux.exact("/debug/pprof/", lambda req: text(200, "profile\nthreads\nheap\n"))
         mux.exact("/debug/pprof/profile", self.profile)
         mux.exact("/debug/pprof/threads", lambda req: text(200, _threads()))

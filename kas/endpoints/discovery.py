@@ -32,7 +32,8 @@ class Version:
 
     Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``discovered``,
     when it is not None, are the resources as APIGroupDiscoveryList has them, of a version that another server answers.
-    ``custom`` versions are those of definitions.
+    ``custom`` versions are those of definitions. Not ``answered`` are those in groups of Kubernetes' own: aggregated discovery shows them,
+    and their objects are not served.
     """
 
     group: str
@@ -43,6 +44,7 @@ class Version:
     freshness: str = "Current"
     discovered: tuple[dict[str, Any], ...] | None = None
     custom: bool = False
+    answered: bool = True
 
     @property
     def group_version(self) -> str:
@@ -241,7 +243,7 @@ def _custom_resources(d: Definition, version: DefinedVersion) -> list[dict[str, 
     return out
 
 
-def custom_versions(definitions: Iterable[Definition]) -> list[Version]:
+def custom_versions(definitions: Iterable[Definition], answered: bool = True) -> list[Version]:
     """The group versions of established CustomResourceDefinitions, their resources sorted by name."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for d in sorted(definitions, key=lambda d: d.name):
@@ -250,4 +252,4 @@ def custom_versions(definitions: Iterable[Definition]) -> list[Version]:
         for version in d.versions:
             if version.served:
                 found.setdefault((d.group, version.name), []).extend(_custom_resources(d, version))
-    return [Version(group, version, tuple(shown), custom=True) for (group, version), shown in found.items()]
+    return [Version(group, version, tuple(shown), custom=True, answered=answered) for (group, version), shown in found.items()]

@@ -16,7 +16,7 @@ import orjson
 from kas import KUBERNETES_VERSION
 from kas.endpoints import discovery, respond
 from kas.endpoints.discovery import Version
-from kas.endpoints.respond import not_found
+from kas.endpoints.respond import moved, not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not_acceptable
 from kas.meta.errors import generic_not_found
 from kas.request.http import Request, Response, Result
@@ -67,7 +67,7 @@ class Aggregation(Protocol):
 
 
 class Documents:
-    """``versions()`` gives what is served now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before;
+    """``versions()`` gives what is to be shown now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before;
     ``oidc`` the two documents of the token issuer. ``aggregation`` adds what others serve; ``builtin_groups`` are
     Kubernetes' own, served or not."""
 
@@ -123,8 +123,14 @@ class Documents:
     # --- discovery
 
     def _versions(self) -> Sequence[Version]:
-        found: Sequence[Version] = self._kept("versions", self._list_versions)
+        found: Sequence[Version] = self._kept("versions", lambda: [v for v in self._shown() if v.answered])
         return found
+
+    def _shown(self) -> Sequence[Version]:
+        """What aggregated discovery shows of this server: beside what is served, what is defined in groups of Kubernetes' own."""
+        found: Sequence[Version] = self._kept("shown", self._list_versions)
+        served = {(v.group, v.version) for v in found if v.answered}
+        return [v for v in found if v.answered or (v.group, v.version) not in served]
 
     def serves(self, group: str, version: str, resource: str) -> bool:
         """Whether a resource is among what is served here."""
@@ -168,7 +174,7 @@ class Documents:
         alone = "profile=nopeer" in req.header(b"accept")  # as other API servers of the cluster ask
 
         def made() -> tuple[bytes, bytes]:
-            body = write_json(discovery.aggregated(self._aggregation.discovered(self._versions(), not alone), core=core))
+            body = write_json(discovery.aggregated(self._aggregation.discovered(self._shown(), not alone), core=core))
             return body + b"\n", discovery.etag(body + b"\n").encode()
 
         body, tag = self._kept(("aggregated", core, alone), made)
@@ -266,7 +272,7 @@ class Documents:
             return Response(404, [])
         asked = req.params.get("hash")
         if asked and asked != self.openapi.v3_hash(path):
-            return Response(301, [(b"location", self.openapi.v3_address(path).encode())])
+            return moved(req, self.openapi.v3_address(path))
         kind = _spec_type(req, "v3")
         if kind is None:
             return Response(406, [])
@@ -344,7 +350,7 @@ async def made_v3(req: Request, digest: str, address: str, build: Callable[[str]
     301 leads there from another."""
     asked = req.params.get("hash")
     if asked and asked != digest:
-        return Response(301, [(b"location", address.encode())])
+        return moved(req, address)
     kind = _spec_type(req, "v3")
     if kind is None:
         return Response(406, [])

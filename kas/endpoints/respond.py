@@ -236,6 +236,16 @@ def too_many_requests(retry_after_s: int) -> Response:
     return text(429, "Too many requests, please try again later.\n", [(b"retry-after", str(retry_after_s).encode())])
 
 
+def moved(req: Request, address: str) -> Response:
+    """301, with the page that Go's ``http.Redirect`` gives with it."""
+    headers = [(b"location", address.encode())]
+    if req.method not in ("GET", "HEAD"):
+        return Response(301, headers)
+    headers.append((b"content-type", b"text/html; charset=utf-8"))
+    shown = address.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&#34;").replace("'", "&#39;")
+    return Response(301, headers, f'<a href="{shown}">Moved Permanently</a>.\n\n'.encode() if req.method == "GET" else b"")
+
+
 def not_found() -> Response:
     """What Go's mux answers for a path nobody has."""
     return text(404, "404 page not found\n")

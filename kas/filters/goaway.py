@@ -29,6 +29,7 @@ def send_away(req: Request, resp: Response) -> None:
     if req.long_running:
         return
     if req.http_version.startswith("1"):
-        resp.headers.append((b"connection", b"close"))
+        if (b"connection", b"close") not in resp.headers:  # a refusal may have said it
+            resp.headers.append((b"connection", b"close"))
     elif req.peer is not None:
         req.peer.leave()

@@ -520,23 +520,38 @@ class Delete(Write):
                 await pending
 
     async def _commit(self, rec: Record, obj: Obj, options: Obj) -> Shown:
-        ctx, registry, meta = self.ctx, self.registry, obj["metadata"]
+        ctx, registry = self.ctx, self.registry
         step, graceful = registry.begin_delete(ctx, obj, options)
-        if step is Step.MARK:
-            meta.pop("resourceVersion", None)
-            encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
-            if registry.is_stored(encoded, rec):
-                return await self._unchanged(rec)
-            if ctx.dry_run:
-                return registry.not_stored(obj, rec.revision)
-            return await registry.commit(self.key, obj, rec.revision, encoded)
-        self.gone = True
+        self.gone = step is Step.REMOVE
+        if not self.gone:
+            return await self._mark(rec, obj)
         if ctx.dry_run:
             # With a grace of zero upstream shows the object as it was marked before it would have gone.
             return registry.not_stored(obj, rec.revision) if graceful else rec
-        revision = await registry.remove(ctx, self.key, obj, rec.revision)
-        meta["resourceVersion"] = str(revision)
+        # So do those who watch: what goes gracefully is marked first, even when it goes at once.
+        last: Shown = rec
+        if graceful:
+            last = await self._mark(rec, obj)
+            obj = await POOL.run(object_of, last) if self.large else object_of(last)
+        try:
+            revision = await registry.remove(ctx, self.key, obj, last.revision)
+        except Conflict as e:
+            if not graceful or e.current is not None:
+                raise
+            return last  # somebody else took it away meanwhile
+        obj["metadata"]["resourceVersion"] = str(revision)
         return Decoded(registry.type, obj, revision)
+
+    async def _mark(self, rec: Record, obj: Obj) -> Shown:
+        """Store the object as it is marked."""
+        registry = self.registry
+        obj["metadata"].pop("resourceVersion", None)
+        encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
+        if registry.is_stored(encoded, rec):
+            return await self._unchanged(rec)
+        if self.ctx.dry_run:
+            return registry.not_stored(obj, rec.revision)
+        return await registry.commit(self.key, obj, rec.revision, encoded)
 
 
 def revision_of(text: str | None) -> int:

@@ -538,6 +538,26 @@ def test_api_services_of_definitions(client, define, namespace):
     until(lambda: client("GET", where)[0] == 404, "it goes with the definition")
 
 
+def test_a_definition_in_a_group_of_kubernetes_is_shown_and_not_served(client, define):
+    """The group's own server answers for all of it."""
+    group, form = "networking.k8s.io", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    crd = definition(group, version("v9"))
+    crd["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
+
+    def shown() -> dict[str, list[str]]:
+        groups = client.raw("GET", "/apis", Accept=form).json()["items"]
+        found = next(g for g in groups if g["metadata"]["name"] == group)
+        return {v["version"]: [r["resource"] for r in v["resources"]] for v in found["versions"]}
+
+    before = shown()
+    customs = define(crd).install()
+    until(lambda: shown() == {"v9": ["widgets"], **before}, "it is shown")
+    assert client("GET", customs.path(version="v9"))[0] == 404 and client("GET", f"/apis/{group}/v9")[0] == 404
+    until(lambda: "v9" in [v["version"] for v in client("GET", f"/apis/{group}")[1]["versions"]], "its APIService is there")
+    customs.remove()
+    until(lambda: shown() == before, "it is gone")
+
+
 def test_namespaces_quota_and_owners(client, define, namespace):
     customs = define(definition(f"{namespace}.example.com")).install()
     client("POST", "/api/v1/namespaces", {"metadata": {"name": f"{namespace}-x"}})

@@ -8,7 +8,9 @@ import pytest
 from kas.apiextensions import definition
 from kas.endpoints import discovery
 from kas.endpoints.discovery import Version, api_resource
+from kas.endpoints.documents import Documents
 from kas.types.scheme import BUILTIN
+from tests.filters.requests import request
 
 PODS = (
     api_resource(
@@ -141,3 +143,16 @@ def test_subresources_stand_behind_their_resource():
     assert names == sorted(names) and "pods/eviction" in names
     eviction = core.resources[names.index("pods/eviction")]
     assert (eviction["group"], eviction["version"], eviction["kind"]) == ("policy", "v1", "Eviction")
+
+
+def test_what_is_built_in_hides_a_definition_of_its_version():
+    class Alone:
+        def discovered(self, local, with_peers=True):
+            return local
+
+    built_in = discovery.Version("example.com", "v1", (), 2000, 9)
+    hidden = discovery.custom_versions([definition.read(Stored(CRD), 2, 1)], answered=False)
+    documents = Documents(lambda: [built_in, *hidden], None, "", None, Alone(), ())
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    (group,) = orjson.loads(documents.apis(request(path="/apis", accept=accept)).body)["items"]
+    assert [(v["version"], len(v.get("resources", ()))) for v in group["versions"]] == [("v1beta1", 1), ("v1", 0)]

@@ -67,6 +67,8 @@ def test_openapi_has_entity_tags_and_hashed_addresses(client):
     assert same.status_code == 304 and "expires" not in client.raw("GET", "/openapi/v3/apis/apps/v1").headers
     moved = client.session.get(client.server.url + "/openapi/v3/apis/apps/v1?hash=OLD", allow_redirects=False, timeout=10)
     assert moved.status_code == 301 and moved.headers["location"] == address
+    # As Go's http.Redirect answers.
+    assert moved.headers["content-type"] == "text/html; charset=utf-8" and moved.text == f'<a href="{address}">Moved Permanently</a>.\n\n'
 
 
 def test_aggregated_discovery_has_an_entity_tag(client):

@@ -7,6 +7,7 @@ import copy
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 
 from kas.admission import CREATE, DELETE, UPDATE, Attributes
@@ -421,6 +422,42 @@ def test_a_pod_that_goes_already_is_shown_without_asking_anybody(tmp_path):
             asked.append(a.name)
 
     run(tmp_path, test, plugins=[Plugin("Notes", note, note)])
+
+
+def test_a_pod_that_goes_at_once_is_marked_first(tmp_path):
+    """``updateForGracefulDeletionAndFinalizers``: whoever watches sees when it went and that nothing was waited for, and so does who was
+    slower than another delete."""
+
+    async def test(api):
+        pods = BUILTIN.resource("", "v1", "pods")
+        registry = Registry(pods, api.store, lambda: NOW)
+        api.rest.add(Served(pods, registry))
+        path = "/api/v1/namespaces/ns/pods"
+        remove = registry.remove
+
+        async def slower(ctx, key, obj, expected):
+            await api.store.commit(Op(key))
+            return await remove(ctx, key, obj, expected)
+
+        for name, node, asked, by_another in (("a", "", None, False), ("b", "n", 30, False), ("c", "n", None, True)):
+            spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+            assert (await api("POST", path, {"metadata": {"name": name}, "spec": spec}))[0] == 201
+            if asked:
+                assert (await api("DELETE", f"{path}/{name}", {"gracePeriodSeconds": asked}))[0] == 200
+            before = api.store.revision
+            dry = {"gracePeriodSeconds": 0, "dryRun": ["All"]}
+            assert (await api("DELETE", f"{path}/{name}", dry))[0] == 200 and api.store.revision == before
+            if by_another:
+                registry.remove = slower
+            status, gone = await api("DELETE", f"{path}/{name}", {"gracePeriodSeconds": 0})
+            marked, deleted = api.store.events(f"/registry/pods/ns/{name}", before)[0]
+            shown = orjson.loads(marked.record.json)["metadata"]
+            assert deleted.record is None and deleted.previous.json == marked.record.json
+            assert (shown["deletionTimestamp"], shown["deletionGracePeriodSeconds"], shown["generation"]) == (NOW, 0, 2)
+            revision = marked.revision if by_another else deleted.revision
+            assert (status, gone["metadata"]) == (200, shown | {"resourceVersion": str(revision)})
+
+    run(tmp_path, test)
 
 
 class OfStorage(Plugin):

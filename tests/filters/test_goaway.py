@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kas.edge.budget import too_slow
 from kas.filters.goaway import goaway, send_away
 from kas.request.http import Response
 from tests.filters.requests import header, request
@@ -41,6 +42,10 @@ def test_who_is_answered_while_the_server_ends_is_sent_away():
     assert header(chain(request()), b"connection") == []
     chain.also(send_away)
     assert header(chain(request()), b"connection") == [b"close"]
+    refused = too_slow(multiplexed=False)
+    resp = Response(refused.code, [(k.encode(), v.encode()) for k, v in refused.headers.items()])
+    send_away(request(), resp)
+    assert header(resp, b"connection") == [b"close"]  # said by the refusal, and once
     for version, long_running, asked in (("2", False, 1), ("2", True, 0)):
         req = over(version, long_running)
         assert header(chain(req), b"connection") == [] and req.peer.asked == asked

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kas.apiextensions import definition as definitions
 from kas.apiextensions.definition import DefinedVersion, Definition
+from kas.endpoints.discovery import Version, custom_versions
 from kas.informers.reflector import Reflector, left_out
 from kas.meta import errors
 from kas.meta.stored import Stored, object_of
@@ -246,6 +247,14 @@ class CustomResources:
     def all_served(self) -> Iterable[Definition]:
         """The definitions whose objects are served."""
         return (state.definition for state in self._states.values())
+
+    def all_in_builtin_groups(self) -> Iterable[Definition]:
+        """The definitions whose objects nobody can reach: their group is one of Kubernetes' own, which is answered for already."""
+        return (d for d in self.definitions.values() if d.group in self._scheme.groups)
+
+    def versions(self) -> list[Version]:
+        """What discovery shows of all."""
+        return [*custom_versions(self.all_served()), *custom_versions(self.all_in_builtin_groups(), answered=False)]
 
 
 def record(d: Definition, v: DefinedVersion, stored: str) -> dict[str, Any]:
