@@ -48,9 +48,11 @@ class Plugin:
 
     name = "PodSecurity"
 
+    configured = staticmethod(load)
+
     def __init__(self, registries: Registries, informers: Informers, section: Section | None = None) -> None:
         self._registries = registries
-        self._settings = settings = load(section)
+        self._settings = settings = self.configured(section)
         self._exempt = bool(settings.namespaces or settings.usernames)
         self._policies = informers.lister("", "namespaces", lambda obj: policy_of(obj["metadata"].get("labels"), settings.defaults))
 
