@@ -69,7 +69,6 @@ def unusable(o: Options) -> list[str]:
         lambda: _encryption(o),
         lambda: _tracing(o),
         lambda: _egress(o),
-        lambda: _admission(o),
         lambda: _audit_policy(o),
         lambda: _audit_log(o),
         lambda: _audit_webhook(o),
@@ -78,7 +77,7 @@ def unusable(o: Options) -> list[str]:
             check()
         except ValueError as e:
             out.append(str(e))
-    return out
+    return out + _admission(o)
 
 
 def _audit_policy(o: Options) -> None:
@@ -111,11 +110,12 @@ def _audit_webhook(o: Options) -> None:
             raise ValueError(f"initializing audit webhook: {e}") from None
 
 
-def _admission(o: Options) -> None:
-    """What can be said without the plug-ins: a worker makes them, and what a plug-in thinks of its part is told then."""
-    from kas.admission import configuration, order
+def _admission(o: Options) -> list[str]:
+    """What the plug-ins think of their parts of the file, and of having none."""
+    from kas.admission import order
 
-    configuration.read(o.admission_control_config_file, order.CONFIGURABLE)
+    with _gates(o):
+        return order.misconfigured(o, o.admission_control_config_file)
 
 
 def _authorities(o: Options) -> Iterator[Check]:
@@ -246,9 +246,19 @@ def _authentication(o: Options) -> None:
     from kas.config import features
 
     if not features.problems(o.feature_gates):
-        on = features.enabled(o.feature_gates)
-        with features.DEFAULT.overridden(**{name: name in on for name in features.GOVERNED}):
+        with _gates(o):
             load(o)
+
+
+@contextlib.contextmanager
+def _gates(o: Options) -> Iterator[None]:
+    """Within, the gates are as the flags say; as they are by default where those cannot be used."""
+    from kas.config import features
+
+    given = {} if features.problems(o.feature_gates) else o.feature_gates
+    on = features.enabled(given)
+    with features.DEFAULT.overridden(**{name: name in on for name in features.GOVERNED}):
+        yield
 
 
 def _token_webhook(o: Options) -> None:

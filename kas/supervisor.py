@@ -138,8 +138,11 @@ class _Supervisor:
         opts = self.options
         raise_descriptor_limit()
         self.pid = os.getpid()
+        if not (opts.data_dir / "format").exists():  # a start that is refused leaves nothing
+            opts = self.options = self._reserve_ports(opts)
         self._lock_data_dir(opts.data_dir)
-        opts = self.options = self._reserve_ports(opts)
+        if not self.reserved:
+            opts = self.options = self._reserve_ports(opts)
         with self._run_dir() as run_dir:
             self.options = opts = opts._replace(run_dir=run_dir)
             self._block_signals()

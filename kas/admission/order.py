@@ -115,6 +115,30 @@ def enabled(enable: list[str], disable: list[str]) -> list[str]:
     return [n for n in ORDER if n in on or n in ALWAYS]
 
 
+def misconfigured(settings: Settings, config_file: str) -> list[str]:
+    """What ``build`` would refuse of the configuration file, all of it; no plug-in is made. What stands in the files of a static directory
+    only a plug-in that is made can say."""
+    out: list[str] = []
+    try:
+        config = configuration.read(config_file, CONFIGURABLE)
+        names = enabled(*wanted(settings))
+    except configuration.ConfigurationError as e:
+        return [str(e)]
+    except ValueError:
+        return []  # told by ``problems``
+    for name in (n for n in names if n in configuration.TAKERS):
+        try:
+            importlib.import_module(module(name)).Plugin.configured(config.section(name))
+        except configuration.ConfigurationError as e:
+            out.append(_not_made(name, e))
+    return out
+
+
+def _not_made(name: str, e: configuration.ConfigurationError) -> str:
+    what = "failed to initialize" if isinstance(e, configuration.InitializationError) else "couldn't init"
+    return f"{configuration.FAILED}: {what} admission plugin {go_quote(name)}: {e}"
+
+
 def build(
     initializer: Initializer, enable: list[str], disable: list[str], config_file: str = "", speak: bool = True,
     own: Sequence[Plugin | type[Plugin]] = (),
@@ -138,9 +162,7 @@ def build(
         try:
             out.append(initializer.make(importlib.import_module(module(name)).Plugin, section=section))
         except configuration.ConfigurationError as e:
-            what = "failed to initialize" if isinstance(e, configuration.InitializationError) else "couldn't init"
-            why = f"{what} admission plugin {go_quote(name)}: {e}"
-            raise configuration.ConfigurationError(f"{configuration.FAILED}: {why}") from None
+            raise configuration.ConfigurationError(_not_made(name, e)) from None
     if place == len(names):
         out += _own(initializer, own)
     if speak:

@@ -21,6 +21,7 @@ from kas.cel.syntax import Ident, Select
 from kas.cel.types import BOOL, STRING, optional_of
 from kas.cel.values import NONE, Optional
 from kas.meta import field
+from kas.meta.aside import abandoned
 from kas.meta.field import FieldError, go_quote
 from kas.types.scheme import Field, TypeDesc
 
@@ -248,6 +249,8 @@ class _Run:
 
     def holds(self, rule: _Rule, variables: dict[str, Any], kind: str, path: str) -> bool:
         assert rule.program is not None
+        if abandoned():
+            raise OutOfBudget  # the client has left
         found, cost = rule.program.run_in_turn(variables)
         if cost > self.left:
             self.stop(field.invalid(path, kind, _OUT_OF_BUDGET))

@@ -14,6 +14,7 @@ from typing import Any
 
 from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
 from kas.meta import field
+from kas.meta.aside import abandoned
 from kas.meta.field import FieldError
 from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
@@ -26,6 +27,7 @@ ABSENT: Any = object()
 _MAX_EXACT = float((1 << 53) - 1)
 # A value of 3 MB has 1.5 million parts.
 MAX_STEPS = 5_000_000
+LOOK_STEPS = 20_000  # after which it is asked whether anybody waits: hundredths of a second
 _INT_BITS = {"int32": 32}
 # Of the whole object these are as the request's version has them, now and before: that they changed cannot be seen, and they always count.
 _TYPE_META = frozenset(("apiVersion", "kind"))
@@ -63,16 +65,18 @@ class Run:
     """A value being validated: ``path`` is where it stands, ``left`` how many steps are left to it. Alternatives multiply what a schema
     and a value cost, so neither their sizes nor their sum bounds it."""
 
-    __slots__ = ("left", "path")
+    __slots__ = ("_look", "left", "path")
 
     def __init__(self, path: str, left: int) -> None:
-        self.path, self.left = path, left
+        self.path, self.left, self._look = path, left, left
 
     def take(self, steps: int) -> None:
-        """Raises TooCostlyError when there are not so many left."""
+        """Raises TooCostlyError when there are not so many left, or nobody waits for the outcome any more."""
         self.left -= steps
-        if self.left < 0:
-            raise TooCostlyError
+        if self.left < self._look:
+            if self.left < 0 or abandoned():
+                raise TooCostlyError
+            self._look = max(0, self.left - LOOK_STEPS)
 
 
 def too_costly(run: Run) -> FieldError:

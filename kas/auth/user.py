@@ -149,6 +149,13 @@ def split_service_account(username: str) -> tuple[str, str] | None:
     return namespace, name
 
 
+def tenant(username: str) -> str:
+    """Who takes turns with others: a user, but all service accounts of a namespace are one, since who may make one may make a hundred."""
+    if not username.startswith(SERVICE_ACCOUNT_PREFIX):
+        return username
+    return username[: username.find(":", len(SERVICE_ACCOUNT_PREFIX)) + 1]
+
+
 def node_name(user: UserInfo) -> str | None:
     """The node a kubelet's identity speaks for, "" when it names none, None for everyone else (upstream's NodeIdentifier)."""
     if user.name.startswith(NODE_PREFIX) and NODES in user.groups:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kas._fastpath import PutDown, request_of, whole
+from kas.auth.user import tenant
 from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.edge.gathered import Messages
@@ -182,7 +183,7 @@ class App:
 
 def _works_for(req: Request) -> None:
     """This task: for the user, or while nobody knows who that is, the credential."""
-    works_for(req.user.name if req.user is not None else hash(req.raw_header(b"authorization")))
+    works_for(tenant(req.user.name) if req.user is not None else hash(req.raw_header(b"authorization")))
 
 
 async def _unconverted(req: WebSocketRequest, resp: Response, socket: _Socket, send) -> None:

@@ -83,10 +83,13 @@ class _Job:
     def run(self) -> None:
         """Does the work, in this thread."""
         if not self.future.cancelled():
+            _DOING.job = self
             try:
                 self.result = self.work()
             except BaseException as e:  # the root of the job: whoever waits for it gets the error
                 self.error = e
+            finally:
+                _DOING.job = None
 
     def tell(self) -> None:
         """Wakes up who waits, in the loop, and forgets everything: the frames of an error lead here."""
@@ -98,6 +101,21 @@ class _Job:
             future.set_exception(error)
         else:
             future.set_result(result)
+
+
+class _Doing(threading.local):
+    """What this thread does; None in one that is none of a pool's."""
+
+    job: _Job | None = None
+
+
+_DOING = _Doing()
+
+
+def abandoned() -> bool:
+    """Whether nobody waits any more for what this thread does: work that may take seconds ends then."""
+    job = _DOING.job
+    return job is not None and job.future.cancelled()
 
 
 class Aside:
@@ -121,7 +139,7 @@ class Aside:
         self.done = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """``work(*args, **kwargs)`` in one of the threads. Cancelled, it is not begun, or its outcome is dropped."""
+        """``work(*args, **kwargs)`` in one of the threads. Cancelled, it is not begun, or its outcome is dropped; see ``abandoned``."""
         future: asyncio.Future[T] = self._begin(lambda: work(*args, **kwargs))
         try:
             return await future

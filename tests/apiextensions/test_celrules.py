@@ -160,3 +160,13 @@ def test_what_a_schema_does_not_say_enough_of_cannot_be_looked_at(rule, why):
     type_ = schema_type("", {"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
     found, _ = celrules.errors(type_, {"o": {}, "any": {"a": 1}, "open": {}, "i": 1.0, "l": [{"o": {}}, {"o": {}}]})
     assert [str(e) for e in found] == ([f'<nil>: Invalid value: "object": {why} evaluating rule: {rule}'] if why else [])
+
+
+def test_rules_end_when_nobody_waits_for_them(monkeypatch):
+    """All that an object may take is seconds of a thread; its client has left after the second rule."""
+    asked: list[int] = []
+    monkeypatch.setattr(celrules, "abandoned", lambda: len(asked) == 2 or asked.append(1))
+    rules = [{"rule": f"self.n > {i}"} for i in range(5)]
+    spec = {"type": "object", "properties": {"n": {"type": "integer"}}, "x-kubernetes-validations": rules}
+    found, _ = celrules.errors(schema_type("", {"type": "object", "properties": {"spec": spec}}), {"spec": {"n": 0}})
+    assert len(found) == 2

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kas.apiextensions.schemavalues import Run, SchemaValidator
+from kas.apiextensions import schemavalues
+from kas.apiextensions.schemavalues import LOOK_STEPS, MAX_STEPS, Run, SchemaValidator
 
 
 def told(schema, value, **more):
@@ -151,6 +152,14 @@ def test_alternatives_times_items_end():
     errors = SchemaValidator(schema).errors_within(run, [{"a": 1}] * 3000)
     assert list(map(str, errors)) == ["spec: Forbidden: takes too many steps to be checked against its schema"]
     assert SchemaValidator(schema).errors_within(Run("spec", 100_000), [{"a": 1}] * 10) == []
+
+
+def test_what_nobody_waits_for_ends(monkeypatch):
+    """The client of a large object has left."""
+    schema, run = {"type": "array", "items": {"required": ["a"]}}, Run("spec", MAX_STEPS)
+    monkeypatch.setattr(schemavalues, "abandoned", lambda: run.left < MAX_STEPS - 2 * LOOK_STEPS)
+    assert len(SchemaValidator(schema).errors_within(run, [{"a": 1}] * (5 * LOOK_STEPS))) == 1
+    assert MAX_STEPS - 5 * LOOK_STEPS < run.left < MAX_STEPS - 2 * LOOK_STEPS
 
 
 def test_required_fields_of_many_items_end():

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
-from kas.auth.authz.rbac import COMPILED_BYTES, MANY_GROUPS, MOST_CHANGES, MOST_RULES, MOST_SUBJECTS, LargeBinding, RbacIndex
+from kas.auth.authz.rbac import CHANGES_BYTES, COMPILED_BYTES, MANY_GROUPS, MOST_CHANGES, MOST_RULES, LargeBinding, RbacIndex
 from kas.auth.authz.roles import Role
 from kas.auth.user import UserInfo
 from tests.auth.rbacobjects import BOB, READ, binding, role
@@ -96,10 +96,18 @@ def test_a_change_of_the_cluster_is_nothing_to_who_has_no_part_in_it():
     assert (index.authorize(get(BOB))[0], index.authorize(get(many))[0]) == (NO_OPINION, ALLOW)
     index.delete("clusterrolebindings", "", "b")
     assert index.authorize(get(many))[0] == NO_OPINION
-    # One of many subjects is everybody's.
-    compiled = index.compiled
-    index.put("clusterrolebindings", binding("b", "ClusterRole", "x", *(f"u{i}" for i in range(MOST_SUBJECTS + 1))))
-    assert index.authorize(get(BOB))[0] == NO_OPINION and index.compiled == compiled + 1
+    # One of a thousand subjects is theirs alone, however often it is written; what of them is remembered has a bound.
+    compiled, crowd = index.compiled, [f"u{i}" for i in range(1000)]
+    for _ in range(2 * MOST_CHANGES):
+        index.put("clusterrolebindings", binding("b", "ClusterRole", "x", *crowd))
+        assert index.authorize(get(BOB))[0] == NO_OPINION and index._changes_bytes <= CHANGES_BYTES
+    assert index.compiled == compiled
+    index.put("clusterrolebindings", binding("b", "ClusterRole", "r", *crowd, "bob"))
+    assert index.authorize(get(BOB))[0] == ALLOW and index.compiled == compiled + 1
+    # One that alone is more than that is everybody's.
+    index.put("clusterrolebindings", binding("b2", "ClusterRole", "x", *(f"{i:0128}" for i in range(CHANGES_BYTES // 256))))
+    assert index.authorize(get(BOB))[0] == ALLOW and index.compiled == compiled + 2
+    assert not index._changes and not index._changes_bytes
 
 
 def test_two_indexes_know_the_same_user_apart():
@@ -128,7 +136,7 @@ def test_what_is_compiled_is_what_a_new_index_says():
             index.delete(resource, ns, name)
             stored.pop((resource, ns, name), None)
         else:
-            bound = [u.name for u in users if rng.random() < 0.4] + ["x"] * rng.choice((0, 0, 0, MOST_SUBJECTS))
+            bound = [u.name for u in users if rng.random() < 0.4] + ["x"] * rng.choice((0, 0, 0, 64))
             kind = "Role" if ns and rng.random() < 0.5 else "ClusterRole"
             obj = role(name, READ, ns) if roles else binding(name, kind, rng.choice(names), *bound, namespace=ns)
             index.put(resource, obj)

@@ -121,3 +121,37 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path):
     assert [(name, any(text.startswith(begin) for text in found)) for name, begin in says.items()] == [(name, True) for name in says]
     assert len(found) == len(says)
     assert preflight(Options({"admission-control-config-file": str(open_)})) == [f for f in found if "failed to apply admission" in f]
+
+
+def test_what_plugins_think_of_their_parts_is_told_at_once(tmp_path):
+    """Before there is a data directory, and with the gates of the flags; of plug-ins that are off nothing is asked."""
+    path = tmp_path / "admission.yaml"
+    path.write_text("""apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- {name: PodSecurity, path: gone.yaml}
+- name: PodNodeSelector
+  path: gone.yaml
+- name: PodTolerationRestriction
+  configuration: {apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, default: [{operator: Sometimes}]}
+- {name: ResourceQuota, configuration: {kind: Configuration, apiVersion: v1}}
+- name: ValidatingAdmissionPolicy
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ValidatingAdmissionPolicyConfiguration, staticManifestsDir: here}
+- name: MutatingAdmissionWebhook
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, staticManifestsDir: /no/such}
+""")
+    flags = {
+        "admission-control-config-file": str(path), "feature-gates": {"": ["ManifestBasedAdmissionControlConfig=true"]},
+        "enable-admission-plugins": ["EventRateLimit", "ImagePolicyWebhook", "PodTolerationRestriction"],
+    }  # fmt: skip
+    begin, found = "failed to apply admission: couldn't init admission plugin ", preflight(Options(flags))
+    assert [text.removeprefix(begin) for text in found if not text.startswith(begin + '"PodTolerationRestriction": invalid config: [')] == [
+        '"ImagePolicyWebhook": no config specified',
+        f'"PodSecurity": open {tmp_path}/gone.yaml: no such file or directory',
+        '"EventRateLimit": limits: Invalid value: null: must not be empty',
+        '"MutatingAdmissionWebhook": staticManifestsDir: Invalid value: "/no/such": unable to read: '
+        "stat /no/such: no such file or directory",
+        '"ValidatingAdmissionPolicy": staticManifestsDir: Invalid value: "here": must be an absolute file path',
+        '"ResourceQuota": no kind "Configuration" is registered for version "v1"',
+    ]
+    assert len(found) == 7

@@ -19,6 +19,7 @@ from kas.edge.budget import Budget
 from kas.edge.listener import Listener
 from kas.endpoints.listpages import LEAST_BYTES, PAGE_BYTES, Underway
 from kas.meta.errors import ApiError
+from kas.meta.rota import whose
 from kas.request.http import Request, Response
 from tests.filters.serving import until
 from tests.hostile.attacker import SETTINGS, WINDOW, frame, get
@@ -280,6 +281,35 @@ def test_pieces_of_lists_get_smaller_the_more_are_under_way():
     assert few >= PAGE_BYTES and LEAST_BYTES <= underway.write_bytes <= PAGE_BYTES // 4
     underway.answers = 10_000
     assert underway.write_bytes == LEAST_BYTES
+
+
+def test_service_accounts_of_a_namespace_take_turns_as_one():
+    """Who may make one may make a hundred, and would have all threads for long work at once."""
+    found: list[Any] = []
+
+    async def later() -> Response:
+        await asyncio.sleep(0)
+        found.append(whose()[0])
+        return answered(b"{}")
+
+    async def run(name: str) -> None:
+        def handler(req: Request) -> Any:
+            req.user = UserInfo(name)
+            return later()
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(_: dict[str, Any]) -> None:
+            pass
+
+        await App(handler)(scope("http"), receive, send)
+
+    names = ["a:x", "a:y", "b:x"]
+    for name in [*(f"system:serviceaccount:{name}" for name in names), "jane", "system:serviceaccount"]:
+        asyncio.run(run(name))
+    assert found == [*(f"system:serviceaccount:{name[:2]}" for name in names), "jane", "system:serviceaccount"]
 
 
 @pytest.mark.parametrize("path", ["/large", "/small", "/watch"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kas.meta.aside import Aside, step
+from kas.meta.aside import Aside, abandoned, step
 from kas.meta.rota import works_for
 from kas.meta.waiting import awaited, eager
 
@@ -167,3 +167,26 @@ def test_what_was_begun_is_finished_first() -> None:
     asyncio.run(go())
     assert done.index(0) < done.index(4) and done.count(0) == 3
     assert [done.index(i) for i in range(5)] == sorted(done.index(i) for i in range(5)), done
+
+
+def test_work_that_nobody_waits_for_any_more_is_told() -> None:
+    told: list[bool] = []
+
+    async def go() -> None:
+        pool, loop, begun, left = Aside(threads=1), asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def work() -> None:
+            told.append(abandoned())
+            loop.call_soon_threadsafe(begun.set)
+            left.wait()
+            told.append(abandoned())
+
+        task = asyncio.create_task(pool.run(work))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        left.set()
+        assert not await pool.run(abandoned), "the next job of the thread is another one"
+
+    asyncio.run(go())
+    assert told == [False, True] and not abandoned()

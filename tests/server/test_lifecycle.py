@@ -281,6 +281,7 @@ def test_port_in_use(tmp_path: Path):
         done = serve("--data-dir", str(tmp_path / "d"), "--secure-port", str(port))
     assert done.returncode == 1
     assert done.stderr.strip() == f"kas: --secure-port: 127.0.0.1:{port} is in use"
+    assert not (tmp_path / "d").exists()
 
 
 def test_data_directory_held_by_another(kas):

@@ -67,10 +67,15 @@ class Plugin:
     name = "EventRateLimit"
 
     def __init__(self, run_dir: Path, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._limits = [Limit(config, run_dir / f"event-rate-limit-{i}") for i, config in enumerate(self.configured(section))]
+
+    @staticmethod
+    def configured(section: Section | None) -> list[Obj]:
+        """Its limits. Raises ConfigurationError."""
         limits = versioned(section, KINDS).get("limits")
         check(_wrong(limits))
-        self._clock = clock
-        self._limits = [Limit(config, run_dir / f"event-rate-limit-{i}") for i, config in enumerate(limits or ())]
+        return limits or []
 
     def handles(self, a: Attributes) -> bool:
         """Creates and updates of core events."""

@@ -20,7 +20,7 @@ import orjson
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import Section, unversioned
-from kas.client.kubeconfig import KubeconfigError, load
+from kas.client.kubeconfig import Backend, KubeconfigError, load
 from kas.client.webhook import Webhook, WebhookError
 from kas.meta.names import is_qualified_name
 from kas.meta.scalars import format_duration
@@ -62,23 +62,29 @@ class Plugin:
     name = "ImagePolicyWebhook"
 
     def __init__(self, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        if section is None:
-            raise ConfigurationError("no config specified")
-        config = unversioned(section, SHAPE).get("imagePolicy") or {}
-        backoff_s = _seconds(config.get("retryBackoff") or 0, BACKOFF, 500 * MILLISECOND)
-        self._ttl_s = {
-            True: _seconds(config.get("allowTTL") or 0, TTL, 5 * 60 * SECOND),
-            False: _seconds(config.get("denyTTL") or 0, TTL, 30 * SECOND),
-        }
-        self._default_allow = config.get("defaultAllow") or False
-        try:
-            self._webhook = Webhook(load(config.get("kubeConfigFile") or ""), backoff_s)
-        except KubeconfigError as e:
-            raise ConfigurationError(str(e)) from None
+        backend, backoff_s, self._ttl_s, self._default_allow = self.configured(section)
+        self._webhook = Webhook(backend, backoff_s)
         self._clock = clock
         self._answers: Cache[bytes, tuple[float, Obj]] = Cache(
             "image_reviews", "what the image policy backend answered", CACHE_BYTES, LONGEST_ANSWER
         )
+
+    @staticmethod
+    def configured(section: Section | None) -> tuple[Backend, float, dict[bool, float], bool]:
+        """Who is asked, the first pause after a failure, how long what allows (True) and what does not is remembered, in seconds, and
+        whether no answer allows. Raises ConfigurationError."""
+        if section is None:
+            raise ConfigurationError("no config specified")
+        config = unversioned(section, SHAPE).get("imagePolicy") or {}
+        backoff_s = _seconds(config.get("retryBackoff") or 0, BACKOFF, 500 * MILLISECOND)
+        ttl_s = {
+            True: _seconds(config.get("allowTTL") or 0, TTL, 5 * 60 * SECOND),
+            False: _seconds(config.get("denyTTL") or 0, TTL, 30 * SECOND),
+        }
+        try:
+            return load(config.get("kubeConfigFile") or ""), backoff_s, ttl_s, config.get("defaultAllow") or False
+        except KubeconfigError as e:
+            raise ConfigurationError(str(e)) from None
 
     def handles(self, a: Attributes) -> bool:
         """Creates and updates of pods, and ephemeral containers."""

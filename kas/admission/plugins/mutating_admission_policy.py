@@ -10,13 +10,14 @@ Upstream: ``pkg/admission/plugin/policy/mutating``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kas.admission import Attributes
 from kas.admission.configuration import Section
 from kas.admission.initializer import RESTMapper
 from kas.admission.matching import Equivalents
 from kas.admission.policy.metrics import MutatingMetrics
-from kas.admission.policy.policies import ConfigurationFault, Policies, static_policies
+from kas.admission.policy.policies import ConfigurationFault, Policies, configured, static_policies
 from kas.admission.rounds import Rounds
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer
@@ -31,6 +32,7 @@ class Plugin:
     """Sees what a stored policy and its bindings are about; nothing while there are none."""
 
     name = "MutatingAdmissionPolicy"
+    configured = staticmethod(partial(configured, "mutating"))
 
     def __init__(
         self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer,

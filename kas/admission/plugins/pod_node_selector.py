@@ -48,14 +48,19 @@ class Plugin:
 
     def __init__(self, objects: Objects, section: Section | None = None) -> None:
         self._objects = objects
-        config = unversioned(section, SHAPE).get("podNodeSelectorPluginConfig") or {}
-        self._allowed: dict[str, Labels] = {}
-        for name, text in config.items():
+        self._allowed = self.configured(section)
+        self._default = self._allowed.get(CLUSTER, {})
+
+    @staticmethod
+    def configured(section: Section | None) -> dict[str, Labels]:
+        """What each namespace may select. Raises ConfigurationError."""
+        out: dict[str, Labels] = {}
+        for name, text in (unversioned(section, SHAPE).get("podNodeSelectorPluginConfig") or {}).items():
             try:
-                self._allowed[name] = parse(text)
+                out[name] = parse(text)
             except ValueError as e:
                 raise ConfigurationError(f"podNodeSelectorPluginConfig.{name}: {e}") from None
-        self._default = self._allowed.get(CLUSTER, {})
+        return out
 
     def handles(self, a: Attributes) -> bool:
         """Creates of pods."""

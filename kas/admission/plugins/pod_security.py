@@ -50,9 +50,11 @@ class Plugin:
 
     name = "PodSecurity"
 
+    configured = staticmethod(load)
+
     def __init__(self, registries: Registries, informers: Informers, metrics: Metrics, section: Section | None = None) -> None:
         self._registries, self._metrics = registries, PodSecurityMetrics(metrics)
-        self._settings = settings = load(section)
+        self._settings = settings = self.configured(section)
         self._exempt = bool(settings.namespaces or settings.usernames)
         self._policies = informers.lister("", "namespaces", lambda obj: policy_of(obj["metadata"].get("labels"), settings.defaults))
 

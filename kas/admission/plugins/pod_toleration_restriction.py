@@ -40,12 +40,18 @@ class Plugin:
 
     def __init__(self, objects: Objects, section: Section | None = None) -> None:
         self._objects = objects
+        self._otherwise = self.configured(section)
+
+    @staticmethod
+    def configured(section: Section | None) -> dict[str, list[Obj]]:
+        """What counts for namespaces that have no annotation, by annotations. Raises ConfigurationError."""
         config = versioned(section, KINDS)
-        self._otherwise = {DEFAULTS: config.get("default") or [], WHITELIST: config.get("whitelist") or []}
-        wrong = scheduling.tolerations(self._otherwise[DEFAULTS], "podtolerationrestriction.default")
-        wrong += scheduling.tolerations(self._otherwise[WHITELIST], "podtolerationrestriction.whitelist")
+        out = {DEFAULTS: config.get("default") or [], WHITELIST: config.get("whitelist") or []}
+        wrong = scheduling.tolerations(out[DEFAULTS], "podtolerationrestriction.default")
+        wrong += scheduling.tolerations(out[WHITELIST], "podtolerationrestriction.whitelist")
         if wrong:
             raise ConfigurationError(f"invalid config: [{' '.join(map(str, wrong))}]")
+        return out
 
     def handles(self, a: Attributes) -> bool:
         """Creates and updates of pods."""

@@ -82,10 +82,11 @@ class Plugin:
     """Sees what quotas count, and asks for the quotas of its namespace."""
 
     name = "ResourceQuota"
+    configured = Limited
 
     def __init__(self, registries: Registries, informers: Informers, section: Section | None = None) -> None:
         self._registries = registries
-        self._limited = Limited(section) or None
+        self._limited = self.configured(section) or None
         self._present = informers.lister("", "resourcequotas", _known)
         self._evaluators = Evaluators(registries, informers)
         # Writes of one worker into one namespace queue here instead of losing races against each other.

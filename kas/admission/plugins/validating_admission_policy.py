@@ -6,6 +6,7 @@ Upstream: ``pkg/admission/plugin/policy/validating``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -15,7 +16,7 @@ from kas.admission.configuration import Section
 from kas.admission.initializer import RESTMapper
 from kas.admission.matching import GVK, Equivalents, Invocation
 from kas.admission.policy.metrics import INVALID_ERROR, ValidatingMetrics, error_type
-from kas.admission.policy.policies import ConfigurationFault, Found, Policies, static_policies
+from kas.admission.policy.policies import ConfigurationFault, Found, Policies, configured, static_policies
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer
 from kas.informers import Informers, Objects
@@ -36,6 +37,7 @@ class Plugin:
     """Sees what a stored policy and its bindings are about; nothing while there are none."""
 
     name = "ValidatingAdmissionPolicy"
+    configured = staticmethod(partial(configured, "validating"))
 
     def __init__(
         self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer,

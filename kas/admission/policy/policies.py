@@ -181,12 +181,22 @@ def _bound(policies: Mapping[str, Policy], bindings: Iterable[Binding]) -> _Boun
     return tuple((policy, tuple(by_policy[name])) for name, policy in sorted(policies.items()) if name in by_policy)
 
 
+def configured(kind: str, section: Section | None) -> dict[str, Any]:
+    """What is said for the plug-in of that kind of policies. Raises ConfigurationError; the files of a directory are not looked into."""
+    name = f"{kind.title()}AdmissionPolicyConfiguration"
+    fields = versioned(section, {("apiserver.config.k8s.io/v1", name): Struct(name, {DIRECTORY: STRING})})
+    if fields.get(DIRECTORY):
+        from kas.admission.manifests import directory_of  # few servers have any
+
+        directory_of(fields)
+    return fields
+
+
 def static_policies(
     section: Section | None, plugin: str, policies: Policies, registries: Registries, metrics: Metrics, identity: str
 ) -> Manifests | None:
     """The policies that stand in files, for the plug-in whose configuration says where; None where none does. Raises ConfigurationError."""
-    name = f"{policies.kind.title()}AdmissionPolicyConfiguration"
-    fields = versioned(section, {("apiserver.config.k8s.io/v1", name): Struct(name, {DIRECTORY: STRING})})
+    fields = configured(policies.kind, section)
     if not fields.get(DIRECTORY):
         return None
     from kas.admission.manifests import manifests_of  # few servers have any

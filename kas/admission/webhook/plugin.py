@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kas.admission import Attributes
 from kas.admission.configuration import DIRECTORY, Section
@@ -22,6 +22,7 @@ from kas.registry.registries import Registries
 if TYPE_CHECKING:
     from kas.admission.manifests import Manifests
     from kas.admission.webhook.calling import Webhooks
+    from kas.client.kubeconfig import Users
 
 
 class WebhookPlugin:
@@ -37,13 +38,23 @@ class WebhookPlugin:
         resolve: Resolve, shares: Shares, egress: Egress, registries: Registries, identity: str = "", section: Section | None = None,
     ) -> None:  # fmt: skip
         self._hooks = Hooks(self.resource, informers, equivalents)
-        fields = fields_of(section)
-        self._users = users_of(fields)
+        fields, self._users = self.configured(section)
         if fields.get(DIRECTORY):
             from kas.admission.manifests import manifests_of  # few servers have any
 
             self.manifests = manifests_of(self.name, fields, "webhook", [self.resource], self._hooks.use, registries, metrics, identity)
         self._given = informers, objects, authorizer, metrics, resolve, shares, egress
+
+    @staticmethod
+    def configured(section: Section | None) -> tuple[dict[str, Any], Users | None]:
+        """Its fields, and who is shown to the webhooks. Raises ConfigurationError; the files of a directory are not looked into."""
+        fields = fields_of(section)
+        users = users_of(fields)
+        if fields.get(DIRECTORY):
+            from kas.admission.manifests import directory_of
+
+            directory_of(fields)
+        return fields, users
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` when ``handles`` may answer differently from now on."""

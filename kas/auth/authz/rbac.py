@@ -31,12 +31,17 @@ GROUP = "rbac.authorization.k8s.io"
 COMPILED_BYTES, LONGEST = 32 << 20, 1024
 MANY_GROUPS = 10_000  # more of them are remembered with the identity alone: to look them up would take milliseconds
 MOST_CHANGES = 256  # that are remembered; who comes after more is compiled anew, which takes as long as to look through them
-MOST_SUBJECTS = 64  # of a change's bindings that are remembered; one of more is everybody's
+CHANGES_BYTES = 1 << 20  # of all of them; one that alone is more is everybody's
 MOST_RULES = 10_000  # that a review lists; a role that is bound a thousand times counts a thousand times
 
 
 # A namespace in which something has changed, the reference to a cluster role, or keys of the subjects of a cluster role binding.
 Change = str | tuple[str, str] | frozenset[str]
+
+
+def _size(change: Change) -> int:
+    """About how many bytes it takes."""
+    return 128 + (len(change) if isinstance(change, str) else sum(map(len, change)) + 128 * len(change))
 
 
 class _Binding:
@@ -180,6 +185,7 @@ class RbacIndex(Decisions):
         self._matchers: dict[tuple, Matcher] = {}
         # The last changes, and how many there were before these.
         self._changes: list[Change] = []
+        self._changes_bytes = 0
         self._before, self._own = 0, object()
         self.epoch = _Epoch(self._own, 0)
         self._room = Budget("rbac_decisions", "what users may do, compiled", COMPILED_BYTES, LONGEST)
@@ -254,23 +260,24 @@ class RbacIndex(Decisions):
         if namespace:
             self._changed(namespace)
             return
-        subjects: list[Obj] = []
+        keys: set[str] = set()
         for binding in bindings:
-            if binding is None:
-                continue
-            if isinstance(binding, LargeBinding) or len(subjects) + len(binding.subjects) > MOST_SUBJECTS:
+            if isinstance(binding, LargeBinding):  # its subjects are not read here
                 self.revision += 1
                 self._forget()  # also when nobody is remembered here: identities remember, too
                 return
-            subjects += binding.subjects
-        self._changed(frozenset(_subject_key(subject, "") for subject in subjects))
+            if binding is not None:
+                keys.update(_subject_key(subject, "") for subject in binding.subjects)
+        self._changed(frozenset(keys))
 
     def _changed(self, change: Change) -> None:
         self.revision += 1
         self._changes.append(change)
+        self._changes_bytes += _size(change)
         self.epoch = _Epoch(self._own, self._before + len(self._changes))
-        if len(self._changes) > MOST_CHANGES:
-            half = MOST_CHANGES // 2
+        while len(self._changes) > MOST_CHANGES or self._changes_bytes > CHANGES_BYTES:
+            half = (len(self._changes) + 1) // 2
+            self._changes_bytes -= sum(map(_size, self._changes[:half]))
             del self._changes[:half]
             self._before += half
 
@@ -278,7 +285,7 @@ class RbacIndex(Decisions):
         self._matchers = {}
         self._room.size = 0
         self._before += len(self._changes) + 1
-        self._changes = []
+        self._changes, self._changes_bytes = [], 0
         self.epoch = _Epoch(self._own, self._before)
 
     def _holds(self, m: Matcher) -> bool:
