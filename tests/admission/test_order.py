@@ -67,6 +67,8 @@ def test_plugins_want_what_there_is():
 
 def test_those_that_name_a_section_get_their_part_of_the_file():
     assert {n for n in order.ORDER if "section" in wants(import_module(order.module(n)).Plugin)} == configuration.TAKERS
+    # And say what is wrong with it before there is a server.
+    assert {n for n in order.ORDER if hasattr(import_module(order.module(n)).Plugin, "configured")} == configuration.TAKERS
 
 
 def test_a_module_that_is_missing_is_an_error(monkeypatch):
