@@ -111,6 +111,6 @@ libc.fflush(out)
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="another allocator")
 @pytest.mark.parametrize("bound", [False, True])
-def test_all_threads_have_one_heap(bound: bool):
+def test_all_threads_have_two_heaps(bound: bool):
     told = subprocess.run([sys.executable, "-c", HEAPS, "bound" if bound else ""], capture_output=True, text=True, timeout=60, check=True)
-    assert (told.stdout.count("<heap nr=") == 1) == bound
+    assert (told.stdout.count("<heap nr=") <= 2) == bound
