@@ -268,6 +268,7 @@ class _Supervisor:
             raise StartError(unwritable(self.options, e)) from None
         os.write(report, b"ok")
         os.close(report)
+        os.nice(19)  # workers that are loaded on the same processor are waited for
         prepare_later(self.options)
 
     def _await_prepared(self, child: Worker) -> bool:

@@ -11,6 +11,7 @@ import os
 import resource
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -868,6 +869,51 @@ ABOUT_CONFIG_MAPS = {
 }
 
 
+RUNS = {"spec": {"hostNetwork": True, "containers": [{"name": "c", "image": "i"}]}}
+NO_ACCOUNTS = ["ServiceAccount"]
+
+
+@of("pod_security_evaluations_total", disable_admission_plugins=NO_ACCOUNTS)
+async def judged_pods(m: Metered) -> None:
+    kind = "pod-security.kubernetes.io/"
+    levels = {kind + "enforce": "baseline", kind + "enforce-version": "v1.30", kind + "warn": "restricted"}
+    assert (await m("POST", "/api/v1/namespaces", {"metadata": {"name": "strict", "labels": levels}})).status == 201
+    for namespace, status in (("default", 201), ("strict", 403)):
+        pod = {"metadata": {"name": "a"}, **RUNS}
+        assert (await m("POST", f"/api/v1/namespaces/{namespace}/pods", pod)).status == status
+    warned = {"metadata": {"name": "b"}, "spec": {"containers": RUNS["spec"]["containers"]}}
+    assert (await m("POST", "/api/v1/namespaces/strict/pods", warned)).status == 201
+    counted = partial(m.value, "pod_security_evaluations_total", request_operation="create", resource="pod")
+    assert counted(decision="allow", policy_level="privileged", policy_version="latest", mode="enforce") == 1
+    assert counted(decision="deny", policy_level="baseline", policy_version="v1.30", mode="enforce") == 1
+    assert counted(decision="allow", policy_level="baseline", policy_version="v1.30", mode="enforce") == 1
+    assert counted(decision="deny", policy_level="restricted", policy_version="latest", mode="warn") == 1
+
+
+@of("pod_security_exemptions_total", disable_admission_plugins=NO_ACCOUNTS, admission_control_config_file="{directory}/admission.yaml")
+async def exempt_pods(m: Metered) -> None:
+    for n in (1, 2):
+        assert (await m("POST", "/api/v1/namespaces/kube-public/pods", {"metadata": {"name": f"p{n}"}, **RUNS})).status == 201
+        assert m.value("pod_security_exemptions_total", request_operation="create", resource="pod") == n
+
+
+@of("pod_security_errors_total", disable_admission_plugins=[*NO_ACCOUNTS, "NamespaceLifecycle"])
+async def pods_nobody_can_judge(m: Metered) -> None:
+    assert (await m("POST", "/api/v1/namespaces/none/pods", {"metadata": {"name": "a"}, **RUNS})).status == 500
+    assert m.value("pod_security_errors_total", fatal="true", request_operation="create", resource="pod") == 1
+
+
+@of("node_authorizer_graph_actions_duration_seconds", disable_admission_plugins=NO_ACCOUNTS, authorization_mode=["Node", "RBAC"])
+async def changes_of_the_node_graph(m: Metered) -> None:
+    spec = {**RUNS["spec"], "nodeName": "n"}
+    assert (await m("POST", PODS, {"metadata": {"name": "a"}, "spec": spec})).status == 201
+    what = {"verb": "get", "resource": "secrets", "namespace": "default", "name": "s"}
+    asked = {"user": "system:node:n", "groups": ["system:nodes"], "resourceAttributes": what}
+    assert (await m("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked})).status == 201
+    assert m.value("node_authorizer_graph_actions_duration_seconds_count", operation="AddPod") == 1
+    assert m.value("node_authorizer_graph_actions_duration_seconds_sum", operation="AddPod") > 0
+
+
 async def governed(m: Metered, kind: str, binding: dict[str, Any], **spec: Any) -> None:
     """A policy, bound, about new config maps."""
     policy = {"metadata": {"name": "p"}, "spec": {"failurePolicy": "Fail", "matchConstraints": ABOUT_CONFIG_MAPS, **spec}}
@@ -991,11 +1037,21 @@ async def health_results(m: Metered) -> None:
         assert m.value("kubernetes_healthchecks_total", "/metrics/slis", type="readyz", name="shutdown", status=status) == 1
 
 
+EXEMPT = {
+    "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+    "plugins": [{"name": "PodSecurity", "configuration": {
+        "apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+        "defaults": {"enforce": "restricted"}, "exemptions": {"namespaces": ["kube-public"]},
+    }}],
+}  # fmt: skip
+
+
 def run(tmp_path: Any, case: Callable[[Metered], Awaitable[None]], flags: dict[str, Any]) -> None:
     async def go() -> None:
         rules = [{"level": "Metadata"}]
         (tmp_path / "policy.yaml").write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
         (tmp_path / "clients.crt").write_bytes(CLIENTS.pem)
+        (tmp_path / "admission.yaml").write_text(json.dumps(EXEMPT))
         given = {name: value.format(directory=tmp_path) if isinstance(value, str) else value for name, value in flags.items()}
         world = World(tmp_path, loop=asyncio.get_running_loop(), **given)
         try:
