@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kas.admission.matching import Equivalents
 from kas.auth.attributes import Authorizer
@@ -31,8 +30,7 @@ class Settings(Protocol):
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
-class Initializer:
+class Initializer(NamedTuple):
     """A plug-in's constructor names what it wants by these names, and is given that and nothing else.
 
     ``objects`` and ``informers`` read (see ``kas.informers`` for how fresh and what is raised); ``registries`` is for the few that write;
@@ -59,4 +57,4 @@ class Initializer:
 
     def make(self, plugin: type, **more: Any) -> Any:
         """``plugin`` with what it wants; ``more`` are further arguments it may name."""
-        return inject.make(plugin, {name: getattr(self, name) for name in self.__slots__} | more)
+        return inject.make(plugin, self._asdict() | more)

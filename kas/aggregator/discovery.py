@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -32,14 +31,13 @@ _KIND: dict[str, Any] = {"group": "", "version": "", "kind": ""}
 _LEGACY = builtin_kind("meta.k8s.io", "v1", "APIResourceList").type
 
 
-@dataclass(slots=True)
-class _Said:
+class _Said(NamedTuple):
     """The last good answer for one Service: resources as APIGroupDiscoveryList has them, by group version. ``legacy``: it has no such
     list."""
 
     etag: str = ""
     legacy: bool = False
-    versions: dict[GroupVersion, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    versions: Mapping[GroupVersion, tuple[dict[str, Any], ...]] = {}
 
 
 class Discovery:

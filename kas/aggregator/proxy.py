@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable, Sequence
-from dataclasses import replace
 from typing import Protocol
 from urllib.parse import quote_plus
 
@@ -91,7 +90,7 @@ class Proxy:
         # As Go's url.Values.Encode has it: what cannot be read here, the backend does not see either.
         pairs = sorted(req.params.pairs.items()) if req.query else ()
         query = "&".join(f"{quote_plus(key)}={quote_plus(value)}" for key, values in pairs for value in values)
-        target = replace(target, path=req.path, query=query)
+        target = target._replace(path=req.path, query=query)
         headers = [*_forwarded(req, target.authority), *identity, *self._mark]
         handed_on(req)
         if isinstance(req, WebSocketRequest):
@@ -229,7 +228,7 @@ class Proxy:
         try:
             async with asyncio.timeout(timeout_s):
                 target, _ = self.target(service)
-                target = replace(target, path=path, query=query)
+                target = target._replace(path=path, query=query)
                 connection = await connect(target)
                 try:
                     all_headers = [*user_headers(user, self._with_uid), *headers, (b"connection", b"close")]

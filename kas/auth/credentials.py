@@ -7,10 +7,9 @@ first pod, not by the start.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken, CacheCounts
@@ -64,8 +63,7 @@ class ServiceAccountKeys:
         return Verifier([self._signing_key, *(path.read_bytes() for path in self._more)], [*self.issuers, LEGACY_ISSUER])
 
 
-@dataclass(frozen=True)
-class Proxies:
+class Proxies(NamedTuple):
     """The authenticating proxies that may name the user of a request: their CA's file ("" for none) and the headers they use."""
 
     ca_file: str = ""
@@ -82,6 +80,9 @@ class Proxies:
         return sorted(n.lower().encode() for n in names), sorted({p.lower().encode() for p in ("x-remote-extra-", *self.extra_prefixes)})
 
 
+NO_PROXIES = Proxies()
+
+
 class Credentials:
     """The authenticators of a server, once ``load`` was called.
 
@@ -93,7 +94,7 @@ class Credentials:
 
     def __init__(
         self, admin_token: Path, token_file: str, keys: ServiceAccountKeys, audiences: Sequence[str], get: Getter, anonymous: bool,
-        note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
+        note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = NO_PROXIES, bootstrap_tokens: bool = False,
         more: Sequence[RequestAuthenticator | TokenAuthenticator] = (),
         counts: TokenCounts | None = None, basic_file: str = "", lifetimes: Histogram | None = None,
         cache_counts: CacheCounts | None = None,

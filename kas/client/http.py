@@ -14,7 +14,6 @@ import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
@@ -67,8 +66,7 @@ class Egress(NamedTuple):
 DIRECT = Egress()
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Where a request goes. ``path`` is decoded, ``query`` raw. ``tls`` is None for plain HTTP; ``tls_name`` is the name its
     certificate has to have, when that is not ``host``. ``via`` is the way there, None for the direct one."""
 
@@ -337,8 +335,7 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, upgrade:
     return Connection(*await dial(target, _streams, timeout_s, None, not upgrade))
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(NamedTuple):
     """How a connection is made: ``via`` to host and port. ``name`` is what the certificate has to have, None where ``tls`` is."""
 
     host: str
