@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from kas.admission import order
 from kas.client.http import use_environment
-from kas.client.proxies import Environment
 from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Periodic, Runner
@@ -64,6 +63,7 @@ QUIET_S = 0.5  # how long a server that ends still serves what comes on kept con
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
 MAP_FULL = "MDB_MAP_FULL"
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY")  # variables that name one
 
 
 def load(options: Completed) -> None:
@@ -86,8 +86,11 @@ def work(
 
     bound_heaps()
     setup_logging(options.raw.v, options.raw.logging_format, options.raw.vmodule)
-    if proxies := Environment(os.environ):
-        use_environment(proxies.of)
+    if any(os.environ.get(name) or os.environ.get(name.lower()) for name in PROXIES):
+        from kas.client.proxies import Environment  # few have one
+
+        if proxies := Environment(os.environ):
+            use_environment(proxies.of)
     log.info("start: worker %d loaded %.0f ms after its fork", index, age_s() * 1000)
     try:
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.

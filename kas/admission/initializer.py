@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kas.admission.matching import Equivalents
 from kas.auth.attributes import Authorizer
 from kas.auth.authz.rbac import RbacIndex
-from kas.client.hooks import Shares
 from kas.client.http import Egress
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import inject
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
+
+if TYPE_CHECKING:
+    from kas.client.hooks import Shares
 
 # (group, version, kind) -> the records of the served resources of that kind; empty for a kind that is not served.
 RESTMapper = Callable[[str, str, str], list[Any]]
@@ -49,7 +51,7 @@ class Initializer(NamedTuple):
     equivalents: Equivalents
     metrics: Metrics
     resolve: Resolve
-    shares: Shares
+    shares: Callable[[], Shares]
     egress: Egress
     run_dir: Path
     settings: Settings
