@@ -24,8 +24,8 @@ from kas.apiextensions import celmetrics
 from kas.auth import external
 from kas.auth.authn import revocation, x509
 from kas.auth.authn.bearer import CacheCounts
+from kas.auth.authn.jwttokens import TokenCounts
 from kas.auth.authn.revocation import Revocation
-from kas.auth.authn.serviceaccount import TokenCounts
 from kas.auth.authz import rbac_informer
 from kas.auth.authz.modes import Union
 from kas.auth.authz.node import NodeAuthorizer
@@ -34,7 +34,6 @@ from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.authz.reload import LOOK_EVERY_S, Reloading, authorizer_of
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
-from kas.auth.tokens import EXTENDED_EXPIRATION_S
 from kas.auth.user import MASTERS
 from kas.client.hookparts import HookParts
 from kas.client.http import DIRECT, Egress
@@ -440,6 +439,7 @@ class Server:
 
     def _issuer(self) -> Issuer:
         """Of the tokens of service accounts; its key is there once the supervisor has made it."""
+        from kas.auth.tokens import EXTENDED_EXPIRATION_S
         from kas.kinds.authentication.tokenrequest import Issuer
 
         raw = self.options.raw

@@ -12,7 +12,6 @@ from typing import Any
 
 from kas import kinds
 from kas.registry.registries import Registries
-from kas.types.checktables import TABLES
 
 PAUSE_S = 0.02
 FIRST = ("", "apps")  # by far the largest room, and what is written with it
@@ -50,6 +49,8 @@ class WarmUp:
         for one in steps:
             await asyncio.sleep(PAUSE_S)
             one()
+        from kas.types.checktables import TABLES  # which the first of the rooms has loaded
+
         for table in [table for table in TABLES if not table.built]:
             await asyncio.sleep(PAUSE_S)
             table.build()

@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from kas.aggregator.apiservices import APIService, APIServices, GroupVersion, ServiceReference
-from kas.aggregator.proxy import PROBER, Proxy
+from kas.aggregator.transport import PROBER
 from kas.client.http import BackendError
 from kas.endpoints.discovery import Version, aggregated_resources
 from kas.types.scheme import builtin_kind, decode, find_builtin_kind
+
+if TYPE_CHECKING:
+    from kas.aggregator.proxy import Proxy
 
 log = logging.getLogger("kas.aggregator")
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from kas.aggregator.apiservices import APIService, GroupVersion, ServiceReference
 from kas.aggregator.discovery import read_groups
-from kas.aggregator.proxy import PROBER, Proxy
-from kas.aggregator.transport import ProxyCertificate, TLSContexts
+from kas.aggregator.proxy import Proxy
+from kas.aggregator.transport import PROBER, ProxyCertificate, TLSContexts
 from kas.client.http import BackendError
 from kas.client.services import Address
 from kas.endpoints.discovery import Version, aggregated_resources

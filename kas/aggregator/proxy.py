@@ -13,8 +13,8 @@ from urllib.parse import quote_plus
 
 from kas.aggregator.apiservices import APIService
 from kas.aggregator.idle import IdleConnections
-from kas.aggregator.transport import TLSContexts, TransportError, user_headers
-from kas.auth.user import MASTERS, UserInfo
+from kas.aggregator.transport import PROBER, TLSContexts, TransportError, user_headers
+from kas.auth.user import UserInfo
 from kas.client.http import BackendError, Connection, Target, Via, connect
 from kas.client.services import OWN, ResolveError
 from kas.endpoints.proxy import answer_headers, handed_on, request_headers, upgraded
@@ -29,7 +29,6 @@ UNAVAILABLE = "service unavailable\n"
 REDIRECTED = "the backend attempted to redirect this request, which is not permitted"
 MAX_REFUSAL = 64 << 10
 PROBE_S = 5.0
-PROBER = UserInfo("system:kube-aggregator", (MASTERS,))
 # What may be sent again when a connection turns out to be closed (as Go's http.Transport has it).
 REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS"))
 # Of a request: what this server says in the client's place.

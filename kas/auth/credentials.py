@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken, CacheCounts
-from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens, TokenCounts
+from kas.auth.authn.jwttokens import Getter, JWTTokens, NoteUse, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.authn.websocket import WebSocketToken
-from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier, ensure_signing_key
 
 if TYPE_CHECKING:
+    from kas.auth.authn.serviceaccount import ServiceAccountTokens
     from kas.auth.external import External
     from kas.auth.externaljwt import ExternalSigner
+    from kas.auth.tokens import Signer, Verifier
     from kas.observe.metrics import Histogram
 
 
@@ -43,6 +44,8 @@ class ServiceAccountKeys:
 
     @cached_property
     def _signing_key(self) -> bytes:
+        from kas.auth.tokens import ensure_signing_key
+
         return ensure_signing_key(self._path) if self._own else self._path.read_bytes()
 
     @property
@@ -53,6 +56,8 @@ class ServiceAccountKeys:
     @cached_property
     def own_signer(self) -> Signer:
         """A signer with the key as it is on disk now, for the first issuer."""
+        from kas.auth.tokens import Signer
+
         return Signer(self._signing_key, self.issuers[0])
 
     @cached_property
@@ -60,6 +65,8 @@ class ServiceAccountKeys:
         """A verifier with all keys as they are on disk now, for all issuers and the legacy one."""
         if self.external is not None:
             return self.external.verifier
+        from kas.auth.tokens import LEGACY_ISSUER, Verifier
+
         return Verifier([self._signing_key, *(path.read_bytes() for path in self._more)], [*self.issuers, LEGACY_ISSUER])
 
 
@@ -158,4 +165,6 @@ class Credentials:
         return out
 
     def _service_accounts(self) -> ServiceAccountTokens:
+        from kas.auth.authn.serviceaccount import ServiceAccountTokens
+
         return ServiceAccountTokens(self._keys.verifier, self._audiences, self._get, note_use=self._note_use, counts=self._counts)

@@ -20,9 +20,9 @@ import orjson
 
 from kas.client._exchange import Asker, Ends, Shares
 from kas.client.exchange import Exchange
-from kas.client.http import DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
+from kas.client.http import CONNECTION_BYTES, CONTEXT_BYTES, DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, renewed
-from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool, said
+from kas.client.pool import MAX_IDLE, Answer, Dial, Pool, said
 from kas.client.renewed import Renewed
 from kas.client.services import OWN, Resolve
 from kas.client.webhook import refusal

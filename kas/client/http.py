@@ -28,6 +28,8 @@ Factory = Callable[[], P]
 # Headers: a name, and a value without what it may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
 CHUNK = 64 << 10
+# What is kept for later takes at most: buffers of TLS and of the loop, and the authorities of a system.
+CONNECTION_BYTES, CONTEXT_BYTES = 64 << 10, 1 << 20
 MAX_HEAD = 64 << 10
 LENGTH_DIGITS = 18  # of a Content-Length: more than there is of anything
 MOST_INFORMATIONAL = 5  # answers before the answer, as in Go
