@@ -43,7 +43,7 @@ from kas.request.masking import SHOWN_ID
 from kas.server import Server
 from kas.store import Damaged, Full, Store, StoreError, Unavailable, Unknown, open_store
 from kas.store.shared import Shared
-from kas.warmup import WarmUp
+from kas.warmup import WarmUp, load_largest
 
 if TYPE_CHECKING:
     from kas.edge.front.rendezvous import Rendezvous
@@ -71,6 +71,7 @@ def load(options: Completed) -> None:
     descriptors, or a loop before ``work`` does."""
     for name in order.enabled(*order.wanted(options.raw)):
         importlib.import_module(order.module(name))
+    load_largest()
     importlib.import_module("uvloop")
 
 
@@ -168,6 +169,7 @@ async def _serve(
         *owed,
     ])
     runner.start()
+    load_largest()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
     # after every 700 of them finds nothing and costs up to a third of a pod's create.
     gc.freeze()
