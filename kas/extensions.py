@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -13,13 +12,13 @@ from kas.admission import Plugin
 from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, Authorizer, Outcome
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.user import MASTERS, UserInfo
-from kas.registry.rest import VirtualResource
 from kas.request.http import Request, Response
 
 if TYPE_CHECKING:
     from kas.endpoints.custom.virtual import VirtualResources
     from kas.endpoints.rest import Rest
     from kas.registry.registries import Registries
+    from kas.registry.rest import VirtualResource
     from kas.types.scheme import Scheme
 
 JSON_TYPE = "application/json"
@@ -94,21 +93,18 @@ class Outspoken:
         raise TypeError(f"{name}.authorize gave {outcome!r}, not ALLOW, DENY or NO_OPINION with a reason and, if there is one, an error")
 
 
-@dataclass(frozen=True)
 class HookContext:
     """What a hook is given: ``request`` speaks to the server, ``index`` is the number of the worker, of ``workers``. What is to be done
     once is done in the worker with the index 0, and must bear to be done again: a worker that died is started anew."""
 
-    request: Loopback
-    index: int
-    workers: int
+    def __init__(self, request: Loopback, index: int, workers: int) -> None:
+        self.request, self.index, self.workers = request, index, workers
 
 
 Hook = Callable[[HookContext], Awaitable[None]]
 
 
-@dataclass(frozen=True)
-class Extensions:
+class Extensions(NamedTuple):
     """``kinds`` are "all", "none" or a list (``kas.config.runtime.chosen``). ``admission`` are plug-ins, or their classes, which get what
     their constructors name of ``kas.admission.initializer.Initializer``; they come behind the built-in ones and before policies, webhooks
     and quota. ``authenticators`` are asked after those of the flags, ``authorizers`` before the modes of the flags. ``post_start`` hooks
@@ -119,8 +115,8 @@ class Extensions:
     authenticators: Sequence[RequestAuthenticator | TokenAuthenticator] = ()
     authorizers: Sequence[Authorizer] = ()
     resources: Sequence[VirtualResource] = ()
-    post_start: dict[str, Hook] = field(default_factory=dict)
-    pre_shutdown: dict[str, Hook] = field(default_factory=dict)
+    post_start: Mapping[str, Hook] = {}
+    pre_shutdown: Mapping[str, Hook] = {}
 
 
 NONE = Extensions()

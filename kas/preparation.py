@@ -6,6 +6,7 @@ In a child of the supervisor, which neither keeps what this needs nor waits for 
 from __future__ import annotations
 
 import base64
+import os
 import socket
 from time import time
 
@@ -36,9 +37,7 @@ def prepare(o: Completed) -> None:
         certs.ensure(pki, names, ips, serving)
     token_file = o.data_dir / "admin.token"
     if not token_file.exists():
-        import secrets  # at the first start only
-
-        write_whole(token_file, secrets.token_urlsafe(32).encode())
+        write_whole(token_file, base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"="))
     shown = None
     if o.raw.client_ca_file:
         from kas.edge import certs

@@ -18,14 +18,14 @@ from kas import __version__, controllers, kinds
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
-from kas.admission.webhook.calling import room
+from kas.admission.webhook.room import room
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.apiextensions import celmetrics
 from kas.auth import external
 from kas.auth.authn import revocation, x509
 from kas.auth.authn.bearer import CacheCounts
+from kas.auth.authn.jwttokens import TokenCounts
 from kas.auth.authn.revocation import Revocation
-from kas.auth.authn.serviceaccount import TokenCounts
 from kas.auth.authz import rbac_informer
 from kas.auth.authz.modes import Union
 from kas.auth.authz.node import NodeAuthorizer
@@ -34,11 +34,9 @@ from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.authz.reload import LOOK_EVERY_S, Reloading, authorizer_of
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
-from kas.auth.tokens import EXTENDED_EXPIRATION_S
 from kas.auth.user import MASTERS
-from kas.client.hooks import HookClients, Shares
+from kas.client.hookparts import HookParts
 from kas.client.http import DIRECT, Egress
-from kas.client.kubeconfig import Users
 from kas.client.services import ServiceResolver
 from kas.config import capabilities, features
 from kas.config.options import Completed
@@ -259,7 +257,8 @@ class Server:
         self.rbac = RbacIndex()
         self.revocation = Revocation(self.store, [self.registries.of("", resource).root for resource in revocation.RESOURCES])
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
-        node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes, self.metrics), bootstrap.role_rules("system:node", self.features))
+        graph = NodeGraphInformer(self.store, prefixes, self.metrics)
+        node = NodeAuthorizer(graph, lambda: bootstrap.role_rules("system:node", self.features))
         self.counts_as = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
         self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, self.counts_as, self.egress.controlplane)
         if self.extensions.authorizers:
@@ -334,10 +333,10 @@ class Server:
     def _build_api(self) -> None:
         raw, own = self.options.raw, self.options.own_address
         self.services = ServiceResolver(self.registries, self.registries, raw.enable_aggregator_routing, own)
-        shares = Shares(room(raw))
+        hooks = HookParts(room(raw), self.services.resolve, self.egress)
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
-            mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents, resolve=self.services.resolve, shares=shares,
+            mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents, resolve=self.services.resolve, shares=hooks.shares,
             egress=self.egress, run_dir=self.options.run_dir, settings=raw, identity=self.counts_as,
         )  # fmt: skip
         plugins = admission_order.build(
@@ -367,7 +366,7 @@ class Server:
             self.rest.opening = Opening(self.encryption.waits)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
-            converters(HookClients(Users({}), self.services.resolve, shares, self.egress), self.metrics), self._forget,
+            converters(hooks.clients, self.metrics), self._forget,
         )  # fmt: skip
         self.served: list[Any] = []
         answers = review_answers(
@@ -440,6 +439,7 @@ class Server:
 
     def _issuer(self) -> Issuer:
         """Of the tokens of service accounts; its key is there once the supervisor has made it."""
+        from kas.auth.tokens import EXTENDED_EXPIRATION_S
         from kas.kinds.authentication.tokenrequest import Issuer
 
         raw = self.options.raw

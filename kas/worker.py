@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from kas.admission import order
 from kas.client.http import use_environment
-from kas.client.proxies import Environment
 from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Periodic, Runner
@@ -44,7 +43,7 @@ from kas.request.masking import SHOWN_ID
 from kas.server import Server
 from kas.store import Damaged, Full, Store, StoreError, Unavailable, Unknown, open_store
 from kas.store.shared import Shared
-from kas.warmup import WarmUp
+from kas.warmup import WarmUp, load_largest
 
 if TYPE_CHECKING:
     from kas.edge.front.rendezvous import Rendezvous
@@ -64,6 +63,7 @@ QUIET_S = 0.5  # how long a server that ends still serves what comes on kept con
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
 MAP_FULL = "MDB_MAP_FULL"
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY")  # variables that name one
 
 
 def load(options: Completed) -> None:
@@ -71,6 +71,7 @@ def load(options: Completed) -> None:
     descriptors, or a loop before ``work`` does."""
     for name in order.enabled(*order.wanted(options.raw)):
         importlib.import_module(order.module(name))
+    load_largest()
     importlib.import_module("uvloop")
 
 
@@ -86,8 +87,11 @@ def work(
 
     bound_heaps()
     setup_logging(options.raw.v, options.raw.logging_format, options.raw.vmodule)
-    if proxies := Environment(os.environ):
-        use_environment(proxies.of)
+    if any(os.environ.get(name) or os.environ.get(name.lower()) for name in PROXIES):
+        from kas.client.proxies import Environment  # few have one
+
+        if proxies := Environment(os.environ):
+            use_environment(proxies.of)
     log.info("start: worker %d loaded %.0f ms after its fork", index, age_s() * 1000)
     try:
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
@@ -165,6 +169,7 @@ async def _serve(
         *owed,
     ])
     runner.start()
+    load_largest()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
     # after every 700 of them finds nothing and costs up to a third of a pod's create.
     gc.freeze()

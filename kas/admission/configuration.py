@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.meta.field import FieldError, duplicate, go_quote, required
 from kas.types.configfile import (
@@ -40,8 +39,7 @@ class InitializationError(ConfigurationError):
     """A plug-in's configuration can be read, and what it names cannot be used."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """What the file says for one plug-in: an embedded object, or the path of a file that is read when somebody asks."""
 
     name: str

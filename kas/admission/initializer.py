@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kas.admission.matching import Equivalents
 from kas.auth.attributes import Authorizer
 from kas.auth.authz.rbac import RbacIndex
-from kas.client.hooks import Shares
 from kas.client.http import Egress
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import inject
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
+
+if TYPE_CHECKING:
+    from kas.client.hooks import Shares
 
 # (group, version, kind) -> the records of the served resources of that kind; empty for a kind that is not served.
 RESTMapper = Callable[[str, str, str], list[Any]]
@@ -31,8 +32,7 @@ class Settings(Protocol):
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
-class Initializer:
+class Initializer(NamedTuple):
     """A plug-in's constructor names what it wants by these names, and is given that and nothing else.
 
     ``objects`` and ``informers`` read (see ``kas.informers`` for how fresh and what is raised); ``registries`` is for the few that write;
@@ -51,7 +51,7 @@ class Initializer:
     equivalents: Equivalents
     metrics: Metrics
     resolve: Resolve
-    shares: Shares
+    shares: Callable[[], Shares]
     egress: Egress
     run_dir: Path
     settings: Settings
@@ -59,4 +59,4 @@ class Initializer:
 
     def make(self, plugin: type, **more: Any) -> Any:
         """``plugin`` with what it wants; ``more`` are further arguments it may name."""
-        return inject.make(plugin, {name: getattr(self, name) for name in self.__slots__} | more)
+        return inject.make(plugin, self._asdict() | more)

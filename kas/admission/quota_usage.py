@@ -16,7 +16,7 @@ from kas.admission import pods as pod_objects
 from kas.admission.pods import Amounts
 from kas.informers import Informers, Objects
 from kas.kinds.core.columns import storage_class
-from kas.kinds.core.pod.strategy import quality_of_service
+from kas.kinds.core.pod.qos import quality_of_service
 from kas.kinds.core.resources import is_extended, is_native
 from kas.meta.quantity import Quantity
 from kas.meta.selectors import Requirement

@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kas.aggregator.apiservices import GROUP, APIServices, GroupVersion
 from kas.aggregator.discovery import Discovery
-from kas.aggregator.proxy import Proxy
 from kas.aggregator.transport import ProxyCertificate, TLSContexts
 from kas.client.http import Via
 from kas.client.services import ServiceResolver
 from kas.endpoints.discovery import Version
 from kas.informers import Source
 from kas.informers.reflector import Reflector
+from kas.meta.lazy import Lazy
 from kas.observe.metrics import Registry as Metrics
 from kas.request.http import Handler, Request, Result
 
 if TYPE_CHECKING:
     from kas.aggregator.openapi import OpenAPIs
     from kas.aggregator.peers import Peers
+    from kas.aggregator.proxy import Proxy
     from kas.endpoints.openapi import Document, OpenAPI
 
 REFRESH_S = 60.0
@@ -47,8 +48,9 @@ class Aggregator:
         self.services = APIServices()
         self.resolver = resolver
         self._contexts = TLSContexts(ProxyCertificate(settings.proxy_client_cert_file, settings.proxy_client_key_file))
-        self.proxy = Proxy(self.resolver, self._contexts, most, with_uid, settings.aggregator_reject_forwarding_redirect, via)
-        self.discovery = Discovery(self.services, self.proxy, changed)
+        self._of_proxy = most, with_uid, settings.aggregator_reject_forwarding_redirect, via
+        later: Any = Lazy(lambda: self.proxy)
+        self.discovery = Discovery(self.services, later, changed)
         self._local = local
         # Set by the worker that looks whether backends are available; every worker has to know them to show them.
         self.unavailable = metrics.gauge(
@@ -65,6 +67,13 @@ class Aggregator:
         self._first_discovery: asyncio.Task[None] | None = None
         self._reflector = Reflector(source, root, self.services)
         self.services.listeners.append(self._follow)
+
+    @functools.cached_property
+    def proxy(self) -> Proxy:
+        """The way of requests to backends."""
+        from kas.aggregator.proxy import Proxy  # with the first APIService that another server answers
+
+        return Proxy(self.resolver, self._contexts, *self._of_proxy)
 
     @functools.cached_property
     def openapi(self) -> OpenAPIs:
@@ -98,7 +107,8 @@ class Aggregator:
             await self.openapi.close()
         if self.peers is not None:
             await self.peers.close()
-        self.proxy.close()
+        if "proxy" in vars(self):
+            self.proxy.close()
 
     def _follow(self, names: set[str]) -> None:
         for name in names:

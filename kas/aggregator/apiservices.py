@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kas.endpoints.discovery import version_key
@@ -29,8 +28,7 @@ class ServiceReference(NamedTuple):
         return f"{self.name}.{self.namespace}.svc"
 
 
-@dataclass(frozen=True, slots=True)
-class APIService:
+class APIService(NamedTuple):
     """What of the stored object routing needs. ``service`` is None for one that is answered here; ``ca_bundle`` is base64, as stored;
     ``available`` is the stored condition."""
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from kas.aggregator.apiservices import APIService, APIServices, GroupVersion, ServiceReference
-from kas.aggregator.proxy import PROBER, Proxy
+from kas.aggregator.transport import PROBER
 from kas.client.http import BackendError
 from kas.endpoints.discovery import Version, aggregated_resources
 from kas.types.scheme import builtin_kind, decode, find_builtin_kind
+
+if TYPE_CHECKING:
+    from kas.aggregator.proxy import Proxy
 
 log = logging.getLogger("kas.aggregator")
 
@@ -32,14 +34,13 @@ _KIND: dict[str, Any] = {"group": "", "version": "", "kind": ""}
 _LEGACY = builtin_kind("meta.k8s.io", "v1", "APIResourceList").type
 
 
-@dataclass(slots=True)
-class _Said:
+class _Said(NamedTuple):
     """The last good answer for one Service: resources as APIGroupDiscoveryList has them, by group version. ``legacy``: it has no such
     list."""
 
     etag: str = ""
     legacy: bool = False
-    versions: dict[GroupVersion, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    versions: Mapping[GroupVersion, tuple[dict[str, Any], ...]] = {}
 
 
 class Discovery:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 
-from kas.client.http import Connection
-from kas.client.pool import CONNECTION_BYTES
+from kas.client.http import CONNECTION_BYTES, Connection
 from kas.observe import caches
 
 MOST_IDLE, IDLE_S = 25, 90.0  # of one backend; as Go's http.Transport in upstream

@@ -14,14 +14,14 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kas.aggregator.apiservices import APIService, GroupVersion, ServiceReference
 from kas.aggregator.discovery import read_groups
-from kas.aggregator.proxy import PROBER, Proxy
-from kas.aggregator.transport import ProxyCertificate, TLSContexts
+from kas.aggregator.proxy import Proxy
+from kas.aggregator.transport import PROBER, ProxyCertificate, TLSContexts
 from kas.client.http import BackendError
 from kas.client.services import Address
 from kas.endpoints.discovery import Version, aggregated_resources
@@ -273,7 +273,7 @@ class Peers:
             have = v.discovered if v.discovered is not None else tuple(aggregated_resources(list(v.resources)))
             for resource in have:
                 extra.pop(resource["resource"], None)
-            out.append(replace(v, resources=(), discovered=(*have, *extra.values())) if extra else v)
+            out.append(v._replace(resources=(), discovered=(*have, *extra.values())) if extra else v)
         for (group, version), found in more.items():
             known = self._groups.get(group)
             if known is None:

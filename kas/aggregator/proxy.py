@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable, Sequence
-from dataclasses import replace
 from typing import Protocol
 from urllib.parse import quote_plus
 
 from kas.aggregator.apiservices import APIService
 from kas.aggregator.idle import IdleConnections
-from kas.aggregator.transport import TLSContexts, TransportError, user_headers
-from kas.auth.user import MASTERS, UserInfo
+from kas.aggregator.transport import PROBER, TLSContexts, TransportError, user_headers
+from kas.auth.user import UserInfo
 from kas.client.http import BackendError, Connection, Target, Via, connect
 from kas.client.services import OWN, ResolveError
 from kas.endpoints.proxy import answer_headers, handed_on, request_headers, upgraded
@@ -30,7 +29,6 @@ UNAVAILABLE = "service unavailable\n"
 REDIRECTED = "the backend attempted to redirect this request, which is not permitted"
 MAX_REFUSAL = 64 << 10
 PROBE_S = 5.0
-PROBER = UserInfo("system:kube-aggregator", (MASTERS,))
 # What may be sent again when a connection turns out to be closed (as Go's http.Transport has it).
 REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS"))
 # Of a request: what this server says in the client's place.
@@ -91,7 +89,7 @@ class Proxy:
         # As Go's url.Values.Encode has it: what cannot be read here, the backend does not see either.
         pairs = sorted(req.params.pairs.items()) if req.query else ()
         query = "&".join(f"{quote_plus(key)}={quote_plus(value)}" for key, values in pairs for value in values)
-        target = replace(target, path=req.path, query=query)
+        target = target._replace(path=req.path, query=query)
         headers = [*_forwarded(req, target.authority), *identity, *self._mark]
         handed_on(req)
         if isinstance(req, WebSocketRequest):
@@ -229,7 +227,7 @@ class Proxy:
         try:
             async with asyncio.timeout(timeout_s):
                 target, _ = self.target(service)
-                target = replace(target, path=path, query=query)
+                target = target._replace(path=path, query=query)
                 connection = await connect(target)
                 try:
                     all_headers = [*user_headers(user, self._with_uid), *headers, (b"connection", b"close")]

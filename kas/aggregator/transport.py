@@ -12,8 +12,8 @@ import ssl
 from collections.abc import Callable, Container
 from time import monotonic
 
-from kas.auth.user import UserInfo
-from kas.client.pool import CONTEXT_BYTES
+from kas.auth.user import MASTERS, UserInfo
+from kas.client.http import CONTEXT_BYTES
 from kas.meta.tls import trust_as_go
 from kas.observe import caches
 from kas.request.http import Headers
@@ -22,6 +22,7 @@ log = logging.getLogger("kas.aggregator")
 
 LOOK_AGAIN_S = 1.0
 MOST_CONTEXTS = 64
+PROBER = UserInfo("system:kube-aggregator", (MASTERS,))  # who this server is where it asks for itself
 _LEGAL = frozenset(b"!#$&'*+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ^_`abcdefghijklmnopqrstuvwxyz|~")
 
 

@@ -4,8 +4,7 @@ of theirs first comes. Most definitions of a server are never used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,8 +20,7 @@ _SHARED = ("subresources", "additionalPrinterColumns", "selectableFields")
 Names = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class DefinedVersion:
+class DefinedVersion(NamedTuple):
     """One version: ``status`` and ``scale`` say which subresources it has, ``columns`` and ``selectable`` are as v1 has them,
     ``warning`` is told with every use of a deprecated one."""
 
@@ -36,8 +34,7 @@ class DefinedVersion:
     warning: str
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(NamedTuple):
     """``names`` are the accepted ones, ``requested`` those of the spec. ``revision`` is that of the write it was read from, ``since``
     the first from which on the spec is surely what it is: what was written later was written under it."""
 

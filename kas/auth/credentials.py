@@ -7,22 +7,22 @@ first pod, not by the start.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken, CacheCounts
-from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens, TokenCounts
+from kas.auth.authn.jwttokens import Getter, JWTTokens, NoteUse, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.authn.websocket import WebSocketToken
-from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier, ensure_signing_key
 
 if TYPE_CHECKING:
+    from kas.auth.authn.serviceaccount import ServiceAccountTokens
     from kas.auth.external import External
     from kas.auth.externaljwt import ExternalSigner
+    from kas.auth.tokens import Signer, Verifier
     from kas.observe.metrics import Histogram
 
 
@@ -44,6 +44,8 @@ class ServiceAccountKeys:
 
     @cached_property
     def _signing_key(self) -> bytes:
+        from kas.auth.tokens import ensure_signing_key
+
         return ensure_signing_key(self._path) if self._own else self._path.read_bytes()
 
     @property
@@ -54,6 +56,8 @@ class ServiceAccountKeys:
     @cached_property
     def own_signer(self) -> Signer:
         """A signer with the key as it is on disk now, for the first issuer."""
+        from kas.auth.tokens import Signer
+
         return Signer(self._signing_key, self.issuers[0])
 
     @cached_property
@@ -61,11 +65,12 @@ class ServiceAccountKeys:
         """A verifier with all keys as they are on disk now, for all issuers and the legacy one."""
         if self.external is not None:
             return self.external.verifier
+        from kas.auth.tokens import LEGACY_ISSUER, Verifier
+
         return Verifier([self._signing_key, *(path.read_bytes() for path in self._more)], [*self.issuers, LEGACY_ISSUER])
 
 
-@dataclass(frozen=True)
-class Proxies:
+class Proxies(NamedTuple):
     """The authenticating proxies that may name the user of a request: their CA's file ("" for none) and the headers they use."""
 
     ca_file: str = ""
@@ -82,6 +87,9 @@ class Proxies:
         return sorted(n.lower().encode() for n in names), sorted({p.lower().encode() for p in ("x-remote-extra-", *self.extra_prefixes)})
 
 
+NO_PROXIES = Proxies()
+
+
 class Credentials:
     """The authenticators of a server, once ``load`` was called.
 
@@ -93,7 +101,7 @@ class Credentials:
 
     def __init__(
         self, admin_token: Path, token_file: str, keys: ServiceAccountKeys, audiences: Sequence[str], get: Getter, anonymous: bool,
-        note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
+        note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = NO_PROXIES, bootstrap_tokens: bool = False,
         more: Sequence[RequestAuthenticator | TokenAuthenticator] = (),
         counts: TokenCounts | None = None, basic_file: str = "", lifetimes: Histogram | None = None,
         cache_counts: CacheCounts | None = None,
@@ -157,4 +165,6 @@ class Credentials:
         return out
 
     def _service_accounts(self) -> ServiceAccountTokens:
+        from kas.auth.authn.serviceaccount import ServiceAccountTokens
+
         return ServiceAccountTokens(self._keys.verifier, self._audiences, self._get, note_use=self._note_use, counts=self._counts)

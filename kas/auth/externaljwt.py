@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from kas.auth import jws
-from kas.auth.authn.serviceaccount import JWTTokens
+from kas.auth.authn.jwttokens import JWTTokens
 from kas.auth.tokens import LEGACY_ISSUER, Claims, SignerError, Verifier, issuer_of
 from kas.auth.user import UserInfo
 from kas.meta import protowire

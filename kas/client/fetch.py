@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -37,7 +36,7 @@ async def get(url: str, tls: ssl.SSLContext, headers: Headers, limit: int, timeo
 
 async def _follow(url: str, tls: ssl.SSLContext, headers: Headers, limit: int, via: Via | None) -> Fetched:
     for _ in range(MAX_REDIRECTS):
-        target = replace(_target(url, tls), via=via)
+        target = _target(url, tls)._replace(via=via)
         connection = await connect(target)
         try:
             await connection.send("GET", target, [*headers, (b"connection", b"close")])

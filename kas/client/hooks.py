@@ -12,7 +12,6 @@ import base64
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from dataclasses import replace
 from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -21,9 +20,9 @@ import orjson
 
 from kas.client._exchange import Asker, Ends, Shares
 from kas.client.exchange import Exchange
-from kas.client.http import DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
+from kas.client.http import CONNECTION_BYTES, CONTEXT_BYTES, DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, renewed
-from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool, said
+from kas.client.pool import MAX_IDLE, Answer, Dial, Pool, said
 from kas.client.renewed import Renewed
 from kas.client.services import OWN, Resolve
 from kas.client.webhook import refusal
@@ -139,10 +138,10 @@ class HookClient(Asker):
         last = self._last
         headers = self._credentials.headers()  # tokens are read from files, and change
         if self._tls is not None and (tls := self._tls.context()) is not self._target.tls:
-            self._target, last = replace(self._target, tls=tls), None
+            self._target, last = self._target._replace(tls=tls), None
             self._pool.renew()
         if last is None or last[0] != (seconds, headers):
-            target = replace(self._target, query=f"timeout={seconds}s")
+            target = self._target._replace(query=f"timeout={seconds}s")
             last = self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
         return last
 
@@ -250,7 +249,7 @@ class HookClients:
             tls = renewed(bundle, credentials, ("http/1.1",))
         except (ValueError, KubeconfigError):
             raise HookError("unable to load root certificates: unable to parse bytes as PEM block", client=True) from None
-        return replace(target, tls=tls.context()), tls
+        return target._replace(tls=tls.context()), tls
 
 
 def read_review(body: bytes, wanted: tuple[str, str], known: frozenset[tuple[str, str]], type_: TypeDesc) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
@@ -29,6 +28,8 @@ Factory = Callable[[], P]
 # Headers: a name, and a value without what it may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
 CHUNK = 64 << 10
+# What is kept for later takes at most: buffers of TLS and of the loop, and the authorities of a system.
+CONNECTION_BYTES, CONTEXT_BYTES = 64 << 10, 1 << 20
 MAX_HEAD = 64 << 10
 LENGTH_DIGITS = 18  # of a Content-Length: more than there is of anything
 MOST_INFORMATIONAL = 5  # answers before the answer, as in Go
@@ -67,8 +68,7 @@ class Egress(NamedTuple):
 DIRECT = Egress()
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Where a request goes. ``path`` is decoded, ``query`` raw. ``tls`` is None for plain HTTP; ``tls_name`` is the name its
     certificate has to have, when that is not ``host``. ``via`` is the way there, None for the direct one."""
 
@@ -337,8 +337,7 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, upgrade:
     return Connection(*await dial(target, _streams, timeout_s, None, not upgrade))
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(NamedTuple):
     """How a connection is made: ``via`` to host and port. ``name`` is what the certificate has to have, None where ``tls`` is."""
 
     host: str

@@ -13,8 +13,7 @@ import posixpath
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from kas.client.http import Headers, Target
@@ -56,18 +55,16 @@ class KubeconfigError(ValueError):
     """What is wrong with the file, in one line."""
 
 
-@dataclass
 class Credentials:
     """What we show to prove who we are. ``cert`` and ``key`` are PEM; where both came from files, ``files`` are their paths, else none."""
 
-    token: str = ""
-    token_file: str = ""
-    basic: str = ""
-    cert: bytes = b""
-    key: bytes = b""
-    files: tuple[str, ...] = ()
-    clock: Callable[[], float] = time.monotonic
-    _read: tuple[float, str] = field(default=(float("-inf"), ""), repr=False)
+    def __init__(
+        self, token: str = "", token_file: str = "", basic: str = "", cert: bytes = b"", key: bytes = b"", files: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.token, self.token_file, self.basic, self.cert, self.key, self.files = token, token_file, basic, cert, key, files
+        self.clock = clock
+        self._read = float("-inf"), ""
 
     def headers(self) -> Headers:
         """The authorization header, none without a credential; a token file is read again when it is due."""
@@ -95,8 +92,7 @@ class Credentials:
 ANONYMOUS = Credentials()
 
 
-@dataclass
-class Backend:
+class Backend(NamedTuple):
     """Where requests go, and with which credentials. ``tls`` is that of the target, and follows the files it is made of."""
 
     target: Target
@@ -132,7 +128,7 @@ def load(path: str) -> Backend:
     target, tls = _target(cluster, credentials, base)
     if cluster.get("proxy-url"):
         try:
-            target = replace(target, via=way(cluster["proxy-url"], tls.context if tls is not None else None))
+            target = target._replace(via=way(cluster["proxy-url"], tls.context if tls is not None else None))
         except ValueError as e:
             raise KubeconfigError(f'{path}: cluster "{cluster_name}": proxy-url: {e}') from None
     return Backend(target, credentials, tls)
@@ -310,7 +306,7 @@ def _renewed(
         trusted, own = contents[: len(authorities)], contents[len(authorities) :]
         if b"" in contents:
             raise KubeconfigError("there is nothing in it")  # which would trust the system's authorities, or show no certificate
-        shown = replace(credentials, cert=own[0], key=own[1]) if own else credentials
+        shown = Credentials(cert=own[0], key=own[1]) if own else credentials
         return prepared(trusted[0] if trusted else ca, shown)
 
     def prepared(trusted: bytes, shown: Credentials) -> ssl.SSLContext:

@@ -13,12 +13,10 @@ from typing import NamedTuple
 
 from kas.client._exchange import Kept
 from kas.client.exchange import Exchange, exchange
-from kas.client.http import Target
+from kas.client.http import CONNECTION_BYTES, Target
 
 MAX_IDLE = 25
 IDLE_S = 90.0
-# What they take at most: buffers of TLS and of the loop, and the authorities of a system.
-CONNECTION_BYTES, CONTEXT_BYTES = 64 << 10, 1 << 20
 
 # Where to connect to, found out anew for each connection. Raises BackendError.
 Dial = Callable[[], Awaitable[tuple[str, int]]]

@@ -11,7 +11,6 @@ import asyncio
 import errno
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -54,7 +53,7 @@ class Webhook:
         self._pool, self._persistent = Pool(), persistent
         self.tried: Callable[[str, float], None] = lambda result, seconds: None
         query, timeout = backend.target.query, f"timeout={format_duration(round(timeout_s * 10**9))}"
-        self._target = replace(backend.target, query=f"{query}&{timeout}" if query else timeout, via=backend.target.via or via)
+        self._target = backend.target._replace(query=f"{query}&{timeout}" if query else timeout, via=backend.target.via or via)
         self._backend, self._backoff_s, self._timeout_s, self._sleep = backend, backoff_s, timeout_s, sleep
 
     async def post(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +88,7 @@ class Webhook:
     def _secured(self) -> Target:
         """Where it is, with TLS as the files of the kubeconfig say now."""
         if self._backend.tls is not None and (tls := self._backend.tls.context()) is not self._target.tls:
-            self._target = replace(self._target, tls=tls)
+            self._target = self._target._replace(tls=tls)
             self._pool.renew()
         return self._target
 

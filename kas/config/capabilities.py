@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
-
-@dataclass
 class Capabilities:
     """``allow_privileged``: ``--allow-privileged``."""
 
-    allow_privileged: bool = True
+    allow_privileged = True
 
 
 CURRENT = Capabilities()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from kas.config.flagtypes import parse_bool
@@ -11,13 +10,13 @@ from kas.config.flagtypes import parse_bool
 _CLASSES = ("api/all", "api/ga", "api/beta", "api/alpha")
 
 
-@dataclass
 class Enabled:
-    """``versions`` that are on; ``resources`` switched one by one (group, version, plural) -> on."""
+    """``versions`` that are on; ``resources`` switched one by one (group, version, plural) -> on; versions switched on as a whole."""
 
-    versions: set[tuple[str, str]]
-    resources: dict[tuple[str, str, str], bool] = field(default_factory=dict)
-    all_of: set[tuple[str, str]] = field(default_factory=set)
+    def __init__(self, versions: set[tuple[str, str]]) -> None:
+        self.versions = versions
+        self.resources: dict[tuple[str, str, str], bool] = {}
+        self.all_of: set[tuple[str, str]] = set()
 
     def serves(self, resource: Any) -> bool:
         """Whether a resource of a version that is on is served: as it was asked for by name, else with its version."""

@@ -13,11 +13,10 @@ reflectors (``kas.informers``), which begin when it runs and end with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kas.aggregator.aggregator import Aggregator
 from kas.auth.attributes import Authorizer
@@ -94,8 +93,7 @@ class Deferred:
         await self._made.run()
 
 
-@dataclass(frozen=True, slots=True)
-class Initializer:
+class Initializer(NamedTuple):
     """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
     every server has; ``keys``, which sign service-account tokens; the file ``root_ca`` with the certificates (PEM) that clients trust;
     ``service_ranges`` as the flags name them; the ``aggregator`` of the worker knows the way to backends; the ``authorizer`` says who may
@@ -117,8 +115,7 @@ class Initializer:
     def make(self, name: str) -> Controller:
         """The controller of that name. Raises what its module or constructor does."""
         module, _, cls = {**ALWAYS, **BY_CHOICE}[name].partition(".")
-        known = {name: getattr(self, name) for name in self.__slots__}
-        controller: Controller = inject.make(getattr(import_module(f"kas.controllers.{module}"), cls), known)
+        controller: Controller = inject.make(getattr(import_module(f"kas.controllers.{module}"), cls), self._asdict())
         return controller
 
 

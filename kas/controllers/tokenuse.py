@@ -5,7 +5,7 @@ Runs on every worker, where the requests come; each Secret is written once a day
 
 from __future__ import annotations
 
-from kas.auth.authn.serviceaccount import LAST_USED_LABEL
+from kas.auth.authn.jwttokens import LAST_USED_LABEL
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
 

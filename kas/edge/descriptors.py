@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import fcntl
 import logging
 import os
@@ -165,8 +164,8 @@ class Gate:
     def _filter(self, shut: bool) -> None:
         for s in self._sockets:
             if shut:
-                drop = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RET, 0, 0, 0))
-                s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(drop)))
+                drop = array("B", struct.pack("HBBI", BPF_RET, 0, 0, 0))
+                s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, drop.buffer_info()[0]))
             else:
                 s.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
 

@@ -10,9 +10,8 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.edge.asgi import PARKED
 from kas.edge.granianparts import (
@@ -40,8 +39,7 @@ STREAM_WINDOW, CONNECTION_WINDOW = 256 << 10, 1 << 20
 HEAD_BYTES = 256 << 10
 
 
-@dataclass(frozen=True)
-class TLSFiles:
+class TLSFiles(NamedTuple):
     """PEM files of certificate and key, and the oldest version of TLS that is spoken."""
 
     cert: str
@@ -49,12 +47,14 @@ class TLSFiles:
     min_version: str = "tls1.2"
 
 
-@dataclass(frozen=True)
-class HTTP:
+class HTTP(NamedTuple):
     """``mode`` is "auto" (HTTP/1.1 and 2) or "1"; ``streams``: requests at once on an HTTP/2 connection, 0 = the default."""
 
     mode: str = "auto"
     streams: int = 0
+
+
+DEFAULT = HTTP()
 
 
 class _Scheduler(CallbackScheduler):
@@ -79,7 +79,7 @@ class Listener:
     """
 
     def __init__(
-        self, app, host: str = "", port: int = 0, tls: TLSFiles | None = None, uds: str = "", http: HTTP = HTTP(),
+        self, app, host: str = "", port: int = 0, tls: TLSFiles | None = None, uds: str = "", http: HTTP = DEFAULT,
         fd: int = -1, connections: int = CONNECTIONS, turns: Turns | None = None,
     ) -> None:  # fmt: skip
         self.app, self.host, self.port, self.tls, self.uds, self.http = app, host, port, tls, uds, http

@@ -10,8 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kas.config import features
 from kas.meta.kubeversion import version_key
@@ -26,8 +25,7 @@ CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY = 1000, 100
 _FIRST = 20001  # upstream allows group priorities up to one less
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(NamedTuple):
     """One served group version. ``resources`` are APIResource dicts in the order to be shown, subresources included.
 
     Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``discovered``,

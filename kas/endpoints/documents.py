@@ -6,7 +6,6 @@ Encoded once for a set of served versions and kept; ``Documents.refresh`` forget
 from __future__ import annotations
 
 import asyncio
-import gzip
 import time
 from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Any, Protocol
@@ -389,6 +388,8 @@ def _known(tags: str, tag: str) -> bool:
 
 def _compressed(req: Request, resp: Response) -> Response:
     if len(resp.body) > respond.GZIP_FROM_BYTES and respond.compresses(req):
+        import gzip  # with what inflates; those that are asked for most are kept as they are sent
+
         resp.body = gzip.compress(resp.body, 1)
         resp.headers.append((b"content-encoding", b"gzip"))
     return resp

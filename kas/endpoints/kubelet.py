@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kas.client.http import Via
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletAccess:
+class KubeletAccess(NamedTuple):
     """How kubelets are spoken to: the API server's own certificate, the CA theirs must be of ("" believes any), and which of
     a node's addresses is tried. ``via`` is the way to them, and to pods; None is the direct one. ``bytes_per_second`` bounds what a stream
     to them passes in each direction; 0 is no bound."""

@@ -6,8 +6,7 @@ Patches work on the object in the version of the URL. The result is decoded and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -42,8 +41,7 @@ def patch_type(req: Request) -> str:
     return patch_media_type(req.header(b"content-type"))
 
 
-@dataclass(frozen=True)
-class Patch:
+class Patch(NamedTuple):
     """A parsed patch: ``apply`` gives the document it makes of one. ``findings`` is what strict decoding has against the patch itself,
     ``shown`` gives the patch as the errors about its outcome show it; None where they show the outcome, which ``text`` writes."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from kas.client.http import PATH_SAFE, BackendError, Connection, Target, connect
@@ -46,7 +45,7 @@ def joined(base: str, path: str) -> str:
 
 async def forward(req: Request, target: Target, path: str) -> Response:
     """Sends the request to ``target`` at ``path`` and answers what comes back. Raises 503 when the backend cannot be reached."""
-    target = replace(target, path=joined(target.path, path), query=req.query)
+    target = target._replace(path=joined(target.path, path), query=req.query)
     host = req.header(b"host")
     if isinstance(req, WebSocketRequest):
         return await _upgrade(req, target, request_headers(req), host)

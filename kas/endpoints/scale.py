@@ -6,7 +6,6 @@ Writes go through the parent's own update, so its strategy, generation and manag
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from kas.admission import UPDATE
@@ -158,7 +157,7 @@ class _ScaleUpdate(Update):
 
     def __init__(self, served: Served, scaled: Scaled, ctx: Context, name: str, admission: RequestAdmission) -> None:
         # The parent's own strategy decides what the write means: no view's.
-        super().__init__(served.registry, replace(ctx, subresource=""), name, served, admission)
+        super().__init__(served.registry, ctx.within(""), name, served, admission)
         self.served, self.scaled, self.of_scale = served, scaled, ctx
         # A Scale is no object of the kind in any version: what is stored is made of it before the strategy looks.
         self.native = self.own = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kas.filters.handler import Filter
-from kas.meta import regex
 from kas.request.http import Request, Response
 
 METHODS = b"POST, GET, OPTIONS, PUT, DELETE, PATCH"
@@ -16,6 +15,8 @@ def cors(allowed_origins: list[str]) -> Filter:
     nothing without any."""
     if not allowed_origins:
         return Filter("cors")
+    from kas.meta import regex  # with the classes of Unicode; few servers are asked by pages of others
+
     patterns = [regex.compiled(p) for p in allowed_origins]
 
     def allowed(origin: str) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from kas.auth.user import LOOPBACK_USER
 from kas.filters.handler import Filter
-from kas.meta import regex
 from kas.request.http import Request, Response
 
 _HERE = frozenset(("same-origin", "none"))  # of Sec-Fetch-Site: a page of this server's, or the person themselves
@@ -23,7 +22,11 @@ _ELSEWHERE = "the insecure port answers no pages of other sites"
 def trusted(allowed_origins: Sequence[str] = ()) -> Filter:
     """Every request is the loopback user's; its Authorization header is dropped. 403 for one that a browser may have been talked into;
     ``allowed_origins`` are the patterns of ``--cors-allowed-origins``."""
-    patterns = [regex.compiled(p) for p in allowed_origins]
+    patterns = []
+    if allowed_origins:
+        from kas.meta import regex  # with the classes of Unicode
+
+        patterns = [regex.compiled(p) for p in allowed_origins]
 
     last = ""  # who was asked for last, and may be
 

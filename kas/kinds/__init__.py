@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pkgutil
 
 from kas.types import rooms
 
@@ -16,6 +15,8 @@ _PARTS = ("strategy", "defaults", "columns")
 
 def modules(group: str) -> list[str]:
     """The modules of a group's room that register something, for loading them one by one; none for a group without a room."""
+    import pkgutil  # once somebody asks for a room
+
     package = f"{__name__}.{_ROOMS.get(group) or group.partition('.')[0]}"
     if importlib.util.find_spec(package) is None:
         return []

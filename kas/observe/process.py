@@ -9,9 +9,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from kas.observe import _libc
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # <malloc.h>
@@ -92,9 +92,7 @@ def spare_descriptors() -> int:
 
 def adopt(on: bool) -> bool:
     """Whether this process becomes the parent of processes whose own parent ends below it; False where the system forbids it."""
-    import ctypes
-
-    return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) == 0
+    return _libc.prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
 
 def await_adoption(parent: int) -> None:
@@ -115,9 +113,7 @@ def look_for_no_cycles() -> None:
 
 def end_with(parent: int) -> None:
     """Ends this process, as by SIGKILL, when its ``parent`` does, in whatever state either is."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the signal was asked for
         os._exit(1)
 
@@ -127,11 +123,8 @@ class Trimmer:
     freed as much since. glibc does it by itself only for the end of a heap, so that one small block keeps all that lies before it."""
 
     def __init__(self) -> None:
-        import ctypes
-
-        libc = ctypes.CDLL(None)
-        self._trim = getattr(libc, "malloc_trim", None)  # not in musl
-        self._used = _used_bytes(libc)
+        self._trim = _libc.malloc_trim if _libc.trims() else None
+        self._used = _libc.used_bytes
         self._before = self._least = 0 if self._trim is None else _resident_bytes()
         self._left = 0  # in use when it was done last
 
@@ -149,27 +142,9 @@ class Trimmer:
             return
         used = self._used()
         if _resident_bytes() >= self._least + GROWN_BYTES or used <= self._left - GROWN_BYTES:
-            self._trim(0)
+            self._trim()
             self._least = _resident_bytes()
             self._left = used
-
-
-def _used_bytes(libc: Any) -> Callable[[], int]:
-    """What says how much of the allocator's heaps is in use; 0 where nothing does."""
-    import ctypes
-
-    class Info(ctypes.Structure):
-        """``struct mallinfo2`` of <malloc.h>."""
-
-        _fields_ = tuple((name, ctypes.c_size_t) for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-        ))  # fmt: skip
-
-    told = getattr(libc, "mallinfo2", None)  # since glibc 2.33
-    if told is None:
-        return lambda: 0
-    told.restype = Info
-    return lambda: int(told().uordblks)
 
 
 def _resident_bytes() -> int:
@@ -179,12 +154,8 @@ def _resident_bytes() -> int:
 def bound_heaps() -> None:
     """The allocator gives memory back as it is freed. By itself glibc raises both bounds, to 32 and 64 MiB, once buffers as large as bodies
     and lists were freed, and then each thread's heap keeps what its largest request took. musl has no such function."""
-    import ctypes
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
-        mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
+    if _libc.mallopt(M_MMAP_THRESHOLD, MMAP_BYTES):
+        _libc.mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
         # Two heaps for all threads, of which the interpreter's lock lets one run: each other heap would keep what its thread once needed.
         # With one the loop waits for the thread that commits, which has a lock of its own: creates took 7 % more.
-        mallopt(M_ARENA_MAX, 2)
+        _libc.mallopt(M_ARENA_MAX, 2)

@@ -12,16 +12,15 @@ import hashlib
 import json
 import logging
 import re
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
 from kas.meta.names import is_label_value
+from kas.meta.random import new_uid
 from kas.registry import bootstrap_rbac, bootstrap_trust
 from kas.store import TransformError
 from kas.types.mistakes import mistake
@@ -72,19 +71,21 @@ class Change(NamedTuple):
     entry: Entry
 
 
-def _text() -> bytes:
-    return TABLE.read_bytes()
+_kept: dict[str, Any] = {}  # of the table, but for the objects; from when it was read first
 
 
 def _objects(now: str) -> dict[str, Any]:
     """The table with its times filled in; fresh on every call, so the objects may be changed."""
-    found: dict[str, Any] = orjson.loads(_text().replace(b'"@now"', json.dumps(now).encode()))
+    found: dict[str, Any] = orjson.loads(TABLE.read_bytes().replace(b'"@now"', json.dumps(now).encode()))
+    if not _kept:
+        _kept.update({k: v for k, v in found.items() if k not in ("objects", "gated")})
     return found
 
 
-@cache
 def _constants() -> dict[str, Any]:
-    return {k: v for k, v in orjson.loads(_text()).items() if k not in ("objects", "gated")}
+    if not _kept:
+        _objects("")
+    return _kept
 
 
 def system_objects(now: str, features: Iterable[str] = ()) -> list[Entry]:
@@ -103,7 +104,7 @@ def system_objects(now: str, features: Iterable[str] = ()) -> list[Entry]:
     out = []
     for group, resource, obj in rows:
         meta = obj["metadata"]
-        meta["uid"] = str(uuid.uuid4())
+        meta["uid"] = new_uid()
         if resource == "clusterroles" and meta["name"] in extra:
             obj["rules"] = [*(obj["rules"] or ()), *extra[meta["name"]]]
         out.append(Entry(group, resource, obj))
@@ -137,7 +138,7 @@ def _object(
     meta: Obj = {"name": name}
     if namespace:
         meta["namespace"] = namespace
-    meta["uid"] = str(uuid.uuid4())
+    meta["uid"] = new_uid()
     if generation:
         meta["generation"] = generation
     meta["creationTimestamp"] = now
@@ -286,7 +287,7 @@ def identity_lease(now: str, now_micro: str, hostname: str) -> Entry:
         labels["kubernetes.io/hostname"] = hostname
     fields: Obj = {"f:spec": {"f:holderIdentity": {}, "f:leaseDurationSeconds": {}, "f:renewTime": {}}}
     obj = _object("Lease", "coordination.k8s.io/v1", name, now, "kube-system", labels, fields=fields)
-    obj["spec"] = {"holderIdentity": f"{name}_{uuid.uuid4()}", "leaseDurationSeconds": 3600, "renewTime": now_micro}
+    obj["spec"] = {"holderIdentity": f"{name}_{new_uid()}", "leaseDurationSeconds": 3600, "renewTime": now_micro}
     return Entry("coordination.k8s.io", "leases", obj)
 
 

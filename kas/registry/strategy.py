@@ -12,7 +12,7 @@ a hook that edits something nested in ``obj`` which came from ``old`` copies it 
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from kas.meta.equality import semantic_equal
@@ -31,7 +31,6 @@ Obj = dict[str, Any]
 MAX_GENERATED_BASE = 58
 
 
-@dataclass(slots=True)
 class Context:
     """What a strategy may know of the request.
 
@@ -42,17 +41,27 @@ class Context:
     find out who manages which fields, where that waits; ``annotations`` are for the audit log.
     """
 
-    now: str = ""
-    namespace: str = ""
-    user: dict[str, Any] = field(default_factory=dict)
-    subresource: str = ""
-    dry_run: bool = False
-    apply: bool = False
-    uid: str = ""
-    warnings: list[str] = field(default_factory=list)
-    no_warnings: bool = False
-    answers: Answers | None = None
-    annotations: Mapping[str, str] | None = None
+    __slots__ = (
+        "annotations", "answers", "apply", "dry_run", "namespace", "no_warnings", "now", "subresource", "uid", "user", "warnings"
+    )  # fmt: skip
+
+    def __init__(
+        self, now: str = "", namespace: str = "", user: dict[str, Any] | None = None, subresource: str = "", dry_run: bool = False,
+        apply: bool = False, uid: str = "",
+    ) -> None:  # fmt: skip
+        self.now, self.namespace, self.user, self.subresource = now, namespace, {} if user is None else user, subresource
+        self.dry_run, self.apply, self.uid, self.no_warnings = dry_run, apply, uid, False
+        self.warnings: list[str] = []
+        self.answers: Answers | None = None
+        self.annotations: Mapping[str, str] | None = None
+
+    def within(self, subresource: str, dry_run: bool | None = None) -> Context:
+        """The same for another subresource; warnings are told in the same place."""
+        out = copy(self)
+        out.subresource = subresource
+        if dry_run is not None:
+            out.dry_run = dry_run
+        return out
 
 
 def take(obj: Obj, old: Obj, path: str) -> None:

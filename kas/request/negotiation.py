@@ -7,7 +7,6 @@ ones; the memo is bounded and simply emptied when full. Refusals are ApiErrors w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kas.meta import errors
@@ -40,8 +39,7 @@ class Convert(NamedTuple):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class MediaType:
+class MediaType(NamedTuple):
     """What an answer will look like.
 
     ``media_type`` is one of those offered, ``convert`` the transformation asked for, ``stream`` "watch" or "", ``pretty`` what the

@@ -21,8 +21,7 @@ A table is a mapping of JSON names to one of these, for the value, or the items 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas import checks
 from kas._codecs import Field, TypeDesc
@@ -40,8 +39,7 @@ NOTHING = checks.unknown().or_null()
 Spec = Any
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """A table with what concerns several fields of the message; see ``checks.record``. ``opens`` are scopes that its fields share,
     ``rest`` is for fields that the table does not name.
     """
@@ -56,13 +54,11 @@ class Message:
     rest: Check | None = None
 
 
-@dataclass(frozen=True)
-class _Need:
+class _Need(NamedTuple):
     spec: Spec
 
 
-@dataclass(frozen=True)
-class _Each:
+class _Each(NamedTuple):
     spec: Spec
     low: int
     high: int | None
@@ -89,8 +85,7 @@ def each(
     return _Each(spec, low, high, key, total, unique, opens, rule)
 
 
-@dataclass(frozen=True)
-class _Whole:
+class _Whole(NamedTuple):
     check: Check
 
 
@@ -99,8 +94,7 @@ def whole(check: Check) -> Spec:
     return _Whole(check)
 
 
-@dataclass(frozen=True)
-class _Either:
+class _Either(NamedTuple):
     specs: Sequence[Spec]
 
 

@@ -8,7 +8,6 @@ Upstream: a codec of ``serializer.EnableStrict``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
@@ -31,16 +30,14 @@ BYTES = "[]uint8"  # base64 in the document, read as bytes
 _BITS = {INT32: 31, INT64: 63}
 
 
-@dataclass(frozen=True)
-class Struct:
+class Struct(NamedTuple):
     """A Go struct: its name, and the shapes of its fields. A list has a shape of one element in brackets."""
 
     name: str
     fields: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(NamedTuple):
     """A Go type of its own name that is read as ``shape``."""
 
     name: str

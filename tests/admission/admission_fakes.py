@@ -90,7 +90,7 @@ class FakeServer:
             objects=self.registries, informers=self.registries, registries=self.registries,
             authorizer=SimpleNamespace(authorize=self._authorize), rules=RbacIndex(),
             mapper=lambda *kind: self.kinds.get(kind, []), equivalents=self._equivalents, metrics=Metrics(), run_dir=run_dir,
-            resolve=ServiceResolver(self.registries, self.registries, False).resolve, shares=Shares(100),
+            resolve=ServiceResolver(self.registries, self.registries, False).resolve, shares=lambda: Shares(100),
             egress=DIRECT, settings=Options(),
         )  # fmt: skip
 

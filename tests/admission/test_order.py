@@ -61,7 +61,7 @@ def test_one_flag_may_name_all_that_are_on():
 
 
 def test_plugins_want_what_there_is():
-    known = {*Initializer.__slots__, "section", "clock"}
+    known = {*Initializer._fields, "section", "clock"}
     assert {name: extra for name in order.ORDER if (extra := set(wants(import_module(order.module(name)).Plugin)) - known)} == {}
 
 

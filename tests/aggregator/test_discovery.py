@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -134,7 +133,7 @@ def test_services_are_found_by_what_is_in_front_of_them():
     for _ in range(300):
         name = f"v1.{rng.choice('abcd')}.test"
         own = remote(name, rng.choice("xy"))
-        found = rng.choice([None, own, replace(own, insecure=True), replace(own, service=None)])
+        found = rng.choice([None, own, own._replace(insecure=True), own._replace(service=None)])
         services.put(name, found)
         there = services.remote
         assert there == {k: v for k, v in services.by_name.items() if v.service is not None}

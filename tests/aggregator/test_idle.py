@@ -6,8 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from kas.aggregator.idle import MOST_IDLE, MOST_OF_ALL, IdleConnections
-from kas.client.http import Connection
-from kas.client.pool import CONNECTION_BYTES
+from kas.client.http import CONNECTION_BYTES, Connection
 from kas.observe import caches
 
 

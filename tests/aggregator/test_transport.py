@@ -11,7 +11,7 @@ import pytest
 
 from kas.aggregator.transport import MOST_CONTEXTS, ProxyCertificate, TLSContexts, TransportError, user_headers
 from kas.auth.user import UserInfo
-from kas.client.pool import CONTEXT_BYTES
+from kas.client.http import CONTEXT_BYTES
 from kas.observe import caches
 from tests.aggregator.certificates import Authority
 

@@ -53,7 +53,7 @@ def graph():
 
 @pytest.fixture
 def authorizer(graph):
-    return NodeAuthorizer(graph, role_rules("system:node"))
+    return NodeAuthorizer(graph, lambda: role_rules("system:node"))
 
 
 def ask(authorizer, user, verb, resource, name="", ns="ns", group="", sub="", fields=""):
@@ -112,7 +112,8 @@ def test_requests_for_certificates_of_pods_are_the_nodes_own(graph):
     """While their gate is on; the selector is what a kubelet watches with."""
     verbs = ["create", "get", "list", "watch"]
     rule = {"verbs": verbs, "apiGroups": ["certificates.k8s.io"], "resources": ["podcertificaterequests"]}
-    on, off = NodeAuthorizer(graph, [*role_rules("system:node"), rule]), NodeAuthorizer(graph, role_rules("system:node"))
+    rules = role_rules("system:node")
+    on, off = NodeAuthorizer(graph, lambda: [*rules, rule]), NodeAuthorizer(graph, lambda: rules)
     graph.put("podcertificaterequests", {"metadata": {"name": "r", "namespace": "ns"}, "spec": {"nodeName": "n1"}})
     certificates = {"resource": "podcertificaterequests", "group": "certificates.k8s.io"}
     own = {"fields": "spec.nodeName=n1"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -203,7 +202,7 @@ def test_a_wrong_backend_behind_the_proxy(proxy, tmp_path, pair):
             with pytest.raises(BackendError, match="certificate signed by unknown authority"):
                 await made(target)
             with pytest.raises(BackendError, match="failed to verify certificate"):
-                await made(replace(target, tls=verified_tls(pair[0]), tls_name="pod.invalid"))
+                await made(target._replace(tls=verified_tls(pair[0]), tls_name="pod.invalid"))
         server.close()
 
     asyncio.run(run())

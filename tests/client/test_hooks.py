@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from kas.client.hooks import MAX_CLIENTS, RETRIES, HookClient, HookClients, HookError, Shares
-from kas.client.http import BackendError, Egress
+from kas.client.http import CONTEXT_BYTES, BackendError, Egress
 from kas.client.kubeconfig import ANONYMOUS, Credentials, KubeconfigError, Users, load_users
-from kas.client.pool import CONTEXT_BYTES, Answer
+from kas.client.pool import Answer
 from kas.observe import caches
 
 

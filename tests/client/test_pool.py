@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -182,7 +181,7 @@ def test_dialling_elsewhere():
             return "127.0.0.1", port
 
         mine = Pool(dial)
-        assert (await post(mine, replace(target, host="name.of.a.service", port="443"), b"", 10)).body == b"ok"
+        assert (await post(mine, target._replace(host="name.of.a.service", port="443"), b"", 10)).body == b"ok"
         mine.close()
 
         async def fail():

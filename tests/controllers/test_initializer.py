@@ -17,4 +17,4 @@ def test_each_is_there_under_its_name_and_wants_what_there_is(name):
     module, _, cls = EVERY[name].partition(".")
     controller = getattr(import_module(f"kas.controllers.{module}"), cls)
     assert controller.name == name
-    assert set(wants(controller)) <= set(controllers.Initializer.__slots__)
+    assert set(wants(controller)) <= set(controllers.Initializer._fields)

@@ -33,10 +33,11 @@ async def calls_of(api: Any, method: str, path: str, body: Any, ctype: str) -> l
 
 @pytest.mark.parametrize(
     ("method", "most"),
-    [("POST", 99), ("PUT", 125), ("PATCH", 144)],
+    [("POST", 100), ("PUT", 126), ("PATCH", 145)],
 )
 def test_a_write_is_few_calls(tmp_path, method, most):
-    """Each is some 600 instructions. Who needs more for what every write has to do may raise the number, and says why."""
+    """Each is some 600 instructions. Who needs more for what every write has to do may raise the number, and says why. (One more since what
+    makes a Context is seen: a function that ``dataclass`` writes is in no file.)"""
 
     async def test(api):
         await api("POST", MAPS, config_map("c", a="first"))

@@ -995,7 +995,7 @@ async def converted(m: Metered, sample: str, **labels: str) -> None:
         name="widgets.example.com", group="example.com", versions=(SimpleNamespace(name="v1"), SimpleNamespace(name="v2")),
         conversion={"strategy": "Webhook", "webhookClientConfig": client, "conversionReviewVersions": ["v1"]},
     )  # fmt: skip
-    converter = converters(HookClients(Users({}), None, Shares(1)), m.server.metrics)(d)  # type: ignore[arg-type]
+    converter = converters(lambda: HookClients(Users({}), None, Shares(1)), m.server.metrics)(d)  # type: ignore[arg-type]
     widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
     with pytest.raises(ApiError):
         await converter.convert([widget], ("example.com", "v2", "Widget"))  # type: ignore[misc]

@@ -60,7 +60,8 @@ def converter(hook, *versions: str) -> WebhookConverter:
 
 
 def made_of(conversion: dict):
-    make = converters(HookClients(Users({}), None, Shares(10)), Metrics())
+    clients = HookClients(Users({}), None, Shares(10))
+    make = converters(lambda: clients, Metrics())
     versions = [SimpleNamespace(name=name) for name in ("v1", "v2")]
     return make(SimpleNamespace(name="widgets.example.com", group="example.com", versions=versions, conversion=conversion))
 

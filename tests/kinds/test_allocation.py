@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import ssl
 import urllib.error
@@ -15,6 +16,11 @@ import pytest
 from kas.kinds.core.service import allocation
 from kas.kinds.core.service.allocation.addresses import AllocationError
 from kas.kinds.core.service.allocation.ports import PortChoice
+from kas.meta.errors import ApiError
+from kas.registry import pipeline
+from kas.registry.strategy import Context
+from kas.store import build_record
+from kas.types.scheme import BUILTIN
 
 NAMESPACED = "/api/v1/namespaces/"
 ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
@@ -34,6 +40,24 @@ def call(server: tuple[str, str, str], method: str, path: str, body: object = No
 
 def service(name: str, **spec: object) -> dict:
     return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+def test_an_address_is_what_its_strategy_would_make_of_it():
+    store = SimpleNamespace(part=lambda root: None)
+    drawn: list[Any] = []
+    registry = SimpleNamespace(whole=store, root="/", draft=lambda obj: drawn.append(obj) or build_record(b"{", b"}"))
+    allocator, context = allocation.ServiceAllocator(["IPv4"], (31000, 31009), registry, None), Context("2024-01-02T03:04:05Z")
+    holder = {"metadata": {"namespace": "ns", "name": "a"}}
+    for ip in ("10.7.0.1", "fd00::1"):
+        op, obj = allocator.address_op(context, ip, holder), drawn[-1]
+        assert (op.key, op.expected) == ("/" + ip, 0)
+        assert obj["spec"]["parentRef"] == {"resource": "services", "namespace": "ns", "name": "a"}
+        context.uid, given = obj["metadata"]["uid"], copy.deepcopy(obj)
+        resource = BUILTIN.resource("networking.k8s.io", "v1", "ipaddresses")
+        assert resource is not None
+        assert pipeline.build_create(resource, given, context) == (obj, [])
+    with pytest.raises(ApiError, match="must be a valid IP address"):
+        allocator.address_op(context, "None", holder)
 
 
 class Client:

@@ -6,7 +6,8 @@ import pytest
 
 from kas.config import features
 from kas.kinds.core.pod.defaults import image_pull_policy
-from kas.kinds.core.pod.strategy import assign, quality_of_service
+from kas.kinds.core.pod.qos import quality_of_service
+from kas.kinds.core.pod.strategy import assign
 from tests.kinds.helpers import create, pod, refused, resource, update
 
 PODS = "v1/pods"

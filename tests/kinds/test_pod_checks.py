@@ -14,8 +14,8 @@ from kas.kinds.core.pod import warnings as podwarnings
 from kas.kinds.core.pod._containers import quality_of_service
 from kas.kinds.core.pod.checks import PARTS, REST
 from kas.kinds.core.pod.containers import PodFacts, init_containers, regular_containers
+from kas.kinds.core.pod.qos import class_of
 from kas.kinds.core.pod.spec import spec as spec_rules
-from kas.kinds.core.pod.strategy import class_of
 from kas.kinds.core.pod.volumes import volumes as volume_rules
 from tests.checks.mutations import changed, each_place, places
 

@@ -26,7 +26,8 @@ from kas.auth.user import UserInfo
 from kas.cel.admission import environment
 from kas.cel.expressions import compile_expression
 from kas.client.hooks import MAX_CLIENTS
-from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE
+from kas.client.http import CONNECTION_BYTES, CONTEXT_BYTES
+from kas.client.pool import MAX_IDLE
 from kas.endpoints.options import list_options, write_options
 from kas.endpoints.respond import media
 from kas.filters.authentication import REMEMBERED_S, authentication

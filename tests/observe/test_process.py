@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kas.observe import process
+from kas.observe import _libc, process
 from kas.observe.process import GROWN_BYTES, Trimmer
 
 
@@ -23,7 +23,7 @@ class Process:
         monkeypatch.setattr(self.trimmer, "_trim", self._trim)
         monkeypatch.setattr(self.trimmer, "_used", lambda: self.used)
 
-    def _trim(self, _: int) -> None:
+    def _trim(self) -> None:
         self.trims += 1
 
     def looked_at(self) -> int:
@@ -75,7 +75,7 @@ def test_another_system_is_told_at_the_start(monkeypatch):
 def test_what_is_in_use_is_told():
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-    used = process._used_bytes(libc)
+    used = _libc.used_bytes
     before, held = used(), [libc.malloc(50_000) for _ in range(100)]
     assert used() >= before + 4_000_000
     for one in held:

@@ -13,7 +13,7 @@ from kas.admission import pods as pod_objects
 from kas.admission.configuration import Section, versioned
 from kas.informers import Objects
 from kas.kinds.core.pod import scheduling
-from kas.kinds.core.pod.strategy import quality_of_service
+from kas.kinds.core.pod.qos import quality_of_service
 from kas.meta import errors, gojson
 from kas.types.configfile import INT64, STRING, ConfigurationError, Struct
 

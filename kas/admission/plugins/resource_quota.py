@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import weakref
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -49,8 +48,7 @@ COUNTED_PARTS = frozenset((("", "pods", "resize"), ("", "persistentvolumeclaims"
 SELF = "kube-apiserver"
 
 
-@dataclass(slots=True)
-class Charge:
+class Charge(NamedTuple):
     """What one write took: of which quotas, and how to see whether the object was stored, which is ``large``."""
 
     attributes: Attributes
@@ -158,7 +156,7 @@ class Plugin:
                 await store.commit_many(ops[at : at + store.most_ops])
             except StoreError:
                 if at:
-                    await self._return(replace(charge, taken={name: charge.taken[name] for name in map(_quota, ops[:at])}))
+                    await self._return(charge._replace(taken={name: charge.taken[name] for name in map(_quota, ops[:at])}))
                 raise
 
     def _records(self, namespace: str) -> list[Any]:
@@ -294,7 +292,7 @@ class Plugin:
 
     async def _return(self, charge: Charge) -> None:
         store, namespace = self._registries.store, charge.attributes.namespace
-        charge = replace(charge, taken=dict(charge.taken))  # what is still to be given back
+        charge = charge._replace(taken=dict(charge.taken))  # what is still to be given back
         for _ in range(MAX_ATTEMPTS):
             records = self._records(namespace)
             ops = await step(_large(records), self._returned, charge, records)

@@ -6,13 +6,11 @@ Upstream: ``plugin/webhook/generic`` and the two ``dispatcher.go``.
 from __future__ import annotations
 
 import logging
-import os
 from time import monotonic
 from typing import Any
 
 from kas._fastpath import audit_id
 from kas.admission import Attributes
-from kas.admission.initializer import Settings
 from kas.admission.matching import Invocation, Namespaces
 from kas.admission.versioned import Versioned
 from kas.admission.webhook import review
@@ -33,14 +31,6 @@ from kas.observe.metrics import Registry as Metrics
 log = logging.getLogger("kas.admission.webhook")
 
 Obj = dict[str, Any]
-DEFAULT_ROOM, LEAST_ROOM = 132, 68
-
-
-def room(settings: Settings) -> int:
-    """How many calls of webhooks may be under way in a worker (see ``Shares``): as many as the writes it has room for. What would be one
-    more is answered by the failure policy."""
-    limit, workers = settings.max_mutating_requests_inflight, settings.workers or len(os.sched_getaffinity(0))
-    return max(LEAST_ROOM, limit // workers) if limit else DEFAULT_ROOM
 
 
 class CallError(Exception):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kas.admission import Attributes
 from kas.admission.matching import GROUP, Equivalents, Matcher, beyond_webhooks
-from kas.client.hooks import client_key
 from kas.informers import Informers
 from kas.informers.reflector import split_key
 from kas.meta.stored import object_of
@@ -37,6 +36,8 @@ class Hook:
         self.dry_run: bool | None = None if effects is None else effects in NO_SIDE_EFFECTS
         self.version = next((v for v in spec.get("admissionReviewVersions") or () if v in REVIEW_VERSIONS), "")
         self.client_config: Mapping[str, Any] = spec.get("clientConfig") or {}
+        from kas.client.hooks import client_key  # with all that asks: when there is somebody to ask, and not in the first one's way
+
         self.client_key = client_key(self.client_config)
         self.if_needed = spec.get("reinvocationPolicy") == "IfNeeded"
         self._conditions: Sequence[Mapping[str, Any]] = spec.get("matchConditions") or ()

@@ -12,7 +12,6 @@ from kas.admission.matching import Equivalents
 from kas.admission.webhook.configuration import fields_of, users_of
 from kas.admission.webhook.hooks import Hooks
 from kas.auth.attributes import Authorizer
-from kas.client.hooks import Shares
 from kas.client.http import Egress
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
@@ -22,6 +21,7 @@ from kas.registry.registries import Registries
 if TYPE_CHECKING:
     from kas.admission.manifests import Manifests
     from kas.admission.webhook.calling import Webhooks
+    from kas.client.hooks import Shares
     from kas.client.kubeconfig import Users
 
 
@@ -35,7 +35,8 @@ class WebhookPlugin:
 
     def __init__(
         self, informers: Informers, objects: Objects, equivalents: Equivalents, authorizer: Authorizer, metrics: Metrics,
-        resolve: Resolve, shares: Shares, egress: Egress, registries: Registries, identity: str = "", section: Section | None = None,
+        resolve: Resolve, shares: Callable[[], Shares], egress: Egress, registries: Registries, identity: str = "",
+        section: Section | None = None,
     ) -> None:  # fmt: skip
         self._hooks = Hooks(self.resource, informers, equivalents)
         fields, self._users = self.configured(section)
@@ -43,7 +44,7 @@ class WebhookPlugin:
             from kas.admission.manifests import manifests_of  # few servers have any
 
             self.manifests = manifests_of(self.name, fields, "webhook", [self.resource], self._hooks.use, registries, metrics, identity)
-        self._given = informers, objects, authorizer, metrics, resolve, shares, egress
+        self._given, self._shares, self._egress = (informers, objects, authorizer, metrics, resolve), shares, egress
 
     @staticmethod
     def configured(section: Section | None) -> tuple[dict[str, Any], Users | None]:
@@ -69,4 +70,4 @@ class WebhookPlugin:
         """What it takes to call somebody: loaded when there is somebody to be called."""
         from kas.admission.webhook.calling import Webhooks
 
-        return Webhooks(self._hooks, self.kind, *self._given, self._users)
+        return Webhooks(self._hooks, self.kind, *self._given, self._shares(), self._egress, self._users)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -35,16 +35,15 @@ class InvalidResponseError(Exception):
     """An answer that may not be believed."""
 
 
-@dataclass
-class Response:
+class Response(NamedTuple):
     """What a webhook decided. ``status`` is its metav1.Status, ``patch`` a JSON patch as text."""
 
     allowed: bool
     status: Obj
     patch: bytes = b""
     patch_type: str = ""
-    warnings: list[str] = field(default_factory=list)
-    annotations: dict[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    annotations: Mapping[str, str] = {}
 
 
 class Reviews(Texts):

@@ -14,7 +14,7 @@ from time import time
 from typing import Any
 
 from kas._codecs import DecodeError
-from kas.auth.authn.serviceaccount import Getter
+from kas.auth.authn.jwttokens import Getter
 from kas.auth.user import UserInfo
 from kas.meta.scalars import parse_time
 

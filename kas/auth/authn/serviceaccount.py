@@ -14,6 +14,7 @@ from time import gmtime, strftime, time
 from typing import Any
 
 from kas.auth.authn import AuthenticationError
+from kas.auth.authn.jwttokens import LAST_USED_LABEL, Getter, NoteUse, TokenCounts
 from kas.auth.authz.rules import go_list
 from kas.auth.tokens import LEGACY_CLAIMS, LEGACY_ISSUER, MAX_NUMBER, Claims, Verifier
 from kas.auth.user import (
@@ -29,14 +30,10 @@ from kas.auth.user import (
     split_service_account,
 )  # fmt: skip
 from kas.meta.scalars import parse_time
-from kas.observe.metrics import Registry
 
 log = logging.getLogger("kas.authn")
 
-# (resource, namespace, name) -> the object or None: serviceaccounts, pods, secrets, nodes.
-Getter = Callable[[str, str, str], dict[str, Any] | None]
-# Labels of a Secret with a token: the day it was last used, the day it was taken out of use.
-LAST_USED_LABEL = "kubernetes.io/legacy-token-last-used"
+# Label of a Secret with a token: the day it was taken out of use.
 INVALID_SINCE_LABEL = "kubernetes.io/legacy-token-invalid-since"
 # Keys of annotations for the audit log: a token whose extended life began, one that names no audience, and the Secret of one that never
 # ends or was taken out of use.
@@ -48,49 +45,8 @@ INVALIDATED = "authentication.k8s.io/legacy-token-invalidated"
 NO_GENERATED = (
     "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens."
 )
-# (namespace, name) of a Secret whose token was used, when its label says otherwise.
-NoteUse = Callable[[str, str], None]
 # Clock skew allowed when times are compared, and how long a deleted object's tokens live on.
 LEEWAY_S = 60
-
-
-class TokenCounts:
-    """How many tokens of service accounts were good, by their age. What is remembered of a token is not counted again."""
-
-    def __init__(self, metrics: Registry) -> None:
-        self.legacy = metrics.counter("serviceaccount_legacy_tokens_total", "Cumulative legacy service account tokens used")
-        self.stale = metrics.counter("serviceaccount_stale_tokens_total", "Cumulative stale projected service account tokens used")
-        self.valid = metrics.counter("serviceaccount_valid_tokens_total", "Cumulative valid projected service account tokens used")
-        self.manual = metrics.counter("serviceaccount_legacy_manual_token_uses_total", "Cumulative manually created legacy tokens used")
-        self.generated = metrics.counter("serviceaccount_legacy_auto_token_uses_total", "Cumulative auto-generated legacy tokens used")
-        self.invalidated = metrics.counter(
-            "serviceaccount_invalid_legacy_auto_token_uses_total", "Cumulative invalid auto-generated legacy tokens used"
-        )
-
-
-class JWTTokens:
-    """Asks an authenticator, made when the first token comes that looks like a JWT, about such tokens only."""
-
-    def __init__(self, make: Callable[[], ServiceAccountTokens]) -> None:
-        self._make = make
-        self._made: ServiceAccountTokens | None = None
-
-    def _authenticator(self, token: str) -> ServiceAccountTokens | None:
-        if token.count(".") != 2:
-            return None
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-    def authenticate_token(self, token: str) -> UserInfo | None:
-        """Ask the authenticator of the token's issuer; None when there is none."""
-        authenticator = self._authenticator(token)
-        return None if authenticator is None else authenticator.authenticate_token(token)
-
-    def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]] | None:
-        """For TokenReview, as ``ServiceAccountTokens.review``."""
-        authenticator = self._authenticator(token)
-        return None if authenticator is None else authenticator.review(token, audiences)
 
 
 class ServiceAccountTokens:

@@ -5,7 +5,8 @@ Some checks need the object's content; they are the NodeRestriction admission pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Protocol
 
 from kas._fastpath import Rule as PolicyRule
@@ -31,13 +32,11 @@ class Reaches(Protocol):
 
 
 class NodeAuthorizer:
-    """``rules`` are those of the bootstrap role system:node: what every node may do with resources not told apart here."""
+    """``rules`` gives those of the bootstrap role system:node: what every node may do with resources not told apart here. It is asked once
+    there is a node."""
 
-    def __init__(self, graph: Reaches, rules: Sequence[Rule]) -> None:
-        self._graph = graph
-        self._rules = [PolicyRule(r) for r in rules]
-        # system:node has no rule about them while their gate is off.
-        self._certificates = any("podcertificaterequests" in (r.get("resources") or ()) for r in rules)
+    def __init__(self, graph: Reaches, rules: Callable[[], Sequence[Rule]]) -> None:
+        self._graph, self._given = graph, rules
         self._checks = {
             ("", "secrets"): self._read, ("", "configmaps"): self._read, ("", "persistentvolumeclaims"): self._claim,
             ("", "persistentvolumes"): self._get, ("resource.k8s.io", "resourceclaims"): self._get,
@@ -46,6 +45,15 @@ class NodeAuthorizer:
             ("resource.k8s.io", "resourceslices"): self._slice, ("", "nodes"): self._node, ("", "pods"): self._pod,
             ("certificates.k8s.io", "podcertificaterequests"): self._pod_certificate,
         }  # fmt: skip
+
+    @cached_property
+    def _rules(self) -> list[PolicyRule]:
+        return [PolicyRule(rule) for rule in self._given()]
+
+    @cached_property
+    def _certificates(self) -> bool:
+        """system:node has no rule about them while their gate is off."""
+        return any("podcertificaterequests" in (rule.get("resources") or ()) for rule in self._given())
 
     def authorize(self, a: Attributes) -> Outcome:
         """Decide for users that are nodes, by the rules of system:node and what the graph says is theirs; no opinion on everybody else."""

@@ -7,7 +7,6 @@ front only.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
@@ -75,7 +74,7 @@ class Connects:
         if not node:
             raise bad_request(f"pod {name} does not have a host assigned")
         kubelet = self._locations.kubelet(node, ("", "pods"))
-        target = replace(kubelet, path=at, query=urlencode(_kubelet_query(options), quote_via=quote_plus))
+        target = kubelet._replace(path=at, query=urlencode(_kubelet_query(options), quote_via=quote_plus))
         if isinstance(req, StreamRequest) or req.header(b"upgrade").upper() == SPDY.decode():
             # A kubectl whose WebSocket came to nothing asks so as well, and shows what it hears now: the kubelet's refusal, where it does.
             versions = [(k, v) for k, v in req.headers if k == STREAM_PROTOCOL]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
@@ -95,7 +94,7 @@ def _upgraded(connection: Connection, protocol: str) -> Upgrade:
 
 
 def _at(kubelet: Target, path: str, params: list[tuple[str, str]]) -> Target:
-    return replace(kubelet, path=path, query=urlencode(sorted(params), quote_via=quote_plus))
+    return kubelet._replace(path=path, query=urlencode(sorted(params), quote_via=quote_plus))
 
 
 def log_options(q: Query, name: str) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kas.auth.authn.serviceaccount import Getter
+from kas.auth.authn.jwttokens import Getter
 from kas.auth.tokens import EXTENDED_EXPIRATION_S, WARN_AFTER_S, Signer, SignerError, bound_claims
 from kas.config import features
 from kas.meta import errors, field

@@ -6,8 +6,7 @@ The rules common to all come first, in upstream's order, because the order of er
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.config import features
 from kas.kinds.core.pod.fieldrefs import ENV_FIELDS, object_field, resource_field
@@ -34,8 +33,7 @@ _EPHEMERAL_REFUSED = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class PodFacts:
+class PodFacts(NamedTuple):
     """What the checks of a container need to know of its pod."""
 
     volumes: dict[str, dict[str, Any]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 from kas.meta import errors
@@ -47,7 +46,7 @@ class Evictions:
 
         Raises 404, 409, 429 with the budget's state as cause, 403 for a budget that cannot be trusted, ``TooManyBudgets``.
         """
-        ctx = replace(ctx, dry_run=ctx.dry_run or bool(options.get("dryRun")), subresource="")
+        ctx = ctx.within("", ctx.dry_run or bool(options.get("dryRun")))
         given = _version(options)
         pod: Obj = {}
 
@@ -129,11 +128,11 @@ class Evictions:
             after = {**current, "status": spent(current, pod["metadata"]["name"], ctx.now), "metadata": dict(current["metadata"])}
             # Without a version a lost race is tried again at once, on what the other eviction left.
             after["metadata"].pop("resourceVersion", None)
-            self._own(current, after, replace(ctx, subresource="status"))
+            self._own(current, after, ctx.within("status"))
             return after
 
         async def write() -> None:
-            await self.budgets.update(replace(ctx, subresource="status"), name, change, subresource="status")
+            await self.budgets.update(ctx.within("status"), name, change, subresource="status")
 
         await _retry(write)
 
@@ -147,7 +146,7 @@ class Evictions:
                 meta = {k: v for k, v in pod["metadata"].items() if k != "resourceVersion"}
                 return {**pod, "metadata": meta, "status": disrupted(pod.get("status") or {}, ctx.now)}
 
-            rec, _, _ = await self.pods.update(replace(ctx, subresource="status"), name, condition, subresource="status")
+            rec, _, _ = await self.pods.update(ctx.within("status"), name, condition, subresource="status")
             if _version(options) is not None:
                 # The write just made is the version that is now to be deleted.
                 options = {**options, "preconditions": {**options["preconditions"], "resourceVersion": str(rec.revision)}}

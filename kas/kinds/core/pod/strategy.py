@@ -1,4 +1,4 @@
-"""Pods (upstream ``pkg/registry/core/pod/strategy.go``, ``pkg/apis/core/helper/qos``, ``pkg/api/pod/util.go``)."""
+"""Pods (upstream ``pkg/registry/core/pod/strategy.go``, ``pkg/api/pod/util.go``)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 from kas.config import features
 from kas.kinds.core.pod import security
 from kas.kinds.core.pod import validation as pods
-from kas.kinds.core.pod._containers import quality_of_service as _quality_of_service
 from kas.kinds.core.pod.options import FOR_PODS, options_for
+from kas.kinds.core.pod.qos import quality_of_service
 from kas.kinds.core.pod.spec import passes_checks
 from kas.kinds.core.pod.warnings import pod_warnings
-from kas.kinds.core.resources import amount
 from kas.meta import names
 from kas.meta.conditions import with_condition
 from kas.meta.field import FieldError
@@ -25,37 +24,6 @@ GATED = {
     "reason": "SchedulingGated",
     "message": "Scheduling is blocked due to non-empty scheduling gates",
 }
-
-
-def quality_of_service(pod: Obj) -> str:
-    """Guaranteed when every container limits cpu and memory to what it requests, BestEffort when none says anything."""
-    spec = pod.get("spec") or {}
-    if spec.get("resources") is not None:
-        return class_of([spec["resources"]])
-    quick = _quality_of_service(spec.get("containers"), spec.get("initContainers"))
-    return quick or class_of([c.get("resources") or {} for k in ("containers", "initContainers") for c in spec.get(k) or ()])
-
-
-def class_of(sources: list[Obj]) -> str:
-    """The quality-of-service class that requirements add up to: Guaranteed when each limits cpu and memory and the sums equal those
-    requested, BestEffort when none says anything above 0, else Burstable.
-    """
-    requests: dict[str, int] = {}
-    limits: dict[str, int] = {}
-    guaranteed = True
-    for source in sources:
-        for name, text in (source.get("requests") or {}).items():
-            if name in ("cpu", "memory") and amount(text) > 0:
-                requests[name] = requests.get(name, 0) + amount(text)
-        found = 0
-        for name, text in (source.get("limits") or {}).items():
-            if name in ("cpu", "memory") and amount(text) > 0:
-                limits[name] = limits.get(name, 0) + amount(text)
-                found += 1
-        guaranteed = guaranteed and found == 2
-    if not requests and not limits:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed and requests == limits else "Burstable"
 
 
 def _copied_selector(term: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import ipaddress
 import secrets
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.meta.ip import parse_ip
 
@@ -28,8 +27,7 @@ class AllocationError(Exception):
     """Why an address or a port cannot be had; the text is upstream's."""
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """Addresses ``first`` to ``last`` may be given out; those below ``dynamic`` are kept for people who ask for one."""
 
     network: ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -1,0 +1,18 @@
+# What the C library and the system are told of the process itself.
+#
+#   prctl                                what a child asks of the system about who started it
+#   mallopt, malloc_trim, used_bytes     the allocator's bounds, its free memory, and what is in use; glibc's, looked for by name: musl has none
+#
+# Each call goes straight through; nothing is kept but where the three functions are. ``malloc_trim`` and ``used_bytes`` take long, and let
+# the interpreter's lock go meanwhile: any thread may call.
+#
+# Why C: every process needs the first two before it does anything, and ``ctypes`` takes 3 ms and half a MiB in each of them.
+
+
+cdef struct Info:    # struct mallinfo2 of <malloc.h>
+    size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost
+
+
+cdef int (*c_mallopt)(int, int) noexcept nogil
+cdef int (*c_malloc_trim)(size_t) noexcept nogil
+cdef Info (*c_mallinfo2)() noexcept nogil

@@ -1,0 +1,44 @@
+# See _libc.pxd, which is the design.
+
+cdef extern from "<dlfcn.h>" nogil:
+    void *RTLD_DEFAULT
+    void *dlsym(void *handle, const char *name)
+
+cdef extern from "<sys/prctl.h>" nogil:
+    int c_prctl "prctl"(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
+
+c_mallopt = <int (*)(int, int) noexcept nogil>dlsym(RTLD_DEFAULT, "mallopt")
+c_malloc_trim = <int (*)(size_t) noexcept nogil>dlsym(RTLD_DEFAULT, "malloc_trim")
+c_mallinfo2 = <Info (*)() noexcept nogil>dlsym(RTLD_DEFAULT, "mallinfo2")  # since glibc 2.33
+
+
+def prctl(int option, unsigned long value) -> bool:
+    """Whether the system took it."""
+    return c_prctl(option, value, 0, 0, 0) == 0
+
+
+def mallopt(int option, int value) -> bool:
+    """Whether the allocator took it; False where it has no such function."""
+    return c_mallopt != NULL and c_mallopt(option, value) == 1
+
+
+def trims() -> bool:
+    """Whether ``malloc_trim`` does anything."""
+    return c_malloc_trim != NULL
+
+
+def malloc_trim() -> None:
+    """Gives free memory back to the system, as far as there is such a function."""
+    if c_malloc_trim != NULL:
+        with nogil:
+            c_malloc_trim(0)
+
+
+def used_bytes() -> int:
+    """How much of the allocator's heaps is in use; 0 where nothing tells."""
+    cdef Info info
+    if c_mallinfo2 == NULL:
+        return 0
+    with nogil:
+        info = c_mallinfo2()
+    return info.uordblks

@@ -1,0 +1,31 @@
+"""Tokens of service accounts, before there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.auth.authn.jwttokens import JWTTokens
+from kas.auth.user import UserInfo
+
+BUILDER = UserInfo("system:serviceaccount:ns:builder")
+
+
+class Known:
+    """Knows all tokens."""
+
+    def authenticate_token(self, token: str) -> UserInfo:
+        return BUILDER
+
+    def review(self, token: str, audiences: list[str]) -> tuple[UserInfo, list[str]]:
+        return BUILDER, audiences
+
+
+def test_who_reads_them_is_made_once_with_the_first_that_looks_like_one():
+    made: list[Any] = []
+    tokens = JWTTokens(lambda: made.append(Known()) or made[-1])  # type: ignore[func-returns-value]
+    for other in ("", "secret", "a.b", "a.b.c.d"):
+        assert tokens.authenticate_token(other) is None and tokens.review(other, ["api"]) is None
+    assert not made
+    assert tokens.authenticate_token("a.b.c") is BUILDER
+    assert tokens.review("a.b.c", ["api"]) == (BUILDER, ["api"])
+    assert len(made) == 1
