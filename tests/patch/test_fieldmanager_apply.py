@@ -282,6 +282,51 @@ def test_a_live_object_without_the_keys_of_its_items_is_named() -> None:
         assert caught.value.message.startswith(begin)
 
 
+NUMBERS = crd_schema(
+    schema_type("Widget", {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "ids": {"type": "array", "items": {"type": "number"}, "x-kubernetes-list-type": "set"},
+            "parts": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"],
+                "items": {"type": "object", "properties": {"id": {"type": "integer"}, "n": {"type": "integer"}}},
+            },
+        },
+    }),
+    "e.com/v1",
+    "Widget",
+)  # fmt: skip
+
+
+def numbers(**fields) -> dict:
+    return {"kind": "Widget", "apiVersion": "e.com/v1", "metadata": {"name": "w"}, **fields}
+
+
+def test_numbers_in_path_elements_are_those_of_go() -> None:
+    obj = apply(NUMBERS, None, numbers(ids=[1e-7, 0.5, 1e6, 1e21]), "m", now=T1)
+    assert owners(obj) == {"m": {"f:ids": {"v:1e-07": {}, "v:0.5": {}, "v:1000000": {}, "v:1e+21": {}}}}
+
+
+def test_a_conflict_names_a_stored_number_as_the_float_it_was_read_as() -> None:
+    obj = apply(NUMBERS, None, numbers(parts=[{"id": 1000000, "n": 1}]), "m", now=T1)
+    e = refused(NUMBERS, obj, numbers(parts=[{"id": 1000000, "n": 2}]), "other")
+    assert e.message == 'Apply failed with 1 conflict: conflict with "m": .parts[id=1e+06].n'
+    assert e.details["causes"][0]["field"] == ".parts[id=1e+06].n"
+    del obj["metadata"]["managedFields"]
+    e = refused(NUMBERS, obj, numbers(parts=[{"id": 1000000, "n": 2}]), "other")
+    assert e.message == 'Apply failed with 1 conflict: conflict with "before-first-apply" using e.com/v1: .parts[id=1000000].n'
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    (1e6, "Value:1e+06"), (1e-5, "Value:1e-05"), (0.0001, "Value:0.0001"), (100000.5, "Value:100000.5"), (1e20, "Value:1e+20"),
+    ([1e6], "Value:[]interface {}{1e+06}"), ({"x": 1e-7}, 'Value:map[string]interface {}{"x":1e-07}'),
+])  # fmt: skip
+def test_a_number_where_a_string_is_expected_is_printed_as_go_does(value, shown) -> None:
+    e = refused(NUMBERS, None, numbers(name=value), "m")
+    assert e.message.endswith(f".name: expected string, got &value.valueUnstructured{{{shown}}}")
+
+
 def test_an_api_version_that_is_none_shows_no_kind() -> None:
     e = refused(CONFIG_MAP, None, {**config_map({}), "apiVersion": "a/b/c"}, "m")
     assert (e.code, e.message) == (400, "invalid object type: /, Kind=")

@@ -61,8 +61,9 @@ def apply(
     if (api_version, kind) != (schema.api_version, schema.kind):
         raise bad_request(f"invalid object type: {_gvk(api_version, kind)}")
     ident = ident_of(manager or "unknown", "Apply", schema.api_version, subresource)
+    decoded = bool(managers)
     try:
-        if not managers:
+        if not decoded:
             managers = _tracked(schema, live, subresource, now, reset_fields)
         given = entries_of(applied)
         # What is no list of maps is none for upstream; most of it then does not fit the schema.
@@ -73,10 +74,10 @@ def apply(
             merged, managers = _apply(schema, live, applied, managers, ident, force, reset_fields)
         except Conflicts as c:
             if manager != lastapplied.MANAGER:
-                raise conflict_error(c.found) from None
+                raise conflict_error(c.found, decoded) from None
             left = lastapplied.remaining(schema, live, c.found)
             if left:
-                raise conflict_error(left) from None
+                raise conflict_error(left, decoded) from None
             merged, managers = _apply(schema, live, applied, managers, ident, True, reset_fields)
     except Mismatch as e:
         _check_live(*(schema.written(live) if schema.written is not None else (schema, live)))

@@ -34,8 +34,7 @@ def _go_v(v, top=True):
     if isinstance(v, list):
         return "[" + " ".join(_go_v(x) for x in v) + "]"
     if isinstance(v, float):
-        r = float_text(v)
-        return r
+        return _go_float(v)
     return str(v)
 
 
@@ -50,14 +49,15 @@ def _go_source(v):
     return _go_quote(v) if isinstance(v, str) else _go_v(v)
 
 
-# strconv.Quote, given by the layer above, which has it for its own errors.
+# strconv.Quote and %v of a number, given by the layer above, which has them for its own errors.
 cdef object _go_quote = repr
+cdef object _go_float = repr
 
 
-def install_quote(quote):
-    """Set how strings in messages are quoted."""
-    global _go_quote
-    _go_quote = quote
+def install_texts(quote, number):
+    """Set how strings in messages are quoted and how numbers are written that are no integers."""
+    global _go_quote, _go_float
+    _go_quote, _go_float = quote, number
 
 
 def _go_type(v):
@@ -136,27 +136,30 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
     return 0
 
 
-def element_text(str key):
-    """A path element for people, as PathElement.String: ``.name``, ``[name="x"]``, ``[="x"]``, ``[0]``."""
+def element_text(str key, bint decoded=False):
+    """A path element for people, as PathElement.String: ``.name``, ``[name="x"]``, ``[="x"]``, ``[0]``.
+
+    ``decoded``: one of stored managedFields, whose numbers all are float64.
+    """
     cdef Py_UCS4 c = key[0]
     if c == u"f":
         return "." + key[2:]
     if c == u"k":
         got = orjson.loads(key[2:])
-        return "[" + ",".join([f"{k}={_value_text(got[k])}" for k in sorted(got)]) + "]"
+        return "[" + ",".join([f"{k}={_value_text(got[k], decoded)}" for k in sorted(got)]) + "]"
     if c == u"v":
-        return f"[={_value_text(orjson.loads(key[2:]))}]"
+        return f"[={_value_text(orjson.loads(key[2:]), decoded)}]"
     return f"[{key[2:]}]"
 
 
-def _value_text(v):
+def _value_text(v, bint decoded):
     # value.ToString
     if v is None:
         return "null"
     if isinstance(v, str):
         return _go_quote(v)
     if isinstance(v, list):
-        return "[" + ",".join(_value_text(x) for x in v) + "]"
+        return "[" + ",".join([_value_text(x, decoded) for x in v]) + "]"
     if isinstance(v, dict):
-        return "".join([f"{k}={_value_text(v[k])}" for k in sorted(v)])
-    return _go_v(v)
+        return "".join([f"{k}={_value_text(v[k], decoded)}" for k in sorted(v)])
+    return _go_float(float(v)) if decoded and PyLong_CheckExact(v) else _go_v(v)
