@@ -19,7 +19,7 @@ from kas.patch.fieldmanager.builtin import type_node
 from kas.types.scheme import BUILTIN, builtin_kind, decode, encode_json, schema_type
 from tests.types.randomobjects import struct
 
-T1, T2 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z"
+T1, T2, T3 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z", "2024-01-02T03:04:07Z"
 CONFIG_MAP = builtin("", "v1", "ConfigMap")
 DEPLOYMENT = builtin("apps", "v1", "Deployment")
 WIDGET = crd_schema(
@@ -480,14 +480,28 @@ def versions(**schemas: dict) -> dict[str, Schema]:
     return made
 
 
-def test_another_order_of_the_same_items_is_no_change() -> None:
+def test_another_order_of_the_same_items_is_a_change() -> None:
+    """Of the object, but of nobody's fields: items are owned wherever they stand."""
     live = apply(WIDGET, None, widget({"tags": ["a", "b"], "parts": [{"name": "x"}, {"name": "y"}]}), "m", now=T1)
+    before = owners(live)
     got = apply(WIDGET, live, widget({"tags": ["b", "a"], "parts": [{"name": "y"}, {"name": "x"}]}), "m", now=T2)
-    assert got["spec"] == {"tags": ["a", "b"], "parts": [{"name": "x"}, {"name": "y"}]}
-    assert got["metadata"]["managedFields"][0]["time"] == T1
-    # Beside a change the new order counts.
-    got = apply(WIDGET, live, widget({"tags": ["b", "a"], "parts": [{"name": "x"}, {"name": "y"}], "size": 1}), "m", now=T2)
-    assert got["spec"]["tags"] == ["b", "a"]
+    assert got["spec"] == {"tags": ["b", "a"], "parts": [{"name": "y"}, {"name": "x"}]}
+    assert (owners(got), got["metadata"]["managedFields"][0]["time"]) == (before, T2)
+    again = apply(WIDGET, got, widget({"tags": ["b", "a"], "parts": [{"name": "y"}, {"name": "x"}]}), "m", now=T3)
+    assert again == got
+
+
+def test_the_order_of_variables_is_the_appliers() -> None:
+    """Later ones may refer to earlier ones."""
+
+    def deployment(*names: str) -> dict:
+        spec = {"template": {"spec": {"containers": [{"name": "c", "env": [{"name": n, "value": n} for n in names]}]}}}
+        return {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}, "spec": spec}
+
+    schema = builtin("apps", "v1", "Deployment")
+    live = apply(schema, None, deployment("a", "b", "c"), "m", now=T1)
+    got = apply(schema, live, deployment("c", "a", "b"), "m", now=T2)
+    assert [e["name"] for e in got["spec"]["template"]["spec"]["containers"][0]["env"]] == ["c", "a", "b"]
 
 
 def test_a_list_of_integers_or_strings_is_a_list() -> None:

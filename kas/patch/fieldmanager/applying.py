@@ -12,6 +12,7 @@ from kas.meta.errors import ApiError, bad_request
 from kas.patch._fieldsets import (
     Mismatch,
     difference,
+    equal_but_metadata,
     intersection,
     merge,
     remove_items,
@@ -152,15 +153,15 @@ def _apply(
     managers[ident] = Managed(fields, schema.api_version, True, last.time if last is not None else "")
     merged = _prune(schema, merged, managers, ident, last)
     try:
-        managers, differing = update_managers(schema, live, merged, managers, ident, reset, force)
+        managers, _ = update_managers(schema, live, merged, managers, ident, reset, force)
     except Mismatch as e:
         if schema.structured:
             raise
         raise _plain(f"failed to compare objects: {mismatch_text(e.errors)}") from None
     if not managers[ident].fields:
         del managers[ident]
-    # Another order of the same items is no change.
-    return merged if any(differing) else None, managers
+    # Another order of the same items is a change, though nobody's fields are.
+    return None if equal_but_metadata(live, merged, ("managedFields",)) else merged, managers
 
 
 def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: Managed | None) -> Obj:
