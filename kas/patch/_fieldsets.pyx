@@ -11,6 +11,7 @@ Input is trusted to be JSON values of bounded depth (the decoder refuses deeper 
 object may contradict its schema: then ``Mismatch`` is raised. bench/test_fieldmanager.py has the numbers.
 """
 
+import re
 from json import JSONDecoder
 
 import orjson

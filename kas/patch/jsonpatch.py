@@ -13,8 +13,10 @@ from typing import Any
 
 import orjson
 
+from kas._codecs import write_json
 from kas.meta import gojson
 from kas.meta.field import go_quote
+from kas.patch import literals
 from kas.patch.longlist import LONG, LongList
 
 MAX_OPERATIONS = 10_000
@@ -23,6 +25,14 @@ MAX_COPY_BYTES = 3 * 1024 * 1024
 
 Operation = dict[str, Any]
 MEMBERS = frozenset({"op", "path", "from", "value"})
+
+
+class Test(dict[str, Any]):
+    """A test as a client wrote it: ``said`` is its value in ``literals``, which has to be the text of what is there."""
+
+    __slots__ = ("said",)
+    said: Any
+    __test__ = False  # for pytest
 
 
 class DecodeError(ValueError):
@@ -76,7 +86,21 @@ def decode(text: bytes | str, strict: bool = False) -> list[Operation]:
             raise DecodeError(gojson.cannot_unmarshal(operation, "jsonpatch.Operation"))
     if len(patch) > MAX_OPERATIONS:
         raise TooManyOperationsError(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}")
+    if any(operation and operation.get("op") == "test" for operation in patch):
+        _hear(patch, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
     return [operation or {} for operation in patch]
+
+
+def _hear(patch: list[Any], text: bytes) -> None:
+    """Make Tests of the tests in a patch, whose text is given."""
+    try:
+        said = literals.read(text)
+    except (ValueError, RecursionError):
+        return  # what is so odd is compared by value
+    for i, operation in enumerate(patch):
+        if operation and operation.get("op") == "test" and operation.get("value") is not None:
+            patch[i] = test = Test(operation)
+            test.said = next(value for name, value in said[i].items() if name == "value")
 
 
 def _misfit(patch: Any) -> str:
@@ -118,7 +142,7 @@ def _index(text: str) -> int:
     if not _ATOI.match(text):
         raise _Fault(f"strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
     digits = text.lstrip("+-").lstrip("0")
-    value = int(digits or "0") if len(digits) <= 19 else 2**63
+    value = int(digits or "0") if len(digits) <= 19 else 2**64
     value = -value if text[0] == "-" else value
     if not -(2**63) <= value < 2**63:
         raise _Fault(f"strconv.Atoi: parsing {go_quote(text)}: value out of range")
@@ -143,6 +167,7 @@ class _Run:
         self.root = document
         self.owned: dict[int, Any] = {}
         self.max_copy_bytes, self.copied = max_copy_bytes, 0
+        self.given = False  # whether a value of the patch is in the document, as it was written there
 
     def own(self, value: Any) -> Any:
         """A container that may be changed: ``value`` itself when it is ours already, else a copy."""
@@ -256,6 +281,7 @@ def _apply_add(run: _Run, operation: Operation) -> None:
     container, key = run.find(path)
     if container is None:
         raise ApplyError(f'add operation does not apply: doc is missing path: "{path}": missing value')
+    run.given = True
     try:
         _add(container, key, operation.get("value"))
     except _Fault as e:
@@ -276,6 +302,7 @@ def _apply_remove(run: _Run, operation: Operation) -> None:
 def _apply_replace(run: _Run, operation: Operation) -> None:
     path = _pointer_of(operation, "replace", "path")
     value = operation.get("value")
+    run.given = True
     if path == "":
         if not isinstance(value, (dict, list)):
             # The text has a place for an error that upstream does not have there.
@@ -312,12 +339,6 @@ def _apply_move(run: _Run, operation: Operation) -> None:
         raise ApplyError(f"error in move for path: '{path}': {e}") from None
 
 
-def _go_length(text: bytes) -> int:
-    """The length of a JSON text as Go writes it: some characters are six, since they might stand in HTML or a script."""
-    html = sum(map(text.count, (b"<", b">", b"&")))
-    return len(text) + 5 * html + 3 * (text.count(b"\xe2\x80\xa8") + text.count(b"\xe2\x80\xa9"))
-
-
 def _apply_copy(run: _Run, operation: Operation) -> None:
     source = _pointer_of(operation, "copy", "from")
     container, key = run.find(source)
@@ -331,22 +352,21 @@ def _apply_copy(run: _Run, operation: Operation) -> None:
     container, key = run.find(path)
     if container is None:
         raise ApplyError(f"copy operation does not apply: doc is missing destination path: {path}: missing value")
-    text = orjson.dumps(value, default=list)  # list: of a LongList
-    run.copied += _go_length(text) if value is not None else 0
+    # A copy of its own: the original may be changed later and the two must not be one.
+    copy = orjson.loads(orjson.dumps(value, default=list)) if isinstance(value, CONTAINERS) else value  # list: of a LongList
+    run.copied += len(write_json(copy)) if value is not None else 0
     if run.copied > run.max_copy_bytes:
         raise ApplyError(
             f"Unable to complete the copy, the accumulated size increase of copy is {run.copied}, exceeding the limit {run.max_copy_bytes}"
         )
     try:
-        # A copy of its own: the original may be changed later and the two must not be one.
-        _add(container, key, orjson.loads(text) if isinstance(value, CONTAINERS) else value)
+        _add(container, key, copy)
     except _Fault as e:
         raise ApplyError(f"error while adding value during copy: {e}") from None
 
 
 def _apply_test(run: _Run, operation: Operation) -> None:
     path = _pointer_of(operation, "test", "path")
-    want = operation.get("value")
     if path == "":
         have = run.root
     else:
@@ -357,17 +377,27 @@ def _apply_test(run: _Run, operation: Operation) -> None:
             have = _get(container, key)
         except _Fault as e:
             raise ApplyError(f"error in test for path: '{path}': {e}") from None
-    if not equal(have, want):
+    if not _tells(run, operation, have):
         raise TestFailedError(f"testing value {path} failed: test failed")
 
 
+def _tells(run: _Run, operation: Operation, have: Any) -> bool:
+    """Whether a test passes: by its text, unless it has none or what is there may be of the patch, too, whose texts are gone by then."""
+    if isinstance(operation, Test):
+        if literals.says(operation.said, have):
+            return True
+        if not run.given:
+            return False
+    return equal(have, operation.get("value"))
+
+
 def equal(a: Any, b: Any) -> bool:
-    """Equality of JSON values by their text: 1, 1.0 and true are three different things."""
+    """Equality of JSON values by the text that Go writes: 1 and 1.0 are one, true is another."""
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(equal(v, b[k]) for k, v in a.items())
     if isinstance(a, (list, LongList)):
         return isinstance(b, (list, LongList)) and len(a) == len(b) and all(map(equal, a, b))
-    return type(a) is type(b) and a == b
+    return a == b and (type(a) is type(b) or not (isinstance(a, bool) or isinstance(b, bool)))
 
 
 _OPERATIONS: dict[str, Callable[[_Run, Operation], None]] = {

@@ -19,7 +19,7 @@ _YAML = ("yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unma
 
 def duplicates(raw: bytes) -> list[str]:
     """``duplicate field "data.a"`` of a JSON text, in document order."""
-    return [f"duplicate field {path if path.startswith(chr(34)) else go_quote(path)}" for path in duplicate_fields(raw)]
+    return [f"duplicate field {go_quote(path)}" for path in duplicate_fields(raw)]
 
 
 def read_json(text: bytes) -> dict[str, Any] | None:

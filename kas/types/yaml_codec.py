@@ -8,12 +8,12 @@ kube-apiserver answers for ``application/yaml``: keys in yaml.v2's natural order
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import math
 import re
 import struct
 from array import array
+from calendar import monthrange
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cmp_to_key
@@ -48,10 +48,10 @@ _HINT_NUMBER = frozenset("+-0123456789")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _DOT_FLOAT = re.compile(r"\.[0-9](_?[0-9])*([eE][-+]?[0-9](_?[0-9])*)?\Z")
 _BASE60 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
+# What looks like a point in time is a text in any case, but for those that ask for one.
 _TIMESTAMP = re.compile(
-    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
-    r"(?:[Tt][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]+)?(?:Z|[-+][0-9]{2}:[0-9]{2})"
-    r"| [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]+)?)?\Z"
+    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
+    r"(?:[Tt ]([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.[0-9]+)?(Z|[-+]([0-9]{2}):([0-9]{2}))?)?\Z"
 )
 _NO_INT = object()
 _DECIMAL, _HEX = "0123456789", "0123456789abcdefABCDEF"
@@ -72,6 +72,20 @@ def _parse_int(text: str) -> Any:
     except ValueError:
         return _NO_INT
     return value if -(1 << 63) <= value < (1 << 64) and not (value >= 1 << 63 and text[0] == "+") else _NO_INT
+
+
+def _is_timestamp(text: str) -> bool:
+    """Whether it looks like a point in time, and is one: with a zone behind a T, without behind a blank."""
+    found = _TIMESTAMP.match(text)
+    if found is None:
+        return False
+    year, month, day, hour, minute, second, zone, away, beside = found.groups()
+    if hour is not None:
+        if (text[found.end(3)] == " ") is (zone is not None) or int(hour) > 23 or int(minute) > 59 or int(second) > 59:
+            return False
+        if away is not None and (int(away) > 24 or int(beside) > 60):
+            return False
+    return 1 <= int(month) <= 12 and 1 <= int(day) <= monthrange(int(year) or 400, int(month))[1]
 
 
 def _resolve(text: str) -> Any:
@@ -112,7 +126,24 @@ def _message(error: yaml.YAMLError) -> str:
         line = mark.line + isinstance(error, yaml.scanner.ScannerError)
     elif context is not None and context.line:
         line = context.line
+    return _at(problem, line)
+
+
+def _at(problem: str, line: int) -> str:
     return f"yaml: line {line}: {problem}" if line else f"yaml: {problem}"
+
+
+_ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
+_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+
+
+def _check_escapes(source: str, event: Any) -> None:
+    """Refuse what libyaml takes in double quotes since 0.2.1 and yaml.v2 does not: an escaped slash."""
+    said = source[event.start_mark.index : event.end_mark.index]
+    found = _ESCAPED_SLASH.search(said)
+    if found is not None:
+        line = event.start_mark.line + len(_BREAK.findall(said, 0, found.end()))
+        raise YAMLError(_at("found unknown escape character", line + 1 if line else 0))
 
 
 # Nodes of a document: what the parser saw, kept until all of it was seen, because what it cannot read is told before what has no value.
@@ -159,9 +190,12 @@ def _compose(data: bytes) -> _Node | None:
     parser = CParser(data)
     anchors: dict[str, _Node] = {}
     known: dict[str, str | _Scalar] = {}  # plain ones: the same few numbers and words stand there again and again
+    source = utf8.text(data).removeprefix("\ufeff") if b"\\/" in data else None
 
     def scalar(event: Any) -> str | _Scalar:
         text, tag = event.value, event.tag
+        if source is not None and event.style == '"':
+            _check_escapes(source, event)
         if tag is not None:
             return _Scalar(text, tag.replace(_TAGS, "!!", 1), False, text)
         if not event.implicit[0]:
@@ -198,8 +232,11 @@ def _compose(data: bytes) -> _Node | None:
             add(scalar(item) if kind is plain and item.anchor is None and depth <= MAX_DEPTH else node(item, depth))
 
     parser.get_event()  # stream start
-    if isinstance(parser.get_event(), yaml.StreamEndEvent):
+    start = parser.get_event()
+    if isinstance(start, yaml.StreamEndEvent):
         return None
+    if start.version is not None and start.version != (1, 1):  # libyaml takes 1.2, too
+        raise YAMLError(_at("found incompatible YAML document", start.start_mark.line))
     document = node(parser.get_event(), 0)
     parser.get_event()  # document end
     return document
@@ -211,18 +248,18 @@ def _scalar(node: _Scalar) -> Any:
     if tag == "!!binary":
         try:
             return utf8.text(base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True))
-        except binascii.Error:
+        except ValueError:  # characters beyond ASCII are no binascii.Error
             raise YAMLError("yaml: !!binary value contains invalid base64 data") from None
     if tag not in _RESOLVABLE:
         return node.value
     value: Any = text
-    found = "!!timestamp" if tag == "!!timestamp" and _TIMESTAMP.match(text) else "!!str"
+    found = "!!timestamp" if tag == "!!timestamp" and _is_timestamp(text) else "!!str"
     if found == "!!str":
         value = _resolve(text)
         found = next(t for kind, t in _KINDS if isinstance(value, kind))
         if found == "!!int" and _is_float(text):
             found = "!!float"
-    if found != tag and not (tag == "!!float" and found == "!!int"):
+    if found != tag and not (tag == "!!float" and found == "!!int" and value <= _MAX_INT64):
         raise YAMLError(f"yaml: cannot decode {found} `{text}` as a {tag}")
     return value
 
@@ -469,7 +506,8 @@ _MAPPING_END, _SEQUENCE_END = yaml.MappingEndEvent(), yaml.SequenceEndEvent()
 
 
 # From 0.2.2 on libyaml ends a document that has a text with more than one line break at its end with three points, yaml.v2 does not.
-_DOCUMENT_END = b"\n...\n"
+_DOCUMENT_END = b"...\n"
+_DOCUMENT_ENDS = tuple(line_break.encode() + _DOCUMENT_END for line_break in "\n\u2028\u2029")
 
 # libyaml 0.2 pads to the indent after the last line break of a single-quoted scalar, the copy inside yaml.v2 does not. Such an ending
 # (only Unicode breaks can be one: text with a newline is written as a block) gets an end mark that is cut off with the padding.
@@ -495,7 +533,7 @@ def _string_event(text: str) -> Any:
 def _is_string(text: str) -> bool:
     """Whether the plain text reads back as a string: no number, word or timestamp, and no number in base 60."""
     value = _resolve(text)
-    return isinstance(value, str) and not _TIMESTAMP.match(text) and not _BASE60.match(text)
+    return isinstance(value, str) and not _is_timestamp(text) and not _BASE60.match(text)
 
 
 def _float_text(x: float) -> str:
@@ -542,5 +580,5 @@ def encode(value: Any) -> bytes:
     emit(yaml.StreamEndEvent())
     text = out.getvalue()
     if isinstance(value, (dict, list)):
-        text = text.removesuffix(_DOCUMENT_END[1:]) if text.endswith(_DOCUMENT_END) else text
+        text = text.removesuffix(_DOCUMENT_END) if text.endswith(_DOCUMENT_ENDS) else text
     return _PADDING.sub(rb"\1'", text) if b"\xef\xa3\xbc" in text else text

@@ -233,3 +233,20 @@ def test_an_apply_that_fits_the_schema_but_not_the_type(client, deployment):
     why = "unable to convert unstructured object to apps/v1, Kind=Deployment: json: cannot unmarshal bool into Go value of type int32"
     assert (code, status["message"]) == (500, f"failed to convert new object (/d; apps/v1, Kind=Deployment) to proper version: {why}")
     assert "reason" not in status
+
+
+def test_an_apply_may_put_items_into_another_order(client, namespace):
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/ordered?fieldManager=m"
+
+    def applied(*names):
+        labels, env = {"a": "b"}, [{"name": n, "value": n} for n in names]
+        pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i", "env": env}]}}
+        spec = {"selector": {"matchLabels": labels}, "template": pod}
+        body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "ordered"}, "spec": spec}
+        code, obj = client("PATCH", path, body, "application/apply-patch+yaml")
+        assert code in (200, 201), obj
+        return [e["name"] for e in obj["spec"]["template"]["spec"]["containers"][0]["env"]], obj["metadata"]["generation"]
+
+    assert applied("a", "b") == (["a", "b"], 1)
+    assert applied("b", "a") == (["b", "a"], 2)
+    assert applied("b", "a") == (["b", "a"], 2)

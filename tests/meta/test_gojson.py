@@ -32,7 +32,8 @@ from kas.meta.gojson import JSONError, loads, syntax_error
         (b'"\\u12g4"', "invalid character 'g' in \\u hexadecimal character escape"),
         (b"'a'", "invalid character '\\'' looking for beginning of value"),
         ("é".encode(), "invalid character 'Ã' looking for beginning of value"),
-        (b"[" * 10_001, "exceeded max depth"),
+        (b"[" * 10_001, "invalid character '[' exceeded max depth"),
+        (b'{"a":' * 10_001, "invalid character '{' exceeded max depth"),
     ],
 )
 def test_messages(text, message):

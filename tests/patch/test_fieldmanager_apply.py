@@ -19,7 +19,7 @@ from kas.patch.fieldmanager.builtin import type_node
 from kas.types.scheme import BUILTIN, builtin_kind, decode, encode_json, schema_type
 from tests.types.randomobjects import struct
 
-T1, T2 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z"
+T1, T2, T3 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z", "2024-01-02T03:04:07Z"
 CONFIG_MAP = builtin("", "v1", "ConfigMap")
 DEPLOYMENT = builtin("apps", "v1", "Deployment")
 WIDGET = crd_schema(
@@ -282,6 +282,62 @@ def test_a_live_object_without_the_keys_of_its_items_is_named() -> None:
         assert caught.value.message.startswith(begin)
 
 
+NUMBERS = crd_schema(
+    schema_type("Widget", {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "ids": {"type": "array", "items": {"type": "number"}, "x-kubernetes-list-type": "set"},
+            "parts": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"],
+                "items": {"type": "object", "properties": {"id": {"type": "integer"}, "n": {"type": "integer"}}},
+            },
+        },
+    }),
+    "e.com/v1",
+    "Widget",
+)  # fmt: skip
+
+
+def numbers(**fields) -> dict:
+    return {"kind": "Widget", "apiVersion": "e.com/v1", "metadata": {"name": "w"}, **fields}
+
+
+def test_numbers_in_path_elements_are_those_of_go() -> None:
+    obj = apply(NUMBERS, None, numbers(ids=[1e-7, 0.5, 1e6, 1e21]), "m", now=T1)
+    assert owners(obj) == {"m": {"f:ids": {"v:1e-07": {}, "v:0.5": {}, "v:1000000": {}, "v:1e+21": {}}}}
+
+
+def test_a_conflict_names_a_stored_number_as_the_float_it_was_read_as() -> None:
+    obj = apply(NUMBERS, None, numbers(parts=[{"id": 1000000, "n": 1}]), "m", now=T1)
+    e = refused(NUMBERS, obj, numbers(parts=[{"id": 1000000, "n": 2}]), "other")
+    assert e.message == 'Apply failed with 1 conflict: conflict with "m": .parts[id=1e+06].n'
+    assert e.details["causes"][0]["field"] == ".parts[id=1e+06].n"
+    del obj["metadata"]["managedFields"]
+    e = refused(NUMBERS, obj, numbers(parts=[{"id": 1000000, "n": 2}]), "other")
+    assert e.message == 'Apply failed with 1 conflict: conflict with "before-first-apply" using e.com/v1: .parts[id=1000000].n'
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    (1e6, "Value:1e+06"), (1000000, "Value:1e+06"), (8080, "Value:8080"),
+    (1e-5, "Value:1e-05"), (0.0001, "Value:0.0001"), (100000.5, "Value:100000.5"), (1e20, "Value:1e+20"),
+    ([1e6], "Value:[]interface {}{1e+06}"), ({"x": 1e-7}, 'Value:map[string]interface {}{"x":1e-07}'),
+])  # fmt: skip
+def test_a_number_where_a_string_is_expected_is_printed_as_go_does(value, shown) -> None:
+    e = refused(NUMBERS, None, numbers(name=value), "m")
+    assert e.message.endswith(f".name: expected string, got &value.valueUnstructured{{{shown}}}")
+
+
+def test_numbers_of_a_configuration_are_floats() -> None:
+    e = refused(NUMBERS, None, numbers(parts=[{"id": 1000000, "n": "x"}, {"id": 1000000}, {"id": 80}, {"id": 80}]), "m")
+    assert e.message == (
+        "failed to create typed patch object (/w; e.com/v1, Kind=Widget): errors:\n"
+        "  .parts[id=1e+06].n: expected numeric (int or float), got string\n"
+        "  .parts: duplicate entries for key [id=1e+06]\n"
+        "  .parts: duplicate entries for key [id=80]"
+    )
+
+
 def test_an_api_version_that_is_none_shows_no_kind() -> None:
     e = refused(CONFIG_MAP, None, {**config_map({}), "apiVersion": "a/b/c"}, "m")
     assert (e.code, e.message) == (400, "invalid object type: /, Kind=")
@@ -435,14 +491,28 @@ def versions(**schemas: dict) -> dict[str, Schema]:
     return made
 
 
-def test_another_order_of_the_same_items_is_no_change() -> None:
+def test_another_order_of_the_same_items_is_a_change() -> None:
+    """Of the object, but of nobody's fields: items are owned wherever they stand."""
     live = apply(WIDGET, None, widget({"tags": ["a", "b"], "parts": [{"name": "x"}, {"name": "y"}]}), "m", now=T1)
+    before = owners(live)
     got = apply(WIDGET, live, widget({"tags": ["b", "a"], "parts": [{"name": "y"}, {"name": "x"}]}), "m", now=T2)
-    assert got["spec"] == {"tags": ["a", "b"], "parts": [{"name": "x"}, {"name": "y"}]}
-    assert got["metadata"]["managedFields"][0]["time"] == T1
-    # Beside a change the new order counts.
-    got = apply(WIDGET, live, widget({"tags": ["b", "a"], "parts": [{"name": "x"}, {"name": "y"}], "size": 1}), "m", now=T2)
-    assert got["spec"]["tags"] == ["b", "a"]
+    assert got["spec"] == {"tags": ["b", "a"], "parts": [{"name": "y"}, {"name": "x"}]}
+    assert (owners(got), got["metadata"]["managedFields"][0]["time"]) == (before, T2)
+    again = apply(WIDGET, got, widget({"tags": ["b", "a"], "parts": [{"name": "y"}, {"name": "x"}]}), "m", now=T3)
+    assert again == got
+
+
+def test_the_order_of_variables_is_the_appliers() -> None:
+    """Later ones may refer to earlier ones."""
+
+    def deployment(*names: str) -> dict:
+        spec = {"template": {"spec": {"containers": [{"name": "c", "env": [{"name": n, "value": n} for n in names]}]}}}
+        return {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}, "spec": spec}
+
+    schema = builtin("apps", "v1", "Deployment")
+    live = apply(schema, None, deployment("a", "b", "c"), "m", now=T1)
+    got = apply(schema, live, deployment("c", "a", "b"), "m", now=T2)
+    assert [e["name"] for e in got["spec"]["template"]["spec"]["containers"][0]["env"]] == ["c", "a", "b"]
 
 
 def test_a_list_of_integers_or_strings_is_a_list() -> None:

@@ -92,12 +92,19 @@ def test_order_of_elements_is_by_kind_then_value() -> None:
         ('k:{"name":"x","port":80}', '[name="x",port=80]'),
         ('v:"x"', '[="x"]'),
         ("v:1.5", "[=1.5]"),
+        ("v:1000000.5", "[=1.0000005e+06]"),
+        ("v:1e-05", "[=1e-05]"),
+        ("v:1000000", "[=1000000]"),
         ("v:true", "[=true]"),
         ("i:3", "[3]"),
     ],
 )
 def test_elements_print_as_upstream(text, printed) -> None:
     assert element_text(text) == printed
+
+
+def test_numbers_of_stored_fields_print_as_float64() -> None:
+    assert element_text('k:{"id":1000000,"port":80}', decoded=True) == "[id=1e+06,port=80]"
 
 
 def test_canonical_rewrites_texts_and_drops_unknown_kinds() -> None:
@@ -107,13 +114,31 @@ def test_canonical_rewrites_texts_and_drops_unknown_kinds() -> None:
 
 @pytest.mark.parametrize(
     ("key", "read"),
-    [('v:"a" {"more":1}', 'v:"a"'), ('k:{"uid":"a"}]', 'k:{"uid":"a"}'), ("v: 1 2", "v:1"), ("k:null", "k:{}")],
+    [
+        ('v:"a" {"more":1}', 'v:"a"'), ('k:{"uid":"a"}]', 'k:{"uid":"a"}'), ("v: 1 2", "v:1"), ("v:1 x", "v:1"), ("k:null", "k:{}"),
+    ],
 )
 def test_what_follows_the_value_of_an_element_is_not_read(key, read) -> None:
     assert canonical({"f:a": {key: {}}}) == {"f:a": {read: {}}}
 
 
-@pytest.mark.parametrize("key", ["f", "spec", "k:", "k:[1]", "v:", "v:{", "v:NaN", "v:NaN 1", "k:[1] {}", "i:x", "v:" + "[" * 100_000])
+@pytest.mark.parametrize(("key", "read"), [
+    ("v:1e3", "v:1000"), ("v:-0", "v:-0"), ("v:1e-7", "v:1e-07"), ("v:1.25e-8", "v:1.25e-08"), ("v:0.000001", "v:0.000001"),
+    ("v:1e20", "v:100000000000000000000"), ("v:1e21", "v:1e+21"), ("v:9223372036854775809", "v:9223372036854776000"),
+    ("v:9007199254740993", "v:9007199254740992"), ('k:{"id":9007199254740993}', 'k:{"id":9007199254740992}'),
+    ('v:"\\ud800"', 'v:"\ufffd"'), ('k:{"\\ud800":"x\\udc00y"}', 'k:{"\ufffd":"x\ufffdy"}'), ('v:"\\ud83d\\ude00"', 'v:"\U0001f600"'),
+    ("i:+1", "i:1"), ("i:01", "i:1"), ("i:-1", "i:-1"), ("i:9223372036854775807", "i:9223372036854775807"),
+])  # fmt: skip
+def test_elements_of_a_client_are_written_as_they_are_read(key, read) -> None:
+    """All numbers are float64, and lone surrogates no text."""
+    assert canonical({"f:a": {key: {}}}) == {"f:a": {read: {}}}
+
+
+@pytest.mark.parametrize("key", [
+    "f", "spec", "k:", "k:[1]", "v:", "v:{", "v:NaN", "v:NaN 1", "k:[1] {}", "v:" + "[" * 100_000,
+    "v:01", "v:1.", "v:1e", "v:1-2", "v:1.5.5", "v:+1", "v:.5", "v:1e400", "v:[01]", "v:[1e400]", "\u00e9", "\u00e9:a", "",
+    "i:", "i:x", "i:1_0", "i: 1", "i:\u0663", "i:1.0", "i:9223372036854775808", "i:" + "1" * 5000,
+])  # fmt: skip
 def test_malformed_elements_are_refused(key) -> None:
     with pytest.raises(ValueError, match="parsing key as path element"):
         canonical({"f:a": {key: {}}})

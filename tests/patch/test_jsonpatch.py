@@ -124,3 +124,50 @@ def test_what_a_copy_adds_is_counted_as_go_writes_it() -> None:
     with pytest.raises(jp.ApplyError) as e:
         jp.apply(document, patch, 31)
     assert str(e.value) == "Unable to complete the copy, the accumulated size increase of copy is 32, exceeding the limit 31"
+
+
+@pytest.mark.parametrize(("have", "said", "passes"), [
+    (1, "1", True), (1, "1.0", False), (1, "1e0", False), (1.0, "1", True), (1.0, "1.0", False), (1.5, "1.5", True),
+    (1.5, "1.50", False), (1.5, "15e-1", False), (0, "-0", False), (-0.0, "-0", True), (1e-7, "1e-7", True),
+    (1e-7, "1e-07", False), (1e20, "100000000000000000000", True), (1e21, "1e+21", True), (1e21, "1e21", False),
+    ("<", '"<"', False), ("<", r'"\u003c"', True), ("&", r'"\u0026"', True), ("<", r'"\u003C"', False), ("é", '"é"', True),
+    ("é", r'"\u00e9"', False), ("/", '"/"', True), ("/", r'"\/"', False), ("\n", r'"\n"', True), ("\n", r'"\u000a"', False),
+    ('\\"', r'"\\\""', True), ("\u2028", '"\u2028"', False), ("\u2028", r'"\u2028"', True), (True, "true", True),
+    (True, "1", False), (None, "null", True), ({"é": [1, {"a\\": "<"}]}, r'{ "\u00e9" : [ 1 , {"a\\": "\u003c"} ] }', True),
+    ({"é": [1, {"a": "<"}]}, r'{"é":[1,{"a":"<"}]}', False), ({"a": 1}, '{"a":1,"b":null}', False), ([1], "[1,2]", False),
+    ([], "{}", False), ({}, "[]", False), ("x", "1", False), ([1, 2], "[ 1,2]", True),
+])  # fmt: skip
+def test_a_test_compares_the_text_of_the_patch_with_what_go_writes(have, said, passes) -> None:
+    patch = jp.decode(f'[{{"op":"test","path":"/a","value":{said}}}]')
+    if passes:
+        assert jp.apply({"a": have}, patch) == {"a": have}
+    else:
+        with pytest.raises(jp.TestFailedError, match="testing value /a failed: test failed"):
+            jp.apply({"a": have}, patch)
+
+
+def test_what_the_patch_has_put_there_is_what_it_tests_for() -> None:
+    tests = '{"op":"test","path":"/a","value":"<"},{"op":"test","path":"","value":{"a":"<"}}'
+    patch = jp.decode(f'[{{"op":"add","path":"/a","value":"<"}},{tests}]')
+    assert jp.apply({}, patch) == {"a": "<"}
+
+
+def test_tests_that_nobody_wrote_compare_what_go_would_write() -> None:
+    test = {"op": "test", "path": "/a", "value": 1.0}
+    assert jp.apply({"a": 1}, [test]) == {"a": 1}
+    with pytest.raises(jp.TestFailedError):
+        jp.apply({"a": True}, [test])
+
+
+@pytest.mark.parametrize("index", ["-99999999999999999999", "99999999999999999999", "-9223372036854775809"])
+def test_an_index_beyond_64_bits_is_out_of_range(index) -> None:
+    with pytest.raises(jp.ApplyError) as e:
+        run({"a": [1]}, {"op": "add", "path": f"/a/{index}", "value": 1})
+    why = f"value was not a proper array index: '{index}': strconv.Atoi: parsing \"{index}\": value out of range"
+    assert str(e.value) == f"error in add for path: '/a/{index}': {why}"
+
+
+def test_what_a_copy_costs_is_what_go_writes() -> None:
+    """Real numbers have more digits there, and HTML more characters."""
+    with pytest.raises(jp.ApplyError, match="copy is 32, exceeding the limit 31"):
+        run({"a": [1e20, "<"]}, {"op": "copy", "from": "/a", "path": "/b"}, max_copy_bytes=31)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kas.patch.strict import json_patch_errors
 from kas.types.scheme import DecodeError, Pairs, TypeDesc, builtin_kind, duplicate_fields, read_pairs, strict_fields
-from kas.types.strict import read_json
+from kas.types.strict import duplicates, read_json
 
 CONFIG_MAP = builtin_kind("", "v1", "ConfigMap").type
 POD = builtin_kind("", "v1", "Pod").type
@@ -135,6 +135,10 @@ def test_duplicate_fields() -> None:
     assert duplicate_fields(b'{"k:{\\"a\\":1}":1,"k:{\\"a\\":1}":2}') == ['k:{"a":1}']
     assert duplicate_fields(b'{"a":1,"\\u0061":2}') == ["a"]
     assert duplicate_fields(b'{"\xff":1,"\xfe":2}') == ["\ufffd"]
+
+
+def test_names_that_begin_with_a_quote_are_quoted_as_all_are() -> None:
+    assert duplicates(b'{"\\"":1,"a":[{"\\"x":1,"\\"x":2}],"\\"":2}') == [r'duplicate field "a[0].\"x"', r'duplicate field "\""']
 
 
 def test_at_most_a_hundred_are_told() -> None:

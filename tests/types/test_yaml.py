@@ -124,9 +124,17 @@ def test_an_alias_bomb_is_refused():
         (b"a: &x [*x]", "yaml: anchor 'x' value contains itself"),
         (b"a: !!int", "yaml: cannot decode !!null `` as a !!int"),
         (b"a: !!int 1.0", "yaml: cannot decode !!float `1.0` as a !!int"),
+        (b"a: !!float 9223372036854775808", "yaml: cannot decode !!int `9223372036854775808` as a !!float"),
         (b"a: !!bool 1", "yaml: cannot decode !!int `1` as a !!bool"),
         (b"a: !!timestamp x", "yaml: cannot decode !!str `x` as a !!timestamp"),
         (b'a: !!binary " aGk="', "yaml: !!binary value contains invalid base64 data"),
+        ("a: !!binary é".encode(), "yaml: !!binary value contains invalid base64 data"),
+        (b"%YAML 1.2\n---\na: 1", "yaml: found incompatible YAML document"),
+        (b"# c\n%YAML 1.2\n---\na: 1", "yaml: line 1: found incompatible YAML document"),
+        (rb'a: "x\/"', "yaml: found unknown escape character"),
+        (rb'"\\\/": a', "yaml: found unknown escape character"),
+        ('é: [1]\na: "b\n \\/"'.encode(), "yaml: line 3: found unknown escape character"),
+        ('\ufeff---\na: "\\/"'.encode(), "yaml: line 2: found unknown escape character"),
         (b"<<: 1", "yaml: map merge requires map or sequence of maps as the value"),
         (b"9223372036854775808: a", 'unsupported map key of type: uint64, key: 0x8000000000000000, value: "a"'),
         (b"~: [1e6]", "unsupported map key of type: %!s(<nil>), key: <nil>, value: []interface {}{1e+06}"),
@@ -147,6 +155,14 @@ def test_refusals(data, text):
     assert str(caught.value) == text
 
 
+def test_a_slash_is_itself_where_nothing_escapes_it():
+    assert decode(rb"""{a: '\/', b: \/, c: "\\/", d: "/"}""") == ({"a": "\\/", "b": "\\/", "c": "\\/", "d": "/"}, [])
+
+
+def test_the_version_may_be_said():
+    assert decode(b"%YAML 1.1\n---\na: 1") == ({"a": 1}, [])
+
+
 def test_only_the_first_document_counts():
     assert decode(b"a: 1\n---\nb: 2\n") == ({"a": 1}, [])
 
@@ -160,6 +176,24 @@ def test_only_the_first_document_counts():
 )  # fmt: skip
 def test_scalars_are_written_as_go_writes_them(value, text):
     assert encode({"a": value}).decode() == f"a: {text}\n"
+
+
+@pytest.mark.parametrize(("text", "is_one"), [
+    ("2001-01-01", True), ("2001-1-1", True), ("2001-13-01", False), ("2001-02-29", False), ("2000-02-29", True), ("0000-02-29", True),
+    ("1900-02-29", False), ("2001-01-00", False), ("2001-01-01T23:59:59Z", True), ("2001-01-01t0:0:0.5+05:00", True),
+    ("2001-01-01T24:00:00Z", False), ("2001-01-01T00:60:00Z", False), ("2001-01-01T00:00:60Z", False), ("2001-01-01T00:00:00", False),
+    ("2001-01-01 00:00:00", True), ("2001-01-01 00:00:00Z", False), ("2001-01-01T00:00:00+25:00", False),
+    ("2001-01-01T00:00:00-24:60", True), ("2001-01-01T00:00:00+05:61", False),
+])  # fmt: skip
+def test_only_points_in_time_are_quoted_as_such(text, is_one):
+    assert encode({"a": text}).decode() == (f'a: "{text}"\n' if is_one else f"a: {text}\n")
+    if is_one:
+        assert decode(f"a: !!timestamp {text}".encode()) == ({"a": text}, [])
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029\u2029"])
+def test_no_mark_ends_a_document_whose_last_text_ends_in_line_breaks(end):
+    assert encode({"a": f"a\n{end}"}).decode() == f"a: |+\n  a\n{end}"
 
 
 def test_layout():

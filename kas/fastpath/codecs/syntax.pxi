@@ -159,7 +159,7 @@ cdef int syntax_document(Syntax* x) noexcept nogil:
         if c == 123 or c == 91:
             x.at += 1
             if depth == SYNTAX_DEPTH:
-                x.byte, x.context = -1, b"exceeded max depth"
+                x.byte, x.context = c, b"exceeded max depth"
                 return -1
             stack[depth] = <char>c
             depth += 1

@@ -12,6 +12,7 @@ from kas.meta.errors import ApiError, bad_request
 from kas.patch._fieldsets import (
     Mismatch,
     difference,
+    equal_but_metadata,
     intersection,
     merge,
     remove_items,
@@ -61,8 +62,9 @@ def apply(
     if (api_version, kind) != (schema.api_version, schema.kind):
         raise bad_request(f"invalid object type: {_gvk(api_version, kind)}")
     ident = ident_of(manager or "unknown", "Apply", schema.api_version, subresource)
+    decoded = bool(managers)
     try:
-        if not managers:
+        if not decoded:
             managers = _tracked(schema, live, subresource, now, reset_fields)
         given = entries_of(applied)
         # What is no list of maps is none for upstream; most of it then does not fit the schema.
@@ -73,10 +75,10 @@ def apply(
             merged, managers = _apply(schema, live, applied, managers, ident, force, reset_fields)
         except Conflicts as c:
             if manager != lastapplied.MANAGER:
-                raise conflict_error(c.found) from None
+                raise conflict_error(c.found, decoded) from None
             left = lastapplied.remaining(schema, live, c.found)
             if left:
-                raise conflict_error(left) from None
+                raise conflict_error(left, decoded) from None
             merged, managers = _apply(schema, live, applied, managers, ident, True, reset_fields)
     except Mismatch as e:
         _check_live(*(schema.written(live) if schema.written is not None else (schema, live)))
@@ -124,7 +126,7 @@ def _result(obj: Obj, applied: Obj, manager: str, managers: Managers) -> Obj:
 
 
 def _check(schema: Schema, live: Obj, applied: Obj) -> None:
-    errors = validate(schema.root, applied)
+    errors = validate(schema.root, applied, floats=True)
     if errors:
         raise _plain(f"failed to create typed patch object ({shown_name(applied)}): {mismatch_text(errors)}")
     # Built-in objects were typed when they were decoded; a custom resource may have been stored under another schema.
@@ -151,15 +153,15 @@ def _apply(
     managers[ident] = Managed(fields, schema.api_version, True, last.time if last is not None else "")
     merged = _prune(schema, merged, managers, ident, last)
     try:
-        managers, differing = update_managers(schema, live, merged, managers, ident, reset, force)
+        managers, _ = update_managers(schema, live, merged, managers, ident, reset, force)
     except Mismatch as e:
         if schema.structured:
             raise
         raise _plain(f"failed to compare objects: {mismatch_text(e.errors)}") from None
     if not managers[ident].fields:
         del managers[ident]
-    # Another order of the same items is no change.
-    return merged if any(differing) else None, managers
+    # Another order of the same items is a change, though nobody's fields are.
+    return None if equal_but_metadata(live, merged, ("managedFields",)) else merged, managers
 
 
 def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: Managed | None) -> Obj:

@@ -23,9 +23,9 @@ def conflicts_of(sets: dict[Ident, dict]) -> Conflicts:
     return Conflicts([(ident, path) for ident in sorted(sets, key=ident_text) for path in paths(sets[ident])])
 
 
-def path_text(path: list[str]) -> str:
-    """The path as fieldpath prints it: ``.spec.ports[port=80]``."""
-    return "".join(element_text(e) for e in path)
+def path_text(path: list[str], decoded: bool = True) -> str:
+    """The path as fieldpath prints it: ``.spec.ports[port=80]``. ``decoded``: its numbers are read from stored managedFields."""
+    return "".join(element_text(e, decoded) for e in path)
 
 
 def _manager_text(ident: Ident) -> str:
@@ -36,15 +36,15 @@ def _manager_text(ident: Ident) -> str:
     return f"{text} using {api_version}" if operation == "Update" else text
 
 
-def conflict_error(conflicts: list[Conflict]) -> ApiError:
+def conflict_error(conflicts: list[Conflict], decoded: bool = True) -> ApiError:
     """409 with one cause a field; the message groups the fields by manager. Bounded as an Invalid is: what lies below one long key has its
-    text each."""
+    text each. ``decoded`` as in ``path_text``."""
     told: list[tuple[Ident, str]] = []
     size = 0
     for ident, path in conflicts:
         if len(told) >= MAX_CAUSES or size >= MAX_PRINTED:
             break
-        text = path_text(path)
+        text = path_text(path, decoded)
         size += len(text)
         told.append((ident, shortened(text)))
     causes = [{"reason": "FieldManagerConflict", "message": f"conflict with {_manager_text(i)}", "field": text} for i, text in told]

@@ -16,11 +16,11 @@ from functools import cache
 from typing import Any
 
 from kas.meta.errors import ApiError
-from kas.meta.field import go_quote
+from kas.meta.field import go_float, go_quote
 from kas.observe import caches
-from kas.patch._fieldsets import SCALARS, Node, install_quote, remembered, validate
+from kas.patch._fieldsets import SCALARS, Node, install_texts, remembered, validate
 
-install_quote(go_quote)
+install_texts(go_quote, go_float)
 
 _TEXT_BYTES = caches.ENTRY_BYTES + 2 * 128 * caches.CHARACTER_BYTES  # a key and a value of CACHED_LENGTH
 caches.register(

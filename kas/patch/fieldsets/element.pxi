@@ -30,29 +30,17 @@ cdef str escape(str s):
 
 
 cdef str float_text(double v):
-    # Go's encoding/json: shortest digits, exponent only below 1e-6 or from 1e21 on, and that without leading zeros.
+    # As jsoniter writes numbers: shortest digits, an exponent of two digits or more below 1e-6 and from 1e21 on, as repr has it there.
     if v == 0:
         return "-0" if str(v).startswith("-") else "0"
     r = repr(v)
-    mantissa, _, exponent = r.partition("e")
-    size = abs(v)
-    if 1e-6 <= size < 1e21:
-        if exponent:
-            from decimal import Decimal
-
-            r = format(Decimal(r), "f")
-        return r.removesuffix(".0")
-    if not exponent:
+    if not 1e-6 <= abs(v) < 1e21:
+        return r
+    if "e" in r:
         from decimal import Decimal
 
-        digits = Decimal(r).normalize().as_tuple()
-        power = len(digits.digits) - 1 + digits.exponent
-        text = "".join(map(str, digits.digits))
-        mantissa = ("-" if digits.sign else "") + text[0] + ("." + text[1:] if len(text) > 1 else "")
-        exponent = str(power)
-    mantissa = mantissa.removesuffix(".0")
-    number = int(exponent)
-    return "%se%s%d" % (mantissa, "-" if number < 0 else "+", abs(number))
+        r = format(Decimal(r), "f")
+    return r.removesuffix(".0")
 
 
 cdef str json_text(object v):

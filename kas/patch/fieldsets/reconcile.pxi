@@ -105,28 +105,78 @@ cdef dict _canonical(dict level):
     return in_order(out)
 
 
-_FIRST = JSONDecoder()
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_LIKE_NUMBER = re.compile("[-0-9][-+.eE0-9]*")
+_INDEX = re.compile("[-+]?[0-9]+")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def _no_constant(name):
+    raise ValueError(f"unexpected {name}")
+
+
+# Numbers are float64 to jsoniter, whatever they look like.
+_FIRST = JSONDecoder(parse_int=float, parse_constant=_no_constant)
+
+
+cdef object _without_surrogates(object v):
+    if PyUnicode_CheckExact(v):
+        return _SURROGATES.sub("\ufffd", v)
+    if PyList_CheckExact(v):
+        return [_without_surrogates(x) for x in v]
+    if PyDict_CheckExact(v):
+        return {_without_surrogates(k): _without_surrogates(x) for k, x in v.items()}
+    return v
+
+
+cdef bint _exact(object v):
+    """Whether an integer is the same as a float64, which minus zero, read as an integer, is not."""
+    if PyLong_CheckExact(v):
+        return v != 0 and -(2**53) <= v <= 2**53
+    if PyFloat_CheckExact(v):
+        return True
+    if PyList_CheckExact(v):
+        return all([_exact(x) for x in v])
+    return not PyDict_CheckExact(v) or all([_exact(x) for x in v.values()])
 
 
 cdef object _first_json(str text):
-    """The first JSON value of a text: what follows it is never read."""
+    """The first JSON value of a text: what follows it is never read, but what looks like a number is read as one."""
+    cdef object value
     try:
-        return orjson.loads(text)
-    except ValueError as e:
-        text = text.lstrip(" \t\r\n")
-        try:
-            return orjson.loads(text[:_FIRST.raw_decode(text)[1]])
-        except (ValueError, RecursionError):
-            raise e from None
+        value = orjson.loads(text)
+        if _exact(value):
+            return value
+    except ValueError:
+        pass
+    text = text.lstrip(" \t\r\n")
+    like = _LIKE_NUMBER.match(text)
+    if like is not None and _NUMBER.fullmatch(like[0]) is None:
+        raise ValueError(f"invalid number {like[0]}")
+    try:
+        value = _FIRST.raw_decode(text)[0]
+    except RecursionError:
+        raise ValueError("exceeded max depth") from None
+    if _infinite(value):
+        raise ValueError("value out of range")
+    return _without_surrogates(value)
+
+
+cdef bint _infinite(object v):
+    if PyFloat_CheckExact(v):
+        return v in (float("inf"), float("-inf"))
+    if PyList_CheckExact(v):
+        return any([_infinite(x) for x in v])
+    return PyDict_CheckExact(v) and any([_infinite(x) for x in v.values()])
 
 
 cdef str _element(str key):
     cdef Py_UCS4 c
-    if len(key) < 2:
+    c = key[0] if key else u"\0"
+    if len(key) < 2 and c < 0x80:
         raise ValueError("parsing key as path element: key must be 2 characters long:")
-    if key[1] != u":":
+    if c >= 0x80 or key[1] != u":":
         raise ValueError(f"parsing key as path element: missing colon: {key}")
-    c = key[0]
     if c == u"f":
         return key
     if c == u"v" or c == u"k":
@@ -142,8 +192,10 @@ cdef str _element(str key):
             raise ValueError("parsing key as path element: ReadObjectCB: expect { or n")
         return "k:" + json_text(value)
     if c == u"i":
-        try:
-            return f"i:{int(key[2:])}"
-        except ValueError:
-            raise ValueError(f'parsing key as path element: strconv.Atoi: parsing "{key[2:]}": invalid syntax') from None
+        text = key[2:]
+        if _INDEX.fullmatch(text) is None:
+            raise ValueError(f'parsing key as path element: strconv.Atoi: parsing {_go_quote(text)}: invalid syntax')
+        if len(text.lstrip("+-0")) > 19 or not -(2**63) <= int(text) < 2**63:
+            raise ValueError(f'parsing key as path element: strconv.Atoi: parsing {_go_quote(text)}: value out of range')
+        return f"i:{int(text)}"
     return None

@@ -1,12 +1,19 @@
 # Whether an object fits its schema, in upstream's words (``typed/validate.go``).
 
-def validate(Node n, object value, bint allow_duplicates=False):
-    """Why the value does not fit its type: a list of (path text, message), empty when it does."""
+cdef enum:
+    DUPLICATES = 1  # items may be repeated
+    FLOATS = 2  # integers are float64, too
+
+
+def validate(Node n, object value, bint allow_duplicates=False, bint floats=False):
+    """Why the value does not fit its type: a list of (path text, message), empty when it does. ``floats``: it is one whose numbers all are
+    float64 in Go, as those of YAML are."""
     cdef list errors = []
-    _validate(n, value, None, allow_duplicates, errors)
+    cdef int how = (DUPLICATES if allow_duplicates else 0) | (FLOATS if floats else 0)
+    _validate(n, value, None, how, errors)
     if errors:  # which say where: that is looked for when there are some
         errors = []
-        _validate(n, value, "", allow_duplicates, errors)
+        _validate(n, value, "", how, errors)
     return errors
 
 
@@ -15,49 +22,49 @@ cdef inline str path_below(str path, object name):
     return None if path is None else path + "." + <str>name
 
 
-cdef inline str item_path(str path, str element):
-    return None if path is None else path + element_text(element)
+cdef inline str item_path(str path, str element, bint floats=False):
+    return None if path is None else path + element_text(element, floats)
 
 
 cdef inline str index_path(str path, Py_ssize_t i):
     return None if path is None else f"{path}[{i}]"
 
 
-def _go_v(v, top=True):
+def _go_v(v, bint floats=False):
     """fmt's %v of a decoded JSON value."""
     if v is None:
         return "<nil>"
     if v is True or v is False:
         return "true" if v else "false"
     if isinstance(v, dict):
-        return "map[" + " ".join(k + ":" + _go_v(v[k]) for k in sorted(v)) + "]"
+        return "map[" + " ".join(k + ":" + _go_v(v[k], floats) for k in sorted(v)) + "]"
     if isinstance(v, list):
-        return "[" + " ".join(_go_v(x) for x in v) + "]"
-    if isinstance(v, float):
-        r = float_text(v)
-        return r
+        return "[" + " ".join(_go_v(x, floats) for x in v) + "]"
+    if isinstance(v, float) or (floats and PyLong_CheckExact(v)):
+        return _go_float(float(v))
     return str(v)
 
 
-def _go_source(v):
+def _go_source(v, bint floats=False):
     """fmt's %#v of a decoded JSON value."""
     if v is None:
         return "interface {}(nil)"
     if isinstance(v, dict):
-        return "map[string]interface {}{" + ", ".join(_go_quote(k) + ":" + _go_source(v[k]) for k in sorted(v)) + "}"
+        return "map[string]interface {}{" + ", ".join(_go_quote(k) + ":" + _go_source(v[k], floats) for k in sorted(v)) + "}"
     if isinstance(v, list):
-        return "[]interface {}{" + ", ".join(_go_source(x) for x in v) + "}"
-    return _go_quote(v) if isinstance(v, str) else _go_v(v)
+        return "[]interface {}{" + ", ".join(_go_source(x, floats) for x in v) + "}"
+    return _go_quote(v) if isinstance(v, str) else _go_v(v, floats)
 
 
-# strconv.Quote, given by the layer above, which has it for its own errors.
+# strconv.Quote and %v of a number, given by the layer above, which has them for its own errors.
 cdef object _go_quote = repr
+cdef object _go_float = repr
 
 
-def install_quote(quote):
-    """Set how strings in messages are quoted."""
-    global _go_quote
-    _go_quote = quote
+def install_texts(quote, number):
+    """Set how strings in messages are quoted and how numbers are written that are no integers."""
+    global _go_quote, _go_float
+    _go_quote, _go_float = quote, number
 
 
 def _go_type(v):
@@ -74,7 +81,7 @@ def _go_type(v):
     return "map[string]interface {}" if isinstance(v, dict) else "[]interface {}"
 
 
-cdef int _validate(Node n, object v, str path, bint duplicates, list errors) except -1:
+cdef int _validate(Node n, object v, str path, int how, list errors) except -1:
     cdef Form as_form = form(n, v)
     cdef Field f
     cdef Py_ssize_t i
@@ -84,14 +91,14 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
             for name, value in (<dict>v).items():
                 f = field_of(n, name)
                 if f is not None:
-                    _validate(f.node, value, path_below(path, name), duplicates, errors)
+                    _validate(f.node, value, path_below(path, name), how, errors)
                 elif n.elem is not None:
-                    _validate(n.elem, value, path_below(path, name), duplicates, errors)
+                    _validate(n.elem, value, path_below(path, name), how, errors)
                 else:
                     errors.append((path_below(path, name), "field not declared in schema"))
                     break
         elif v is not None:
-            errors.append((path, f"expected map, got &{{{_go_v(v)}}}"))
+            errors.append((path, f"expected map, got &{{{_go_v(v, how & FLOATS)}}}"))
     elif as_form == SCALAR:
         if v is None:
             pass
@@ -100,12 +107,12 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
                 errors.append((path, f"expected numeric (int or float), got {_go_type(v)}"))
         elif n.scalar == STRING:
             if not PyUnicode_CheckExact(v):
-                errors.append((path, f"expected string, got &value.valueUnstructured{{Value:{_go_source(v)}}}"))
+                errors.append((path, f"expected string, got &value.valueUnstructured{{Value:{_go_source(v, how & FLOATS)}}}"))
         elif n.scalar == BOOLEAN:
             if not PyBool_Check(v):
-                errors.append((path, f"expected boolean, got &{{{_go_v(v)}}}"))
+                errors.append((path, f"expected boolean, got &{{{_go_v(v, how & FLOATS)}}}"))
         elif not is_scalar(v):
-            errors.append((path, f"expected any scalar, got &{{{_go_v(v)}}}"))
+            errors.append((path, f"expected any scalar, got &{{{_go_v(v, how & FLOATS)}}}"))
     elif as_form == LIST:
         if PyList_CheckExact(v):
             seen = set()
@@ -113,50 +120,53 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
                 item = <object>PyList_GET_ITEM(v, i)
                 if n.list_atomic:
                     if not is_scalar(item) or not n.item.scalar:
-                        _validate(n.item, item, index_path(path, i), duplicates, errors)
+                        _validate(n.item, item, index_path(path, i), how, errors)
                     elif n.item.scalar != UNTYPED:
-                        _validate(n.item, item, index_path(path, i), duplicates, errors)
+                        _validate(n.item, item, index_path(path, i), how, errors)
                     continue
                 try:
                     key = item_key(n, item)
                 except ValueError as e:
                     errors.append((path, f"element {i}: {e}"))
                     break
-                if key in seen and not duplicates:
-                    errors.append((path, f"duplicate entries for key {element_text(key)}"))
+                if key in seen and not how & DUPLICATES:
+                    errors.append((path, f"duplicate entries for key {element_text(key, how & FLOATS)}"))
                 seen.add(key)
                 if PyDict_CheckExact(item) or not is_scalar(item):
-                    _validate(n.item, item, item_path(path, key), duplicates, errors)
+                    _validate(n.item, item, item_path(path, key, how & FLOATS), how, errors)
                 elif n.item.scalar != STRING or not PyUnicode_CheckExact(item):
-                    _validate(n.item, item, item_path(path, key), duplicates, errors)
+                    _validate(n.item, item, item_path(path, key, how & FLOATS), how, errors)
         elif v is not None:
-            errors.append((path, f"expected list, got &{{{_go_v(v)}}}"))
+            errors.append((path, f"expected list, got &{{{_go_v(v, how & FLOATS)}}}"))
     else:
         errors.append((path, "schema error: invalid atom"))
     return 0
 
 
-def element_text(str key):
-    """A path element for people, as PathElement.String: ``.name``, ``[name="x"]``, ``[="x"]``, ``[0]``."""
+def element_text(str key, bint decoded=False):
+    """A path element for people, as PathElement.String: ``.name``, ``[name="x"]``, ``[="x"]``, ``[0]``.
+
+    ``decoded``: one of stored managedFields, whose numbers all are float64.
+    """
     cdef Py_UCS4 c = key[0]
     if c == u"f":
         return "." + key[2:]
     if c == u"k":
         got = orjson.loads(key[2:])
-        return "[" + ",".join([f"{k}={_value_text(got[k])}" for k in sorted(got)]) + "]"
+        return "[" + ",".join([f"{k}={_value_text(got[k], decoded)}" for k in sorted(got)]) + "]"
     if c == u"v":
-        return f"[={_value_text(orjson.loads(key[2:]))}]"
+        return f"[={_value_text(orjson.loads(key[2:]), decoded)}]"
     return f"[{key[2:]}]"
 
 
-def _value_text(v):
+def _value_text(v, bint decoded):
     # value.ToString
     if v is None:
         return "null"
     if isinstance(v, str):
         return _go_quote(v)
     if isinstance(v, list):
-        return "[" + ",".join(_value_text(x) for x in v) + "]"
+        return "[" + ",".join([_value_text(x, decoded) for x in v]) + "]"
     if isinstance(v, dict):
-        return "".join([f"{k}={_value_text(v[k])}" for k in sorted(v)])
-    return _go_v(v)
+        return "".join([f"{k}={_value_text(v[k], decoded)}" for k in sorted(v)])
+    return _go_v(v, decoded)
