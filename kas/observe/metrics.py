@@ -313,8 +313,11 @@ def _expose(m: Metric, values: dict[Labels, Any], lines: list[str]) -> None:
     level = level_of(m.name)
     lines.append(f"# HELP {m.name} [{level}] {m.help}" if level else f"# HELP {m.name} {m.help}")
     lines.append(f"# TYPE {m.name} {m.kind}")
+    names = tuple(sorted(m.labels))  # as Prometheus' libraries write them; some read them by pattern
+    if names != m.labels:
+        values = {tuple(key[m.labels.index(name)] for name in names): v for key, v in values.items()}
     for key in sorted(values):
-        labels = ",".join(f'{k}="{_escape(v)}"' for k, v in zip(m.labels, key, strict=True))
+        labels = ",".join(f'{k}="{_escape(v)}"' for k, v in zip(names, key, strict=True))
         v = values[key]
         if not isinstance(m, Histogram):
             lines.append(f"{m.name}{{{labels}}} {_number(v)}" if labels else f"{m.name} {_number(v)}")

@@ -9,8 +9,8 @@ from kas.observe.metrics import Registry
 
 class Reloads:
     """``what`` is the first word of upstream's names: authentication, authorization, encryption; ``manifest_admission`` where each
-    ``plugin`` of admission has files of its own. One worker of a server counts, the others read the same file. ``identity`` is the
-    server's name."""
+    ``plugin`` of admission has files of its own. One worker of a server counts, and has the server's name as ``identity``; the others
+    read the same file and have "": they know the metrics, since any of them may be asked for what all have counted."""
 
     def __init__(self, metrics: Registry, what: str, identity: str, plugin: str = "") -> None:
         name, more = f"apiserver_{what}_config_controller_", ("plugin",) if plugin else ()
@@ -18,7 +18,7 @@ class Reloads:
         if plugin:
             what, apart, together = "admission manifest", "status, plugin, and", "plugin and "
         self._plugin = (plugin,) if plugin else ()
-        self._identity = _hash(identity.encode())
+        self._identity = _hash(identity.encode()) if identity else ""
         self._reloads = metrics.counter(
             f"{name}automatic_reloads_total",
             f"Total number of automatic reloads of {what} configuration split by {apart} apiserver identity.", by,
@@ -35,12 +35,16 @@ class Reloads:
 
     def done(self, good: bool, now: float) -> None:
         """Count a reload at ``now``, seconds since the epoch."""
+        if not self._identity:
+            return
         status = "success" if good else "failure"
         self._reloads.inc((self._identity, *self._plugin, status))
         self._last.set((self._identity, *self._plugin, status), now)
 
     def applied(self, data: bytes) -> None:
         """These are the bytes of the configuration that counts; of a plug-in there may be none."""
+        if not self._identity:
+            return
         for labels in [labels for labels in self._info.values if labels[2:] == self._plugin]:
             del self._info.values[labels]
         self._info.set((self._identity, "" if self._plugin and not data else _hash(data), *self._plugin), 1)

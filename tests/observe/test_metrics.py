@@ -13,6 +13,7 @@ import pytest
 
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, exposed
+from kas.observe.reloads import Reloads
 
 
 class Worker:
@@ -217,3 +218,26 @@ def test_what_has_no_labels_begins_at_nothing() -> None:
     other = Registry()
     other.counter("c", "C.").inc()
     assert b"\nc 1\n" in metrics.expose([other.dump()]) and other.dump() and metrics.dump() == b""
+
+
+def test_labels_are_written_in_the_order_of_their_names() -> None:
+    """As Prometheus' libraries write them, whatever order they are declared in; those of buckets behind."""
+    metrics = Registry()
+    metrics.counter("c", "C.", ("type", "name")).inc(("a", "z"))
+    metrics.counter("c", "C.", ("type", "name")).inc(("b", "y"))
+    metrics.histogram("h", "H.", ("verb", "zone", "code"), (1.0,)).observe(("get", "x", "200"), 1.0)
+    shown = [line for line in metrics.expose().decode().splitlines() if not line.startswith("#")]
+    assert shown[:3] == ['c{name="y",type="b"} 1', 'c{name="z",type="a"} 1', 'h_bucket{code="200",verb="get",zone="x",le="1"} 1']
+    assert shown[-1] == 'h_count{code="200",verb="get",zone="x"} 1'
+
+
+def test_reloads_are_told_by_a_worker_that_does_not_count_them() -> None:
+    counting, other = Registry(), Registry()
+    Reloads(counting, "authorization", "me").done(True, 5.0)
+    silent = Reloads(other, "authorization", "")
+    silent.done(True, 6.0)
+    silent.applied(b"x")
+    shown = other.expose([counting.dump()])
+    name = b"apiserver_authorization_config_controller_automatic_reload"
+    assert shown.count(b'status="success"} 1\n') == 1 and name + b"s_total{" in shown
+    assert shown.count(b'status="success"} 5\n') == 1 and b"last_config_info{" not in shown
