@@ -231,6 +231,25 @@ def test_labels_are_written_in_the_order_of_their_names() -> None:
     assert shown[-1] == 'h_count{code="200",verb="get",zone="x"} 1'
 
 
+def test_a_worker_tells_of_metrics_that_only_others_have() -> None:
+    """Some are made when they are needed first; who is asked, and who comes in the place of one that died, may not have needed them."""
+    one, other = Registry(), Registry()
+    one.counter("c", "C.", ("a",)).inc(("x",))
+    one.histogram("h", "H.", ("a",), (1.0, 2.0)).observe(("x",), 1.5)
+    one.gauge("g", "G.", same=True).set((), 3)
+    both = Registry()
+    both.gauge("g", "G.", same=True).set((), 2)
+    dumped = one.dump()
+    assert other.expose([dumped]) == one.expose()
+    assert b"\ng 3\n" in other.expose([dumped, both.dump()])
+    heir = Registry()
+    heir.resume(dumped)
+    assert b'c{a="x"} 1\n' in heir.expose() and b'h_bucket{a="x",le="2"} 1\n' in heir.expose() and b"\ng 3" not in heir.expose()
+    assert b'c{a="x"} 1\n' in other.expose([heir.dump()])
+    heir.counter("c", "C.", ("a",)).inc(("x",))
+    assert heir.expose().count(b'c{a="x"} 2\n') == 1
+
+
 def test_reloads_are_told_by_a_worker_that_does_not_count_them() -> None:
     counting, other = Registry(), Registry()
     Reloads(counting, "authorization", "me").done(True, 5.0)
