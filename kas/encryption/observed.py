@@ -61,6 +61,11 @@ class Observed:
             f"{_ENVELOPE}_invalid_key_id_from_status_total",
             "Number of times an invalid keyID is returned by the Status RPC call split by error.", ("provider_name", "error"),
         )  # fmt: skip
+        self._sources = metrics.gauge(
+            f"{_ENVELOPE}_dek_source_cache_size",
+            "Number of records in data encryption key (DEK) source cache. On a restart, this value is an approximation of the number of "
+            "decrypt RPC calls the server will make to the KMS plugin.", ("provider_name",), same=True,
+        )  # fmt: skip
         self._metrics = metrics
         if reload:
             self._reloads = metrics.counter(
@@ -106,6 +111,11 @@ class Observed:
         if self._metrics is not None:
             with self._lock:
                 _now(self._key_said, (provider, key_id_hash(key_id), self._identity))
+
+    def sources_kept(self, provider: str, count: int) -> None:
+        """So many data keys of a plug-in are remembered."""
+        if self._metrics is not None:
+            self._sources.set((provider,), count)
 
     def key_refused(self, provider: str, error: str) -> None:
         """A plug-in says that it uses a key whose id none can be."""

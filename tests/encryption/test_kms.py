@@ -129,6 +129,7 @@ def test_what_is_told_of_keys(plugin, made):
         kms.seal(b"plain", PLACE)
     first = kms.seal(b"plain", PLACE)
     kms.open(first, PLACE)
+    assert metrics.metrics["apiserver_envelope_encryption_dek_source_cache_size"].values == {("plug",): len(ids)}
     for plugin.key_id in ("", "", "k" * 1025):
         assert kms.check()
     told = {name.removeprefix("apiserver_envelope_encryption_"): m.values for name, m in metrics.metrics.items()}
