@@ -121,7 +121,7 @@ def test_answers_that_are_refused(plugin, made, change, text):
 
 def test_what_is_told_of_keys(plugin, made):
     metrics, observed = Registry(), Observed()
-    observed.attach(metrics, False)
+    observed.attach(metrics, "me")
     kms = made(name="plug", observed=observed)
     ids = [f"key-{i}" for i in range(MAX_KEYS + 2)]
     for plugin.key_id in ids:
