@@ -223,7 +223,9 @@ def test_a_load_balancer_keeps_its_node_ports_until_they_are_taken_away(single):
     c.delete("a")
 
 
-@pytest.mark.parametrize("spec", [{"type": "ClusterIP"}, {"type": "ExternalName", "externalName": "a.b", "clusterIP": "", "clusterIPs": []}])
+@pytest.mark.parametrize(
+    "spec", [{"type": "ClusterIP"}, {"type": "ExternalName", "externalName": "a.b", "clusterIP": "", "clusterIPs": []}]
+)
 def test_a_service_that_goes_with_an_update_gives_back_what_it_had_before(single, spec):
     """The update that takes away the last finalizer may want less than was allocated."""
     c = Client(single, f"going-{spec['type'].lower()}")

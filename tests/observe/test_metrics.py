@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import threading
 from os import replace
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, exposed
 from kas.observe.reloads import Reloads
+
+
+def request(encoding: str = "") -> SimpleNamespace:
+    return SimpleNamespace(method="GET", header={b"accept-encoding": encoding}.__getitem__)
 
 
 class Worker:
@@ -41,8 +46,11 @@ class Worker:
         self.checks.inc()
         self.open.inc()
 
+    def ask(self, path: str = "/metrics", encoding: str = "") -> Any:
+        return asyncio.run(self.routes[path](request(encoding)))
+
     def scrape(self, path: str = "/metrics") -> dict[str, float]:
-        lines = asyncio.run(self.routes[path](SimpleNamespace(method="GET"))).body.decode().splitlines()
+        lines = self.ask(path).body.decode().splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
 
 
@@ -97,6 +105,15 @@ def test_what_is_shown_outlives_who_shows_it(tmp_path: Path) -> None:
     assert Worker(tmp_path, 1).scrape()["cpu_seconds_total"] == shown + 1
 
 
+def test_who_takes_gzip_gets_it(tmp_path: Path) -> None:
+    worker = Worker(tmp_path, 0)
+    worker.serve(1)
+    plain, zipped = worker.ask(encoding="identity"), worker.ask(encoding="zstd, gzip")
+    assert dict(zipped.headers)[b"content-encoding"] == b"gzip" and b"content-encoding" not in dict(plain.headers)
+    changed = b"cpu_seconds_total 1", b"cpu_seconds_total 2"
+    assert gzip.decompress(zipped.body) == plain.body.replace(*changed) and dict(plain.headers)[b"content-type"].startswith(b"text/plain")
+
+
 def test_a_full_disk_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -136,7 +153,7 @@ def test_a_busy_disk_holds_nobody_but_who_asks(tmp_path: Path, monkeypatch: pyte
 
     async def ask() -> None:
         periodic = asyncio.create_task(worker.endpoint.dump())
-        asked = asyncio.create_task(worker.routes["/metrics"](SimpleNamespace(method="GET")))
+        asked = asyncio.create_task(worker.routes["/metrics"](request()))
         for _ in range(5):
             await asyncio.sleep(0.01)  # others are served
         assert not periodic.done() and not asked.done()
