@@ -145,8 +145,10 @@ class Server:
         self._other_hubs = [part.hub for part in store.parts()[1:]]
         raw = options.raw
         self.metrics = Metrics(shown(raw, index == 0))
+        self.name = bootstrap.server_name(socket.gethostname().lower())
+        self.counts_as = self.name if index == 0 else ""
         if encryption is not None:
-            encryption.observed.attach(self.metrics, encryption.reload)
+            encryption.observed.attach(self.metrics, self.name, encryption.reload, index == 0)
         self.started = self.shutting_down = self.not_accepting = False
         self._chains: list[Chain] = []
         self.ending: Any = None  # what ends the worker before its time
@@ -203,8 +205,7 @@ class Server:
         from kas.observe.otlp import OTLPExporter
 
         settings = tracingconfig.load(self.options.raw.tracing_config_file)
-        name = bootstrap.server_name(socket.gethostname().lower())
-        tracer = Tracer(OTLPExporter(settings.endpoint, name), settings.per_million)
+        tracer = Tracer(OTLPExporter(settings.endpoint, self.name), settings.per_million)
         for part in self.store.parts():
             tracer.observe(part, {"get": "store get", "range": "store range", "range_json": "store range",
                                   "range_protobuf": "store range"}, "key")  # fmt: skip
@@ -259,7 +260,6 @@ class Server:
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
         graph = NodeGraphInformer(self.store, prefixes, self.metrics)
         node = NodeAuthorizer(graph, lambda: bootstrap.role_rules("system:node", self.features))
-        self.counts_as = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
         self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, self.counts_as, self.egress.controlplane)
         if self.extensions.authorizers:
             self.authorizer = Union([*map(Outspoken, self.extensions.authorizers), self.authorizer], (MASTERS,))
@@ -598,8 +598,7 @@ class Server:
         if self._has_peers:
             from kas.controllers.peerleases import PeerLease
 
-            host = bootstrap.server_name(socket.gethostname().lower())
-            yield Deferred(PeerLease.name, lambda: PeerLease(self.registries, host, *self._peer_address()))
+            yield Deferred(PeerLease.name, lambda: PeerLease(self.registries, self.name, *self._peer_address()))
         if self.chosen:
             yield LeaderElection(self.registries, lambda: [*map(initializer.deferred, self.chosen)], self.hooks)
 

@@ -207,7 +207,7 @@ class Manifests:
         identity: str,
     ) -> None:  # fmt: skip
         self.plugin, self._directory, self._strategies, self._use = plugin, directory, strategies, use
-        self._reloads = Reloads(metrics, "manifest_admission", identity, plugin) if identity else None
+        self._reloads = Reloads(metrics, "manifest_admission", identity, plugin)
         self._wrong = ""
         self._stamp = self._now()
         loaded = load(directory, strategies)
@@ -226,8 +226,7 @@ class Manifests:
             if self._wrong != str(e):
                 self._wrong = str(e)
                 log.error("reloading admission manifest config of %s: %s", self.plugin, e)
-                if self._reloads is not None:
-                    self._reloads.done(False, time.time())
+                self._reloads.done(False, time.time())
             return
         finally:
             self._stamp = stamp
@@ -239,9 +238,8 @@ class Manifests:
 
     def _count(self, loaded: Loaded) -> None:
         self._use(loaded.objects)
-        if self._reloads is not None:
-            self._reloads.done(True, time.time())
-            self._reloads.applied(loaded.data)
+        self._reloads.done(True, time.time())
+        self._reloads.applied(loaded.data)
 
     def _now(self) -> tuple[Any, ...]:
         """Changes with any of the files; the same again while the directory is gone."""

@@ -58,8 +58,7 @@ class External:
         if o.authentication_config:
             from kas.auth.authn.oidc.reload import LOOK_EVERY_S, Reload
 
-            reloads = Reloads(metrics, "authentication", identity) if identity else None
-            reload = Reload(o, configuration, authenticators, changed, reloads)
+            reload = Reload(o, configuration, authenticators, changed, Reloads(metrics, "authentication", identity))
             self.periodic.append(("authentication configuration", LOOK_EVERY_S, reload.look))
 
     def _webhook(self, o: Options, audiences: Sequence[str], egress: Egress) -> None:

@@ -15,7 +15,7 @@ from kas.encryption.ciphers import SealError
 from kas.encryption.configuration import Loaded, load
 from kas.encryption.kms.keys import opening
 from kas.encryption.kms.plugins import KMSPlugins
-from kas.encryption.observed import FAILURE, SUCCESS, Observed
+from kas.encryption.observed import Observed
 from kas.encryption.providers import GroupResource, Members, Sealing, build, find
 from kas.encryption.resources import ROOT, Resources
 from kas.store.errors import TransformError
@@ -218,7 +218,7 @@ class EncryptionAtRest:
                 raise ConfigurationError(f"KMS provider {why}")
         except ConfigurationError as e:
             log.error("failed to process new encryption config: %s", e)
-            self.observed.reloaded(FAILURE)
+            self.observed.reloaded(False)
             self._retry_at = time.monotonic() + RETRY_S
             return
         new.plugins.start()
@@ -234,7 +234,7 @@ class EncryptionAtRest:
         self._replaced.append((time.monotonic() + CLOSE_S, before.plugins))
         log.warning("loaded new encryption config: %s", new.digest)
         self.observed.in_force(new.digest)
-        self.observed.reloaded(SUCCESS)
+        self.observed.reloaded(True)
 
     def _close_replaced(self) -> None:
         now = time.monotonic()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import socket
 import threading
 import time
 
 from kas.observe.metrics import Gauge, Labels, Registry
+from kas.observe.reloads import Reloads
 
-SUCCESS, FAILURE = "success", "failure"
 FROM, TO = "from_storage", "to_storage"
 MAX_KEYS = 10  # that are told: those used last
 _ENVELOPE = "apiserver_envelope_encryption"
-_RELOAD = "apiserver_encryption_config_controller_automatic_reload"
 
 
 class Observed:
@@ -24,11 +22,12 @@ class Observed:
         self._metrics: Registry | None = None
         self._digest = ""
         self._lock = threading.Lock()  # of what is told of keys: values pass in many threads
-        # As upstream hides its identity: the Lease's holder would do, too.
-        self._identity = "sha256:" + hashlib.sha256(socket.gethostname().lower().encode()).hexdigest()
+        self._identity = ""  # of the server, as metrics show it
+        self._reloads: Reloads | None = None
 
-    def attach(self, metrics: Registry, reload: bool) -> None:
-        """Counts from here on; ``reload``: the file is followed."""
+    def attach(self, metrics: Registry, server: str, follows: bool = False, counts: bool = True) -> None:
+        """Counts from here on, for the server of this name, which ``follows`` the file; one of its workers ``counts`` what comes of it."""
+        self._identity = "sha256:" + hashlib.sha256(server.encode()).hexdigest()
         self._operations = metrics.counter(
             "apiserver_storage_transformation_operations_total",
             "Total number of transformations. Successful transformation will have a status 'OK' and a varied status string when the "
@@ -61,24 +60,15 @@ class Observed:
             f"{_ENVELOPE}_invalid_key_id_from_status_total",
             "Number of times an invalid keyID is returned by the Status RPC call split by error.", ("provider_name", "error"),
         )  # fmt: skip
+        self._sources = metrics.gauge(
+            f"{_ENVELOPE}_dek_source_cache_size",
+            "Number of records in data encryption key (DEK) source cache. On a restart, this value is an approximation of the number of "
+            "decrypt RPC calls the server will make to the KMS plugin.", ("provider_name",), same=True,
+        )  # fmt: skip
         self._metrics = metrics
-        if reload:
-            self._reloads = metrics.counter(
-                _RELOAD + "s_total",
-                "Total number of reload successes and failures of encryption configuration split by apiserver identity.",
-                ("status", "apiserver_id_hash"),
-            )  # fmt: skip
-            self._reloaded = metrics.gauge(
-                _RELOAD + "_last_timestamp_seconds",
-                "Timestamp of the last successful or failed automatic reload of encryption configuration split by apiserver identity.",
-                ("status", "apiserver_id_hash"), shared=False,
-            )  # fmt: skip
-            self._info = metrics.gauge(
-                "apiserver_encryption_config_controller_last_config_info",
-                "Information about the last applied encryption configuration with hash as label, split by apiserver identity.",
-                ("apiserver_id_hash", "hash"), shared=False,
-            )  # fmt: skip
-            self._show()
+        if follows:
+            self._reloads = Reloads(metrics, "encryption", server if counts else "")
+        self.in_force(self._digest)
 
     def value(self, resource: str, kind: str, prefix: str, began: float, ok: bool) -> None:
         """A value passed; ``began`` is of ``time.perf_counter``."""
@@ -107,6 +97,11 @@ class Observed:
             with self._lock:
                 _now(self._key_said, (provider, key_id_hash(key_id), self._identity))
 
+    def sources_kept(self, provider: str, count: int) -> None:
+        """So many data keys of a plug-in are remembered."""
+        if self._metrics is not None:
+            self._sources.set((provider,), count)
+
     def key_refused(self, provider: str, error: str) -> None:
         """A plug-in says that it uses a key whose id none can be."""
         if self._metrics is not None:
@@ -115,18 +110,13 @@ class Observed:
     def in_force(self, digest: str) -> None:
         """The configuration that is used from here on."""
         self._digest = digest
-        if self._metrics is not None:
-            self._show()
+        if self._reloads is not None:
+            self._reloads.in_force(digest)
 
-    def reloaded(self, status: str) -> None:
+    def reloaded(self, good: bool) -> None:
         """The changed file was taken, or not."""
-        if self._metrics is not None:
-            self._reloads.inc((status, self._identity))
-            self._reloaded.set((status, self._identity), time.time())
-
-    def _show(self) -> None:
-        self._info.values.clear()
-        self._info.set((self._identity, self._digest), 1)
+        if self._reloads is not None:
+            self._reloads.done(good, time.time())
 
 
 @functools.lru_cache(maxsize=64)

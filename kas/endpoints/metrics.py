@@ -13,6 +13,7 @@ from kas.endpoints.rest import method_not_allowed
 from kas.observe.metrics import DUMPED, Read, Registry, Shown, dump_path, dumped, exposed
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
+from kas.request.negotiation import takes_gzip
 
 log = logging.getLogger("kas.metrics")
 
@@ -64,12 +65,19 @@ class MetricsEndpoint:
         except OSError as e:  # a full disk, of which the numbers tell
             told = False
             log.warning("the numbers for other workers were not written: %s", e)
-        text = await asyncio.to_thread(self._text, name, registry.read(collected=told, own=True), registry.shown)
-        return Response(200, [(b"content-type", CONTENT_TYPE)], text)
+        zipped = takes_gzip(req.header(b"accept-encoding"))  # Prometheus does: a tenth of the bytes, for 0.1 ms
+        text = await asyncio.to_thread(self._text, name, registry.read(collected=told, own=True), registry.shown, zipped)
+        return Response(200, [(b"content-type", CONTENT_TYPE), *([(b"content-encoding", b"gzip")] if zipped else ())], text)
 
-    def _text(self, name: str, read: Read, shown: Shown) -> bytes:
+    def _text(self, name: str, read: Read, shown: Shown, zipped: bool) -> bytes:
         own = self._path(name)
-        return exposed(read, (p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own), shown)
+        text = exposed(read, (p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own), shown)
+        if not zipped:
+            return text
+        from isal import igzip
+
+        out: bytes = igzip.compress(text, compresslevel=1)
+        return out
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -27,6 +27,7 @@ Of = tuple[str, str]  # group and resource
 ATTEMPT_SECONDS = tuple(0.001 * 2**i for i in range(15))
 DUMPED = ("metrics", "slis")  # the registries of a worker
 PIECE = 500  # children that are read or written in one call: others have the interpreter's lock between calls
+About = tuple[str, Iterable[str], Iterable[float] | None, bool]  # help, labels, buckets, and whether all tell of the same
 Read = list[tuple["Metric", dict[Labels, Any], dict[Labels, Any]]]  # a metric, its values and those of the worker before this one
 
 
@@ -120,13 +121,19 @@ class Registry:
         self.droppers: list[Callable[[Set[Of]], None]] = []
         self._gone: set[Of] = set()
         self._before: dict[str, dict[Labels, Any]] = {}  # what the worker before this one had counted
+        self._resumed: dict[str, Metric] = {}  # its metrics, for those that are not yet among this one's
 
     def resume(self, dumped: bytes) -> None:
         """Counters and histograms go on from what another worker, which is no more, gave as its ``dump``."""
         self._before = {}
-        for kind, name, rows in _pieces(dumped):
+        for kind, name, about, rows in _pieces(dumped):
             if kind == COUNTED:
                 self._before.setdefault(name, {}).update(rows)
+                self._resumed[name] = _made(kind, name, about)
+
+    def _known(self) -> list[Metric]:
+        """All metrics there are: some are made when they are needed first, and the worker before this one may have needed them."""
+        return [*self.metrics.values(), *(m for name, m in self._resumed.items() if name not in self.metrics)]
 
     def read(self, collected: bool = False, own: bool = False) -> Read:
         """The values of now, as nobody changes them any more, for ``dumped`` and ``exposed``: these take long where there are many, and may
@@ -135,7 +142,7 @@ class Registry:
         for collect in (*(() if collected else self.collectors), *(self.own_collectors if own else ())):
             collect()
         out: Read = []
-        for m in self.metrics.values():
+        for m in self._known():
             values = {k: v[:] for k, v in m.values.items()} if isinstance(m, Histogram) else dict(m.values)
             out.append((m, values, self._before.get(m.name, {}) if m.kind != "gauge" else {}))
         return out
@@ -173,7 +180,7 @@ class Registry:
         gone, self._gone = self._gone, set()
         for drop in self.droppers:
             drop(gone)
-        for m in self.metrics.values():
+        for m in self._known():
             if "resource" in m.labels:
                 at = m.labels.index("resource")
                 of = m.labels.index("group") if "group" in m.labels else None
@@ -202,14 +209,15 @@ COUNTED, NOW = "counted", "now"
 
 
 def dumped(read: Read) -> bytes:
-    """What a worker tells the others: a line of JSON for some children of a metric each."""
+    """What a worker tells the others: a line of JSON for some children of a metric each, and what that is, since they may not have it."""
     lines: list[str] = []
     for m, values, before in read:
         if not m.shared:
             continue
         rows = list(_counted(values, before).items())
         kind = NOW if m.kind == "gauge" else COUNTED
-        lines.extend(json.dumps((kind, m.name, rows[i : i + PIECE])) for i in range(0, len(rows), PIECE))
+        about = m.help, m.labels, m.buckets if isinstance(m, Histogram) else None, getattr(m, "same", False)
+        lines.extend(json.dumps((kind, m.name, about, rows[i : i + PIECE])) for i in range(0, len(rows), PIECE))
     return "\n".join(lines).encode()
 
 
@@ -218,11 +226,10 @@ def exposed(read: Read, others: Iterable[bytes], shown: Shown) -> bytes:
     metrics = {m.name: m for m, _, _ in read}
     merged = {m.name: _counted(values, before) for m, values, before in read}
     for raw in others:
-        for _, name, rows in _pieces(raw):
-            into = merged.get(name)
-            if into is None:
-                continue
-            same = getattr(metrics[name], "same", False)
+        for kind, name, about, rows in _pieces(raw):
+            if name not in metrics:
+                metrics[name] = _made(kind, name, about)
+            into, same = merged.setdefault(name, {}), getattr(metrics[name], "same", False)
             for k, v in rows:
                 _merge(into, k, v, same)
     unexpected = 0.0
@@ -246,11 +253,19 @@ def _begun(m: Metric) -> dict[Labels, Any]:
     return {(): [0] * (len(m.buckets) + 2) if isinstance(m, Histogram) else 0}
 
 
-def _pieces(raw: bytes) -> Iterator[tuple[str, str, list[tuple[Labels, Any]]]]:
-    """What was ``dumped``: whether it was counted or is about now, of which metric, and some of its children."""
+def _pieces(raw: bytes) -> Iterator[tuple[str, str, About, list[tuple[Labels, Any]]]]:
+    """What was ``dumped``: whether it was counted or is about now, of which metric, what that is, and some of its children."""
     for line in raw.splitlines():
-        kind, name, rows = json.loads(line)
-        yield kind, name, [(tuple(k), v) for k, v in rows]
+        kind, name, about, rows = json.loads(line)
+        yield kind, name, about, [(tuple(k), v) for k, v in rows]
+
+
+def _made(kind: str, name: str, about: About) -> Metric:
+    """The metric that ``dumped`` told of, without children."""
+    help, labels, buckets, same = about
+    if buckets is not None:
+        return Histogram(name, help, tuple(labels), buckets)
+    return Gauge(name, help, tuple(labels), same=same) if kind == NOW else Counter(name, help, tuple(labels))
 
 
 def _counted(values: dict[Labels, Any], before: dict[Labels, Any]) -> dict[Labels, Any]:
@@ -313,8 +328,11 @@ def _expose(m: Metric, values: dict[Labels, Any], lines: list[str]) -> None:
     level = level_of(m.name)
     lines.append(f"# HELP {m.name} [{level}] {m.help}" if level else f"# HELP {m.name} {m.help}")
     lines.append(f"# TYPE {m.name} {m.kind}")
+    names = tuple(sorted(m.labels))  # as Prometheus' libraries write them; some read them by pattern
+    if names != m.labels:
+        values = {tuple(key[m.labels.index(name)] for name in names): v for key, v in values.items()}
     for key in sorted(values):
-        labels = ",".join(f'{k}="{_escape(v)}"' for k, v in zip(m.labels, key, strict=True))
+        labels = ",".join(f'{k}="{_escape(v)}"' for k, v in zip(names, key, strict=True))
         v = values[key]
         if not isinstance(m, Histogram):
             lines.append(f"{m.name}{{{labels}}} {_number(v)}" if labels else f"{m.name} {_number(v)}")

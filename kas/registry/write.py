@@ -415,8 +415,9 @@ class Update(Write):
         if meta.pop("selfLink", None) is not None:
             made = None  # it was shown to plug-ins, and is not stored
         if "deletionTimestamp" in old["metadata"] and registry.gone_with_update(obj, old):
-            # The update took away the last finalizer of an object being deleted: it goes instead of being written.
-            revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
+            # The update took away the last finalizer of an object being deleted: it goes instead of being written, and with it what was
+            # allocated for it as it was.
+            revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, old, rec.revision)
             return registry.not_stored(obj, revision)
         if made is not None:
             encoded = made[0]

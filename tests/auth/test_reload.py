@@ -47,20 +47,23 @@ class Following:
 def test_a_changed_file_counts(tmp_path):
     path = tmp_path / "z.yaml"
     path.write_bytes(text(RBAC))
-    following, began = Following(path), time.time()
-    assert following.decision() == NO_OPINION and following.reloads() == following.last() == {}
+    began = time.time()
+    following = Following(path)
+    assert following.decision() == NO_OPINION and following.reloads() == {"success": 1}
+    first = following.last()["success"]
+    assert began <= first <= time.time()
     following.authorizer.look()
     path.write_bytes(text(RBAC, ALLOWING))
     following.authorizer.look()
-    assert following.decision() == ALLOW and following.reloads() == {"success": 1}
-    assert following.last().keys() == {"success"} and began <= following.last()["success"] <= time.time()
+    assert following.decision() == ALLOW and following.reloads() == {"success": 2}
+    assert following.last().keys() == {"success"} and first < following.last()["success"] <= time.time()
     assert len(following.registry.metrics["apiserver_authorization_config_controller_last_config_info"].values) == 1
     # Written again, and written in other words: nothing happens.
     path.write_bytes(text(RBAC, ALLOWING))
     following.authorizer.look()
     path.write_bytes(text(RBAC, ALLOWING) + b"\n")
     following.authorizer.look()
-    assert following.reloads() == {"success": 1}
+    assert following.reloads() == {"success": 2}
     assert following.registry.metrics["apiserver_authorization_decisions_total"].values == {("AlwaysAllow", "alwaysallow", "allowed"): 1}
 
 
@@ -83,11 +86,11 @@ def test_a_file_that_cannot_be_used_changes_nothing(tmp_path, caplog, data, says
         path.write_bytes(data)
     for _ in range(3):
         following.authorizer.look()
-    assert following.decision() == NO_OPINION and following.reloads() == {"failure": 1}
+    assert following.decision() == NO_OPINION and following.reloads() == {"success": 1, "failure": 1}
     assert [says in record.message for record in caplog.records] == [True]
     path.write_bytes(text(RBAC, ALLOWING))
     following.authorizer.look()
-    assert following.decision() == ALLOW and following.reloads() == {"failure": 1, "success": 1}
+    assert following.decision() == ALLOW and following.reloads() == {"failure": 1, "success": 2}
 
 
 def test_the_first_file_has_to_be_good(tmp_path):
@@ -167,7 +170,7 @@ def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
     ]}  # fmt: skip
     path.write_bytes(text(config, RBAC))
     until(lambda: not client("GET", of("no"), **jane)[1]["message"].endswith("says no"))
-    until(lambda: 'status="success"} 1' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
+    until(lambda: 'status="success"} 2' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
     assert 'apiserver_authorization_webhook_evaluations_total{name="hook",result="timeout"} 1' in client.raw("GET", "/metrics").text
 
 

@@ -121,7 +121,7 @@ def test_answers_that_are_refused(plugin, made, change, text):
 
 def test_what_is_told_of_keys(plugin, made):
     metrics, observed = Registry(), Observed()
-    observed.attach(metrics, False)
+    observed.attach(metrics, "me")
     kms = made(name="plug", observed=observed)
     ids = [f"key-{i}" for i in range(MAX_KEYS + 2)]
     for plugin.key_id in ids:
@@ -129,6 +129,7 @@ def test_what_is_told_of_keys(plugin, made):
         kms.seal(b"plain", PLACE)
     first = kms.seal(b"plain", PLACE)
     kms.open(first, PLACE)
+    assert metrics.metrics["apiserver_envelope_encryption_dek_source_cache_size"].values == {("plug",): len(ids)}
     for plugin.key_id in ("", "", "k" * 1025):
         assert kms.check()
     told = {name.removeprefix("apiserver_envelope_encryption_"): m.values for name, m in metrics.metrics.items()}

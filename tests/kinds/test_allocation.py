@@ -247,6 +247,28 @@ def test_a_load_balancer_keeps_its_node_ports_until_they_are_taken_away(single):
     c.delete("a")
 
 
+@pytest.mark.parametrize(
+    "spec", [{"type": "ClusterIP"}, {"type": "ExternalName", "externalName": "a.b", "clusterIP": "", "clusterIPs": []}]
+)
+def test_a_service_that_goes_with_an_update_gives_back_what_it_had_before(single, spec):
+    """The update that takes away the last finalizer may want less than was allocated."""
+    c = Client(single, f"going-{spec['type'].lower()}")
+    path = f"{NAMESPACED}{c.namespace}/services/s"
+    made = service("s", type="NodePort")
+    made["metadata"]["finalizers"] = ["example.com/x"]
+    had = c.create(made)[1]["spec"]
+    c.delete("s")
+    last = c.call("GET", path)[1]
+    last["metadata"]["finalizers"] = []
+    last["spec"] |= spec
+    status, shown = c.call("PUT", path, last)
+    assert status == 200 and shown["spec"]["type"] == spec["type"] and c.call("GET", path)[0] == 404
+    assert had["clusterIP"] not in c.addresses()
+    again = service("t", type="NodePort", clusterIP=had["clusterIP"], ports=[{"port": 80, "nodePort": had["ports"][0]["nodePort"]}])
+    assert c.create(again)[0] == 201
+    c.delete("t")
+
+
 def test_protocols_of_a_port_share_its_node_port(single):
     c = Client(single, "protocols")
     ports = [{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]

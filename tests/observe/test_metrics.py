@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import threading
 from os import replace
 from pathlib import Path
@@ -13,6 +14,11 @@ import pytest
 
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, exposed
+from kas.observe.reloads import Reloads
+
+
+def request(encoding: str = "") -> SimpleNamespace:
+    return SimpleNamespace(method="GET", header={b"accept-encoding": encoding}.__getitem__)
 
 
 class Worker:
@@ -40,8 +46,11 @@ class Worker:
         self.checks.inc()
         self.open.inc()
 
+    def ask(self, path: str = "/metrics", encoding: str = "") -> Any:
+        return asyncio.run(self.routes[path](request(encoding)))
+
     def scrape(self, path: str = "/metrics") -> dict[str, float]:
-        lines = asyncio.run(self.routes[path](SimpleNamespace(method="GET"))).body.decode().splitlines()
+        lines = self.ask(path).body.decode().splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
 
 
@@ -96,6 +105,15 @@ def test_what_is_shown_outlives_who_shows_it(tmp_path: Path) -> None:
     assert Worker(tmp_path, 1).scrape()["cpu_seconds_total"] == shown + 1
 
 
+def test_who_takes_gzip_gets_it(tmp_path: Path) -> None:
+    worker = Worker(tmp_path, 0)
+    worker.serve(1)
+    plain, zipped = worker.ask(encoding="identity"), worker.ask(encoding="zstd, gzip")
+    assert dict(zipped.headers)[b"content-encoding"] == b"gzip" and b"content-encoding" not in dict(plain.headers)
+    changed = b"cpu_seconds_total 1", b"cpu_seconds_total 2"
+    assert gzip.decompress(zipped.body) == plain.body.replace(*changed) and dict(plain.headers)[b"content-type"].startswith(b"text/plain")
+
+
 def test_a_full_disk_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -135,7 +153,7 @@ def test_a_busy_disk_holds_nobody_but_who_asks(tmp_path: Path, monkeypatch: pyte
 
     async def ask() -> None:
         periodic = asyncio.create_task(worker.endpoint.dump())
-        asked = asyncio.create_task(worker.routes["/metrics"](SimpleNamespace(method="GET")))
+        asked = asyncio.create_task(worker.routes["/metrics"](request()))
         for _ in range(5):
             await asyncio.sleep(0.01)  # others are served
         assert not periodic.done() and not asked.done()
@@ -217,3 +235,45 @@ def test_what_has_no_labels_begins_at_nothing() -> None:
     other = Registry()
     other.counter("c", "C.").inc()
     assert b"\nc 1\n" in metrics.expose([other.dump()]) and other.dump() and metrics.dump() == b""
+
+
+def test_labels_are_written_in_the_order_of_their_names() -> None:
+    """As Prometheus' libraries write them, whatever order they are declared in; those of buckets behind."""
+    metrics = Registry()
+    metrics.counter("c", "C.", ("type", "name")).inc(("a", "z"))
+    metrics.counter("c", "C.", ("type", "name")).inc(("b", "y"))
+    metrics.histogram("h", "H.", ("verb", "zone", "code"), (1.0,)).observe(("get", "x", "200"), 1.0)
+    shown = [line for line in metrics.expose().decode().splitlines() if not line.startswith("#")]
+    assert shown[:3] == ['c{name="y",type="b"} 1', 'c{name="z",type="a"} 1', 'h_bucket{code="200",verb="get",zone="x",le="1"} 1']
+    assert shown[-1] == 'h_count{code="200",verb="get",zone="x"} 1'
+
+
+def test_a_worker_tells_of_metrics_that_only_others_have() -> None:
+    """Some are made when they are needed first; who is asked, and who comes in the place of one that died, may not have needed them."""
+    one, other = Registry(), Registry()
+    one.counter("c", "C.", ("a",)).inc(("x",))
+    one.histogram("h", "H.", ("a",), (1.0, 2.0)).observe(("x",), 1.5)
+    one.gauge("g", "G.", same=True).set((), 3)
+    both = Registry()
+    both.gauge("g", "G.", same=True).set((), 2)
+    dumped = one.dump()
+    assert other.expose([dumped]) == one.expose()
+    assert b"\ng 3\n" in other.expose([dumped, both.dump()])
+    heir = Registry()
+    heir.resume(dumped)
+    assert b'c{a="x"} 1\n' in heir.expose() and b'h_bucket{a="x",le="2"} 1\n' in heir.expose() and b"\ng 3" not in heir.expose()
+    assert b'c{a="x"} 1\n' in other.expose([heir.dump()])
+    heir.counter("c", "C.", ("a",)).inc(("x",))
+    assert heir.expose().count(b'c{a="x"} 2\n') == 1
+
+
+def test_reloads_are_told_by_a_worker_that_does_not_count_them() -> None:
+    counting, other = Registry(), Registry()
+    Reloads(counting, "authorization", "me").done(True, 5.0)
+    silent = Reloads(other, "authorization", "")
+    silent.done(True, 6.0)
+    silent.applied(b"x")
+    shown = other.expose([counting.dump()])
+    name = b"apiserver_authorization_config_controller_automatic_reload"
+    assert shown.count(b'status="success"} 1\n') == 1 and name + b"s_total{" in shown
+    assert shown.count(b'status="success"} 5\n') == 1 and b"last_config_info{" not in shown

@@ -64,10 +64,10 @@ class Builder:
 
 
 class Reloading:
-    """The authorizer of the file at ``path``. ``look`` is called now and then. ``reloads`` is None in workers that do not count. Raises
-    ValueError for a file that cannot be used."""
+    """The authorizer of the file at ``path``. ``look`` is called now and then. That it begins counts as a reload, as
+    upstream. Raises ValueError for a file that cannot be used."""
 
-    def __init__(self, path: str, builder: Builder, reloads: Reloads | None = None) -> None:
+    def __init__(self, path: str, builder: Builder, reloads: Reloads) -> None:
         self._path, self._builder, self._reloads = path, builder, reloads
         self._wrong = ""  # what was said last of a file that cannot be used
         self._stamp = self._stat()
@@ -75,8 +75,7 @@ class Reloading:
         self._loaded = load(self._data)
         self._needed = {s.type for s in self._loaded if s.type in KEPT}
         self._current = builder.build(self._loaded)
-        if reloads is not None:
-            reloads.applied(self._data)
+        self._done(True)
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
         """As the newest configuration that can be used says."""
@@ -122,10 +121,9 @@ class Reloading:
         return True
 
     def _done(self, good: bool) -> None:
-        if self._reloads is not None:
-            self._reloads.done(good, time.time())
-            if good:
-                self._reloads.applied(self._data)
+        self._reloads.done(good, time.time())
+        if good:
+            self._reloads.applied(self._data)
 
     def _stat(self) -> tuple[int, int, int]:
         try:
@@ -148,4 +146,4 @@ def authorizer_of(
     builder = Builder(metrics, rbac, node, abac, via)
     if not o.authorization_config:
         return builder.build(from_flags(o))
-    return Reloading(o.authorization_config, builder, Reloads(metrics, "authorization", server) if server else None)
+    return Reloading(o.authorization_config, builder, Reloads(metrics, "authorization", server))

@@ -81,13 +81,14 @@ def sealer(source: DEKSource, key: bytes) -> Opener:
 
 class Opened:
     """The keys that a plug-in has opened. ``ask(source, timeout_s)`` asks it: the key, or SealError; 0 is its own timeout. ``made`` is what
-    seals with one, ``said`` what errors begin with, ``most`` how many are remembered, if that is said."""
+    seals with one, ``said`` what errors begin with, ``most`` how many are remembered, if that is said. ``kept(count)`` is called when
+    there is another one remembered."""
 
     def __init__(
         self, ask: Callable[[DEKSource, float], bytes], made: Callable[[DEKSource, bytes], Opener] = sealer,
-        said: str = "failed to decrypt DEK, error: ", most: int | None = None,
+        said: str = "failed to decrypt DEK, error: ", most: int | None = None, kept: Callable[[int], None] = lambda count: None,
     ) -> None:  # fmt: skip
-        self._ask, self._made, self._said, self._most = ask, made, said, most
+        self._ask, self._made, self._said, self._most, self._told = ask, made, said, most, kept
         self._kept: caches.Cache[bytes, Opener] = caches.Cache(
             "data_encryption_keys", "keys that KMS plug-ins have opened", CACHE_BYTES, 1024
         )
@@ -107,6 +108,7 @@ class Opened:
             self._kept.clear()
         if self._most != 0:
             self._kept.put(digest, opened, 32)
+            self._told(len(self._kept.entries))
 
     def has(self, source: DEKSource) -> bool:
         """Whether the key is known."""

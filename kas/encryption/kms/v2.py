@@ -60,7 +60,7 @@ class KMSv2:
         self._version = ""  # of the first answer
         self._lock = threading.Lock()  # one check at a time
         self._problem = "the plug-in has not been asked yet"
-        self.opened = Opened(self._decrypt)
+        self.opened = Opened(self._decrypt, kept=lambda count: self._observed.sources_kept(name, count))
 
     # --- values
 

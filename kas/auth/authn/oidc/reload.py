@@ -26,18 +26,17 @@ POLL_S = 0.1
 
 class Reload:
     """``look`` is called every ``LOOK_EVERY_S``. ``changed`` is called when other issuers count. A file that cannot be used, or whose
-    issuers do not answer, changes nothing. ``reloads`` is None in workers that do not count."""
+    issuers do not answer, changes nothing."""
 
     def __init__(
         self, options: Options, current: AuthenticationConfiguration, authenticators: JWTAuthenticators, changed: Callable[[], None],
-        reloads: Reloads | None = None,
+        reloads: Reloads,
     ) -> None:  # fmt: skip
         self._options, self._authenticators, self._changed, self._reloads = options, authenticators, changed, reloads
         self._path, self._data = options.authentication_config, current.data
         self._stamp: tuple[int, int, int] | None = None
         self._tried = monotonic()
-        if reloads is not None:
-            reloads.applied(current.data)
+        reloads.applied(current.data)
 
     async def look(self) -> None:
         """Use the file if it changed."""
@@ -52,10 +51,10 @@ class Reload:
             await self._use(data)
         except (AuthenticationConfigurationError, ConfigurationError) as e:
             log.error("failed to reload authentication configuration: %s", e)
-            self._done(False)
+            self._reloads.done(False, time())
         else:
             log.warning("reloaded authentication configuration from %s", self._path)
-            self._done(True)
+            self._reloads.done(True, time())
 
     async def _use(self, data: bytes) -> None:
         configuration = await asyncio.to_thread(load_file, self._options, data)
@@ -71,12 +70,7 @@ class Reload:
         self._authenticators.use(made)
         self._data = data
         self._changed()
-        if self._reloads is not None:
-            self._reloads.applied(data)
-
-    def _done(self, good: bool) -> None:
-        if self._reloads is not None:
-            self._reloads.done(good, time())
+        self._reloads.applied(data)
 
     def _stat(self) -> tuple[int, int, int] | None:
         try:
