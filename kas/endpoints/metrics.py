@@ -13,6 +13,7 @@ from kas.endpoints.rest import method_not_allowed
 from kas.observe.metrics import DUMPED, Read, Registry, Shown, dump_path, dumped, exposed
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
+from kas.request.negotiation import takes_gzip
 
 log = logging.getLogger("kas.metrics")
 
@@ -64,12 +65,21 @@ class MetricsEndpoint:
         except OSError as e:  # a full disk, of which the numbers tell
             told = False
             log.warning("the numbers for other workers were not written: %s", e)
-        text = await asyncio.to_thread(self._text, name, registry.read(collected=told, own=True), registry.shown)
-        return Response(200, [(b"content-type", CONTENT_TYPE)], text)
+        gzip = takes_gzip(req.header(b"accept-encoding"))
+        text = await asyncio.to_thread(self._text, name, registry.read(collected=told, own=True), registry.shown, gzip)
+        headers = [(b"content-type", CONTENT_TYPE)]
+        if gzip:  # as promhttp, whatever the size and whether or not answers of the API are compressed
+            headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+        return Response(200, headers, text)
 
-    def _text(self, name: str, read: Read, shown: Shown) -> bytes:
+    def _text(self, name: str, read: Read, shown: Shown, gzip: bool) -> bytes:
         own = self._path(name)
-        return exposed(read, (p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own), shown)
+        text = exposed(read, (p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own), shown)
+        if gzip:
+            from isal import igzip
+
+            return igzip.compress(text, compresslevel=1)
+        return text
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import threading
 from os import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, exposed
+from kas.request.http import Request, Response
 
 
 class Worker:
@@ -40,9 +42,24 @@ class Worker:
         self.checks.inc()
         self.open.inc()
 
+    def ask(self, path: str, accept_encoding: str = "") -> Response:
+        return asyncio.run(self.routes[path](Request("GET", path, "", [(b"accept-encoding", accept_encoding.encode())], b"")))
+
     def scrape(self, path: str = "/metrics") -> dict[str, float]:
-        lines = asyncio.run(self.routes[path](SimpleNamespace(method="GET"))).body.decode().splitlines()
+        lines = self.ask(path).body.decode().splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/metrics/slis"])
+def test_who_takes_gzip_is_sent_it(tmp_path: Path, path: str) -> None:
+    worker = Worker(tmp_path, 0)
+    worker.serve(0.5)
+    plain = worker.ask(path)
+    assert b"content-encoding" not in dict(plain.headers)
+    packed = worker.ask(path, "gzip")  # what Prometheus says
+    assert dict(packed.headers)[b"content-encoding"] == b"gzip"
+    lines = [line.split()[0] for line in gzip.decompress(packed.body).splitlines()]
+    assert lines == [line.split()[0] for line in plain.body.splitlines()]
 
 
 def test_a_worker_that_is_replaced_takes_nothing_away(tmp_path: Path) -> None:
@@ -135,7 +152,7 @@ def test_a_busy_disk_holds_nobody_but_who_asks(tmp_path: Path, monkeypatch: pyte
 
     async def ask() -> None:
         periodic = asyncio.create_task(worker.endpoint.dump())
-        asked = asyncio.create_task(worker.routes["/metrics"](SimpleNamespace(method="GET")))
+        asked = asyncio.create_task(worker.routes["/metrics"](Request("GET", "/metrics", "", [], b"")))
         for _ in range(5):
             await asyncio.sleep(0.01)  # others are served
         assert not periodic.done() and not asked.done()
