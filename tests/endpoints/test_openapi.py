@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import jsonschema_rs
 import pytest
 
 from kas.endpoints import openapi
 from kas.endpoints.openapi import OpenAPI, builtin, gnostic, negotiate
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import BUILTIN, Resource, decode, encode_json
+from tests import need
+from tests.vectors import files
 
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 
@@ -99,6 +102,28 @@ def test_schemas_say_how_lists_merge_and_what_is_required(v2, core):
     assert port["required"] == ["port"]
     assert port["properties"]["protocol"]["default"] == "TCP" and "UDP" in port["properties"]["protocol"]["enum"]
     assert port["properties"]["targetPort"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}]
+
+
+BY_VERSION: dict[tuple[str, str], list[tuple[Resource, dict]]] = {}
+for _given in (v["in"] for v in files.lines("etcd-samples")):
+    _version = _given["group"], _given["version"]
+    if _resource := BUILTIN.resource(*_version, _given["resource"]):
+        BY_VERSION.setdefault(_version, []).append((_resource, _given))
+VERSIONS = [pytest.param(v, id="/".join(v)) for v in BY_VERSION] or [pytest.param(None, id="none", marks=need.missing("no samples"))]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_served_is_what_the_documents_say(version: tuple[str, str]) -> None:
+    served = OpenAPI([builtin(r) for r in BUILTIN.resources if (r.group, r.version) == version], "v1.36.2")
+    document = served.v3("apis/" + "/".join(version) if version[0] else "api/" + version[1])
+    assert document is not None
+    components = json.loads(document.body)["components"]
+    names = {gvk["kind"]: name for name, s in components["schemas"].items() for gvk in s.get("x-kubernetes-group-version-kind", ())}
+    for resource, given in BY_VERSION[version]:
+        schema = {"$ref": f"#/components/schemas/{names[given['kind']]}", "components": components}
+        obj = json.loads(encode_json(resource.type, decode(resource.type, given["object"])[0]))
+        wrong = [(e.instance_path, e.message) for e in jsonschema_rs.Draft4Validator(schema).iter_errors(obj)]
+        assert not [w for w in wrong if not w[1].startswith("null is not of type")], given["kind"]  # Go's nil, as upstream
 
 
 def test_special_types_differ_between_versions(v2, core):
