@@ -65,19 +65,21 @@ class MetricsEndpoint:
         except OSError as e:  # a full disk, of which the numbers tell
             told = False
             log.warning("the numbers for other workers were not written: %s", e)
-        zipped = takes_gzip(req.header(b"accept-encoding"))  # Prometheus does: a tenth of the bytes, for 0.1 ms
-        text = await asyncio.to_thread(self._text, name, registry.read(collected=told, own=True), registry.shown, zipped)
-        return Response(200, [(b"content-type", CONTENT_TYPE), *([(b"content-encoding", b"gzip")] if zipped else ())], text)
+        gzip = takes_gzip(req.header(b"accept-encoding"))
+        text = await asyncio.to_thread(self._text, name, registry.read(collected=told, own=True), registry.shown, gzip)
+        headers = [(b"content-type", CONTENT_TYPE)]
+        if gzip:  # as promhttp, whatever the size and whether or not answers of the API are compressed
+            headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+        return Response(200, headers, text)
 
-    def _text(self, name: str, read: Read, shown: Shown, zipped: bool) -> bytes:
+    def _text(self, name: str, read: Read, shown: Shown, gzip: bool) -> bytes:
         own = self._path(name)
         text = exposed(read, (p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own), shown)
-        if not zipped:
-            return text
-        from isal import igzip
+        if gzip:
+            from isal import igzip
 
-        out: bytes = igzip.compress(text, compresslevel=1)
-        return out
+            return igzip.compress(text, compresslevel=1)
+        return text
 
 
 def _write(path: Path, data: bytes) -> None:

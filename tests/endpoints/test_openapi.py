@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import jsonschema_rs
 import pytest
 
 from kas.endpoints import openapi
 from kas.endpoints.openapi import OpenAPI, builtin, gnostic, negotiate
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import BUILTIN, Resource, decode, encode_json
+from tests import need
+from tests.vectors import files
 
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 
@@ -74,6 +77,38 @@ def test_operation_ids_are_unique_and_follow_upstream(v2):
         assert v2["paths"][path][method]["operationId"] == expected
 
 
+def test_what_operations_take_and_give(server: OpenAPI, v2: dict) -> None:
+    """As in upstream's ``api/openapi-spec/swagger.json``, where it is not as one would think."""
+    log = v2["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/log"]
+    assert {"sinceSeconds", "tailLines"} <= {p.get("name") for p in log["parameters"]} and "sinceTime" not in str(log)
+    deleted = {name: v2["paths"][f"/api/v1/{name}"]["delete"]["responses"]["200"]["schema"]["$ref"].rpartition(".")[2]
+               for name in ("namespaces/{name}", "nodes/{name}", "persistentvolumes/{name}")}  # fmt: skip
+    assert list(deleted.values()) == ["Status", "Status", "PersistentVolume"], "though a namespace is answered with"
+    root, version = v2["paths"]["/apis/"]["get"], v2["paths"]["/version/"]["get"]
+    assert root["consumes"] == root["produces"] == ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]
+    assert version["consumes"] == version["produces"] == ["application/json"]
+    content = json.loads(server.v3("version").body)["paths"]["/version/"]["get"]["responses"]["200"]["content"]
+    assert list(content) == ["application/json"]
+
+
+@pytest.mark.parametrize(
+    ("path", "id", "media"),
+    [
+        (".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration", "application/json"),
+        ("openid/v1/jwks", "getServiceAccountIssuerOpenIDKeyset", "application/jwk-set+json"),
+    ],
+)
+def test_the_issuer_of_tokens(server: OpenAPI, v2: dict, path: str, id: str, media: str) -> None:
+    get = v2["paths"][f"/{path}/"]["get"]
+    assert (get["operationId"], get["produces"], get["responses"]["200"]["schema"]) == (id, [media], {"type": "string"})
+    assert "consumes" not in get and path in server.paths
+    get = json.loads(server.v3(path).body)["paths"][f"/{path}/"]["get"]
+    assert (get["operationId"], list(get["responses"]["200"]["content"])) == (id, [media])
+    without = OpenAPI([], "v1.36.2", issuer=False)
+    assert without.v3(path) is None and path not in without.paths
+    assert f"/{path}/" not in json.loads(without.v2().body)["paths"] and without.v2().etag != OpenAPI([], "v1.36.2").v2().etag
+
+
 def test_path_parameters_match_the_path(v2, core):
     for document in (v2, core):
         for path, item in document["paths"].items():
@@ -99,6 +134,28 @@ def test_schemas_say_how_lists_merge_and_what_is_required(v2, core):
     assert port["required"] == ["port"]
     assert port["properties"]["protocol"]["default"] == "TCP" and "UDP" in port["properties"]["protocol"]["enum"]
     assert port["properties"]["targetPort"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}]
+
+
+BY_VERSION: dict[tuple[str, str], list[tuple[Resource, dict]]] = {}
+for _given in (v["in"] for v in files.lines("etcd-samples")):
+    _version = _given["group"], _given["version"]
+    if _resource := BUILTIN.resource(*_version, _given["resource"]):
+        BY_VERSION.setdefault(_version, []).append((_resource, _given))
+VERSIONS = [pytest.param(v, id="/".join(v)) for v in BY_VERSION] or [pytest.param(None, id="none", marks=need.missing("no samples"))]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_served_is_what_the_documents_say(version: tuple[str, str]) -> None:
+    served = OpenAPI([builtin(r) for r in BUILTIN.resources if (r.group, r.version) == version], "v1.36.2")
+    document = served.v3("apis/" + "/".join(version) if version[0] else "api/" + version[1])
+    assert document is not None
+    components = json.loads(document.body)["components"]
+    names = {gvk["kind"]: name for name, s in components["schemas"].items() for gvk in s.get("x-kubernetes-group-version-kind", ())}
+    for resource, given in BY_VERSION[version]:
+        schema = {"$ref": f"#/components/schemas/{names[given['kind']]}", "components": components}
+        obj = json.loads(encode_json(resource.type, decode(resource.type, given["object"])[0]))
+        wrong = [(e.instance_path, e.message) for e in jsonschema_rs.Draft4Validator(schema).iter_errors(obj)]
+        assert not [w for w in wrong if not w[1].startswith("null is not of type")], given["kind"]  # Go's nil, as upstream
 
 
 def test_special_types_differ_between_versions(v2, core):
