@@ -84,7 +84,7 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
             for name, value in (<dict>v).items():
                 f = field_of(n, name)
                 if f is not None:
-                    _validate(f.node, value, path_below(path, name), duplicates, errors)
+                    _validate(node_of(f), value, path_below(path, name), duplicates, errors)
                 elif n.elem is not None:
                     _validate(n.elem, value, path_below(path, name), duplicates, errors)
                 else:
