@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import statistics
 import sys
@@ -60,10 +61,8 @@ class Bench:
     def __init__(self, server: KasServer) -> None:
         self.connection = Connection(server)
         self.headers = {**self.connection.authorization, "Content-Type": "application/json", "Accept": "application/json"}
-        pids = [server.process.pid]
-        for p in pids:
-            pids += [int(x) for t in Path(f"/proc/{p}/task").iterdir() for x in (t / "children").read_text().split()]
-        self._tasks = [t / "schedstat" for p in pids for t in Path(f"/proc/{p}/task").iterdir()]
+        self._processes = [server.process.pid, *server.worker_pids()]
+        self._spent: dict[Path, int] = {}  # by thread, also of those that have ended
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """The body of the answer, which must be good."""
@@ -73,7 +72,11 @@ class Bench:
 
     def cpu(self) -> float:
         """Seconds of all processes of the server."""
-        return sum(int(task.read_text().split()[0]) for task in self._tasks) / 1e9
+        for process in self._processes:
+            for task in Path(f"/proc/{process}/task").iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    self._spent[task] = int((task / "schedstat").read_text().split()[0])
+        return sum(self._spent.values()) / 1e9
 
     def each(self, n: int, run: Callable[[int], object]) -> float:
         """Microseconds of CPU for each of ``n`` calls."""

@@ -40,6 +40,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODS = "/api/v1/namespaces/default/pods"
 NOTHING, WATCHED, WATCHES = "nothing", "watched", 16
 MERGE, APPLY = b"application/merge-patch+json", b"application/apply-patch+yaml"
+READ = {"get-large", "get-custom", "list-large", "list-custom"}  # of a ConfigMap and of a custom resource of its size; 100 of a list
 REFUSED = {"403": b"", "401": b"Bearer " + b"a" * 12_000}  # with what they are asked
 Ask = tuple[str, str, bytes]  # method, path, body
 
@@ -52,6 +53,9 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
 
     def own(kind: str) -> Callable[[], Ask]:
         return lambda: ("POST", custom.KINDS[kind][0], custom.body(kind, f"made-{next(numbers)}"))
+
+    def read(kind: str, more: str) -> Callable[[], Ask]:
+        return lambda: ("GET", custom.KINDS[kind][0] + more, b"")
 
     turns, made = itertools.count(), itertools.count()
 
@@ -73,6 +77,10 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
         "create-free": (16, own("custom without schema")),
         "create-schema": (16, own("custom")),
         "create-rules": (16, own("custom with rules")),
+        "get-large": (16, read("builtin", "/first1")),
+        "get-custom": (16, read("custom", "/first1")),
+        "list-large": (4, read("builtin", "?labelSelector=first")),
+        "list-custom": (4, read("custom", "?labelSelector=first")),
         "list-500": (4, lambda: ("GET", f"{PODS}?labelSelector=app%3Dlisted", b"")),
     }
 
@@ -156,7 +164,10 @@ def count(wanted: list[str], requests: int) -> None:
         if "list-500" in wanted:
             listed = json.dumps(pod("%q")).replace('"labels": {', '"labels": {"app": "listed", ').encode()
             prepare += [("POST", PODS, listed.replace(b"%q", b"listed-%d" % n)) for n in range(500)]
-        if {"create-free", "create-schema", "create-rules"} & {*wanted}:
+        if READ & {*wanted}:
+            for kind in ("builtin", "custom"):
+                prepare += [("POST", custom.KINDS[kind][0], custom.body(kind, f"first{n}")) for n in range(100)]
+        if ({"create-free", "create-schema", "create-rules"} | READ) & {*wanted}:
             for definition in custom.definition(False, schema=False), custom.definition(False), custom.definition(True):
                 define(server, definition)
         for ask in prepare:

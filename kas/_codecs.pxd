@@ -92,7 +92,7 @@ cdef class Field:
     cdef readonly Field element
     cdef readonly dict schema
     cdef readonly bint accepts_null, preserve
-    cdef bint defaults_below
+    cdef readonly bint defaults_below
     cdef int kind, c_card
     cdef bint nullable  # written as null when absent
     cdef bytes key_json  # b',"name":'
@@ -117,7 +117,7 @@ cdef class TypeDesc:
     cdef dict _schema
     cdef object load
     cdef readonly dict derived
-    cdef readonly Field additional
+    cdef Field _additional
     cdef readonly bint allows_additional, preserve, embedded, custom
     cdef bytes rows  # JSON of the fields, until compiled
     cdef readonly bint has_type_meta
@@ -206,7 +206,7 @@ cdef struct Split:
 
 cpdef bytes varint(uint64_t v)
 cpdef str go_quote(str s)
-cdef TypeDesc schema_struct(str name, dict schema, bint embedded, int depth)
-cdef int schema_fill(TypeDesc t, dict schema, int depth) except -1
+cdef TypeDesc schema_struct(str name, dict schema, bint embedded, set defaults)
+cdef int schema_fill(TypeDesc t, dict schema, set defaults) except -1
 cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
 cdef int back_struct(Back* b, TypeDesc t, dict obj, int depth) except -1

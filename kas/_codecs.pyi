@@ -50,6 +50,7 @@ class Field:
     schema: Obj
     accepts_null: bool
     preserve: bool
+    defaults_below: bool
     @property
     def message(self) -> TypeDesc | None: ...
 
@@ -63,12 +64,13 @@ class TypeDesc:
     # Of types made from schemas.
     schema: Obj
     derived: dict[str, Any]
-    additional: Field | None
     allows_additional: bool
     preserve: bool
     embedded: bool
     custom: bool
     def ready(self) -> TypeDesc: ...
+    @property
+    def additional(self) -> Field | None: ...
     @property
     def fields(self) -> tuple[Field, ...]: ...
     @property

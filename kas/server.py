@@ -216,7 +216,7 @@ class Server:
         """A definition is no more: neither is what was kept for its objects."""
         self.metrics.forget(group, resource)
         if self.flow_control is not None:
-            self.flow_control.work.forget(group, resource)
+            self.flow_control.forget(group, resource)
         self.admission.forget(group, resource)
 
     def _flow_control(self) -> FlowControl:

@@ -136,16 +136,38 @@ class Node:
         return not (self.rules or self.properties or self.items or self.additional or self.untyped)
 
 
+class _Ruled(Shapes):
+    """What expressions see of a schema, and below which of its schemas there are rules: what is elsewhere is not looked at."""
+
+    def __init__(self, root: Schema, is_root: bool) -> None:
+        super().__init__(root, is_root)
+        self._ruled: set[int] = set()
+        self._find(root)
+
+    def _find(self, schema: Schema) -> bool:
+        found = bool(schema.get(RULES))
+        for below in (*(schema.get("properties") or {}).values(), schema.get("additionalProperties"), schema.get("items")):
+            if isinstance(below, dict):
+                found = self._find(below) or found
+        if found:
+            self._ruled.add(id(schema))
+        return found
+
+    def are_in(self, schema: Schema) -> bool:
+        """Whether there are any, in the schema or below."""
+        return id(schema) in self._ruled
+
+
 def of_type(type: TypeDesc) -> Node | None:
     """The compiled rules of a type, made once; None when it has none."""
     if "rules" not in type.derived:
-        node = _struct_node(type, type.schema, Shapes(type.schema, type.embedded))
+        node = _struct_node(type, type.schema, _Ruled(type.schema, type.embedded))
         type.derived["rules"] = None if node.is_empty() else node
     found: Node | None = type.derived["rules"]
     return found
 
 
-def _struct_node(type: TypeDesc, schema: Schema, shapes: Shapes) -> Node:
+def _struct_node(type: TypeDesc, schema: Schema, shapes: _Ruled) -> Node:
     node = Node(schema, type.embedded, shapes)
     node.properties = {f.name: below for f in type.fields if (below := _field_node(f, shapes)) is not None}
     node.order = sorted(node.properties)
@@ -153,7 +175,9 @@ def _struct_node(type: TypeDesc, schema: Schema, shapes: Shapes) -> Node:
     return node
 
 
-def _field_node(f: Field, shapes: Shapes) -> Node | None:
+def _field_node(f: Field, shapes: _Ruled) -> Node | None:
+    if not shapes.are_in(f.schema):
+        return None
     if not f.schema.get("type") and f.type != "intOrString":  # expressions see nothing of it
         return None
     if f.card == "single" and f.message is not None:
@@ -332,7 +356,7 @@ def errors(
 
 def value_errors(f: Field, value: Any, old: Any, budget: int, path: str) -> tuple[list[FieldError], int]:
     """As ``errors``, of one value that stands at ``path``; and what is left of the budget, which may be below 0."""
-    node = _field_node(f, Shapes(f.schema, f.card == "single" and f.message is not None and f.message.embedded))
+    node = _field_node(f, _Ruled(f.schema, f.card == "single" and f.message is not None and f.message.embedded))
     if node is None:
         return [], budget
     run = _Run(budget, False)

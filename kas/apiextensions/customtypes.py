@@ -7,12 +7,13 @@ request's own changes, ``default``, ``errors``. Upstream: apiextensions-apiserve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from kas.apiextensions import embeddedmeta, listtypes, traits
+from kas.apiextensions.schema import Schema
 from kas.apiextensions.schemachecks import schema_check
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, validator
 from kas.checks import Check
@@ -57,9 +58,10 @@ def default(type: TypeDesc, obj: Obj) -> None:
 def bound_defaults(type: TypeDesc, obj: Obj, text: bytes, in_json: bool = True) -> None:
     """Raises 413 when the defaults of what is absent would come to more than ``MOST_DEFAULTED`` bytes; ``text`` is what ``obj`` was read
     from, JSON or something with at most one map a byte."""
-    found: tuple[int, dict[Field, int]] | None = type.derived.get("default_sizes")
+    found: tuple[int, dict[int, int]] | None = type.derived.get("default_sizes")
     if found is None:
-        sizes = dict(_default_sizes(type))
+        sizes: dict[int, int] = {}
+        _find_default_sizes(type.schema, sizes, set())
         found = type.derived["default_sizes"] = max(sizes.values(), default=0), sizes
     largest, sizes = found
     if not largest or largest * (text.count(b"{") if in_json else len(text)) <= MOST_DEFAULTED:
@@ -68,18 +70,19 @@ def bound_defaults(type: TypeDesc, obj: Obj, text: bytes, in_json: bool = True) 
         raise refusals.request_entity_too_large(f"limit is {MOST_DEFAULTED} bytes of defaults")
 
 
-def _default_sizes(type: TypeDesc) -> Iterator[tuple[Field, int]]:
-    """The bytes of each default that is an object or a list."""
-    for f in (*type.fields, *((type.additional,) if type.additional is not None else ())):
-        if f.has_default and isinstance(f.default, (dict, list)):
-            yield f, len(orjson.dumps(f.default))
-        while f.element is not None:
-            f = f.element
-        if f.message is not None:
-            yield from _default_sizes(f.message)
+def _find_default_sizes(schema: Schema, sizes: dict[int, int], seen: set[int]) -> None:
+    """The bytes of each default that is an object or a list, by the identity of its schema."""
+    if id(schema) in seen:
+        return
+    seen.add(id(schema))
+    for below in (*(schema.get("properties") or {}).values(), schema.get("additionalProperties"), schema.get("items")):
+        if isinstance(below, dict):
+            if isinstance(below.get("default"), (dict, list)):
+                sizes[id(below)] = len(orjson.dumps(below["default"]))
+            _find_default_sizes(below, sizes, seen)
 
 
-def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[Field, int]) -> int:
+def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[int, int]) -> int:
     type = of if isinstance(of, TypeDesc) else of.message if of.card == "single" else None
     if isinstance(value, list) and isinstance(of, Field) and of.card == "list":
         return sum(_defaulted(of.element, item, sizes) for item in value)
@@ -88,7 +91,7 @@ def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[Field, int]) -> int
     if type is None:
         element = of.element if isinstance(of, Field) and of.card == "map" else None
         return sum(_defaulted(element, inner, sizes) for inner in value.values()) if element is not None else 0
-    total = sum(sizes.get(f, 0) for f in type.fields if value.get(f.name) is None)
+    total = sum(sizes.get(id(f.schema), 0) for f in type.fields if value.get(f.name) is None)
     for key, inner in value.items():
         below = type.by_name.get(key) or type.additional
         if below is not None:

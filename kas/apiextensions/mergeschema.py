@@ -31,42 +31,58 @@ def crd_schema(
     """
     if type is None:
         return deduced_schema(api_version, kind)
-    meta = type_node(builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"), structured=False)
     root = Node()
-    _object(root, type, type.schema.get("x-kubernetes-map-type"), meta, preserve_unknown or type.preserve)
+    _object(root, type, type.schema.get("x-kubernetes-map-type"), preserve_unknown or type.preserve)
     return Schema(root, api_version, kind, convert)
 
 
-def _value_node(f: scheme.Field, meta: Node, preserve: bool) -> Node:
-    preserve = preserve or f.preserve
+def _kind(f: scheme.Field) -> str:
     # A list's or map's ``type`` is that of what it holds.
-    kind = "" if f.card == "single" and f.type == "intOrString" else f.schema.get("type") or ""
+    return "" if f.card == "single" and f.type == "intOrString" else f.schema.get("type") or ""
+
+
+def _leaf(f: scheme.Field) -> Node | None:
+    """The node of a scalar; None where something may stand below."""
+    kind = _kind(f)
     if kind in _SCALARS:
         return leaf(_SCALARS[kind])
-    if kind == "string":
-        return leaf("string" if (f.format or "") in ("", "byte") else "untyped")
+    return leaf("string" if (f.format or "") in ("", "byte") else "untyped") if kind == "string" else None
+
+
+def _node(f: scheme.Field, preserve: bool = False) -> Node:
+    """The node of a value; those of fields below it are made when they are first asked for."""
+    known = _leaf(f)
+    if known is not None:
+        return known
+    kind, preserve = _kind(f), preserve or f.preserve
     node = Node() if kind else scalar("untyped")
     if kind in ("", "array"):
         keys = list(f.list_map_keys) if f.list_type == "map" else None
-        item = _value_node(f.element, meta, preserve) if isinstance(f.schema.get("items"), dict) else ATOMIC
+        item = _node(f.element, preserve) if isinstance(f.schema.get("items"), dict) else ATOMIC
         node.set_list(item, f.list_type not in ("map", "set"), keys)
     if kind in ("", "object"):
         if f.card == "map":
-            node.set_map(f.map_type == "atomic", _value_node(f.element, meta, preserve), False)
+            node.set_map(f.map_type == "atomic", _node(f.element, preserve), False)
             node.set_fields({})
         else:
-            _object(node, f.message if f.card == "single" else None, f.map_type, meta, preserve)
+            _object(node, f.message if f.card == "single" else None, f.map_type, preserve)
     return node
 
 
-def _object(node: Node, type: TypeDesc | None, map_type: str | None, meta: Node, preserve: bool) -> None:
+def _preserving(f: scheme.Field) -> Node:
+    return _node(f, True)
+
+
+def _object(node: Node, type: TypeDesc | None, map_type: str | None, preserve: bool) -> None:
     """``type`` None is an object of which nothing is known."""
-    fields = {f.name: Field(f.name, _value_node(f, meta, preserve), default=f.default) for f in (type.fields if type is not None else ())}
+    load = _preserving if preserve else _node
+    fields = {f.name: Field(f.name, _leaf(f), default=f.default, load=load, of=f) for f in (type.fields if type is not None else ())}
     if type is not None and type.embedded:
+        meta = type_node(builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"), structured=False)
         fields |= {name: Field(name, n) for name, n in (("apiVersion", leaf("string")), ("kind", leaf("string")), ("metadata", meta))}
     elem = None
     if type is not None and type.additional is not None:
-        elem = _value_node(type.additional, meta, preserve)
+        elem = _node(type.additional, preserve)
     elif (type is not None and type.allows_additional) or (
         (type is None or type.schema.get("additionalProperties") is None) and (preserve or not fields)
     ):

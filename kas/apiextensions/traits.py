@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import orjson
 
-from kas.apiextensions.schema import Schema, walk
+from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, Schema, walk
 from kas.meta.regex import RegexError, compiled
-from kas.types.scheme import Field, TypeDesc
+from kas.types.scheme import TypeDesc
 
 # A schema beyond one of these makes small objects long work: properties of one place, whose checks are made with the first value that
 # comes there; instructions of one pattern, and of all, which is what they take to compile; bytes of one default.
@@ -26,26 +26,23 @@ def of(type: TypeDesc) -> Traits:
     """The type's, found out once."""
     found: Traits | None = type.derived.get("traits")
     if found is None:
-        found = type.derived["traits"] = _of_type(type)
+        found = type.derived["traits"] = Traits(*_of_schema(type.schema, {}))
     return found
 
 
-def _of_type(type: TypeDesc) -> Traits:
-    fields = [*type.fields, *((type.additional,) if type.additional is not None else ())]
-    below = [_of_field(f) for f in fields]
-    return Traits(any(t.embedded for t in below), any(t.keyed for t in below))
-
-
-def _of_field(f: Field) -> Traits:
-    keyed = f.list_type in ("set", "map")
-    if f.element is not None:
-        below = _of_field(f.element)
-    elif f.message is not None:
-        below = _of_type(f.message)
-        below = Traits(below.embedded or f.message.embedded, below.keyed)
-    else:
-        return Traits(False, keyed)
-    return Traits(below.embedded, keyed or below.keyed)
+def _of_schema(schema: Schema, made: dict[int, tuple[bool, bool]]) -> tuple[bool, bool]:
+    """The traits of what stands below a schema; ``made`` are those of schemas by their identity, of which many stand in several places."""
+    found = made.get(id(schema))
+    if found is None:
+        embedded = keyed = False
+        extra, items = schema.get("additionalProperties"), schema.get("items")
+        for below in (*(schema.get("properties") or {}).values(), extra, items):
+            if isinstance(below, dict):
+                inner = _of_schema(below, made)
+                embedded = embedded or inner[0] or below.get(EMBEDDED) is True
+                keyed = keyed or inner[1] or below.get(LIST_TYPE) in ("set", "map")
+        found = made[id(schema)] = embedded, keyed
+    return found
 
 
 def is_costly(schema: Schema) -> bool:

@@ -87,18 +87,19 @@ class Shapes:
 
 def declare(schema: Schema | None, name: str, structs: Structs, is_root: bool = False, made: _Made | None = None) -> Shape | None:
     """The shape that expressions see, and its least size in JSON; None for what they may not see. ``structs`` gathers the fields of
-    objects by the names of their types, which begin with ``name``; ``made`` what was declared of this schema and of those below it."""
+    objects by the names of their types, which begin with ``name``; ``made`` what was declared of this schema and of those below it.
+    Without it no type stands at two places, though their schema be one object: expressions may not compare what differs in its type."""
     if schema is None:
         return None
     if made is None:
-        made = {}
+        return _declare(schema, name, structs, is_root, None)
     known = made.get((id(schema), is_root))
     if known is None:
         known = made[id(schema), is_root] = schema, _declare(schema, name, structs, is_root, made)
     return known[1]
 
 
-def _declare(schema: Schema, name: str, structs: Structs, is_root: bool, made: _Made) -> Shape | None:
+def _declare(schema: Schema, name: str, structs: Structs, is_root: bool, made: _Made | None) -> Shape | None:
     if schema.get("x-kubernetes-int-or-string"):
         return Declared(DYN, _text_length(schema)), 1
     kind = schema.get("type") or ""
@@ -112,11 +113,11 @@ def _declare(schema: Schema, name: str, structs: Structs, is_root: bool, made: _
     return None if plain is None else (Declared(plain[0]), plain[1])
 
 
-def _below(schema: Schema | None, name: str, structs: Structs, made: _Made) -> Shape | None:
+def _below(schema: Schema | None, name: str, structs: Structs, made: _Made | None) -> Shape | None:
     return declare(schema, name, structs, bool((schema or {}).get("x-kubernetes-embedded-resource")), made)
 
 
-def _array(schema: Schema, name: str, structs: Structs, made: _Made) -> Shape | None:
+def _array(schema: Schema, name: str, structs: Structs, made: _Made | None) -> Shape | None:
     items = _below(schema.get("items"), f"{name}.@items", structs, made)
     if items is None:
         return None
@@ -125,7 +126,7 @@ def _array(schema: Schema, name: str, structs: Structs, made: _Made) -> Shape | 
     return Declared(list_of(items[0].type), most, item=items[0]), _MIN_CONTAINER
 
 
-def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _Made) -> Shape | None:
+def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _Made | None) -> Shape | None:
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
         values = _below(additional, f"{name}.@values", structs, made)

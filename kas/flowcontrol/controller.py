@@ -110,6 +110,12 @@ class FlowControl:
         if meant or all_there_are:  # the status of a schema that was made makes no other flows
             self._forget()
 
+    def forget(self, group: str, resource: str) -> None:
+        """A definition is no more: neither is what requests for its objects cost. Which flows they belong to is told anew for all: what
+        is kept would lie between what the definition took, and keep whole arenas of that from being given back."""
+        self.work.forget(group, resource)
+        self._forget()
+
     def _forget(self) -> None:
         self.gate.epoch = object()
         self._flows = {}
@@ -273,7 +279,7 @@ class FlowControl:
         found = kept[1].get(key)
         if found is not None:
             return found
-        found = self._flow_of(req)
+        found = self._flow_of(req, kept[1])
         length = sum(map(len, key)) + len(found.distinguisher)
         if length <= LONGEST_FLOW:
             if not self._room.take(length, 2):
@@ -281,12 +287,16 @@ class FlowControl:
             kept[1][key] = found
         return found
 
-    def _flow_of(self, req: Request) -> Flow:
+    def _flow_of(self, req: Request, known: dict[Any, Flow]) -> Flow:
+        """Requests of one schema and distinguisher share a flow, which is among what is ``known`` of the user's."""
         schema = self._schemas.first(req)
         if schema is None:  # nobody is in neither of the two groups, but a certificate may say so
             schema = next(s for s in self._schemas if s.name == CATCH_ALL)
-        level = self.levels[schema.level]
         distinguisher = schema.distinguisher(req)
+        found = known.get((schema, distinguisher))
+        if found is not None:
+            return found
+        level = self.levels[schema.level]
         hand: tuple[int, ...] = ()
         if level.queued:
             hand = deal(flow_hash(schema.name, distinguisher), level.queues, min(level.hand_size, level.queues))
@@ -294,7 +304,10 @@ class FlowControl:
             (b"x-kubernetes-pf-flowschema-uid", schema.uid.encode()),
             (b"x-kubernetes-pf-prioritylevel-uid", self._uids[schema.level].encode()),
         ]
-        return Flow(level, self.stats[schema.name, schema.level], distinguisher, hand, headers)
+        flow = Flow(level, self.stats[schema.name, schema.level], distinguisher, hand, headers)
+        if len(distinguisher) <= LONGEST_FLOW and self._room.take(len(distinguisher)):
+            known[schema, distinguisher] = flow
+        return flow
 
     def _refused(self, ticket: Ticket) -> Response:
         """429 with upstream's text; the headers say which level has no room, and when to come again."""

@@ -31,7 +31,8 @@ cdef struct Buf:
 cdef class Field:
     cdef readonly str key        # "f:name"
     cdef bytes text              # the key in JSON, with its colon
-    cdef public Node node
+    cdef Node known              # its node, once somebody asked
+    cdef object load, of         # what makes it of what, until then
     cdef readonly object zero    # what Go writes for an unset field, MISSING for nothing
     cdef readonly int omit       # what Go leaves out: 0 nothing, 1 null, 2 null and what is empty or zero
     cdef readonly object default
@@ -52,6 +53,9 @@ cdef class Node:
     cdef bint plain                       # every value is one leaf, whatever it holds
     cdef dict texts                       # path element texts of list items met before, by key value; bounded; None before the first
 
+
+# --- fields (node.pxi): the node of one, made when it is first asked for
+cdef Node node_of(Field f)
 
 # --- elements (element.pxi): the key of a list item in a set, "k:{...}" or "v:..."
 cdef str item_key(Node n, object v)

@@ -19,14 +19,16 @@ class Mismatch(Exception):
 @final
 class Field:
     key: str
-    node: Node
     zero: object
     omit: int
     default: object
     skip: bool
     def __init__(
-        self, name: str, node: Node, zero: object = ..., omit: int = 0, default: object = None, skip: bool = False
+        self, name: str, node: Node | None, zero: object = ..., omit: int = 0, default: object = None, skip: bool = False,
+        load: Callable[[Any], Node] | None = None, of: object = None,
     ) -> None: ...
+    @property
+    def node(self) -> Node: ...
 
 @final
 class Node:

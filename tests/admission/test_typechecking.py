@@ -95,6 +95,15 @@ def test_a_schema_without_a_type_lets_objects_be_anything():
     assert warnings(policy, kind_of, lambda kind: custom_shape({}, "a.b.C")) == []
 
 
+def test_what_is_alike_in_a_schema_is_of_types_of_its_own():
+    """A schema in memory has one object for all places that are alike."""
+    alike = {"type": "object", "properties": {"x": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"one": alike, "two": alike}}
+    policy = {"spec": {"matchConstraints": {"resourceRules": [WIDGETS]}, "validations": [{"expression": "object.one == object.two"}]}}
+    (found,) = warnings(policy, kind_of, lambda kind: custom_shape(schema, "example.com.v1.Widget"))
+    assert "found no matching overload for '_==_'" in found["warning"]
+
+
 def test_custom_resources():
     assert check("object.spec.size > 1 && object.spec.names.exists(n, n == object.metadata.labels['x'])", rules=[WIDGETS]) == []
     (found,) = check("object.spec.weight > 1", rules=[WIDGETS])

@@ -81,7 +81,12 @@ def test_a_schema_is_kept_without_its_texts_and_what_is_alike_once():
         "description": {**text}, "list": {"type": "array", "items": {**text, "example": {}}}, "either": {"anyOf": [{**text}]},
         "map": {"type": "object", "additionalProperties": {**text}, "externalDocs": {"url": "https://example.com"}},
         "one": {**number}, "two": {**number}, "other": {"type": "integer", "minimum": True},
-        "open": {"type": "object"}, "as_open": {"type": "object"}, "chosen": {"type": "string", "enum": ["a"]},
+        "open": {"type": "object", "properties": {"a": {**text}, "b": {"type": "array", "items": {**number}}}, "required": ["a"]},
+        "as_open": {"type": "object", "properties": {"a": {**text}, "b": {"type": "array", "items": {**number}}}, "required": ["a"]},
+        "wanted": {"type": "object", "properties": {"a": {**text}, "b": {"type": "array", "items": {**number}}}, "required": ["b"]},
+        "chosen": {"type": "string", "enum": ["a"]}, "as_chosen": {"type": "string", "enum": ["a"]},
+        "text": {"type": "string", "enum": ["1"]},
+        "numbers": {"type": "integer", "enum": [1]}, "floats": {"type": "integer", "enum": [1.0]},
     }  # fmt: skip
     stored = {**STORED, "spec": {**STORED["spec"]}}
     stored["spec"]["versions"] = [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}}]
@@ -92,7 +97,10 @@ def test_a_schema_is_kept_without_its_texts_and_what_is_alike_once():
     places = (kept["list"]["items"], kept["map"]["additionalProperties"], kept["either"]["anyOf"][0])
     assert all(place is kept["description"] for place in places)
     assert kept["one"] is kept["two"] and kept["one"] is not kept["other"]
-    assert kept["open"] is not kept["as_open"] and kept["chosen"] == {"type": "string", "enum": ["a"]}
+    assert kept["open"] is kept["as_open"] and kept["open"]["properties"]["a"] is kept["description"]
+    assert kept["wanted"]["required"] == ["b"] and kept["wanted"]["properties"]["b"] is kept["open"]["properties"]["b"]
+    assert kept["chosen"] is kept["as_chosen"] and kept["chosen"] == {"type": "string", "enum": ["a"]}
+    assert kept["text"]["enum"] == ["1"] and repr((kept["numbers"]["enum"], kept["floats"]["enum"])) == "([1], [1.0])"
 
 
 def test_a_definition_that_a_foreign_hand_wrote_without_a_uid():

@@ -539,7 +539,7 @@ def test_api_services_of_definitions(client, define, namespace):
 
 
 def test_a_definition_in_a_group_of_kubernetes_is_shown_and_not_served(client, define):
-    """The group's own server answers for all of it."""
+    """The group's own server answers for all of it. Documents of OpenAPI show it, too, but for a path of Kubernetes' own."""
     group, form = "networking.k8s.io", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     crd = definition(group, version("v9"))
     crd["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
@@ -552,6 +552,9 @@ def test_a_definition_in_a_group_of_kubernetes_is_shown_and_not_served(client, d
     before = shown()
     customs = define(crd).install()
     until(lambda: shown() == {"v9": ["widgets"], **before}, "it is shown")
+    until(lambda: f"apis/{group}/v9" in client("GET", "/openapi/v3")[1]["paths"], "it has a document")
+    assert f"/apis/{group}/v9/widgets" in client("GET", f"/openapi/v3/apis/{group}/v9")[1]["paths"]
+    assert {f"/apis/{group}/v1/ingresses", f"/apis/{group}/v9/widgets"} < set(client("GET", "/openapi/v2")[1]["paths"])
     assert client("GET", customs.path(version="v9"))[0] == 404 and client("GET", f"/apis/{group}/v9")[0] == 404
     until(lambda: "v9" in [v["version"] for v in client("GET", f"/apis/{group}")[1]["versions"]], "its APIService is there")
     customs.remove()

@@ -347,6 +347,22 @@ def test_a_custom_kind_named_as_a_built_in_one_gets_another_name(server, content
     assert post["responses"]["201"]["schema"] == {"$ref": f"#/definitions/{name}_v2"}
 
 
+def test_what_definitions_add_to_a_version_of_kubernetes_leaves_its_documents_as_they_are(server):
+    """v2 shows both; of v3 there is one document a version, and the built-in one stands. A version of its own has its own."""
+    crd = {"spec": CRD["spec"] | {"group": "apps"}}
+    crd["spec"]["versions"] = [{**CRD["spec"]["versions"][0], "name": name} for name in ("v1", "v9")]
+    parts = [openapi.Part("apps", name, "1", lambda name=name: openapi.custom.describe(crd, name)) for name in ("v1", "v9")]
+    both = OpenAPI([builtin(r) for r in BUILTIN.resources if r.served_by_default], "v1.36.2", parts)
+    assert both.v3_hash("apis/apps/v1") == server.v3_hash("apis/apps/v1")
+    assert both.v3("apis/apps/v1").body == server.v3("apis/apps/v1").body
+    assert list(json.loads(both.v3("apis/apps/v9").body)["paths"])[0].startswith("/apis/apps/v9/")
+    document, before = json.loads(both.v2().body), json.loads(server.v2().body)
+    assert {path: document["paths"][path] for path in before["paths"]} == before["paths"]
+    added = set(document["paths"]) - set(before["paths"])
+    assert {f"/apis/apps/{name}/namespaces/{{namespace}}/widgets/{{name}}" for name in ("v1", "v9")} < added
+    assert {name: document["definitions"][name] for name in before["definitions"]} == before["definitions"]
+
+
 def test_custom_documents_in_protobuf(extended):
     assert b"com.example.v1.Widget" in extended.v2(openapi.V2_PROTOBUF).body
     assert b"com.example.v1.Widget" in extended.v3("apis/example.com/v1", openapi.V3_PROTOBUF).body

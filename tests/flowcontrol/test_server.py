@@ -247,6 +247,21 @@ def test_what_is_remembered_of_requests_is_bounded(tmp_path):
     served(work, tmp_path)
 
 
+def test_requests_of_one_user_and_schema_share_a_flow_until_a_resource_goes(tmp_path):
+    """What is remembered of each verb, resource and namespace is a word of memory, so to say. It goes with any definition: left between
+    what that one took, it would keep the memory from being given back."""
+    async def work(s: Server) -> None:
+        for path in (PODS, CONFIG_MAPS, "/api/v1/nodes", "/apis/apps/v1/deployments"):
+            await s.ask("GET", path)
+        (kept,) = (flows for _, flows in s.control._flows.values() if len(flows) > 3)
+        assert len({id(flow) for flow in kept.values()}) == 1
+        s.world.server._forget("example.com", "widgets")
+        assert s.control._flows == {} and s.control._room.size == 0
+        assert (await s.ask("GET", PODS)).status == 200
+
+    served(work, tmp_path)
+
+
 def test_it_can_be_switched_off(tmp_path):
     async def work(s: Server) -> None:
         assert s.control is None

@@ -179,6 +179,25 @@ def held():
     return sum(1 for o in gc.get_objects() if type(o).__name__ in ("TypeDesc", "Field", "SchemaValidator", "Node", "Program"))
 
 
+def test_what_no_object_has_of_a_schema_is_not_made():
+    """Most of what real definitions say is never used: a pod template, or another, and nearly nothing in it."""
+    used(-1)
+    wide = {f"p{i}": {"type": "object", "properties": {f"q{j}": TEXT for j in range(20)}} for i in range(50)}
+    wide["p7"]["properties"]["q0"] = {"type": "string", "default": "d"}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": wide}}}
+    before = held()
+    type = schema_type("e.W", schema)
+    merge = mergeschema.crd_schema(type, "e/v1", "W")
+    assert customtypes.bound_defaults(type, {}, b"") is None and celrules.of_type(type) is None
+    assert held() - before < 10
+    obj = {"spec": {"p7": {"q1": "a", "none": 1}, "p8": {"q1": "b"}, "none": 1}}
+    assert done(type, obj) == ({"spec": {"p7": {"q1": "a", "q0": "d"}, "p8": {"q1": "b"}}}, ["spec.none", "spec.p7.none"])
+    assert customtypes.errors(type, obj) == ([], []) and merge.fits(obj)
+    # The fields of spec, twice, and of two of the fifty.
+    assert held() - before < 4 * 50 + 4 * 20 + 40
+    assert type.by_name["spec"].message.by_name["p9"].message.by_name["q3"].type == "string"
+
+
 def test_a_thousand_types_leave_nothing_behind():
     used(-1)
     before = held()

@@ -227,11 +227,13 @@ class CustomResources:
             del self.groups[d.group]
 
     def parts(self) -> Iterator[tuple[str, str, str, Callable[[], Any]]]:
-        """What OpenAPI shows of them: group, version, a tag that changes with what is shown, and what reads that from the store."""
-        for d in self.all_served():
+        """What OpenAPI shows of them: group, version, a tag that changes with what is shown, and what reads that from the store. Those in
+        Kubernetes' own groups are shown, too, but for what has the path of a resource of Kubernetes' own."""
+        for d in (*self.all_served(), *self.all_in_builtin_groups()):
             if d.is_true("Established"):
                 for v in d.versions:
-                    if v.served:
+                    taken = d.group in self._scheme.groups and self._scheme.resource(d.group, v.name, d.names.get("plural", "")) is not None
+                    if v.served and not taken:
                         tag = f"{d.name} {d.uid} {d.generation} {d.names!r}"
                         yield d.group, v.name, tag, functools.partial(self._described, d.name, v.name)
 

@@ -126,7 +126,8 @@ class OpenAPI:
             parts: list[Any] = [_FORMAT, self._server_version, schemas.digest(), path or [o.path for o in self._roots]]
             if version or not path:
                 parts.append([repr(s) for gv, found in self._served.items() for s in found if not path or gv == (group, version)])
-                tags = [part.tag for gv, found in self._parts.items() for part in found if not path or gv == (group, version)]
+                shown = [found for gv, found in self._parts.items() if not path or (gv == (group, version) and gv not in self._served)]
+                tags = [part.tag for found in shown for part in found]
                 if tags:
                     parts.append(sorted(tags))
             found = hashlib.sha512(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest().upper()
@@ -176,8 +177,7 @@ class OpenAPI:
             for group in sorted({group for group, _ in self._served}):
                 found += group_operations(group)
             for (group, version), served in self._served.items():
-                if (group, version) not in self._parts:
-                    found += version_operations(group, version)
+                found += version_operations(group, version)
                 for s in served:
                     found += operations(s)
             more = [self._piece(part, content_type) for parts in self._parts.values() for part in parts]
@@ -238,12 +238,11 @@ class OpenAPI:
 
         def build() -> bytes:
             definitions: dict[str, Any] = {}
-            if version:
-                more, definitions = self._loaded(group, version)
-                served = self._served.get((group, version)) or more
+            if (group, version) in self._served:  # what definitions add to such a version only v2 shows
+                found = [*version_operations(group, version), *(o for s in self._served[group, version] for o in operations(s))]
+            elif version:  # upstream's documents of definitions do not mention their own discovery
+                served, definitions = self._loaded(group, version)
                 found = [o for s in served for o in operations(s)]
-                if (group, version) in self._served:  # upstream's documents of definitions do not mention their own discovery
-                    found = [*version_operations(group, version), *found]
             elif group:
                 found = list(group_operations(group))
             else:

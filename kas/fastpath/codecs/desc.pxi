@@ -328,6 +328,11 @@ cdef class TypeDesc:
         return self._fields
 
     @property
+    def additional(self):
+        self.ready()
+        return self._additional
+
+    @property
     def json_fields(self):
         self.ready()
         return self.flat

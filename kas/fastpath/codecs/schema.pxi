@@ -13,9 +13,12 @@ def schema_type(str name not None, dict schema not None):
     """The TypeDesc of the objects of a structural schema: a resource, whose apiVersion, kind and metadata need no mention.
 
     Nothing is shared with other types and nothing else refers to it: it goes when the last reference goes. ``schema`` is kept, and
-    must not change. Raises RecursionError for a schema nested too deeply.
+    must not change. Raises RecursionError for a schema nested too deeply. Types of objects inside are filled when something of them is
+    first asked for: most objects have a small part of what their schema knows.
     """
-    return schema_struct(name, schema, True, 0)
+    cdef TypeDesc t = custom_type(name, True)
+    schema_fill(t, schema, defaults_in(schema))
+    return t
 
 
 cdef list NO_DEFAULTS = []  # of the many types without any; nobody writes to it
@@ -44,27 +47,70 @@ cdef TypeDesc custom_type(str name, bint embedded):
 
 
 cdef int load_schema(TypeDesc t) except -1:
+    cdef dict schema
+    cdef set defaults
     with _compile_lock:
         if t.load is not None:
-            schema_fill(t, t.load(), 0)
+            if isinstance(t.load, tuple):
+                schema, defaults = t.load
+            else:
+                schema = t.load()
+                defaults = defaults_in(schema)
+            schema_fill(t, schema, defaults)
             t.load = None
     return 0
 
 
-cdef TypeDesc schema_struct(str name, dict schema, bint embedded, int depth):
+cdef inline int filled(TypeDesc t) except -1:
+    return load_schema(t) if t.load is not None else 0
+
+
+cdef set defaults_in(dict schema):
+    """The schemas, by identity, below which there are defaults. Raises RecursionError for one nested too deeply."""
+    cdef set out = set()
+    find_defaults(schema, out, 0)
+    return out
+
+
+cdef int find_defaults(dict schema, set out, int depth) except -1:
+    cdef int found = 0
+    if depth > MAX_DEPTH:
+        raise RecursionError("schema nested too deeply")
+    for inner in (schema.get("properties") or {}).values():
+        if find_defaults(inner, out, depth + 1) or inner.get("default") is not None:
+            found = 1
+    for name in ("additionalProperties", "items"):
+        inner = schema.get(name)
+        if isinstance(inner, dict) and find_defaults(inner, out, depth + 1):
+            found = 1
+    if found:
+        out.add(id(schema))
+    return found
+
+
+cdef TypeDesc schema_struct(str name, dict schema, bint embedded, set defaults):
     cdef TypeDesc t = custom_type(name, embedded)
-    schema_fill(t, schema, depth)
+    say_of_others(t, schema)
+    t._schema = schema
+    t.load = (schema, defaults)
     return t
 
 
-cdef int schema_fill(TypeDesc t, dict schema, int depth) except -1:
+cdef int say_of_others(TypeDesc t, dict schema) except -1:
+    extra = schema.get("additionalProperties")
+    t.preserve = schema.get("x-kubernetes-preserve-unknown-fields") is True
+    t.allows_additional = extra is not None and extra is not False
+    return 0
+
+
+cdef int schema_fill(TypeDesc t, dict schema, set defaults) except -1:
     cdef dict by_name = {}
     cdef Field f
     cdef list defaulted = []
-    t.preserve = schema.get("x-kubernetes-preserve-unknown-fields") is True
+    say_of_others(t, schema)
     required = frozenset(schema.get("required") or ())
     for key, inner in (schema.get("properties") or {}).items():
-        f = schema_field(key, inner, f"{t.name}.{key}", depth + 1)
+        f = schema_field(key, inner, f"{t.name}.{key}", defaults)
         f.required = key in required
         by_name[key] = f
         if f.has_default:
@@ -72,10 +118,9 @@ cdef int schema_fill(TypeDesc t, dict schema, int depth) except -1:
         if f.has_default or f.defaults_below:
             t.defaults_below = True
     extra = schema.get("additionalProperties")
-    t.allows_additional = extra is not None and extra is not False
     if isinstance(extra, dict):
-        t.additional = schema_field(None, extra, f"{t.name}.*", depth + 1)
-        if t.additional.defaults_below:
+        t._additional = schema_field(None, extra, f"{t.name}.*", defaults)
+        if t._additional.defaults_below:
             t.defaults_below = True
     t._by_name = by_name
     t._fields = t.flat = tuple(by_name.values())
@@ -84,11 +129,9 @@ cdef int schema_fill(TypeDesc t, dict schema, int depth) except -1:
     return 0
 
 
-cdef Field schema_field(str key, dict schema, str name, int depth):
+cdef Field schema_field(str key, dict schema, str name, set defaults):
     cdef Field f = Field.__new__(Field)
     cdef object kind = schema.get("type") or ""
-    if depth > MAX_DEPTH:
-        raise RecursionError("schema nested too deeply")
     f.name = f.pb_name = key
     f.schema = schema
     f.pb = -1
@@ -111,16 +154,16 @@ cdef Field schema_field(str key, dict schema, str name, int depth):
     elif kind == "object" and isinstance(schema.get("additionalProperties"), dict) and not schema.get("properties") \
             and not schema.get("x-kubernetes-embedded-resource"):
         f.card, f.c_card = "map", C_MAP
-        schema_element(f, schema["additionalProperties"], name + ".*", depth)
+        schema_element(f, schema["additionalProperties"], name + ".*", defaults)
     elif kind == "object":
         f.type, f.kind = "message", K_STRUCT
-        f.target = schema_struct(name, schema, schema.get("x-kubernetes-embedded-resource") is True, depth)
+        f.target = schema_struct(name, schema, schema.get("x-kubernetes-embedded-resource") is True, defaults)
         f.ref = name
-        f.defaults_below = f.target.defaults_below
+        f.defaults_below = id(schema) in defaults
     elif kind == "array":
         f.card, f.c_card = "list", C_LIST
         items = schema.get("items")
-        schema_element(f, items if isinstance(items, dict) else {}, name + "[]", depth)
+        schema_element(f, items if isinstance(items, dict) else {}, name + "[]", defaults)
     elif kind in SCHEMA_KINDS:
         f.type, f.kind = SCHEMA_SCALARS[kind], SCHEMA_KINDS[kind]
     else:
@@ -128,9 +171,9 @@ cdef Field schema_field(str key, dict schema, str name, int depth):
     return f
 
 
-cdef int schema_element(Field f, dict schema, str name, int depth) except -1:
+cdef int schema_element(Field f, dict schema, str name, set defaults) except -1:
     """What a list or map holds. ``type`` and ``message`` are the element's, as in the tables, unless it is a list or map itself."""
-    f.element = schema_field(None, schema, name, depth + 1)
+    f.element = schema_field(None, schema, name, defaults)
     f.type, f.kind = (f.element.type, f.element.kind) if f.element.c_card == C_SINGLE else (f.element.card, K_RAW)
     f.target = f.element.target if f.element.c_card == C_SINGLE else None
     f.ref = f.element.ref
@@ -150,8 +193,9 @@ cdef Field schema_below(Field f, TypeDesc t, object key):
         t = f.target if is_object(f) else None
     if t is None:
         return None
+    filled(t)
     found = t._by_name.get(key)
-    return t.additional if found is None else <Field>found
+    return t._additional if found is None else <Field>found
 
 
 cdef class _Pruner:
@@ -172,6 +216,7 @@ cdef class _Pruner:
         cdef Path here
         cdef list extra = None
         here.up, here.field, here.index = p, NULL, -1
+        filled(t)
         while PyDict_Next(x, &pos, &key, &val):
             if t.embedded and <object>key in META_KEYS:
                 continue
@@ -180,7 +225,7 @@ cdef class _Pruner:
             if found != NULL:
                 self.value(<Field>found, <object>val, &here, depth)
             elif t.allows_additional:
-                self.value(t.additional, <object>val, &here, depth)
+                self.value(t._additional, <object>val, &here, depth)
             elif not t.preserve:
                 if extra is None:
                     extra = []
@@ -283,6 +328,7 @@ cdef int schema_defaults(Field f, TypeDesc t, object v, int depth) except -1:
         if t is None and is_object(f):
             t = f.target
         if t is not None:
+            filled(t)
             for below in t.defaulted:
                 val = PyDict_GetItem(<dict>v, below.name)
                 if val == NULL or (val == <PyObject*>None and not below.accepts_null):

@@ -86,7 +86,7 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
             if f is not None:
                 if f.skip:
                     continue
-                t, key = f.node, f.key
+                t, key = node_of(f), f.key
             else:
                 t, key = n.elem, "f:" + <str>name
                 if t is None:
@@ -104,7 +104,7 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
             if f is not None:
                 if f.skip:
                     continue
-                t, key = f.node, f.key
+                t, key = node_of(f), f.key
             else:
                 t, key = n.elem, "f:" + <str>name
                 if t is None:
@@ -116,9 +116,9 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
             if get(rhs if lhs is None else lhs, name) is not _MISSING or f.skip:
                 continue
             if lhs is None:
-                changed[f.key] = _added(f.node, f.zero)
+                changed[f.key] = _added(node_of(f), f.zero)
             else:
-                removed[f.key] = _added(f.node, f.zero)
+                removed[f.key] = _added(node_of(f), f.zero)
     return 0
 
 
@@ -318,7 +318,7 @@ cdef dict _added_map(Node n, dict v, bint itself):
     for i in range(total):
         if slots[i] != NULL:
             f = <Field>PyList_GET_ITEM(n.ranked, i)
-            PyDict_SetItem(out, f.key, LEAF if f.node.plain else _added(f.node, <object>slots[i]))
+            PyDict_SetItem(out, f.key, LEAF if node_of(f).plain else _added(node_of(f), <object>slots[i]))
     return out
 
 
@@ -334,8 +334,8 @@ cdef dict _added_many(Node n, dict v, bint itself):
             continue
         value = value_of(f, value)
         if value is not _MISSING and not f.skip:
-            out[f.key] = _added(f.node, value)
+            out[f.key] = _added(node_of(f), value)
     for name, f in n.zeros:
         if PyDict_GetItem(v, name) == NULL:
-            out[f.key] = _added(f.node, f.zero)
+            out[f.key] = _added(node_of(f), f.zero)
     return in_order(out)

@@ -220,9 +220,9 @@ cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint so
             put_c(b, 44)
         put_bytes(b, f.text)
         if empty and f.zero is not _MISSING:
-            there = put_changed(b, f.node, f.zero, <object>slots[i], inner, depth + 1)
+            there = put_changed(b, node_of(f), f.zero, <object>slots[i], inner, depth + 1)
         else:
-            there = put_added(b, f.node, <object>slots[i], inner, depth + 1)
+            there = put_added(b, node_of(f), <object>slots[i], inner, depth + 1)
         if there and not left_out(inner):
             began = any = True
         else:

@@ -42,7 +42,7 @@ cdef object _merge_maps(Node n, object lhs, object rhs, str path, list errors):
         if got is value:
             continue
         f = field_of(n, name)
-        t = f.node if f is not None else n.elem
+        t = node_of(f) if f is not None else n.elem
         out[name] = value if t is None else _merge(t, got, value, path_below(path, name), errors)
     return out
 
@@ -152,7 +152,7 @@ cdef object _remove(Node n, object v, dict gone):
                 continue
             if member(sub):
                 continue
-            t = f.node if f is not None else n.elem
+            t = node_of(f) if f is not None else n.elem
             out[name] = _remove(t, value, sub) if t is not None else value
         return out
     if not PyList_CheckExact(v):

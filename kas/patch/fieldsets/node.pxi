@@ -38,17 +38,37 @@ cdef class Field:
     """One declared field of a map node.
 
     ``zero`` is what Go's encoder writes for an unset field (MISSING: nothing). ``omit`` says which values it leaves out:
-    0 none, 1 null, 2 null and empty or zero ones. ``skip`` hides the field from comparisons.
+    0 none, 1 null, 2 null and empty or zero ones. ``skip`` hides the field from comparisons. Without a ``node`` it is ``load(of)``,
+    when it is first asked for: a definition may have thousands of fields, of which objects mostly have few.
     """
 
-    def __init__(self, str name, Node node, object zero=MISSING, int omit=0, object default=None, bint skip=False):
+    def __init__(
+        self, str name, Node node, object zero=MISSING, int omit=0, object default=None, bint skip=False, object load=None, object of=None,
+    ):
         self.key = "f:" + name
         self.text = f'"f:{name}":'.encode()
-        self.node = node
+        self.known = node
+        if node is None:
+            self.load, self.of = load, of
         self.zero = zero
         self.omit = omit
         self.default = default
         self.skip = skip
+
+    @property
+    def node(self):
+        return node_of(self)
+
+
+cdef Node node_of(Field f):
+    if f.known is None:
+        load, of = f.load, f.of  # another thread may be at it
+        if load is not None:
+            made = load(of)
+            if f.known is None:
+                f.known = made
+            f.load = f.of = None
+    return f.known
 
 
 @cython.final

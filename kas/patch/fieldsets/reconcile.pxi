@@ -21,7 +21,7 @@ cdef dict _named(Node n, dict s):
         if n is not None:
             if c == u"f" and n.is_map:
                 f = n.by_key.get(key)
-                t = f.node if f is not None else n.elem
+                t = node_of(f) if f is not None else n.elem
             elif c == u"k" and n.is_list:
                 t = n.item
         below = _named(t, node)
@@ -61,7 +61,7 @@ cdef dict _reconcile(Node n, dict s, bint root):
         key = <object>k
         if as_map:
             p = PyDict_GetItem(n.by_key, key)
-            t = (<Field>p).node if p != NULL else n.elem
+            t = node_of(<Field>p) if p != NULL else n.elem
         else:
             t = n.item
         if t is None:

@@ -48,7 +48,7 @@ cdef int _set_of_map(Node n, dict v, dict out) except -1:
         f = field_of(n, name)
         if f is not None:
             if not f.skip:
-                _set_of(f.node, value, f.key, value is None or (PyDict_CheckExact(value) and not value), out)
+                _set_of(node_of(f), value, f.key, value is None or (PyDict_CheckExact(value) and not value), out)
         elif n.elem is not None:
             _set_of(n.elem, value, "f:" + <str>name, True, out)
         else:

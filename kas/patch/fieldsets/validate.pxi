@@ -91,7 +91,7 @@ cdef int _validate(Node n, object v, str path, int how, list errors) except -1:
             for name, value in (<dict>v).items():
                 f = field_of(n, name)
                 if f is not None:
-                    _validate(f.node, value, path_below(path, name), how, errors)
+                    _validate(node_of(f), value, path_below(path, name), how, errors)
                 elif n.elem is not None:
                     _validate(n.elem, value, path_below(path, name), how, errors)
                 else:

@@ -131,7 +131,7 @@ cdef bint _is_written(Node n, object v) except -1:
             elif <object>p is None:
                 if f.omit or f.zero is not None:
                     return False
-            elif (f.omit == 2 and not <object>p) or not _is_written(f.node, <object>p):
+            elif (f.omit == 2 and not <object>p) or not _is_written(node_of(f), <object>p):
                 return False
         for name, f in n.zeros:
             if PyDict_GetItem(v, name) == NULL:
