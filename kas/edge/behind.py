@@ -25,28 +25,23 @@ class Exchange(Protocol):
 
 
 class Behind:
-    """``resume()`` is called when it has come by."""
+    """``given`` is how much was since it was asked last, ``over`` an exchange that is over; whoever gives something says so. ``resume()``
+    is called when it has come by."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, resume: Callable[[], object]) -> None:
         self._loop, self._resume = loop, resume
-        self._over: Exchange | None = None
+        self.over: Exchange | None = None
         self._asked: asyncio.Future[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.given = 0  # since it was asked last
-
-    def gave(self, exchange: Exchange | None) -> None:
-        """Something was begun, and with an ``exchange`` answered, which is over."""
-        self.given += 1
-        if exchange is not None:
-            self._over = exchange
+        self.given = 0
 
     def far(self, more: int = 0) -> bool:
         """Whether nothing else should be given to it for now, but for so many beyond what is usual."""
-        if self.given < BATCH + more or self._over is None:
+        if self.given < BATCH + more or self.over is None:
             return False
         if self._asked is None:
             self.given = 0
-            self._asked = asyncio.ensure_future(self._over.receive(), loop=self._loop)
+            self._asked = asyncio.ensure_future(self.over.receive(), loop=self._loop)
             self._asked.add_done_callback(self._came_by)
             self._timer = self._loop.call_later(LONGEST_S, self._come_by)
             return False

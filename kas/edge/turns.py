@@ -165,13 +165,18 @@ class Turns:
         length = SHARED_TURN_S if self._shared() else TURN_S
         if not self._flows and not self._dismissed:
             self._ended = began
-            until, far = began + length, self._behind.far
-            while come and not crowded() and not far(UNASKED):
-                begin, _, request = come.popleft()
-                self._gave(begin(request, scope := request.scope), request, scope)
-                if clock() > until:
-                    break
-            else:
+            until, count, behind = began + length, 0, self._behind
+            if behind.given < UNASKED or not behind.far(UNASKED):
+                while come and not crowded():
+                    begin, _, request = come.popleft()
+                    going = begin(request, scope := request.scope)
+                    count += 1
+                    if count >= UNASKED or clock() > until:
+                        break
+                if count:
+                    behind.given += count
+                    if going is None and scope.get("method") == "GET":
+                        behind.over = request.proto
                 if not come:
                     return
         self._put_all_down()
@@ -247,7 +252,7 @@ class Turns:
                 return
             begin, request = self._dismissed.popleft()
             begin(request, None)
-            self._behind.gave(None)
+            self._behind.given += 1
 
     def _next(self, shared: bool) -> int:
         """Whose request is next: while there are several users who has come anew, but not for ever."""
@@ -292,7 +297,9 @@ class Turns:
             await asyncio.sleep(0)
 
     def _gave(self, going: Going | None, request: Handed, scope: dict[str, Any]) -> None:
-        self._behind.gave(request.proto if going is None and scope.get("method") == "GET" else None)
+        self._behind.given += 1
+        if going is None and scope.get("method") == "GET":
+            self._behind.over = request.proto
 
     def _begin(self, key: int) -> Going | None:
         flows, fresh, floods = self._flows, self._fresh, self._floods(key)
