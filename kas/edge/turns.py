@@ -105,7 +105,7 @@ class Turns:
     ) -> None:  # fmt: skip
         """``knows(header)`` is whether this Authorization header was good a moment ago."""
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
-        self._knows, self._behind = knows, Behind(loop, self._written)
+        self._knows, self._behind = knows, Behind(loop, self._written, clock)
         self._due = False  # whether a turn is to come
         self._anew = False  # whether that was asked for before who came anew, and goes on in a task, has one
         self._come: deque[Arrived] = deque()

@@ -11,7 +11,7 @@ import pytest
 
 from kas.edge import turns
 from kas.edge.asgi import App
-from kas.edge.behind import BATCH
+from kas.edge.behind import BATCH, LATE_S, MOST
 from kas.edge.listener import Listener
 from kas.edge.turns import BEGUN, HANDS, HOLD_S, LONGEST_S, SHARED_TURN_S, TURN_S, UNASKED, Turns
 from kas.request.http import Request, Response
@@ -499,6 +499,26 @@ def test_what_is_refused_is_answered(tmp_path: Any, monkeypatch) -> None:
     asyncio.run(go())
 
 
+def test_more_is_given_where_it_is_written_at_once() -> None:
+    """And less again where it is not."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        flood = [Unwritten(f"f{i}", "flood") for i in range(10 * MOST)]
+        loop.arrive(*flood)
+        assert len(await turned(loop)) == 2 * BATCH
+        begun = []
+        for passed in [0.0] * 6 + [LATE_S * 2] * 5:
+            loop.pass_(passed)
+            asked(flood)[0].set_result({})
+            begun.append(len(await turned(loop)))
+        # Those since it was asked are told of, and as many as may be given then.
+        assert begun == [3 * BATCH, 6 * BATCH, 12 * BATCH, MOST + 8 * BATCH, MOST, MOST, 8 * BATCH, 4 * BATCH, 2 * BATCH, BATCH, BATCH]
+
+    asyncio.run(go())
+
+
 def asked(requests: list[Unwritten]) -> list[asyncio.Future[dict[str, Any]]]:
     """What exchanges were asked for and have not told."""
     return [x for r in requests for x in r.asked if not x.done()]
@@ -507,7 +527,7 @@ def asked(requests: list[Unwritten]) -> list[asyncio.Future[dict[str, Any]]]:
 async def turned(loop: Loop) -> list[str]:
     """What is begun until nothing is."""
     begun = []
-    for _ in range(30):
+    for _ in range(100):
         begun += await loop.turn()
     return begun
 
@@ -523,11 +543,14 @@ def test_no_more_is_begun_than_is_written() -> None:
         assert len(await turned(loop)) == 2 * BATCH and len(asked(flood)) == 1
         loop.arrive(*(quiet := [Unwritten("q0", "quiet")]))
         assert await turned(loop) == ["q0"]
+        loop.pass_(2 * LATE_S)
         asked(flood)[0].set_result({"type": "http.disconnect"})
         assert await turned(loop) == [f"f{i}" for i in range(2 * BATCH, 3 * BATCH)] and len(asked(quiet)) == 1
         # One that is never told of holds nobody up for ever.
+        loop.pass_(2 * LATE_S)
         loop.turns._behind._come_by()
         assert len(await turned(loop)) == BATCH
+        loop.pass_(2 * LATE_S)
         asked(flood)[-1].set_exception(OSError())
         assert len(await turned(loop)) == BATCH and loop.begun[-1] == flood[-1].name
 
