@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kas.edge import turns
+from kas.edge import behind, turns
 from kas.edge.asgi import App
 from kas.edge.behind import BATCH, LATE_S, MOST
 from kas.edge.listener import Listener
@@ -612,5 +612,31 @@ def test_refusals_wait_while_answers_are_written() -> None:
                 one.set_result({})
             await turned(loop)
         assert len(loop.begun) == 2 * BATCH - 1 and len(loop.begun) + len(loop.refused) == len(flood)
+
+    asyncio.run(go())
+
+
+def test_an_exchange_that_is_over_tells_whether_what_was_given_is_written(tmp_path: Any, monkeypatch) -> None:
+    """Granian's, also one whose client has gone, and again and again: nothing else goes on here for an hour."""
+    monkeypatch.setattr(behind, "LONGEST_S", 3600.0)
+    monkeypatch.setattr(behind, "MOST", BATCH)
+
+    async def go() -> None:
+        turned, path = Turns(asyncio.get_running_loop(), lambda: 1, knows=lambda credential: False), str(tmp_path / "s")
+        listener = Listener(App(lambda req: Response(200, [], req.path.encode())), "", 0, uds=path, turns=turned)
+        listener.start(1)
+        try:
+            for again in range(2):
+                opened = [await asyncio.open_unix_connection(path) for _ in range(5 * BATCH)]
+                for i, (_, writer) in enumerate(opened):
+                    writer.write(head("GET", f"/{i}", "Authorization: Bearer x"))
+                for i, (reader, _) in enumerate(opened):
+                    assert await answer(reader) == (200, f"/{i}".encode()), again
+                for _, writer in opened:
+                    writer.close()
+            assert turned._behind._batch == BATCH and turned._behind.over is not None
+        finally:
+            listener.stop()
+            await listener.stopped
 
     asyncio.run(go())
