@@ -7,6 +7,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from kas.edge.body import Bounds, Departures, Inlet
@@ -34,10 +35,6 @@ def least(*work: Callable[[], object]) -> list[float]:
     return found
 
 
-class _Handed:
-    scope = SCOPE
-
-
 class _Loop:
     """Each request has a turn of its own, at once: the dearest way."""
 
@@ -45,11 +42,11 @@ class _Loop:
         turn()
 
 
-HANDED = _Handed()
-
-
 async def _received() -> dict[str, Any]:
     return {"type": "http.request", "body": BODY, "more_body": False}
+
+
+HANDED: Any = SimpleNamespace(scope=SCOPE, proto=SimpleNamespace(receive=_received))
 
 
 def read(bounds: Bounds | None) -> Callable[[], object]:

@@ -291,9 +291,10 @@ def _listeners(
     out = []
     gate = server.flow_control.gate if server.flow_control is not None else None
     loop = asyncio.get_running_loop()
-    turns = Turns(loop)
+    knows = server.filter_parts.remembered.has
+    turns = Turns(loop, knows=knows)
     if gate is not None:
-        turns = Turns(loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared)
+        turns = Turns(loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, knows=knows)
     if rendezvous is not None:
         from kas.edge.front.introduction import Introductions  # with what only a server behind a front has
         from kas.edge.front.rendezvous import free

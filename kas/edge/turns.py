@@ -15,11 +15,16 @@ whatever they have in hand by then is the flood's; so would seats, the store's n
 
 A head is as large as a client likes, up to 256 KiB, and a connection of HTTP/2 sends 100 of them at once, long before anybody knows whose
 they are. So what is put down has a bound in bytes: beyond it large heads are refused, and ordinary ones wait as ever.
+
+What is given to granian's thread faster than it can write lies before what is answered next (``kas.edge.behind``). So while it is behind,
+only those are begun that have nothing put down, of credentials that were good a moment ago first, and refusals wait as well. Credentials
+that nobody knows count by their connection: who makes up another one for each request would come anew with each.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import OrderedDict, deque
@@ -27,8 +32,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kas.edge.behind import BATCH, Behind, Exchange
+
 if TYPE_CHECKING:
     from kas.edge.front.introduction import Introductions
+
+log = logging.getLogger("kas.edge")
 
 TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs take half of it
 SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
@@ -37,6 +46,7 @@ HANDS = 2  # how often the processor is offered for it: to the thread that reads
 HOLD_S = 0.002  # how long one of who floods may take until the next of his is begun beside it, and a large answer to another
 LONGEST_S = 0.005  # but no longer than this after the one before
 STEPS = 2  # of the loop, until what came meanwhile is answered: it is begun, and its task takes the first step
+UNASKED = 7 * BATCH  # answers of those who have nothing put down, beyond the usual, before it is asked whether they are written
 PUT_DOWN_S = 0.005  # of a turn, for finding out whose what came is: 25,000 that came at once held the loop for a second
 HEADS_BYTES = 32 << 20  # of heads that are put down; beyond that only small ones are
 SMALL_HEAD = 4 << 10
@@ -48,6 +58,26 @@ class Handed(Protocol):
     @property
     def scope(self) -> dict[str, Any]:
         """ASGI's."""
+
+    @property
+    def proto(self) -> Exchange:
+        """What receives and sends."""
+
+
+class _Dismissed:
+    """What is left of a request that is to be refused: its head is not kept."""
+
+    __slots__ = ("proto",)
+
+    def __init__(self, proto: Exchange) -> None:
+        self.proto = proto
+
+    def done(self) -> None:
+        """As granian's."""
+
+    def err(self, error: BaseException) -> None:
+        """As granian's, which answers for what is dropped."""
+        log.error("a request was not refused: %s", error)
 
 
 class Going(Protocol):
@@ -71,13 +101,19 @@ class Turns:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, crowded: Callable[[], object] = lambda: False, shared: Callable[[], object] = lambda: False,
         clock: Callable[[], float] = time.monotonic, give_way: Callable[[], object] = os.sched_yield,
+        knows: Callable[[bytes], bool] = lambda credential: True,
     ) -> None:  # fmt: skip
+        """``knows(header)`` is whether this Authorization header was good a moment ago."""
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
+        self._knows, self._behind = knows, Behind(loop, self._written, clock)
         self._due = False  # whether a turn is to come
         self._anew = False  # whether that was asked for before who came anew, and goes on in a task, has one
         self._come: deque[Arrived] = deque()
         self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any], int]]] = OrderedDict()  # by credential, who is next first
         self._fresh: OrderedDict[int, None] = OrderedDict()  # those of them of whom none has been begun since they had nothing put down
+        self._good: OrderedDict[int, None] = OrderedDict()  # those of these whose credential is known
+        self._let: dict[int, int] = {}  # by credential, how many were begun while granian's thread was behind, until it came by
+        self._dismissed: deque[tuple[Begin, _Dismissed]] = deque()  # to be refused
         self._passed = 0  # how many of these were begun while others were next
         self._waiting = self._bytes = 0  # how many there are in all of them, and of how many bytes
         self._ended = 0.0  # when the last turn did that began what was put down
@@ -105,13 +141,21 @@ class Turns:
         try:
             self._begin_some()
         finally:  # whatever became of one of them, the others are begun
-            if (self._come or (self._flows and not self._held)) and not self._due:
+            if (self._come or ((self._flows or self._dismissed) and not self._held and not self._stops())) and not self._due:
                 self._due = True
                 self._loop.call_soon(self._turn)
 
+    def _stops(self) -> bool:
+        """Whether nothing of what is put down may be begun until others have written what they were given."""
+        return self._behind.far() and not self._good and (not self._fresh or self._behind.far(BATCH))
+
+    def _written(self) -> None:
+        self._let.clear()
+        self._resume()
+
     def _resume(self, _: object = None) -> None:
         self._held = False
-        if self._flows and not self._due:
+        if (self._flows or self._dismissed) and not self._due:
             self._due = True
             self._loop.call_soon(self._turn)
 
@@ -119,15 +163,20 @@ class Turns:
         come, clock, crowded = self._come, self._clock, self._crowded
         began = clock()
         length = SHARED_TURN_S if self._shared() else TURN_S
-        if not self._flows:
+        if not self._flows and not self._dismissed:
             self._ended = began
-            until = began + length
-            while come and not crowded():
-                begin, _, request = come.popleft()
-                begin(request, request.scope)
-                if clock() > until:
-                    break
-            else:
+            until, count, behind = began + length, 0, self._behind
+            if behind.given < UNASKED or not behind.far(UNASKED):
+                while come and not crowded():
+                    begin, _, request = come.popleft()
+                    going = begin(request, scope := request.scope)
+                    count += 1
+                    if count >= UNASKED or clock() > until:
+                        break
+                if count:
+                    behind.given += count
+                    if going is None and scope.get("method") == "GET":
+                        behind.over = request.proto
                 if not come:
                     return
         self._put_all_down()
@@ -145,13 +194,15 @@ class Turns:
         scope = request.scope
         size = _size(scope)
         if size > SMALL_HEAD and self._bytes + size > HEADS_BYTES and scope["type"] == "http":
-            begin(request, None)
+            self._dismissed.append((begin, _Dismissed(request.proto)))
             return
-        key = _credential(scope, introductions)
+        key, good = _credential(scope, introductions, self._knows)
         waiting = self._flows.get(key)
         if waiting is None:
             waiting = self._flows[key] = deque()
             self._fresh[key] = None
+            if good and self._let.get(key, 0) < BEGUN:
+                self._good[key] = None
         waiting.append((begin, request, scope, size))
         self._waiting += 1
         self._bytes += size
@@ -165,7 +216,7 @@ class Turns:
             until = now + length
             left = 1 if began - self._ended > length else BEGUN
             gave_way = flooded = anew = False
-            while left and self._flows and now <= until:
+            while left and self._flows and now <= until and not self._stops():
                 key = self._next(shared)
                 fresh = shared and key in self._fresh
                 if anew and not fresh and self._passed < BEGUN:
@@ -173,6 +224,7 @@ class Turns:
                 if shared and self._floods(key):
                     if key in self._fresh:
                         del self._fresh[key]  # he has come anew, but in numbers
+                        self._good.pop(key, None)
                         continue
                     if flooded or self._holds(now):
                         if len(self._flows) == 1:
@@ -190,10 +242,22 @@ class Turns:
                 left -= 1
                 now = self._clock()
             self._anew = anew and self._due
+            self._dismiss()
         self._ended = now
+
+    def _dismiss(self) -> None:
+        """Refuses some of those that are to be."""
+        for _ in range(BEGUN):
+            if not self._dismissed or self._behind.far():
+                return
+            begin, request = self._dismissed.popleft()
+            begin(request, None)
+            self._behind.given += 1
 
     def _next(self, shared: bool) -> int:
         """Whose request is next: while there are several users who has come anew, but not for ever."""
+        if self._behind.far():
+            return next(iter(self._good or self._fresh))
         return next(iter(self._fresh if shared and self._fresh and self._passed < BEGUN else self._flows))
 
     def _floods(self, key: int) -> bool:
@@ -232,17 +296,26 @@ class Turns:
         for _ in range(STEPS):
             await asyncio.sleep(0)
 
+    def _gave(self, going: Going | None, request: Handed, scope: dict[str, Any]) -> None:
+        self._behind.given += 1
+        if going is None and scope.get("method") == "GET":
+            self._behind.over = request.proto
+
     def _begin(self, key: int) -> Going | None:
         flows, fresh, floods = self._flows, self._fresh, self._floods(key)
         self._passed = self._passed + 1 if key in fresh and len(fresh) < len(flows) else 0
         waiting = flows.pop(key)
         fresh.pop(key, None)
+        self._good.pop(key, None)
         begin, request, scope, size = waiting.popleft()
         self._waiting -= 1
         self._bytes -= size
         if waiting:
             flows[key] = waiting
+        if self._behind.far():
+            self._let[key] = self._let.get(key, 0) + 1
         going = begin(request, scope)
+        self._gave(going, request, scope)
         if going is not None and self._crowded():
             self._going[key] = self._going.get(key, 0) + 1
             going.add_done_callback(partial(_gone, self._going, key))
@@ -267,14 +340,16 @@ def _size(scope: dict[str, Any]) -> int:
     return size
 
 
-def _credential(scope: dict[str, Any], introductions: Introductions | None) -> int:
-    """What tells clients apart before it is known who they are: the credential, else the certificate, else the address. A hash, whose key
-    is the process's own."""
+def _credential(scope: dict[str, Any], introductions: Introductions | None, knows: Callable[[bytes], bool]) -> tuple[int, bool]:
+    """What tells clients apart before it is known who they are, and whether it is known to be good: the credential where it is, the
+    connection where not; without one the certificate, else the address. A hash, whose key is the process's own."""
+    client = scope["client"]
     for name, value in scope["headers"]:
         if name == b"authorization":
-            return hash(value)
-    address = scope["client"][0] if scope["client"] else ""
+            good = knows(value)
+            return hash(value) if good or not client else hash(tuple(client)), good
+    address = client[0] if client else ""
     who = introductions.of(address) if introductions is not None else None
     if who is None:
-        return hash(address)
-    return hash(who.client if who.certificates is None else who.certificates.key)
+        return hash(address), False
+    return hash(who.client if who.certificates is None else who.certificates.key), False

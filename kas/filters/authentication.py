@@ -38,11 +38,11 @@ class Authenticator(Protocol):
         """The user; AuthenticationError when there is nobody to serve. Awaitable where one has to wait. ``found`` is told how."""
 
 
-class _Known:
+class Remembered:
     """Authorization headers that were good a moment ago, by a digest: (user, until when, the name they are counted
-    under, whether it is a bearer token)."""
+    under, whether it is a bearer token). No one of them is longer than ``longest``."""
 
-    __slots__ = ("cache", "entries", "forgotten")
+    __slots__ = ("cache", "entries", "forgotten", "longest")
 
     def __init__(self) -> None:
         # So that no credential lies about in memory.
@@ -51,13 +51,23 @@ class _Known:
         )
         self.entries = self.cache.entries
         self.forgotten = 0  # how often; what was asked before may not be remembered after
+        self.longest = 0
+
+    def has(self, credential: bytes) -> bool:
+        """Whether this one was."""
+        if len(credential) > self.longest:
+            return False
+        kept = self.entries.get(keyed_digest(credential))
+        return kept is not None and monotonic() < kept[1]
 
     def keep(self, credential: bytes, user: UserInfo, name: tuple[str], bearer: bool, forgotten: int) -> None:
         """``forgotten`` is how often when somebody was asked about the credential."""
         if forgotten == self.forgotten:
+            self.longest = max(self.longest, len(credential))
             self.cache.put(keyed_digest(credential), (user, monotonic() + REMEMBERED_S, name, bearer), user.length)
 
     def forget(self) -> None:
+        """A credential may have lost its meaning."""
         self.cache.clear()
         self.forgotten += 1
 
@@ -128,7 +138,7 @@ def _durations(registry: Registry) -> Histogram:
 
 def authentication(
     authenticator: Callable[[], Authenticator], registry: Registry, revoked: Callable[[Callable[[], None]], None],
-    vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
+    vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()), remembered: Remembered | None = None,
 ) -> Filter:  # fmt: skip
     """``authenticator`` gives the one to ask; it is called for every request that is not remembered, because credentials are loaded after
     the chain is built. ``revoked(forget)`` registers what to call when a credential may have lost its meaning. ``vouching`` are the names
@@ -138,7 +148,7 @@ def authentication(
     timer = Timer(seconds, ("success",))
     succeeded = timer.add
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
-    revoked((known := _Known()).forget)
+    revoked((known := remembered or Remembered()).forget)
     recall = Recall(known.entries, users.values, timer, CacheCounts(registry).hits)
     recalled, told = recall.known, Sparing(log, "%d more requests could not be authenticated")
     unusual, strip = (proxies := _ProxyHeaders(*vouching)).unusual, proxies.strip
@@ -200,7 +210,7 @@ def authentication(
         if credential:
             if found is not None and found.by_header:
                 known.keep(credential, user, name, _bearer(credential)[0], forgotten)
-                recall.longest = max(recall.longest, len(credential))
+                recall.longest = known.longest
             req.drop_header(b"authorization")
             _tell_of_space(req, credential)
 

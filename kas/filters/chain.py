@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kas.auth.attributes import Authorizer
 from kas.filters.audit_id import audit_id
-from kas.filters.authentication import Authenticator, authentication
+from kas.filters.authentication import Authenticator, Remembered, authentication
 from kas.filters.authorization import authorization
 from kas.filters.cache_control import cache_control
 from kas.filters.catch_up import catch_up
@@ -93,6 +93,7 @@ class Parts(NamedTuple):
     flow_control: Filter
     audit: Filter
     tracer: Tracer | None
+    remembered: Remembered
 
 
 def parts(
@@ -117,13 +118,16 @@ def parts(
         recording = audit(auditor)
     return Parts(
         state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh,
-        latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer,
+        latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer, Remembered(),
     )  # fmt: skip
 
 
 def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -> list[Filter]:
     """The filters of a port, outermost first. Each line says why it stands where it does."""
-    who = trusted(settings.cors_allowed_origins) if port == "insecure" else authentication(p.authenticator, metrics, p.revoked, p.vouching)
+    if port == "insecure":
+        who = trusted(settings.cors_allowed_origins)
+    else:
+        who = authentication(p.authenticator, metrics, p.revoked, p.vouching, p.remembered)
     few: Sequence[Filter] = (read_only(TokenBucket(settings.api_rate, settings.api_burst, time.monotonic)),) if port == "read-only" else ()
     changing = partial(current_verbosity, LOGGING) if settings.profiling else None  # by /debug/flags/v
     last = (consistent_read(*p.fresh),) if p.fresh is not None else ()

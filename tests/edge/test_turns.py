@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from kas.edge import turns
+from kas.edge import behind, turns
 from kas.edge.asgi import App
+from kas.edge.behind import BATCH, LATE_S, MOST
 from kas.edge.listener import Listener
-from kas.edge.turns import BEGUN, HANDS, HOLD_S, LONGEST_S, SHARED_TURN_S, TURN_S, Turns
+from kas.edge.turns import BEGUN, HANDS, HOLD_S, LONGEST_S, SHARED_TURN_S, TURN_S, UNASKED, Turns
 from kas.request.http import Request, Response
 from tests.filters.serving import answer, head, until
 
@@ -20,10 +21,30 @@ from tests.filters.serving import answer, head, until
 class Arrived:
     """A request; ``takes`` is how long what begins it does, ``later`` how long it goes on in a task."""
 
-    def __init__(self, name: str, token: str = "", client: str = "10.0.0.1", takes: float = 0.0, later: float = 0.0) -> None:
+    def __init__(
+        self, name: str, token: str = "", client: str = "10.0.0.1", takes: float = 0.0, later: float = 0.0, port: int = 1, large: int = 0
+    ) -> None:
         self.name, self.takes, self.later = name, takes, later
-        headers = [(b"host", b"x")] + ([(b"authorization", f"Bearer {token}".encode())] if token else [])
-        self.scope: dict[str, Any] = {"type": "http", "path": "/", "query_string": b"", "headers": headers, "client": (client, 1)}
+        headers = [(b"host", b"x" * (1 + large))] + ([(b"authorization", f"Bearer {token}".encode())] if token else [])
+        self.scope: dict[str, Any] = {
+            "type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers, "client": (client, port),
+        }  # fmt: skip
+        self.proto: Any = self
+
+    async def receive(self) -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+
+class Unwritten(Arrived):
+    """What was given until it is asked for what its client says is written when one of ``asked`` is done."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.asked: list[asyncio.Future[dict[str, Any]]] = []
+
+    def receive(self) -> Any:
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return self.asked[-1]
 
 
 class Loop:
@@ -38,9 +59,10 @@ class Loop:
         self.going: dict[str, asyncio.Future[None]] = {}  # by name, of who goes on until that is done
         self.large: set[str] = set()  # names of those who are answered at length, in a task
         self.steps: list[str] = []  # what these did
+        self.known = True  # whether credentials are
         self.turns = Turns(
             asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
-            self.give_way,
+            self.give_way, lambda credential: self.known or b"quiet" in credential,
         )  # fmt: skip
 
     def arrive(self, *requests: Arrived) -> None:
@@ -54,7 +76,7 @@ class Loop:
 
     def begin(self, request: Any, scope: dict[str, Any] | None) -> asyncio.Future[None] | None:
         if scope is None:
-            self.refused.append(request.name)
+            self.refused.append(request.proto.name)  # nothing else is kept of it
             return None
         assert scope is request.scope
         self.begun.append(request.name)
@@ -470,6 +492,149 @@ def test_what_is_refused_is_answered(tmp_path: Any, monkeypatch) -> None:
                 assert said.startswith(b"HTTP/1.1 429 ") and b"retry-after: 1" in said, said
                 assert said.endswith(b"again later.\n") == (method != "HEAD")
                 writer.close()
+        finally:
+            listener.stop()
+            await listener.stopped
+
+    asyncio.run(go())
+
+
+def test_more_is_given_where_it_is_written_at_once() -> None:
+    """And less again where it is not."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        flood = [Unwritten(f"f{i}", "flood") for i in range(10 * MOST)]
+        loop.arrive(*flood)
+        assert len(await turned(loop)) == 2 * BATCH
+        begun = []
+        for passed in [0.0] * 6 + [LATE_S * 2] * 5:
+            loop.pass_(passed)
+            asked(flood)[0].set_result({})
+            begun.append(len(await turned(loop)))
+        # Those since it was asked are told of, and as many as may be given then.
+        assert begun == [3 * BATCH, 6 * BATCH, 12 * BATCH, MOST + 8 * BATCH, MOST, MOST, 8 * BATCH, 4 * BATCH, 2 * BATCH, BATCH, BATCH]
+
+    asyncio.run(go())
+
+
+def asked(requests: list[Unwritten]) -> list[asyncio.Future[dict[str, Any]]]:
+    """What exchanges were asked for and have not told."""
+    return [x for r in requests for x in r.asked if not x.done()]
+
+
+async def turned(loop: Loop) -> list[str]:
+    """What is begun until nothing is."""
+    begun = []
+    for _ in range(100):
+        begun += await loop.turn()
+    return begun
+
+
+def test_no_more_is_begun_than_is_written() -> None:
+    """But for those who come anew: they wait for what was given already, and not for what would be meanwhile."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        flood = [Unwritten(f"f{i}", "flood") for i in range(5 * BATCH)]
+        loop.arrive(*flood)
+        assert len(await turned(loop)) == 2 * BATCH and len(asked(flood)) == 1
+        loop.arrive(*(quiet := [Unwritten("q0", "quiet")]))
+        assert await turned(loop) == ["q0"]
+        loop.pass_(2 * LATE_S)
+        asked(flood)[0].set_result({"type": "http.disconnect"})
+        assert await turned(loop) == [f"f{i}" for i in range(2 * BATCH, 3 * BATCH)] and len(asked(quiet)) == 1
+        # One that is never told of holds nobody up for ever.
+        loop.pass_(2 * LATE_S)
+        loop.turns._behind._come_by()
+        assert len(await turned(loop)) == BATCH
+        loop.pass_(2 * LATE_S)
+        asked(flood)[-1].set_exception(OSError())
+        assert len(await turned(loop)) == BATCH and loop.begun[-1] == flood[-1].name
+
+    asyncio.run(go())
+
+
+def test_who_has_nothing_put_down_is_counted_as_well() -> None:
+    """A flood whose requests come no faster than they are answered here may come faster than they are written."""
+
+    async def go() -> None:
+        loop = Loop()
+        flood = [Unwritten(f"f{i}", "flood") for i in range(30 * BATCH)]
+        for one in flood:
+            loop.arrive(one)
+            await loop.turn()
+        assert len(loop.begun) == 2 * (UNASKED + BATCH) + BEGUN and len(asked(flood)) == 1
+        while left := asked(flood):
+            for one in left:
+                one.set_result({})
+            await turned(loop)
+        assert loop.begun == [x.name for x in flood]
+
+    asyncio.run(go())
+
+
+def test_credentials_that_nobody_knows_count_by_connection() -> None:
+    """Who makes up another one for each request has one turn for all of them, and waits while what was given is written."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd, loop.known = 1, False
+        flood = [Unwritten(f"f{i}", f"token {i}") for i in range(4 * BATCH)]
+        other = [Arrived(f"o{i}", f"another {i}", port=2) for i in range(4)]
+        loop.arrive(*flood, *other, Arrived("q0", "quiet"))
+        assert await loop.turn() == ["f0", "o0", "q0", "f1", "o1", "f2", "o2", "f3"]
+        await turned(loop)
+        # Nobody whose credential is known waits for newcomers, and these for a while.
+        new = [Arrived(f"n{i}", f"new {i}", port=10 + i) for i in range(3 * BATCH)]
+        loop.arrive(*new, Arrived("q1", "quiet"))
+        begun = await turned(loop)
+        assert begun[0] == "q1" and begun[1:] == [x.name for x in new[: BATCH - 1]]
+
+    asyncio.run(go())
+
+
+def test_refusals_wait_while_answers_are_written() -> None:
+    """And are all said, also when nothing else is left."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        large = turns.HEADS_BYTES // (2 * BATCH)
+        flood = [Unwritten(f"f{i}", "flood", large=large) for i in range(6 * BATCH)]
+        loop.arrive(*flood)
+        await turned(loop)
+        assert len(loop.begun) + len(loop.refused) == 2 * BATCH
+        while left := asked(flood):
+            for one in left:
+                one.set_result({})
+            await turned(loop)
+        assert len(loop.begun) == 2 * BATCH - 1 and len(loop.begun) + len(loop.refused) == len(flood)
+
+    asyncio.run(go())
+
+
+def test_an_exchange_that_is_over_tells_whether_what_was_given_is_written(tmp_path: Any, monkeypatch) -> None:
+    """Granian's, also one whose client has gone, and again and again: nothing else goes on here for an hour."""
+    monkeypatch.setattr(behind, "LONGEST_S", 3600.0)
+    monkeypatch.setattr(behind, "MOST", BATCH)
+
+    async def go() -> None:
+        turned, path = Turns(asyncio.get_running_loop(), lambda: 1, knows=lambda credential: False), str(tmp_path / "s")
+        listener = Listener(App(lambda req: Response(200, [], req.path.encode())), "", 0, uds=path, turns=turned)
+        listener.start(1)
+        try:
+            for again in range(2):
+                opened = [await asyncio.open_unix_connection(path) for _ in range(5 * BATCH)]
+                for i, (_, writer) in enumerate(opened):
+                    writer.write(head("GET", f"/{i}", "Authorization: Bearer x"))
+                for i, (reader, _) in enumerate(opened):
+                    assert await answer(reader) == (200, f"/{i}".encode()), again
+                for _, writer in opened:
+                    writer.close()
+            assert turned._behind._batch == BATCH and turned._behind.over is not None
         finally:
             listener.stop()
             await listener.stopped

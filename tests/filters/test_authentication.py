@@ -19,7 +19,7 @@ from kas.auth.authn.websocket import WebSocketToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo
 from kas.config import features
 from kas.filters import authentication as filters
-from kas.filters.authentication import REMEMBERED_S, authentication
+from kas.filters.authentication import REMEMBERED_S, Remembered, authentication
 from kas.meta.errors import ApiError
 from kas.observe.caches import Expiring
 from kas.observe.logs import MOST
@@ -232,6 +232,33 @@ def test_a_waiting_authenticators_success_is_remembered_unless_revoked_meanwhile
         assert len(asked) == 2
 
     asyncio.run(go())
+
+
+def test_what_is_remembered_can_be_asked_for(monkeypatch):
+    """For ten seconds, and until a revocation; what is longer than all of them is not looked at."""
+    now = [100.0]
+    monkeypatch.setattr(filters, "monotonic", lambda: now[0])
+    remembered, forget = Remembered(), []
+
+    class Says:
+        def authenticate(self, get, peer=None, path="", found=None):
+            found.by_header = get("authorization") == "Bearer good"
+            return JANE
+
+    f = authentication(Says, Registry(), forget.append, remembered=remembered)
+    good, other = b"Bearer good", b"Bearer other"
+    assert not remembered.has(good)
+    f.before(request(authorization="Bearer good"))
+    f.before(request(authorization="Bearer other"))
+    assert remembered.has(good) and not remembered.has(other) and not remembered.has(b"Bearer bad!")
+    now[0] += REMEMBERED_S
+    assert not remembered.has(good)
+    f.before(request(authorization="Bearer good"))
+    assert remembered.has(good)
+    forget[0]()
+    assert not remembered.has(good)
+    monkeypatch.setattr(filters, "keyed_digest", None)
+    assert not remembered.has(b"Bearer " + b"a" * 12_000)
 
 
 @pytest.mark.parametrize(("size", "hex_"), [
