@@ -14,6 +14,8 @@
 #   Way           through filters to the endpoint: the chain while nobody waits                 fastpath/way.pxi
 #   Timer, Recall, Getters, PlainGet   stretches of it: durations, remembered credentials, stored bytes   fastpath/way.pxi
 #   whole()       the answer, sent                                                              fastpath/way.pxi
+#   FreshRead, OnItsWay, PutDown   a read that waits, at a filter and at the edge               fastpath/parked.pxi
+#   Rounds, Sharers   what such reads wait for, which they share                                fastpath/parked.pxi
 #
 # Ownership: every object here is an ordinary Python object; none keeps a pointer into another. Strings are never copied
 # where a reference does. Nothing does I/O, nothing waits, nothing is safe for threads: a worker has one loop.
@@ -235,6 +237,41 @@ cdef class PutDown:
     cpdef go_on(self)
 
 
-cdef class Lot:
-    cdef object _first
-    cdef list _parked
+cdef class Rounds
+
+
+cdef class Sharers:
+    cdef readonly Rounds _rounds
+    cdef public list parked
+    cdef public list readers
+    cdef public list until              # when each of the readers has waited for too long
+    cdef public object timer            # of who has waited longest
+    cdef public bint told               # the question has been answered
+    cdef public long long had           # the revision here before it was asked
+    cdef public double asked            # when it was
+    cdef public double since            # when the first was put down
+
+    cdef bint _done(self) except -1
+    cdef list _take(self)
+    cdef int _reached(self) except -1
+
+
+cdef class Rounds:
+    cdef readonly object _loop
+    cdef object _call_soon
+    cdef object _wait
+    cdef object _round                  # the class of rounds, of Sharers
+    cdef readonly object _question      # kas.store.etcd.asked.Asked
+    cdef object _replica, _hub          # have a revision: what is here, what was dispatched here
+    cdef public Sharers _next           # has not asked yet
+    cdef public Sharers _asking
+    cdef public bint _due               # the next one asks at the end of the loop's turn
+    cdef public bint _closed
+    cdef object _ready                  # a deque of those who may go on
+    cdef public object _open            # a deque of rounds in which somebody was put down
+    cdef public object _timer           # looks at these
+    cdef double _stint_s
+
+    cdef int _ask_soon(self) except -1
+    cdef int _tell(self, Sharers asking, long long revision) except -1
+    cdef int _go_on(self, list parked) except -1
