@@ -13,8 +13,8 @@
 #   Tally         what was answered, counted                                                    fastpath/tally.pxi
 #   Way           through filters to the endpoint: the chain while nobody waits                 fastpath/way.pxi
 #   Timer, Recall, Getters, PlainGet   stretches of it: durations, remembered credentials, stored bytes   fastpath/way.pxi
-#   whole()       the answer, sent                                                              fastpath/way.pxi
-#   FreshRead, OnItsWay, PutDown   a read that waits, at a filter and at the edge               fastpath/parked.pxi
+#   whole(), sent()   the answer, sent                                                          fastpath/way.pxi
+#   FreshRead, PutDown   a read that waits, at a filter and at the edge               fastpath/parked.pxi
 #   Rounds, Sharers   what such reads wait for, which they share                                fastpath/parked.pxi
 #
 # Ownership: every object here is an ordinary Python object; none keeps a pointer into another. Strings are never copied
@@ -172,7 +172,6 @@ cdef class Way:
     cdef public tuple _after
     cdef public tuple _release
     cdef public object _endpoint
-    cdef public object _put_down        # the class of those who wait at a filter and may be parked, of OnItsWay
     cdef public double _soon_s          # a deadline that near holds for who is parked, too
 
     cpdef _go_on(self, Request req, Py_ssize_t at)
@@ -200,41 +199,37 @@ cdef class Getters:
     cdef dict _known                    # (group, version, resource) -> (served, whether it is namespaced)
 
 
+cdef class PartOf:
+    cdef object _main
+    cdef dict _others                   # (group, resource) -> what keeps it
+
+
 cdef class FreshRead:
     cdef readonly Request req
     cdef readonly object part
     cdef readonly object beside
-
-    cpdef park(self, parked)
+    cdef object _passing
+    cdef readonly Way way
+    cdef readonly Py_ssize_t at
 
 
 cdef class ConsistentRead:
     cdef object _part_of
     cdef object _beside
-    cdef object _wait
+    cdef object _passing
     cdef object _rest
-
-
-cdef class OnItsWay:
-    cdef readonly Way way
-    cdef readonly Request req
-    cdef readonly FreshRead wait
-    cdef readonly Py_ssize_t at
-
-    cpdef park(self, parked)
-    cpdef go_on(self)
 
 
 cdef class PutDown:
     cdef readonly object app            # kas.edge.asgi.App
     cdef readonly Request req
-    cdef readonly object waiting
+    cdef readonly FreshRead waiting
     cdef readonly object receive
     cdef readonly object send
     cdef readonly object watcher
     cdef readonly object spawn
 
-    cpdef go_on(self)
+    cdef int _go_on(self) except -1
 
 
 cdef class Rounds

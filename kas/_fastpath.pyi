@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence, Set
 from typing import Any, Protocol
 
 from kas.auth.user import UserInfo
 from kas.meta.selectors import FieldTerm, Requirement
 from kas.request.http import AuditEvent, Connection, Handler, Headers, Incoming, Result, Stream
-from kas.request.parking import Parked, Wait
+from kas.request.parking import Parked
 from kas.request.requestinfo import Query
 
 Outcome = tuple[int, str, str]
@@ -207,7 +207,6 @@ class Way:
         after: tuple[Callable[[Request, Response], None], ...],
         release: tuple[Callable[[Request], None], ...],
         endpoint: Handler,
-        put_down: type[OnItsWay],
         soon_s: float,
     ) -> None: ...
     def __call__(self, req: Request) -> Result: ...
@@ -258,42 +257,50 @@ def whole(
     req: Request, resp: Response, send: Callable[[dict[str, Any]], Awaitable[None]]
 ) -> tuple[Awaitable[None], Awaitable[None]]: ...
 
+def send_at_once(most: int, taken: str) -> None: ...
+def sent(
+    req: Request, resp: object, send: Callable[[dict[str, Any]], Awaitable[None]]
+) -> tuple[()] | tuple[Awaitable[None], Awaitable[None]] | None: ...
+
+class PartOf:
+    def __init__(self, main: Any, others: dict[tuple[str, str], Any]) -> None: ...
+    def __call__(self, info: RequestInfo) -> Any: ...
+
+Passing = Callable[[FreshRead, Awaitable[None]], Coroutine[Any, Any, Response | None]]
+
 class FreshRead:
     req: Request
     part: Any
     beside: Any
-    def __init__(self, req: Request, part: Any, beside: Any) -> None: ...
+    way: Way | None
+    at: int
+    def __init__(self, req: Request, part: Any, beside: Any, passing: Passing) -> None: ...
     def park(self, parked: Parked) -> None: ...
+    def go_on(self) -> Result: ...
+    def after(self, passed: Awaitable[None]) -> Awaitable[Any]: ...
+    def __await__(self) -> Generator[Any, Any, Any]: ...
 
 class ConsistentRead:
     def __init__(
         self,
         part_of: Callable[[RequestInfo], Any],
         beside: Any,
-        wait: Callable[[Request, Any, Any], Any],
+        passing: Passing,
         rest: Callable[[Request], Awaitable[Response | None] | None],
     ) -> None: ...
     def __call__(self, req: Request) -> Awaitable[Response | None] | None: ...
 
-class OnItsWay:
-    way: Way
-    req: Request
-    wait: Wait
-    at: int
-    def __init__(self, way: Way, req: Request, wait: Wait, at: int) -> None: ...
-    def park(self, parked: Parked) -> None: ...
-    def go_on(self) -> Result: ...
-
 class PutDown:
     app: Any
     req: Request
-    waiting: Any
+    waiting: FreshRead
     receive: Any
     send: Any
     watcher: Any
     spawn: Any
-    def __init__(self, app: Any, req: Request, waiting: Any, receive: Any, send: Any, watcher: Any, spawn: Any) -> None: ...
+    def __init__(self, app: Any, req: Request, waiting: FreshRead, receive: Any, send: Any, watcher: Any, spawn: Any) -> None: ...
     def go_on(self) -> None: ...
+    def wait(self, passed: Awaitable[None]) -> None: ...
 
 class Sharers:
     _rounds: Any

@@ -9,23 +9,48 @@
 cdef str ANY_VERSION = "resourceVersion=0"
 
 
+@cython.final
+cdef class PartOf:
+    """What keeps the resource that a request is about: ``main``, but for those that ``others`` has by group and name."""
+
+    def __init__(self, main, dict others not None):
+        self._main, self._others = main, others
+
+    def __call__(self, RequestInfo info not None):
+        return self._others.get((info.api_group, info.resource), self._main) if self._others else self._main
+
+
+@cython.final
+@cython.freelist(64)
 cdef class FreshRead:
-    """A read that waits for ``part`` (``kas.request.parking.Wait``, but for what awaits it, which is who inherits it)."""
+    """A read that waits for ``part`` (``kas.request.parking.Wait``). ``passing(read, passed)`` is a coroutine of what its filter answers
+    once ``passed`` is over. ``way`` is None until the request waits as a whole, at that filter: those from ``at`` on are behind it."""
 
-    def __cinit__(self, Request req not None, part, beside):
-        self.req, self.part, self.beside = req, part, beside
+    def __cinit__(self, Request req not None, part, beside, passing):
+        self.req, self.part, self.beside, self._passing = req, part, beside, passing
 
-    cpdef park(self, parked):
+    def park(self, parked not None):
         """See ``Wait``."""
         self.part.park(parked)
 
+    def go_on(self):
+        """See ``Wait``."""
+        return self.way._go_on(self.req, self.at)
+
+    def after(self, passed):
+        """See ``Wait``."""
+        found = self._passing(self, passed)
+        return found if self.way is None else self.way._later(self.req, found, self.at)
+
+    def __await__(self):
+        return self.after(self.part.fresh()).__await__()
+
 
 cdef class ConsistentRead:
-    """``before`` of a filter: the commonest reads are told apart here, all others by ``rest(request)``. ``wait`` makes who waits: a
-    ``FreshRead``."""
+    """``before`` of a filter: the commonest reads are told apart here, all others by ``rest(request)``. ``passing`` is ``FreshRead``'s."""
 
-    def __init__(self, part_of, beside, wait, rest):
-        self._part_of, self._beside, self._wait, self._rest = part_of, beside, wait, rest
+    def __init__(self, part_of, beside, passing, rest):
+        self._part_of, self._beside, self._passing, self._rest = part_of, beside, passing, rest
 
     def __call__(self, Request req not None):
         cdef RequestInfo info = req.info
@@ -33,44 +58,48 @@ cdef class ConsistentRead:
             return None
         if info.verb == "get":
             if req.query == "":
-                return self._wait(req, self._part_of(info), self._beside)
+                return FreshRead(req, self._part_of(info), self._beside, self._passing)
             if req.query == ANY_VERSION:
                 return None
         return self._rest(req)
 
 
-cdef class OnItsWay:
-    """A request that waits at a filter: those from ``at`` on are behind it (``kas.request.parking.Waiting``, but for what awaits it)."""
-
-    def __cinit__(self, Way way not None, Request req not None, FreshRead wait not None, Py_ssize_t at):
-        self.way, self.req, self.wait, self.at = way, req, wait, at
-
-    cpdef park(self, parked):
-        """See ``Waiting``."""
-        self.wait.part.park(parked)
-
-    cpdef go_on(self):
-        """See ``Waiting``."""
-        return self.way._go_on(self.req, self.at)
-
-
+@cython.final
+@cython.freelist(64)
 cdef class PutDown:
-    """Who is told that a parked request may go on (``kas.request.parking.Parked``, but for what takes longer). ``answered(result)`` and
-    ``failed(error)`` are who inherits it's."""
+    """Who is told that a parked request may go on (``kas.request.parking.Parked``). It is answered out of no task when that can be done at
+    once; ``app`` sees to the rest."""
 
-    def __cinit__(self, app, Request req not None, waiting, receive, send, watcher, spawn):
+    def __cinit__(self, app, Request req not None, FreshRead waiting not None, receive, send, watcher, spawn):
         self.app, self.req, self.waiting, self.receive, self.send, self.watcher, self.spawn = (
             app, req, waiting, receive, send, watcher, spawn
         )
 
-    cpdef go_on(self):
+    def go_on(self):
         """See ``Parked``."""
+        self._go_on()
+
+    cdef int _go_on(self) except -1:
+        cdef FreshRead waiting = self.waiting
+        cdef object result, left
         try:
-            result = (<OnItsWay>self.waiting).go_on() if isinstance(self.waiting, OnItsWay) else self.waiting.go_on()
-        except BaseException as e:  # the request's root
-            self.failed(e)
+            result = waiting.way._go_on(self.req, waiting.at)
+            left = _sent(self.req, result, self.send)
+            if left is None:
+                self.app.answer_later(self, result)
+                return 0
+            if left:
+                self.app.send_later(self, left)
+                return 0
+        except BaseException as e:  # the request's root: granian logs the error and ends the connection
+            self.watcher.err(e)
         else:
-            self.answered(result)
+            self.watcher.done()
+        return 0
+
+    def wait(self, passed):
+        """See ``Parked``."""
+        self.app.answer_later(self, self.waiting.after(passed))
 
 
 cdef class Sharers:
@@ -198,7 +227,7 @@ cdef class Rounds:
         while self._ready:
             parked = self._ready.popleft()
             if isinstance(parked, PutDown):
-                (<PutDown>parked).go_on()
+                (<PutDown>parked)._go_on()
             else:
                 parked.go_on()
             if _now_s() > until:
