@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -52,10 +52,12 @@ class World:
 
     def __init__(self, ordered: bool = True) -> None:
         self.etcd, self.revision, self.waiting, self.progress = Etcd(), 5, list[tuple[int, Waiter]](), 0
-        etcd: Any = self.etcd
-        self.freshness = Freshness(
-            asyncio.get_running_loop(), etcd, etcd, b"/fence", self, self, self._wait, self._ask_progress, lambda: ordered
-        )
+        self.ordered = ordered
+        self.freshness = self.made()
+
+    def made(self) -> Freshness:
+        loop, etcd = asyncio.get_running_loop(), cast(Any, self.etcd)
+        return Freshness(loop, etcd, etcd, b"/fence", self, self, self._wait, self._ask_progress, lambda: self.ordered)
 
     def _wait(self, revision: int, waiter: Waiter) -> bool:
         if revision > self.revision:
@@ -256,6 +258,50 @@ def test_who_is_parked_goes_on_out_of_the_round_that_it_waited_for() -> None:
         world.etcd.answer(7)
         await turn()
         assert [one.told for one in parked] == [1, 1, 1] and not any(one.passed for one in parked)
+
+    asyncio.run(check())
+
+
+def test_who_comes_while_others_go_on_is_too_late_for_the_question_that_left_meanwhile() -> None:
+    async def check() -> None:
+        world, first, second, third = World(), Parked(), Parked(), Parked()
+        world.freshness.park(first)
+        await turn()
+        world.freshness.park(second)
+        world.etcd.answer(5)
+        assert len(world.etcd.asked) == 1 and first.told == 0  # the second one's has left
+        world.freshness.park(third)
+        joined = world.join()
+        await turn()
+        assert (first.told, second.told, third.told) == (1, 0, 0) and len(world.etcd.asked) == 1
+        world.etcd.answer(5)
+        await turn()
+        assert (second.told, third.told) == (1, 0) and not joined[0].done() and len(world.etcd.asked) == 1
+        world.etcd.answer(5)
+        await turn()
+        assert third.told == 1 and joined[0].done() and not world.etcd.asked
+
+    asyncio.run(check())
+
+
+def test_what_a_round_breaks_upon_is_told_to_it_and_the_next_one_asks() -> None:
+    async def check() -> None:
+        world = World()
+
+        def broken(revision: int, waiter: Waiter) -> bool:
+            raise RuntimeError("a bug")
+
+        world._wait = broken  # type: ignore[method-assign]
+        world.freshness = world.made()
+        asked, parked = world.join(), Parked()
+        await turn()
+        world.freshness.park(parked)
+        world.etcd.answer(7)
+        with pytest.raises(RuntimeError, match="a bug"):
+            await asked[0]
+        world.etcd.answer(5)
+        await turn()
+        assert parked.told == 1
 
     asyncio.run(check())
 
