@@ -13,7 +13,9 @@
 #   Tally         what was answered, counted                                                    fastpath/tally.pxi
 #   Way           through filters to the endpoint: the chain while nobody waits                 fastpath/way.pxi
 #   Timer, Recall, Getters, PlainGet   stretches of it: durations, remembered credentials, stored bytes   fastpath/way.pxi
-#   whole()       the answer, sent                                                              fastpath/way.pxi
+#   whole(), sent()   the answer, sent                                                          fastpath/way.pxi
+#   FreshRead, PutDown   a read that waits, at a filter and at the edge               fastpath/parked.pxi
+#   Rounds, Sharers   what such reads wait for, which they share                                fastpath/parked.pxi
 #
 # Ownership: every object here is an ordinary Python object; none keeps a pointer into another. Strings are never copied
 # where a reference does. Nothing does I/O, nothing waits, nothing is safe for threads: a worker has one loop.
@@ -170,7 +172,6 @@ cdef class Way:
     cdef public tuple _after
     cdef public tuple _release
     cdef public object _endpoint
-    cdef public object _put_down        # the class of those who wait at a filter and may be parked, of OnItsWay
     cdef public double _soon_s          # a deadline that near holds for who is parked, too
 
     cpdef _go_on(self, Request req, Py_ssize_t at)
@@ -198,43 +199,74 @@ cdef class Getters:
     cdef dict _known                    # (group, version, resource) -> (served, whether it is namespaced)
 
 
+cdef class PartOf:
+    cdef object _main
+    cdef dict _others                   # (group, resource) -> what keeps it
+
+
 cdef class FreshRead:
     cdef readonly Request req
     cdef readonly object part
     cdef readonly object beside
-
-    cpdef park(self, parked)
+    cdef object _passing
+    cdef readonly Way way
+    cdef readonly Py_ssize_t at
 
 
 cdef class ConsistentRead:
     cdef object _part_of
     cdef object _beside
-    cdef object _wait
+    cdef object _passing
     cdef object _rest
-
-
-cdef class OnItsWay:
-    cdef readonly Way way
-    cdef readonly Request req
-    cdef readonly FreshRead wait
-    cdef readonly Py_ssize_t at
-
-    cpdef park(self, parked)
-    cpdef go_on(self)
 
 
 cdef class PutDown:
     cdef readonly object app            # kas.edge.asgi.App
     cdef readonly Request req
-    cdef readonly object waiting
+    cdef readonly FreshRead waiting
     cdef readonly object receive
     cdef readonly object send
     cdef readonly object watcher
     cdef readonly object spawn
 
-    cpdef go_on(self)
+    cdef int _go_on(self) except -1
 
 
-cdef class Lot:
-    cdef object _first
-    cdef list _parked
+cdef class Rounds
+
+
+cdef class Sharers:
+    cdef readonly Rounds _rounds
+    cdef public list parked
+    cdef public list readers
+    cdef public list until              # when each of the readers has waited for too long
+    cdef public object timer            # of who has waited longest
+    cdef public bint told               # the question has been answered
+    cdef public long long had           # the revision here before it was asked
+    cdef public double asked            # when it was
+    cdef public double since            # when the first was put down
+
+    cdef bint _done(self) except -1
+    cdef list _take(self)
+    cdef int _reached(self) except -1
+
+
+cdef class Rounds:
+    cdef readonly object _loop
+    cdef object _call_soon
+    cdef object _wait
+    cdef object _round                  # the class of rounds, of Sharers
+    cdef readonly object _question      # kas.store.etcd.asked.Asked
+    cdef object _replica, _hub          # have a revision: what is here, what was dispatched here
+    cdef public Sharers _next           # has not asked yet
+    cdef public Sharers _asking
+    cdef public bint _due               # the next one asks at the end of the loop's turn
+    cdef public bint _closed
+    cdef object _ready                  # a deque of those who may go on
+    cdef public object _open            # a deque of rounds in which somebody was put down
+    cdef public object _timer           # looks at these
+    cdef double _stint_s
+
+    cdef int _ask_soon(self) except -1
+    cdef int _tell(self, Sharers asking, long long revision) except -1
+    cdef int _go_on(self, list parked) except -1

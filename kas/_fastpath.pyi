@@ -1,13 +1,14 @@
 """What mypy sees of the compiled unit; ``_fastpath.pxd`` is the page to read."""
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence, Set
 from typing import Any, Protocol
 
 from kas.auth.user import UserInfo
 from kas.meta.selectors import FieldTerm, Requirement
 from kas.request.http import AuditEvent, Connection, Handler, Headers, Incoming, Result, Stream
-from kas.request.parking import Parked, Wait
+from kas.request.parking import Parked
 from kas.request.requestinfo import Query
 
 Outcome = tuple[int, str, str]
@@ -206,7 +207,6 @@ class Way:
         after: tuple[Callable[[Request, Response], None], ...],
         release: tuple[Callable[[Request], None], ...],
         endpoint: Handler,
-        put_down: type[OnItsWay],
         soon_s: float,
     ) -> None: ...
     def __call__(self, req: Request) -> Result: ...
@@ -257,47 +257,88 @@ def whole(
     req: Request, resp: Response, send: Callable[[dict[str, Any]], Awaitable[None]]
 ) -> tuple[Awaitable[None], Awaitable[None]]: ...
 
+def send_at_once(most: int, taken: str) -> None: ...
+def sent(
+    req: Request, resp: object, send: Callable[[dict[str, Any]], Awaitable[None]]
+) -> tuple[()] | tuple[Awaitable[None], Awaitable[None]] | None: ...
+
+class PartOf:
+    def __init__(self, main: Any, others: dict[tuple[str, str], Any]) -> None: ...
+    def __call__(self, info: RequestInfo) -> Any: ...
+
+Passing = Callable[[FreshRead, Awaitable[None]], Coroutine[Any, Any, Response | None]]
+
 class FreshRead:
     req: Request
     part: Any
     beside: Any
-    def __init__(self, req: Request, part: Any, beside: Any) -> None: ...
+    way: Way | None
+    at: int
+    def __init__(self, req: Request, part: Any, beside: Any, passing: Passing) -> None: ...
     def park(self, parked: Parked) -> None: ...
+    def go_on(self) -> Result: ...
+    def after(self, passed: Awaitable[None]) -> Awaitable[Any]: ...
+    def __await__(self) -> Generator[Any, Any, Any]: ...
 
 class ConsistentRead:
     def __init__(
         self,
         part_of: Callable[[RequestInfo], Any],
         beside: Any,
-        wait: Callable[[Request, Any, Any], Any],
+        passing: Passing,
         rest: Callable[[Request], Awaitable[Response | None] | None],
     ) -> None: ...
     def __call__(self, req: Request) -> Awaitable[Response | None] | None: ...
 
-class OnItsWay:
-    way: Way
-    req: Request
-    wait: Wait
-    at: int
-    def __init__(self, way: Way, req: Request, wait: Wait, at: int) -> None: ...
-    def park(self, parked: Parked) -> None: ...
-    def go_on(self) -> Result: ...
-
 class PutDown:
     app: Any
     req: Request
-    waiting: Any
+    waiting: FreshRead
     receive: Any
     send: Any
     watcher: Any
     spawn: Any
-    def __init__(self, app: Any, req: Request, waiting: Any, receive: Any, send: Any, watcher: Any, spawn: Any) -> None: ...
+    def __init__(self, app: Any, req: Request, waiting: FreshRead, receive: Any, send: Any, watcher: Any, spawn: Any) -> None: ...
     def go_on(self) -> None: ...
+    def wait(self, passed: Awaitable[None]) -> None: ...
 
-class Lot:
-    def __init__(self, first: Callable[[], object]) -> None: ...
-    def park(self, parked: Parked) -> None: ...
+class Sharers:
+    _rounds: Any
+    parked: list[Parked]
+    readers: list[asyncio.Future[None]]
+    until: list[float]
+    timer: asyncio.TimerHandle | None
+    told: bool
+    had: int
+    asked: float
+    since: float
+    def __init__(self, rounds: Rounds) -> None: ...
+    def done(self) -> bool: ...
     def take(self) -> list[Parked]: ...
-    def __len__(self) -> int: ...
+    def reached(self) -> None: ...
+    def __call__(self, over: Any) -> None: ...
 
-def go_on_for(ready: deque[Parked], stint_s: float) -> bool: ...
+class Rounds:
+    _loop: asyncio.AbstractEventLoop
+    _question: Any
+    _next: Any
+    _asking: Any
+    _due: bool
+    _closed: bool
+    _open: deque[Any]
+    _timer: asyncio.TimerHandle | None
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        question: Any,
+        replica: Any,
+        hub: Any,
+        wait: Callable[[int, Any], bool],
+        round_: type[Any],
+        stint_s: float,
+    ) -> None: ...
+    def park(self, parked: Parked) -> None: ...
+    def _will_ask(self) -> None: ...
+    def _ask(self) -> None: ...
+    def _told(self, asking: Any, revision: int) -> None: ...
+    def _over(self) -> None: ...

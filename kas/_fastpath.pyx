@@ -14,6 +14,8 @@ from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND, PyUnicode_READ, PyU
 cdef enum:
     LOOK = 9
 
+from collections import deque
+
 cdef object _read_query = None
 cdef object _describe = None
 

@@ -10,11 +10,12 @@ import functools
 import logging
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kas import __version__, controllers, kinds
+from kas._fastpath import PartOf
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
@@ -421,11 +422,9 @@ class Server:
         found = self.custom.find(group, version, resource)
         return found is not None and found.deprecation is not None
 
-    def _part_of(self) -> Callable[[RequestInfo], Any]:
-        """What keeps the resource that a request is about."""
+    def _part_of(self) -> PartOf:
         main = self.store.parts()[0]
-        others = {at: registry.store for at, registry in self.registries.by_resource() if registry.store is not main}
-        return lambda info: others.get((info.api_group, info.resource), main) if others else main
+        return PartOf(main, {at: registry.store for at, registry in self.registries.by_resource() if registry.store is not main})
 
     def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
         found = self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)

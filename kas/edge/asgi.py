@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kas._fastpath import PutDown, request_of, whole
+from kas._fastpath import FreshRead, PutDown, request_of, send_at_once, sent, whole
 from kas.auth.user import tenant
 from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.body import Bounds, Departures, Inlet, inlet
@@ -33,6 +33,7 @@ log = logging.getLogger("kas.edge")
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 # What granian's `send` gives, by name, where there is nothing to wait for; a class that it does not export.
 TAKEN = "PyEmptyAwaitable"
+send_at_once(LARGE_BYTES, TAKEN)
 # A line that a WebSocket is to get as one message; what is longer, and no event of a watch is, comes in parts.
 LINE_BYTES = 8 << 20
 
@@ -81,16 +82,23 @@ class App:
             source = inlet(req, receive, self._bounds)
             req.incoming = None if source.ended else source
         resp = self.handler(req)
-        if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES or resp.finish is not None:
-            if spawn is not None and source is None and hasattr(resp, "park"):
-                waiting: Any = resp
-                waiting.park(_Parked(self, req, waiting, receive, send, watcher, spawn))
+        left = sent(req, resp, send)
+        if left is None:
+            if spawn is not None and source is None and isinstance(resp, FreshRead):
+                resp.park(PutDown(self, req, resp, receive, send, watcher, spawn))
                 return PARKED
             return self._later(req, resp, source or Inlet(receive), send)
-        left = _whole(req, resp, send)
         if source is not None and not source.ended and not req.has_header(b"expect"):
             return _all((*left, source.drain()))
         return _all(left) if left else None
+
+    def answer_later(self, put_down: PutDown, result: Result) -> None:
+        """Has a task answer a request that was put down."""
+        put_down.spawn(self._later(put_down.req, result, Inlet(put_down.receive), put_down.send), put_down.watcher)
+
+    def send_later(self, put_down: PutDown, left: Iterable[Awaitable[None]]) -> None:
+        """Has a task await what is left of its answer."""
+        put_down.spawn(_all(left), put_down.watcher)
 
     @staticmethod
     def refuse(send) -> Coroutine[Any, Any, None] | None:
@@ -231,38 +239,6 @@ def _introduce(req: Request, introductions: Introductions) -> None:
         req.client = ""
     else:
         req.client, req.peer = who.client, who
-
-
-class _Parked(PutDown):
-    """A read that was put down (``kas.request.parking.Parked``), and is answered out of no task when it goes on at once."""
-
-    __slots__ = ()
-
-    def answered(self, resp: Result) -> None:
-        """See ``PutDown``."""
-        try:
-            if not isinstance(resp, Response) or resp.stream is not None or len(resp.body) > LARGE_BYTES or resp.finish is not None:
-                self._later(resp)
-                return
-            left = _whole(self.req, resp, self.send)
-            if left:
-                self.spawn(_all(left), self.watcher)
-                return
-        except BaseException as e:  # the request's root: granian logs the error and ends the connection
-            self.watcher.err(e)
-        else:
-            self.watcher.done()
-
-    def failed(self, error: BaseException) -> None:
-        """See ``PutDown``."""
-        self.watcher.err(error)
-
-    def wait(self, passed: Awaitable[None]) -> None:
-        """See ``Parked``."""
-        self._later(self.waiting.after(passed))
-
-    def _later(self, result: Result) -> None:
-        self.spawn(self.app._later(self.req, result, Inlet(self.receive), self.send), self.watcher)
 
 
 def _whole(req: Request, resp: Response, send) -> Sequence[Awaitable[None]]:

@@ -9,23 +9,48 @@
 cdef str ANY_VERSION = "resourceVersion=0"
 
 
+@cython.final
+cdef class PartOf:
+    """What keeps the resource that a request is about: ``main``, but for those that ``others`` has by group and name."""
+
+    def __init__(self, main, dict others not None):
+        self._main, self._others = main, others
+
+    def __call__(self, RequestInfo info not None):
+        return self._others.get((info.api_group, info.resource), self._main) if self._others else self._main
+
+
+@cython.final
+@cython.freelist(64)
 cdef class FreshRead:
-    """A read that waits for ``part`` (``kas.request.parking.Wait``, but for what awaits it, which is who inherits it)."""
+    """A read that waits for ``part`` (``kas.request.parking.Wait``). ``passing(read, passed)`` is a coroutine of what its filter answers
+    once ``passed`` is over. ``way`` is None until the request waits as a whole, at that filter: those from ``at`` on are behind it."""
 
-    def __cinit__(self, Request req not None, part, beside):
-        self.req, self.part, self.beside = req, part, beside
+    def __cinit__(self, Request req not None, part, beside, passing):
+        self.req, self.part, self.beside, self._passing = req, part, beside, passing
 
-    cpdef park(self, parked):
+    def park(self, parked not None):
         """See ``Wait``."""
         self.part.park(parked)
 
+    def go_on(self):
+        """See ``Wait``."""
+        return self.way._go_on(self.req, self.at)
+
+    def after(self, passed):
+        """See ``Wait``."""
+        found = self._passing(self, passed)
+        return found if self.way is None else self.way._later(self.req, found, self.at)
+
+    def __await__(self):
+        return self.after(self.part.fresh()).__await__()
+
 
 cdef class ConsistentRead:
-    """``before`` of a filter: the commonest reads are told apart here, all others by ``rest(request)``. ``wait`` makes who waits: a
-    ``FreshRead``."""
+    """``before`` of a filter: the commonest reads are told apart here, all others by ``rest(request)``. ``passing`` is ``FreshRead``'s."""
 
-    def __init__(self, part_of, beside, wait, rest):
-        self._part_of, self._beside, self._wait, self._rest = part_of, beside, wait, rest
+    def __init__(self, part_of, beside, passing, rest):
+        self._part_of, self._beside, self._passing, self._rest = part_of, beside, passing, rest
 
     def __call__(self, Request req not None):
         cdef RequestInfo info = req.info
@@ -33,77 +58,179 @@ cdef class ConsistentRead:
             return None
         if info.verb == "get":
             if req.query == "":
-                return self._wait(req, self._part_of(info), self._beside)
+                return FreshRead(req, self._part_of(info), self._beside, self._passing)
             if req.query == ANY_VERSION:
                 return None
         return self._rest(req)
 
 
-cdef class OnItsWay:
-    """A request that waits at a filter: those from ``at`` on are behind it (``kas.request.parking.Waiting``, but for what awaits it)."""
-
-    def __cinit__(self, Way way not None, Request req not None, FreshRead wait not None, Py_ssize_t at):
-        self.way, self.req, self.wait, self.at = way, req, wait, at
-
-    cpdef park(self, parked):
-        """See ``Waiting``."""
-        self.wait.part.park(parked)
-
-    cpdef go_on(self):
-        """See ``Waiting``."""
-        return self.way._go_on(self.req, self.at)
-
-
+@cython.final
+@cython.freelist(64)
 cdef class PutDown:
-    """Who is told that a parked request may go on (``kas.request.parking.Parked``, but for what takes longer). ``answered(result)`` and
-    ``failed(error)`` are who inherits it's."""
+    """Who is told that a parked request may go on (``kas.request.parking.Parked``). It is answered out of no task when that can be done at
+    once; ``app`` sees to the rest."""
 
-    def __cinit__(self, app, Request req not None, waiting, receive, send, watcher, spawn):
+    def __cinit__(self, app, Request req not None, FreshRead waiting not None, receive, send, watcher, spawn):
         self.app, self.req, self.waiting, self.receive, self.send, self.watcher, self.spawn = (
             app, req, waiting, receive, send, watcher, spawn
         )
 
-    cpdef go_on(self):
+    def go_on(self):
         """See ``Parked``."""
+        self._go_on()
+
+    cdef int _go_on(self) except -1:
+        cdef FreshRead waiting = self.waiting
+        cdef object result, left
         try:
-            result = (<OnItsWay>self.waiting).go_on() if isinstance(self.waiting, OnItsWay) else self.waiting.go_on()
-        except BaseException as e:  # the request's root
-            self.failed(e)
+            result = waiting.way._go_on(self.req, waiting.at)
+            left = _sent(self.req, result, self.send)
+            if left is None:
+                self.app.answer_later(self, result)
+                return 0
+            if left:
+                self.app.send_later(self, left)
+                return 0
+        except BaseException as e:  # the request's root: granian logs the error and ends the connection
+            self.watcher.err(e)
         else:
-            self.answered(result)
+            self.watcher.done()
+        return 0
+
+    def wait(self, passed):
+        """See ``Parked``."""
+        self.app.answer_later(self, self.waiting.after(passed))
 
 
-cdef class Lot:
-    """Where reads are put down until a question for all of them leaves; ``first()`` is called for the first of them."""
+cdef class Sharers:
+    """Those who share a question; ``kas.store.etcd.freshness.Round`` is that, and what happens to who waits long or in vain. ``parked`` were
+    put down, ``readers`` are futures of others."""
 
-    def __init__(self, first):
-        self._first, self._parked = first, []
+    def __cinit__(self, Rounds rounds not None):
+        self._rounds, self.parked, self.readers = rounds, [], []
 
-    def park(self, parked not None):
-        """Another one."""
-        self._parked.append(parked)
-        if len(self._parked) == 1:
-            self._first()
+    def done(self) -> bool:
+        """See ``kas.store.etcd.freshness.Waiter``."""
+        return self._done()
+
+    cdef bint _done(self) except -1:
+        if self.parked:
+            return False
+        for reader in self.readers:
+            if not reader.done():
+                return False
+        return True
 
     def take(self) -> list:
-        """Those who are there, and are no more."""
-        cdef list parked = self._parked
-        self._parked = []
+        """Those who were put down, and are no more."""
+        return self._take()
+
+    cdef list _take(self):
+        cdef list parked = self.parked
+        self.parked = []
         return parked
 
-    def __len__(self):
-        return len(self._parked)
+    def reached(self):
+        """See ``kas.store.etcd.freshness.Waiter``."""
+        self._reached()
 
+    cdef int _reached(self) except -1:
+        if self.parked:
+            self._rounds._go_on(self._take())
+        if self.readers:  # mostly there are none
+            self.wake()
 
-def go_on_for(ready not None, double stint_s) -> bool:
-    """Has those of a deque go on, one at least, until that has taken ``stint_s``; whether somebody is left."""
-    cdef double until = _now_s() + stint_s
-    while ready:
-        parked = ready.popleft()
-        if isinstance(parked, PutDown):
-            (<PutDown>parked).go_on()
+    def __call__(self, over):
+        """Their question is over."""
+        cdef long long revision
+        if self._rounds._closed:
+            return
+        revision = self._rounds._question.revision(over)
+        if revision < 0:
+            self._rounds._unanswered(self, over)
         else:
-            parked.go_on()
-        if _now_s() > until:
-            break
-    return bool(ready)
+            self._rounds._tell(self, revision)
+
+
+cdef class Rounds:
+    """Whose question leaves when, and who goes on when it is answered; ``kas.store.etcd.freshness.Freshness`` is that, and what happens where
+    nothing is answered, or the replica is behind."""
+
+    def __init__(self, loop, question, replica, hub, wait, round_, double stint_s):
+        self._loop, self._call_soon, self._question, self._wait, self._round = loop, loop.call_soon, question, wait, round_
+        self._replica, self._hub, self._stint_s, self._ready, self._open = replica, hub, stint_s, deque(), deque()
+        self._next = round_(self)
+
+    def park(self, parked not None):
+        """As ``join``, for who needs no task while etcd answers soon."""
+        cdef Sharers next_ = self._next
+        next_.parked.append(parked)
+        if len(next_.parked) == 1:
+            next_.since = _now_s()
+            self._open.append(next_)
+            if self._timer is None:
+                self._look_later()
+            self._ask_soon()
+
+    def _will_ask(self):
+        """The next question leaves at the end of the loop's turn, for all who come in it, unless another one is under way."""
+        self._ask_soon()
+
+    cdef int _ask_soon(self) except -1:
+        if not self._due and self._asking is None:
+            self._due = True
+            self._call_soon(self._ask)
+
+    def _ask(self):
+        cdef Sharers asking = self._next
+        self._due = False
+        if self._closed or asking._done():
+            return
+        self._next = self._round(self)  # whose is who comes from now on
+        self._asking, asking.had = asking, self._replica.revision
+        asking.asked = _now_s()
+        if not self._question.ask(asking):
+            self._find(asking)
+
+    def _told(self, Sharers asking not None, long long revision):
+        """etcd's revision is as new as any acknowledged write; the replica has it, or will be told of it."""
+        self._tell(asking, revision)
+
+    cdef int _tell(self, Sharers asking, long long revision) except -1:
+        asking.told = True
+        try:
+            if revision < asking.had:
+                self._went_back(asking)
+            elif <long long>self._hub.revision >= revision or not self._wait(revision, asking):
+                asking._reached()
+            else:
+                self._behind(asking)
+        except Exception as e:  # who waits is told, not the connection
+            asking.fail(e)
+        self._asking = None
+        self._ask()
+
+    def _over(self):
+        """No question is under way any more: who has come meanwhile asks the next one."""
+        self._asking = None
+        self._ask()
+
+    cdef int _go_on(self, list parked) except -1:
+        """They may, in the loop's next turn: never out of the round that they waited for, since what they do then is anything."""
+        if not self._ready:
+            self._call_soon(self._stint)
+        self._ready.extend(parked)
+
+    def _stint(self):
+        """Has some of them go on, one at least, and keeps the loop for no longer than ``stint_s``."""
+        cdef double until = _now_s() + self._stint_s
+        while self._ready:
+            parked = self._ready.popleft()
+            if isinstance(parked, PutDown):
+                (<PutDown>parked)._go_on()
+            else:
+                parked.go_on()
+            if _now_s() > until:
+                break
+        if self._ready:
+            self._call_soon(self._stint)

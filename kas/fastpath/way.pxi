@@ -23,11 +23,9 @@ cdef class Way:
     """What ``kas.filters.handler.Chain`` is while nobody waits. Who inherits it says what becomes of an exception (``_failed``), of an
     endpoint or a filter that waits (``_later``)."""
 
-    def __init__(self, tuple before not None, tuple after not None, tuple release not None, endpoint, put_down, double soon_s):
-        """``put_down(way, request, wait, at)`` makes who waits at a filter and may be parked (``OnItsWay``), unless its deadline is nearer
-        than ``soon_s``."""
-        self._before, self._after, self._release, self._endpoint = before, after, release, endpoint
-        self._put_down, self._soon_s = put_down, soon_s
+    def __init__(self, tuple before not None, tuple after not None, tuple release not None, endpoint, double soon_s):
+        """A request whose deadline is nearer than ``soon_s`` cannot be parked."""
+        self._before, self._after, self._release, self._endpoint, self._soon_s = before, after, release, endpoint, soon_s
 
     def __call__(self, Request req not None):
         """The answer, or an awaitable of it."""
@@ -53,7 +51,8 @@ cdef class Way:
         if isinstance(result, Response):
             return self._answered(req, <Response>result)
         if isinstance(result, FreshRead) and req.deadline - req.started > self._soon_s:
-            return self._put_down(self, req, result, at)
+            (<FreshRead>result).way, (<FreshRead>result).at = self, at
+            return result
         return self._later(req, result, at)
 
     cpdef _answered(self, Request req, Response resp):
@@ -285,8 +284,39 @@ def forbid_caches(Request req, Response resp not None):
 
 def whole(Request req not None, Response resp not None, send):
     """Sends an answer that is no stream by ASGI's ``send``; returns the two awaitables of it."""
+    return _whole(req, resp, send)
+
+
+cdef tuple _whole(Request req, Response resp, send):
     cdef list headers = resp.headers.copy()
     body = resp.body
     headers.append((b"content-length", b"%d" % len(body)))
     head = send({"type": "http.response.start", "status": resp.status, "headers": headers})
     return head, send({"type": "http.response.body", "body": body if req.method != "HEAD" else b""})
+
+
+cdef Py_ssize_t _most = 0
+cdef str _taken = ""
+
+
+def send_at_once(Py_ssize_t most, str taken not None):
+    """What ``sent`` sends: answers of up to so many bytes; where both awaitables are of a type of that name nothing is left to be awaited."""
+    global _most, _taken
+    _most, _taken = most, taken
+
+
+def sent(Request req not None, resp, send):
+    """Sends what can be answered at once, and returns what is still to be awaited, in order; None for everything else."""
+    return _sent(req, resp, send)
+
+
+cdef tuple _sent(Request req, resp, send):
+    cdef Response answer
+    cdef tuple both
+    if not isinstance(resp, Response):
+        return None
+    answer = <Response>resp
+    if answer.stream is not None or answer.finish is not None or len(answer.body) > _most:
+        return None
+    both = _whole(req, answer, send)
+    return () if type(both[0]) is type(both[1]) and type(both[1]).__name__ == _taken else both

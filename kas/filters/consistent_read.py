@@ -7,8 +7,8 @@ Writes of stored objects do not wait: etcd decides, and what ends before it is a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from kas._fastpath import ConsistentRead, FreshRead
 from kas.filters.handler import Filter
@@ -45,26 +45,18 @@ class Beside(Protocol):
         """Whether the replica does not reach back to what a list asks for."""
 
 
-class _Fresh(FreshRead):
-    """A read that waits (``kas.request.parking.Wait``)."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, Response | None]:
-        return self.after(self.part.fresh()).__await__()
-
-    async def after(self, passed: Awaitable[None]) -> Response | None:
-        """See ``Wait``."""
-        req, beside = self.req, self.beside
-        try:
-            await passed
-        except Behind:
-            known = beside is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
-            found: Response | None = await beside(req) if known and beside is not None else None
-            if found is None:
-                raise
-            return found
-        return None
+async def _passing(read: FreshRead, passed: Awaitable[None]) -> Response | None:
+    """What the filter answers once the wait of a read is over."""
+    req, beside = read.req, read.beside
+    try:
+        await passed
+    except Behind:
+        known = beside is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
+        found: Response | None = await beside(req) if known and beside is not None else None
+        if found is None:
+            raise
+        return found
+    return None
 
 
 READS = ("get", "list", "watch")
@@ -97,6 +89,6 @@ def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
                 return None
         elif info.verb in WRITES and info.subresource in ("", "status") and info.api_group not in REVIEWS and "dryRun" not in req.params:
             return None
-        return _Fresh(req, part, beside)
+        return FreshRead(req, part, beside, _passing)
 
-    return Filter("consistent_read", ConsistentRead(part_of, beside, _Fresh, rest))
+    return Filter("consistent_read", ConsistentRead(part_of, beside, _passing, rest))

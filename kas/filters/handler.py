@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from kas._fastpath import OnItsWay, Way
+from kas._fastpath import Way
 from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError
 from kas.request.http import Handler, Request, Response
@@ -57,7 +57,7 @@ class Chain(Way):
     ) -> None:
         super().__init__(
             tuple(f.before for f in filters if f.before), tuple(f.after for f in reversed(filters) if f.after),
-            tuple(f.release for f in reversed(filters) if f.release), endpoint, _Waiting, SOON_S,
+            tuple(f.release for f in reversed(filters) if f.release), endpoint, SOON_S,
         )  # fmt: skip
         self.names = [f.name for f in filters]
         self._recover = next((f.recover for f in filters if f.recover), None)
@@ -134,16 +134,3 @@ class Chain(Way):
         if req.long_running:
             self._deadlines.forget(task)
         return await answer
-
-
-class _Waiting(OnItsWay):
-    """A ``kas.request.parking.Waiting``: the filters from ``at`` on are behind the one that waits."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, Response]:
-        return self.way._later(self.req, self.wait, self.at).__await__()
-
-    def after(self, passed: Awaitable[None]) -> Awaitable[Response]:
-        """See ``Waiting``."""
-        return self.way._later(self.req, self.wait.after(passed), self.at)

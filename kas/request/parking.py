@@ -24,7 +24,8 @@ class Parked(Protocol):
 
 
 class Wait(Awaitable[Response | None], Protocol):
-    """What a filter's ``before`` returns, which may be parked instead of being awaited."""
+    """What a filter's ``before`` returns, which may be parked instead of being awaited; ``kas._fastpath.FreshRead`` is one. Once its chain
+    has returned it, it is the request that waits: to await it is to await the answer."""
 
     def park(self, parked: Parked) -> None:
         """It is told from now on; that it may go on never before this returns."""
@@ -32,15 +33,5 @@ class Wait(Awaitable[Response | None], Protocol):
     def after(self, passed: Awaitable[None]) -> Awaitable[Response | None]:
         """The same as to await it, where ``passed`` is waited for."""
 
-
-class Waiting(Awaitable[Response], Protocol):
-    """A request on its way, whose ``Wait`` may be parked instead of the whole being awaited."""
-
-    def park(self, parked: Parked) -> None:
-        """As of ``Wait``."""
-
     def go_on(self) -> Result:
-        """The rest of its way, when what it waited for has come."""
-
-    def after(self, passed: Awaitable[None]) -> Awaitable[Response]:
-        """The rest of its way behind ``passed``."""
+        """The rest of the request's way, when what it waited for has come."""

@@ -5,60 +5,64 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kas.store.errors import Behind, StoreError, Unavailable
 from kas.store.etcd.freshness import Freshness, Waiter
-from kas.store.etcd.layout import Keys
 
 
 class Etcd:
-    """The client of a cluster that answers when it is told to. ``asked`` are questions that wait for their answers."""
-
-    servers = 1
+    """A cluster that answers when it is told to: what asks it, and the question. ``asked`` wait for their answers."""
 
     def __init__(self) -> None:
         self.asked: list[Callable[[Any], None]] = []
-        self.found: list[int | StoreError] = []  # what ``call`` comes to
+        self.found: list[int | StoreError] = []  # what ``anew`` comes to
         self.reachable = True
         self.fences, self.fenced = 0, asyncio.Event()
 
-    def begin(self, call: Any, request: Any, within_s: float, told: Callable[[Any], None]) -> bool:
+    def ask(self, told: Callable[[Any], None]) -> bool:
         if self.reachable:
             self.asked.append(told)
         return self.reachable
 
-    def ended(self, begun: Any) -> Any:
-        if isinstance(begun, StoreError):
-            raise begun
-        return begun and SimpleNamespace(header=SimpleNamespace(revision=begun))
+    def revision(self, over: Any) -> int:
+        return over if isinstance(over, int) else -1
 
-    async def call(self, call: Any, request: Any, within_s: float) -> Any:
-        if "Put" in call.path:
-            self.fences += 1
-            self.fenced.set()
-            return None
+    def ended(self, over: Any) -> Any:
+        if isinstance(over, StoreError):
+            raise over
+        return over and SimpleNamespace(header=SimpleNamespace(revision=over))
+
+    async def anew(self, within_s: float) -> Any:
         return self.ended(self.found.pop(0))
+
+    async def call(self, call: Any, request: Any, within_s: float) -> None:
+        assert "Put" in call.path
+        self.fences += 1
+        self.fenced.set()
 
     def answer(self, outcome: int | StoreError | None) -> None:
         self.asked.pop(0)(outcome)
 
 
 class World:
-    """A replica at ``here``, with who waits for it."""
+    """A replica at ``revision``, with who waits for it."""
 
     def __init__(self, ordered: bool = True) -> None:
-        self.etcd, self.here, self.waiting, self.progress = Etcd(), 5, list[tuple[int, Waiter]](), 0
-        self.freshness = Freshness(
-            asyncio.get_running_loop(), self.etcd, Keys(), lambda: self.here, self._wait, self._ask_progress, lambda: ordered
-        )
+        self.etcd, self.revision, self.waiting, self.progress = Etcd(), 5, list[tuple[int, Waiter]](), 0
+        self.ordered = ordered
+        self.freshness = self.made()
+
+    def made(self) -> Freshness:
+        loop, etcd = asyncio.get_running_loop(), cast(Any, self.etcd)
+        return Freshness(loop, etcd, etcd, b"/fence", self, self, self._wait, self._ask_progress, lambda: self.ordered)
 
     def _wait(self, revision: int, waiter: Waiter) -> bool:
-        if revision > self.here:
+        if revision > self.revision:
             self.waiting.append((revision, waiter))
-        return revision > self.here
+        return revision > self.revision
 
     def _ask_progress(self) -> None:
         self.progress += 1
@@ -114,7 +118,7 @@ def test_who_is_behind_waits_and_the_next_ask_meanwhile() -> None:
         second = world.join()
         await turn()
         first[0].cancel()
-        world.here = 7
+        world.revision = 7
         world.etcd.answer(7)
         assert second[0].done()
         waiter.reached()
@@ -250,10 +254,54 @@ def test_who_is_parked_goes_on_out_of_the_round_that_it_waited_for() -> None:
         assert joined[0].done() and waiter.done() and [one.told for one in parked] == [0, 0, 0]  # not in the middle of what tells them
         await turn()
         assert [one.told for one in parked] == [1, 1, 0]
-        world.here = 7
+        world.revision = 7
         world.etcd.answer(7)
         await turn()
         assert [one.told for one in parked] == [1, 1, 1] and not any(one.passed for one in parked)
+
+    asyncio.run(check())
+
+
+def test_who_comes_while_others_go_on_is_too_late_for_the_question_that_left_meanwhile() -> None:
+    async def check() -> None:
+        world, first, second, third = World(), Parked(), Parked(), Parked()
+        world.freshness.park(first)
+        await turn()
+        world.freshness.park(second)
+        world.etcd.answer(5)
+        assert len(world.etcd.asked) == 1 and first.told == 0  # the second one's has left
+        world.freshness.park(third)
+        joined = world.join()
+        await turn()
+        assert (first.told, second.told, third.told) == (1, 0, 0) and len(world.etcd.asked) == 1
+        world.etcd.answer(5)
+        await turn()
+        assert (second.told, third.told) == (1, 0) and not joined[0].done() and len(world.etcd.asked) == 1
+        world.etcd.answer(5)
+        await turn()
+        assert third.told == 1 and joined[0].done() and not world.etcd.asked
+
+    asyncio.run(check())
+
+
+def test_what_a_round_breaks_upon_is_told_to_it_and_the_next_one_asks() -> None:
+    async def check() -> None:
+        world = World()
+
+        def broken(revision: int, waiter: Waiter) -> bool:
+            raise RuntimeError("a bug")
+
+        world._wait = broken  # type: ignore[method-assign]
+        world.freshness = world.made()
+        asked, parked = world.join(), Parked()
+        await turn()
+        world.freshness.park(parked)
+        world.etcd.answer(7)
+        with pytest.raises(RuntimeError, match="a bug"):
+            await asked[0]
+        world.etcd.answer(5)
+        await turn()
+        assert parked.told == 1
 
     asyncio.run(check())
 

@@ -609,18 +609,23 @@ class AsyncClient:
     def begin(self, call: Call[Q, A], request: Q, within_s: float, told: Callable[[Begun[A]], None]) -> bool:
         """Whether a call was begun at once, without a task; where that is not possible now ``call`` is to be asked. When it is over,
         ``told``, which must not raise, is called."""
-        at, metadata = self._turn % len(self._reached), self._metadata
-        connection = self._reached[at].usable()
-        if connection is None or metadata is None:
+        found = self.usable(call, within_s)
+        if found is None:
             return False
-        block = self._blocks(self._reached[at].target, call, metadata)
+        at, connection, block, metadata = found
         try:
-            connection.begin(
-                block + _deadline(within_s), request.SerializeToString(), within_s, lambda stream: told(Begun(call, at, stream, metadata))
-            )
+            connection.begin(block, request.SerializeToString(), within_s, lambda stream: told(Begun(call, at, stream, metadata)))
         except RpcError:  # it has not begun
             return False
         return True
+
+    def usable(self, call: Call[Any, Any], within_s: float) -> tuple[int, Looped, bytes, Metadata] | None:
+        """Which server is asked next, its connection, a call's headers there, and as whom; None where a task has to find that out."""
+        at, metadata = self._turn % len(self._reached), self._metadata
+        connection = self._reached[at].usable()
+        if connection is None or metadata is None:
+            return None
+        return at, connection, self._blocks(self._reached[at].target, call, metadata) + _deadline(within_s), metadata
 
     def ended(self, begun: Begun[A]) -> A | None:
         """The answer of a call that was begun and is over; None when it may be asked anew by ``call``: it was not carried out, or is safe.

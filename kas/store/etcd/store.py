@@ -23,6 +23,7 @@ from kas.store.contract import Store
 from kas.store.errors import Busy, Compacted, Conflict, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd import newer
+from kas.store.etcd.asked import Asked
 from kas.store.etcd.beside import Beside
 from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, STATUS, TXN, AsyncClient, Begun, Call, Client, Config, Denied, LeaseGone
 from kas.store.etcd.freshness import FRESH_S, TIMED_OUT, WENT_BACK, Freshness, Parked, Waiter
@@ -432,8 +433,10 @@ class EtcdStore(LMDBStore):
         parked.wait(self.fresh())  # the making of what is asked may fail
 
     def _rounds(self) -> Freshness:
+        client, request = self._calls()[0], pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
+        question = Asked(client, RANGE, request, FRESH_S / client.servers)  # so that there is time for the others
         return Freshness(
-            self._require_loop(), self._calls()[0], self._keys, lambda: self.shared.revision, self._wait, self._ask_progress,
+            self._require_loop(), client, question, self._keys.fence, self.shared.memory, self.hub, self._wait, self._ask_progress,
             lambda: self._ordered,
         )  # fmt: skip
 

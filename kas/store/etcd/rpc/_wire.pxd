@@ -6,6 +6,7 @@
 #   Calls       a Wire on an event loop: calls begun, sent together at the end of the loop's turn where others are under way, and told that
 #               they are over;
 #               kas.store.etcd.rpc.looped.Looped adds the connection's life
+#   Question    a call that is made again and again (wire/question.pxi)
 #   PutIf       the transaction that most writes are, as protobuf
 #   Watched     what a watch tells, with its Changes, read from protobuf
 #
@@ -45,6 +46,7 @@ cdef class Wire:
     cdef public long _next, _taken      # streams from ``_taken`` on have nothing in what was taken
     cdef public long _got, _room, _stream_room, _most
     cdef public object _block           # headers that are to be continued
+    cdef public list held               # answers to pings that wait
     cdef public bint ready, closed
     cdef public str leaving
     cdef public long heard
@@ -90,7 +92,20 @@ cdef class Calls:
     cdef public object _latest          # the timer that looks for calls that take too long, at ``_look_at``
     cdef double _look_at
     cdef object _call_soon, _call_later
+    cdef public object _answering       # the timer that answers pings
+    cdef public bint _greeting          # the peer has not greeted yet
 
+    cpdef _flush(self)
     cdef int _watch(self, double until) except -1
 
     cpdef Stream begin(self, bytes block, bytes message, double within_s, object told=?)
+
+
+cdef class Question:
+    cdef readonly object _client        # kas.store.etcd.client.AsyncClient
+    cdef bytes _message
+    cdef readonly double _within_s
+    cdef public Calls _connection       # what is asked; None until somebody was found
+    cdef public bytes _block            # the headers there
+    cdef public long _turn              # the client's, by which it was found
+    cdef public object _metadata        # as whom

@@ -38,6 +38,7 @@ cdef double TICK_S = 0.001  # of the loop's clock
 cdef long LARGEST = (1 << 31) - 1
 cdef long STREAM_WINDOW_ = 4 << 20, WINDOW_ = 16 << 20
 cdef unsigned long MOST_MESSAGE = (1 << 31) - 1
+cdef Py_ssize_t MOST_UNREAD = 32 << 20  # what a peer may leave unread of what it was sent, its own window aside
 
 STREAM_WINDOW, WINDOW = STREAM_WINDOW_, WINDOW_
 cdef object _DONE = b"0", _STATUS = b"grpc-status", _OK = b"200", _GRPC = b"application/grpc"
@@ -117,7 +118,7 @@ cdef class Wire:
         """``decoder`` reads blocks of headers, ``handlers`` take frames, by their kind."""
         self._out, self._rest = [greeting], b""
         self._decoder, self._seen, self._handlers = decoder, decoder.known, handlers
-        self._streams, self._waiting, self._blocked = {}, deque(), {}
+        self._streams, self._waiting, self._blocked, self.held = {}, deque(), {}, []
         self._next = self._taken = 1
         self._room = self._stream_room = FIRST_WINDOW
         self._most = LARGEST
@@ -554,6 +555,7 @@ cdef class Calls:
     def __init__(self, loop, Wire http2 not None):
         self._loop, self._http2 = loop, http2
         self._call_soon, self._call_later = loop.call_soon, loop.call_later
+        self._greeting = True
 
     cpdef Stream begin(self, bytes block, bytes message, double within_s, told=None):
         """See ``looped.Looped``."""
@@ -578,6 +580,27 @@ cdef class Calls:
             self._latest.cancel()
         self._look_at = until
         self._latest = self._call_later(max(0.0, until - _now_s()), self._look_for_late)
+
+    def data_received(self, bytes data not None):
+        """See asyncio."""
+        self._http2.feed(data)
+        if self._greeting or (self._http2.held and self._answering is None and not self._http2.closed):
+            self._heed()
+        self._flush()
+
+    cpdef _flush(self):
+        cdef bytes out
+        self._flushing = False
+        if self._transport.is_closing():  # uvloop would raise; what was not taken is known not to have been sent
+            return
+        if self._http2._out:
+            out = self._http2.take()
+            if PyBytes_GET_SIZE(out):
+                self._transport.write(out)
+        elif not self._http2.closed:
+            return
+        if self._http2.closed or <Py_ssize_t>self._transport.get_write_buffer_size() > MOST_UNREAD:
+            self._overflown()
 
     def _look_for_late(self):
         """Ends the calls whose time is up. One timer for all: few calls take so long."""
@@ -604,3 +627,6 @@ cdef class Calls:
                 waiter.set_result(stream.messages[0])
             else:
                 self._failed(waiter, stream)
+
+
+include "wire/question.pxi"

@@ -53,7 +53,6 @@ class Connection(Wire):
         while none is open: answered at once, each call brings another one, and a wake-up of both sides."""
         super().__init__(GREETING, Decoder(), HANDLERS)
         self._hold_pings = hold_pings
-        self.held: list[bytes] = []
 
     # -- going out
 

@@ -16,8 +16,6 @@ KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30.0, 10.0
 LEAST_DIAL_S = 2.0  # for one address, where there is as much (Go: net.partialDeadline)
 # After which a ping is answered: servers wait for seconds.
 ANSWER_PING_S = 0.2
-# What a peer may leave unread of what it was sent, its own window aside.
-MOST_UNREAD = 32 << 20
 
 
 def succeeded(stream: Stream) -> bool:
@@ -55,7 +53,6 @@ class Looped(Calls, asyncio.Protocol):
         super().__init__(loop, Connection(hold_pings=True))
         self._seen = 0
         self._pinged = False
-        self._answering: asyncio.TimerHandle | None = None  # of pings
         self.greeted: asyncio.Future[None] = loop.create_future()
 
     @property
@@ -80,21 +77,15 @@ class Looped(Calls, asyncio.Protocol):
         self._http2.cancel(stream, RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded", stream.unsent))
         self._flush()
 
-    def _flush(self) -> None:
-        self._flushing = False
-        if self._transport.is_closing():  # uvloop would raise; what was not taken is known not to have been sent
-            return
-        out = self._http2.take()
-        if out:
-            self._transport.write(out)
-        if self._http2.closed:
-            if self._transport.get_write_buffer_size():  # the server does not read; nothing that is left matters
-                self._transport.abort()
-            else:
-                self._transport.close()
-        elif self._transport.get_write_buffer_size() > MOST_UNREAD:
+    def _overflown(self) -> None:
+        """The connection is over, or the server does not read."""
+        unread = self._transport.get_write_buffer_size()
+        if not self._http2.closed:
             self._http2.lost("the server does not read")
+        if unread:  # nothing that is left matters
             self._transport.abort()
+        else:
+            self._transport.close()
 
     def _look(self) -> None:
         """Whether the server lives: asked after a while in which nothing came though somebody waits."""
@@ -136,14 +127,14 @@ class Looped(Calls, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._flush()
 
-    def data_received(self, data: bytes) -> None:
-        """See asyncio."""
-        self._http2.feed(data)
-        if self._http2.ready and not self.greeted.done():
-            self.greeted.set_result(None)
+    def _heed(self) -> None:
+        """What came may have been the greeting, or pings that nobody answers yet."""
+        if self._greeting and self._http2.ready:
+            self._greeting = False
+            if not self.greeted.done():
+                self.greeted.set_result(None)
         if self._http2.held and self._answering is None and not self._http2.closed:
             self._answering = self._loop.call_later(ANSWER_PING_S, self._answer)
-        self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
