@@ -40,6 +40,7 @@ class Inventory:
     def __init__(self, metrics: Metrics, registries: Registries, watches: Watches, others: LongRunning, first: bool) -> None:
         self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
         self._others = others
+        self._counted: tuple[list[int], list[str]] = [], []  # at which revisions objects were counted, and below what
         gauge = metrics.gauge
         self._long = gauge(
             "apiserver_longrunning_requests",
@@ -108,7 +109,12 @@ class Inventory:
             kind, size = part.size()
             if size >= 0:
                 value("apiserver_storage_size_bytes", (f"{kind}-{i}",), size)
-        counts = {of: store.count(registry.root) for of, registry in self._registries.by_resource()}
+        served = self._registries.by_resource()
+        state = [part.revision for part in store.parts()], [registry.root for _, registry in served]
+        if state == self._counted:  # each second: a worker that nobody uses has nothing to count
+            return
+        self._counted = state
+        counts = {of: store.count(registry.root) for of, registry in served}
         self._objects.values = {(group, resource): n for (group, resource), n in counts.items()}
         self._objects_by_name.values = {(f"{resource}.{group}" if group else resource,): n for (group, resource), n in counts.items()}
 
