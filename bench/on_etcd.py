@@ -49,6 +49,7 @@ MERGE = {"data": {"seq": "%q"}}
 WATCH = f"{CONFIGMAPS}?watch=true&fieldSelector=metadata.name%3Done"
 ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "create-alone": ("POST", CONFIGMAPS, {"body": configmap("c-%d"), "connections": 1}),
+    "create-8": ("POST", CONFIGMAPS, {"body": configmap("c-%d"), "connections": 8}),
     "create": ("POST", CONFIGMAPS, {"body": configmap("c-%d")}),
     "create-pod": ("POST", PODS, {"body": pod("n-%d")}),
     "get": ("GET", f"{CONFIGMAPS}/one?resourceVersion=0", {}),
