@@ -58,7 +58,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 CLIENT = r"""
 /* Closed-loop HTTPS client: C connections on one epoll, one request in flight on each. Or W watches that count events while one
  * connection writes. In path and body "%d" becomes a running number (modulo one given) and "%q" the number itself, so that names
- * come round while every write changes something. Prints one JSON object. */
+ * come round while every write changes something. What is answered in the first CLIENT_WARM seconds is not counted. Prints one JSON object. */
 #define _GNU_SOURCE
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -176,13 +176,14 @@ int main(int argc, char **argv) {
   for (int open = 0; open < watchers;) { int n = epoll_wait(ep, ev, 256, 20000); if (!n) die("watches did not open"); for (int i = 0; i < n; i++) { Conn *c = ev[i].data.ptr; int was = c->ready; step(c, 0); open += c->ready && !was; } }
   if (watchers && !rate) { printf("{\"watching\": %d}\n", watchers); fflush(stdout); char line[8]; if (!fgets(line, sizeof line, stdin)) return 0; return 0; }
   for (int i = 0; i < conns; i++) dial(&all[i]);
-  struct rusage u0, u1; getrusage(RUSAGE_SELF, &u0); done = 0; bytes = 0; double t0 = now(), end = t0 + seconds; long issued = 0; int flying = 0;
+  struct rusage u0, u1; getrusage(RUSAGE_SELF, &u0); done = 0; bytes = 0; const char *w = getenv("CLIENT_WARM"); double warm = w ? atof(w) : 0, t0 = now() + warm, end = t0 + seconds; long issued = 0; int flying = 0;
   if (watchers) { written = calloc((long)(rate * seconds) + 64, sizeof *written); }
   else for (int i = 0; i < conns && (!count || issued < count); i++, issued++, flying++) request(&all[i], method, path, body);
   int writing = 0; double quiet = 0;
   while (watchers ? now() < end || (events < nwritten * watchers && now() < end + 15) : flying > 0) {
     int n = epoll_wait(ep, ev, 256, watchers ? 2 : 20000); if (!watchers && !n) { fprintf(stderr, "no answer in 20 s\n"); return 4; }
     double t = now(); int over = count ? 0 : t >= end; (void)quiet;
+    if (warm && t >= t0) { warm = 0; done = 0; bytes = 0; }
     for (int i = 0; i < n; i++) {
       Conn *c = ev[i].data.ptr; int whole = step(c, watchers ? 1 : 0);
       if (!whole || c->watch) continue;
@@ -281,7 +282,9 @@ class Client:
         return [*pinned(os.cpu_count() - 1), *map(str, argv)]
 
     def run(self, target: Target, method: str, path: str, **options: Any) -> dict[str, Any]:
-        env = {**os.environ, "CLIENT_CERT": target.shown[0], "CLIENT_KEY": target.shown[1]} if target.shown else None
+        env = {**os.environ, "CLIENT_WARM": str(options.get("warm", 0))}
+        if target.shown:
+            env |= {"CLIENT_CERT": target.shown[0], "CLIENT_KEY": target.shown[1]}
         command = self.command(target, method, path, **options)
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=env)
         if done.returncode:

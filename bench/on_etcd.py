@@ -4,14 +4,16 @@
 
 For each row and side: requests a second, CPU a request of kas (all processes) and of etcd, p50 and p99. ``ratio`` is the CPU of kas on etcd
 by that on LMDB; where both run the same code it is the noise of the machine. Behind a create stands what etcd itself takes for one: the
-same transaction by a client without kas, as many at once, in slices between the others; its ``ratio`` is that of p99. That is etcd at its
-full speed, and another load than kas'; so ``create-rate`` sends a fixed number a second through kas and, at the same moments, as many
-without it, and says how long each took from when it was due; its ``ratio`` is that of p99, too. ``event`` is what a watcher more costs:
-what 100 of them cost more than one, whose write each change is, too.
+same transaction by a client without kas, as many at once, in slices between the others; its ``ratio`` is that of p99. How long creates
+take is measured in slices of their own, whose first fifth is not counted on any side: what measures the machine's speed beside the others
+runs on kas' processor, and on none of etcd's. That is etcd at its full speed, and another load than kas'; so ``create-rate`` sends a fixed
+number a second through kas and, at the same moments, as many without it, and says how long each took from when it was due, and
+``create-turn`` makes one create, one transaction and so on, over one connection each; their ``ratio`` is that of p99 (and of p50), too.
+``event`` is what a watcher more costs: what 100 of them cost more than one, whose write each change is, too.
 
-Then (``rate``) that; a call through the client for etcd beside one through grpcio (a transaction that creates 1.5 kB; CPU of the caller,
-and how long it took without kas); when a watcher of another kas server sees a change, counted from etcd's answer to who made it; and what
-three servers that are watched cost beside one. ``--only`` knows these four as rate, calls, seen and spread.
+Then (``rate``, ``turn``) those; a call through the client for etcd beside one through grpcio (a transaction that creates 1.5 kB; CPU of
+the caller, and how long it took without kas); when a watcher of another kas server sees a change, counted from etcd's answer to who made
+it; and what three servers that are watched cost beside one. ``--only`` knows these five as rate, turn, calls, seen and spread.
 The load, CPU 0 for kas and ``scaled`` are those of ``end_to_end.py``.
 """
 
@@ -47,6 +49,7 @@ MERGE = {"data": {"seq": "%q"}}
 WATCH = f"{CONFIGMAPS}?watch=true&fieldSelector=metadata.name%3Done"
 ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "create-alone": ("POST", CONFIGMAPS, {"body": configmap("c-%d"), "connections": 1}),
+    "create-8": ("POST", CONFIGMAPS, {"body": configmap("c-%d"), "connections": 8}),
     "create": ("POST", CONFIGMAPS, {"body": configmap("c-%d")}),
     "create-pod": ("POST", PODS, {"body": pod("n-%d")}),
     "get": ("GET", f"{CONFIGMAPS}/one?resourceVersion=0", {}),
@@ -82,6 +85,10 @@ def rows(client: Client, sides: list[tuple[Target, int]], bare: Calls, args: arg
                     total["kas"] += cpu_s(target.pids[0]) - before[0]
                     total["etcd"] += cpu_s(etcd) - before[1] if etcd else 0.0
                     total["loop"] += speed.loop_us / args.rounds
+                if name.startswith("create"):
+                    slice_s, first = args.seconds / args.rounds, bench.fresh()
+                    got = client.run(target, method, path, seconds=slice_s, warm=slice_s / 4, first=first, **options)
+                if at:
                     total["p50"] += got["p50_ms"] / args.rounds
                     total["p99"] += got["p99_ms"] / args.rounds
             if at and name.startswith("create"):
@@ -235,6 +242,35 @@ async def rate(etcd: Etcd, server: KasServer, a_second: int, seconds: float) -> 
         print(f"create-rate {a_second}/s {side:5} p50 {p50:.2f} ms, p99 {p99:.2f} ms {ratio}", flush=True)
 
 
+def turn(etcd: Etcd, server: KasServer, seconds: float) -> None:
+    """A create through kas and a transaction without it, in turn: what one of them meets the other meets, too, and none is at its full
+    speed. Both clients wait in this thread."""
+    calls, client = Calls(etcd), EtcdClient(etcd.config)
+    context = ssl.create_default_context(cafile=server.ca)
+    connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context)
+    head = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
+    took: dict[str, list[float]] = {"kas": [], "bare": []}
+    began = time.monotonic()
+    while time.monotonic() < began + 1.25 * seconds:
+        body, request = json.dumps(configmap(f"turn-{time.monotonic_ns()}")), calls.request()
+        at = [time.monotonic()]
+        connection.request("POST", CONFIGMAPS, body, head)
+        answer = connection.getresponse()
+        answer.read()
+        at.append(time.monotonic())
+        assert answer.status == 201, answer.status
+        client.call(TXN, request)
+        at.append(time.monotonic())
+        if at[0] > began + 0.25 * seconds:
+            for j, side in enumerate(took):
+                took[side].append(1e3 * (at[j + 1] - at[j]))
+    connection.close()
+    client.close()
+    kas, bare = ([sorted(times)[int(len(times) * at)] for at in (0.5, 0.99)] for times in took.values())
+    print(f"create-turn    kas   p50 {kas[0]:.2f} ms, p99 {kas[1]:.2f} ms ({len(took['kas'])})")
+    print(f"create-turn    bare  p50 {bare[0]:.2f} ms, p99 {bare[1]:.2f} ms; {kas[0] / bare[0]:.2f}, {kas[1] / bare[1]:.2f}", flush=True)
+
+
 def seen(etcd: Etcd, other: KasServer, changes: int) -> None:
     """A ConfigMap is written straight into etcd; a watcher of ``other`` reads."""
     context = ssl.create_default_context(cafile=other.ca)
@@ -349,9 +385,11 @@ def main() -> int:
                 pin(plain)
                 pin(server)
                 rows(Client(here), [(Target.kas(plain), 0), (Target.kas(server), etcd._process.pid)], Calls(etcd), args)
-                if "rate" in (wanted := set(args.only.split(",")) if args.only else {"rate", "seen", "spread", "calls"}):
+                if "rate" in (wanted := set(args.only.split(",")) if args.only else {"rate", "turn", "seen", "spread", "calls"}):
                     for a_second in args.rates:
                         uvloop.run(rate(etcd, server, a_second, args.seconds))
+                if "turn" in wanted:
+                    turn(etcd, server, args.seconds)
             if "seen" in wanted:
                 with KasServer(here / "etcd", *flags), KasServer(here / "other", *flags) as other:
                     time.sleep(3)

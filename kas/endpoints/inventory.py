@@ -16,6 +16,7 @@ from kas.observe.metrics import UNEXPECTED_TOTAL, Counter
 from kas.observe.metrics import Registry as Metrics
 from kas.observe.stability import deprecated_since, level_of
 from kas.registry.registries import Registries
+from kas.store.hub import LOST
 
 # The labels of kubernetes_build_info, and what /version calls them.
 BUILD_LABELS = {
@@ -40,6 +41,7 @@ class Inventory:
     def __init__(self, metrics: Metrics, registries: Registries, watches: Watches, others: LongRunning, first: bool) -> None:
         self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
         self._others = others
+        self._counts: dict[tuple[str, str], int] = {}  # the objects of a resource, when they were counted last
         gauge = metrics.gauge
         self._long = gauge(
             "apiserver_longrunning_requests",
@@ -108,14 +110,22 @@ class Inventory:
             kind, size = part.size()
             if size >= 0:
                 value("apiserver_storage_size_bytes", (f"{kind}-{i}",), size)
-        counts = {of: store.count(registry.root) for of, registry in self._registries.by_resource()}
+        written = {f"{path}/" for directory in received for path in (directory, directory.rpartition("/")[0])}
+        # Each second: what was not written to is as many as before.
+        known = self._counts if LOST not in received else {}
+        counts = self._counts = {
+            of: known[of] if of in known and registry.root not in written else store.count(registry.root)
+            for of, registry in self._registries.by_resource()
+        }
         self._objects.values = {(group, resource): n for (group, resource), n in counts.items()}
         self._objects_by_name.values = {(f"{resource}.{group}" if group else resource,): n for (group, resource), n in counts.items()}
 
     def _received(self) -> dict[str, int]:
         """How many events came from the store since the last time, by the directory of their keys."""
-        hub = self._registries.store.hub
-        received, hub.received = hub.received, {}
+        received: dict[str, int] = {}
+        for part in self._registries.store.parts():  # which have no keys in common
+            received |= part.hub.received
+            part.hub.received = {}
         return received
 
     def _count_events(self, received: dict[str, int]) -> None:

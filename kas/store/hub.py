@@ -43,6 +43,9 @@ QUEUE_BYTES = 4 << 20
 # next turns, so that an event that thousands watch does not keep everybody else waiting.
 TOLD_AT_ONCE = 32
 
+# In ``Hub.received``: there were events that nobody saw.
+LOST = ""
+
 # Directories whose listeners are remembered.
 ROUTES = 4096
 
@@ -270,6 +273,7 @@ class Hub:
             watcher.on_ready()
         self._ring.clear()
         self._ring_bytes = 0
+        self.received[LOST] = 0
         self.revision = self._ring_after = compacted
         for listener in self._listeners:
             self._reset(listener)
@@ -299,11 +303,11 @@ class Hub:
             for event in events:
                 ring.append(event)
                 size += len(event)
+                directory = event.key.rpartition("/")[0]
+                received[directory] = received.get(directory, 0) + 1
                 if event.error is not None:
                     broken = True
                     continue
-                directory = event.key.rpartition("/")[0]
-                received[directory] = received.get(directory, 0) + 1
                 to = routes.get(directory)
                 for listener in to if to is not None else self._route(directory):
                     if listener in mine:

@@ -1,4 +1,4 @@
-"""How many keys follow a page: counted once, and then known from what was written since."""
+"""How many keys there are, or follow a page: counted once, and then known from what was written since."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def test_pages_say_what_follows_whatever_was_written_in_between(store: LMDBStore
         elif step < 0.8:
             revision = chance.randrange(max(1, len(history) - 10), len(history) + 1) - 1
         page = store.range(prefix, start, chance.randrange(1, 6), revision, count=True)
+        assert store.count(prefix) == sum(k.startswith(prefix) for k in there)
         range_ = sorted(k for k in history[revision or -1] if k.startswith(prefix) and k >= start)
         assert [r.key for r in page.records] == range_[: page.count]
         assert page.remaining == len(range_) - page.count
@@ -108,3 +109,29 @@ def test_where_the_list_ends_nothing_is_said(store: LMDBStore) -> None:
     assert store.range(PODS, "", 300, count=True).remaining == 0
     assert store.range(PODS, "", 200, count=True).remaining == 100
     assert not store._counted.entries
+
+
+def test_keys_are_not_counted_twice_either(store: LMDBStore) -> None:
+    """``/metrics`` asks each second."""
+    filled(store, 2000)
+    assert store.count(PODS) == 2000
+    known = store._counted.entries
+    known[PODS, ""] = (store.revision, 5000)  # believed: nobody looked
+    store.commit_now(put(PODS + "ns/new"))
+    store.commit_now(put(PODS + "ns/newer"))
+    store.commit_now(Op(PODS + "ns/000000", None))
+    store.commit_now(put(PODS + "ns/000001"))
+    assert store.count(PODS) == 5001
+    assert known[PODS, ""] == (store.revision, 5001)
+    assert store.range(PODS, "", 1, count=True).remaining == 5000
+    for _ in range(2000):  # as much to read as to count
+        store.commit_now(put(PODS + "ns/000001"))
+    assert store.count(PODS) == 2001
+
+
+def test_what_is_loaded_is_counted(store: LMDBStore) -> None:
+    """It has no history."""
+    filled(store, 300)
+    assert store.count(PODS) == 300
+    store.load([put(f"{PODS}other/{i:03d}") for i in range(10)], [(i + 1, i + 1, 1) for i in range(10)])
+    assert store.count(PODS) == 310

@@ -191,6 +191,11 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
             undo = undo_since(env, txn, revision, prefix_raw)
             newest = revision
         if mode == MODE_COUNT and not undo and matcher is None and g.start_len <= KEY_INLINE:
+            if known is not None:
+                total = keys_now(env, txn, known[0], known[1], newest, compacted, &g)
+            if total >= 0:
+                out.count, out.revision = total, newest
+                return out
             first = val(g.start, g.start_len)
             with nogil:
                 rc = count_keys(env, txn, &first, &g)

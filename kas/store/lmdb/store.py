@@ -186,8 +186,11 @@ class LMDBStore(Store):
         return self._scan(prefix, start, limit, revision, matcher, count, _PROTOBUF, b"", wrap, max_bytes)
 
     def count(self, prefix: str) -> int:
-        """How many keys stand under a prefix."""
-        return self._scan(prefix, "", 0, 0, None, False, _COUNT, b"", None, 0).count
+        """How many keys stand under a prefix: what was counted before, and what was written since, where that is little."""
+        result = self._scan(prefix, "", 0, 0, None, False, _COUNT, b"", None, 0)
+        if result.count >= MANY_KEYS:
+            self._counted.put((prefix, ""), (result.revision, result.count), len(prefix))
+        return result.count
 
     def stale(self, record: Record) -> bool:
         """Whether a write would store the record otherwise than it is stored."""
@@ -210,7 +213,7 @@ class LMDBStore(Store):
         max_bytes: int,
     ) -> RangeResult:
         counted = count and matcher is None
-        known = self._counted.entries.get((prefix, start)) if counted else None
+        known = self._counted.entries.get((prefix, start)) if counted or mode == _COUNT else None
         try:
             result = _engine.scan(self._env, prefix, start, limit, revision, matcher, count, mode, lead, wrap, max_bytes, known)
         except LookupError as e:
@@ -354,6 +357,7 @@ class LMDBStore(Store):
         version of each; what was loaded before is replaced. ``loaded`` ends it."""
         self._seal(ops)
         _engine.load_batch(self._env, ops, states, int(self.shared.lease_clock()))
+        self._counted.clear()  # no history tells of it
 
     def loaded(self, revision: int) -> None:
         """What was loaded is everything as of ``revision``; nothing before it can be read."""

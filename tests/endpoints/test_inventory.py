@@ -1,0 +1,84 @@
+"""What ``/metrics`` tells of the objects there are is counted when it may have changed: the numbers are read each second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kas.store import Op, TransformError, build_record
+from tests.server.whole import World
+
+ROOT, CONFIG_MAPS = "/registry/configmaps/", ("", "configmaps")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+def objects(world: World) -> dict[tuple[str, str], int]:
+    world.store.catch_up()
+    world.server.metrics.read()
+    return dict(world.server.metrics.metrics["apiserver_resource_objects"].values)
+
+
+def put(name: str) -> Op:
+    return Op(f"{ROOT}default/{name}", build_record(b'{"metadata":{', b"}}"))
+
+
+def test_objects_are_counted_when_something_was_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    count = world.store.count
+    monkeypatch.setattr(world.store, "count", lambda prefix: (counted.append(prefix), count(prefix))[1])
+    before = objects(world)
+    assert ROOT in counted and len(counted) > 20
+    counted.clear()
+    assert objects(world) == before and not counted
+    world.store.commit_now(put("a"))
+    assert objects(world) == before | {CONFIG_MAPS: before[CONFIG_MAPS] + 1} and counted == [ROOT]
+    counted.clear()
+    world.store.commit_now(Op(f"{ROOT}default/a", None), Op("/registry/namespaces/kube-public", None))
+    assert objects(world) == before | {("", "namespaces"): before["", "namespaces"] - 1}
+    assert sorted(counted) == [ROOT, "/registry/namespaces/"]
+
+
+def test_all_are_counted_after_events_that_nobody_saw(world: World) -> None:
+    before = objects(world)
+    for name in ("a", "b", "c"):
+        world.store.commit_now(put(name))
+    while not world.store.compact(world.store.revision):
+        pass
+    assert objects(world)[CONFIG_MAPS] == before[CONFIG_MAPS] + 3
+
+
+def test_what_cannot_be_opened_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = objects(world)
+    events = world.store.events
+
+    def broken(*args: Any) -> Any:
+        found, reached = events(*args)
+        for event in found:
+            event.error = TransformError(event.key, "no key")
+        return found, reached
+
+    monkeypatch.setattr(world.store.hub, "_read_events", broken)
+    world.store.commit_now(put("a"))
+    assert objects(world)[CONFIG_MAPS] == before[CONFIG_MAPS] + 1
+
+
+def test_events_of_every_part_of_the_store_are_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = world.server.metrics.metrics["apiserver_storage_events_received_total"].values
+    objects(world)
+    before = events.get(CONFIG_MAPS, 0)
+    other = SimpleNamespace(hub=SimpleNamespace(received={f"{ROOT}default": 2}), size=lambda: ("etcd", -1))
+    monkeypatch.setattr(world.store, "parts", lambda: (world.store, other))
+    objects(world)
+    assert events[CONFIG_MAPS] == before + 2 and not other.hub.received
+    objects(world)
+    assert events[CONFIG_MAPS] == before + 2
