@@ -12,6 +12,9 @@ from kas._codecs import write_json
 from kas.meta import utf8
 from kas.patch.longlist import LongList
 
+# Keeping the text of a number takes ten times as long as reading it.
+MOST_EXACT = 65_536
+
 
 class Number(str):
     """The text of a number."""
@@ -24,11 +27,13 @@ _BACKSLASH, _QUOTE = b"\x00", b"\x01"
 
 
 def read(text: bytes) -> Any:
-    """The value of a well-formed JSON text whose strings and names are what stands between their quotes, and whose numbers are Numbers."""
+    """The value of a well-formed JSON text whose strings and names are what stands between their quotes, and whose numbers are Numbers
+    where they are more than digits and the text is not long."""
     if b"\\" in text:
         text = text.replace(rb"\\", _BACKSLASH).replace(rb"\"", _QUOTE).replace(b"\\", rb"\\")
         text = text.replace(_BACKSLASH, rb"\\\\").replace(_QUOTE, rb"\\\"")
-    return json.loads(utf8.text(text), parse_int=Number, parse_float=Number)
+    number = Number if len(text) <= MOST_EXACT else None
+    return json.loads(utf8.text(text), parse_int=number if b"-0" in text else None, parse_float=number)
 
 
 def says(literal: Any, value: Any) -> bool:
@@ -41,7 +46,13 @@ def says(literal: Any, value: Any) -> bool:
     if isinstance(literal, list):
         return isinstance(value, (list, LongList)) and len(value) == len(literal) and all(map(says, literal, value))
     if isinstance(literal, Number):
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and write_json(value).decode() == literal
+        return _is_number(value) and write_json(value).decode() == literal
+    if _is_number(literal):
+        return _is_number(value) and write_json(value) == write_json(literal)
     if isinstance(literal, str):
         return isinstance(value, str) and write_json(value).decode() == f'"{literal}"'
     return value is literal
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -146,6 +146,13 @@ def test_a_test_compares_the_text_of_the_patch_with_what_go_writes(have, said, p
             jp.apply({"a": have}, patch)
 
 
+def test_numbers_of_a_long_patch_are_compared_by_their_value() -> None:
+    value = [1.5, 1, 2.0, 0] + ["<"] * 20_000
+    for text in ("1.50,1,2,-0", "1.5,1.0,2.0,0"):
+        patch = jp.decode('[{"op":"test","path":"/a","value":[%s,%s]}]' % (text, ",".join([r'"\u003c"'] * 20_000)))  # noqa: UP031
+        assert jp.apply({"a": value}, patch) == {"a": value}
+
+
 def test_what_the_patch_has_put_there_is_what_it_tests_for() -> None:
     tests = '{"op":"test","path":"/a","value":"<"},{"op":"test","path":"","value":{"a":"<"}}'
     patch = jp.decode(f'[{{"op":"add","path":"/a","value":"<"}},{tests}]')
