@@ -417,8 +417,9 @@ class Update(Write):
         if "deletionTimestamp" in old["metadata"] and registry.gone_with_update(obj, old):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written, and with it what was
             # allocated for it as it was.
-            revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, old, rec.revision)
-            return registry.not_stored(obj, revision)
+            if not ctx.dry_run:
+                await registry.remove(ctx, self.key, old, rec.revision)
+            return registry.not_stored(obj, rec.revision)
         if made is not None:
             encoded = made[0]
         else:

@@ -1,4 +1,4 @@
-"""Deletes of a collection: how many are under way at once, and what a refusal leaves."""
+"""Deletes of a collection: how many are under way at once, and what a refusal leaves. What goes with an update."""
 
 from __future__ import annotations
 
@@ -104,6 +104,30 @@ def test_the_systems_priority_classes_stay_unless_many_go(tmp_path):
             assert not plugin.asked and (await api("DELETE", f"{classes}/mine"))[0] == 200
             status, answer = await api("DELETE", classes)
             assert (status, [o["metadata"]["name"] for o in answer["items"]]) == (200, [system])
+        finally:
+            api.watches.end_all()
+            api.close()
+
+    asyncio.run(main())
+
+
+def test_what_goes_with_an_update_is_answered_as_the_update_left_it(tmp_path):
+    """With the revision it was stored at last, and watchers see what was stored: as upstream, which answers with the request's object."""
+
+    async def main() -> None:
+        api = Api(tmp_path)
+        try:
+            finalizers = {"finalizers": ["example.com/x"]}
+            assert (await api("POST", PATH, {"metadata": {"name": "a", **finalizers}, "data": {"k": "old"}}))[0] == 201
+            marked = (await api("DELETE", PATH + "/a"))[1]
+            marked["metadata"].pop("finalizers")
+            before = api.store.revision
+            status, answer = await api("PUT", PATH + "/a", marked | {"data": {"k": "new"}})
+            assert status == 200 and answer["data"] == {"k": "new"} and "finalizers" not in answer["metadata"]
+            assert answer["metadata"]["resourceVersion"] == marked["metadata"]["resourceVersion"]
+            (event,) = api.store.events("/registry/", before)[0]
+            assert event.record is None and b'"k":"old"' in event.previous.json
+            assert (await api("GET", PATH + "/a"))[0] == 404
         finally:
             api.watches.end_all()
             api.close()

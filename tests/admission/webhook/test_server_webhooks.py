@@ -403,12 +403,12 @@ def test_metrics(api, space, configure, hook):
     configure(webhook({"url": "https://127.0.0.1:1/x"}, "open.example.com", failurePolicy="Ignore"), path=MUTATING)
     for name in ("good", "bad"):
         api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map(name))
-    of = 'name="counted.example.com",type="validating",operation="CREATE"'
+    of, kind = 'name="counted.example.com",operation="CREATE"', 'type="validating"'
     wanted = [
-        f'apiserver_admission_webhook_request_total{{{of},code="200",rejected="false"}} 1',
-        f'apiserver_admission_webhook_request_total{{{of},code="409",rejected="true"}} 1',
-        f'apiserver_admission_webhook_rejection_count{{{of},error_type="no_error",rejection_code="409"}} 1',
-        f'apiserver_admission_webhook_admission_duration_seconds_count{{{of},rejected="true"}} 1',
+        f'apiserver_admission_webhook_request_total{{code="200",{of},rejected="false",{kind}}} 1',
+        f'apiserver_admission_webhook_request_total{{code="409",{of},rejected="true",{kind}}} 1',
+        f'apiserver_admission_webhook_rejection_count{{error_type="no_error",{of},rejection_code="409",{kind}}} 1',
+        f'apiserver_admission_webhook_admission_duration_seconds_count{{{of},rejected="true",{kind}}} 1',
         'apiserver_admission_webhook_fail_open_count{name="open.example.com",type="admit"} 2',
     ]
     end = time.monotonic() + PATIENCE_S
