@@ -41,6 +41,7 @@ class Inventory:
     def __init__(self, metrics: Metrics, registries: Registries, watches: Watches, others: LongRunning, first: bool) -> None:
         self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
         self._others = others
+        self._told_of = 0  # how many metrics ``registered_metrics_total`` is about
         self._counts: dict[tuple[str, str], int] = {}  # the objects of a resource, when they were counted last
         gauge = metrics.gauge
         self._long = gauge(
@@ -96,8 +97,10 @@ class Inventory:
         value = self._metrics.gauge_value
         self._count_long_running()
         self._disabled.values[()] = len(self._metrics.shown.disabled & self._metrics.metrics.keys())
-        self._registered.values = dict(Tally((level, deprecated_since(m.help)) for m in self._metrics.metrics.values()
-                                               if (level := level_of(m.name))))  # fmt: skip
+        if self._told_of != len(self._metrics.metrics):  # they are only added to
+            self._told_of = len(self._metrics.metrics)
+            self._registered.values = dict(Tally((level, deprecated_since(m.help)) for m in self._metrics.metrics.values()
+                                                   if (level := level_of(m.name))))  # fmt: skip
         for cache in caches.rows():
             value("kas_cache_bytes", (cache.name,), cache.size)
             value("kas_cache_budget_bytes", (cache.name,), cache.budget)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kas.endpoints import inventory
 from kas.store import Op, TransformError, build_record
 from tests.server.whole import World
 
@@ -46,6 +47,19 @@ def test_objects_are_counted_when_something_was_written(world: World, monkeypatc
     world.store.commit_now(Op(f"{ROOT}default/a", None), Op("/registry/namespaces/kube-public", None))
     assert objects(world) == before | {("", "namespaces"): before["", "namespaces"] - 1}
     assert sorted(counted) == [ROOT, "/registry/namespaces/"]
+
+
+def test_metrics_are_counted_when_there_are_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects(world)
+    counted = world.server.metrics.metrics["registered_metrics_total"].values
+    before, looked_at = sum(counted.values()), list[str]()
+    monkeypatch.setattr(inventory, "level_of", lambda name: (looked_at.append(name), "ALPHA")[1])
+    objects(world)
+    assert not looked_at
+    world.server.metrics.counter("one_more_total", "One more.")
+    objects(world)
+    assert "one_more_total" in looked_at
+    assert sum(world.server.metrics.metrics["registered_metrics_total"].values.values()) > before
 
 
 def test_all_are_counted_after_events_that_nobody_saw(world: World) -> None:

@@ -26,6 +26,7 @@ from kas.store.etcd.client import (
     PUT,
     RANGE,
     REVOKE,
+    STATUS,
     TXN,
     AsyncClient,
     Begun,
@@ -793,6 +794,30 @@ def test_a_full_cluster_is_told_and_read(tmp_path: Path, caplog: pytest.LogCaptu
             server.stop()
     finally:
         etcd.kill()
+
+
+def test_to_look_after_etcd_proposes_nothing_to_it(etcd: Etcd, tmp_path: Path) -> None:
+    """Each worker does each second, and what is proposed every member syncs to its disk, before the next write."""
+    server, client = Server(etcd, tmp_path / "replica"), Client(etcd.config)
+
+    def index() -> int:
+        return client.call(STATUS, pb.StatusRequest()).raftIndex
+
+    async def quiet() -> bool:
+        before = index()
+        await server.store.probe()
+        return index() == before
+
+    async def check() -> None:
+        server.store.start(asyncio.get_running_loop())
+        # etcd proposes something itself now and then, when it has just begun.
+        assert any([await quiet() for _ in range(10)])
+
+    try:
+        asyncio.run(check())
+    finally:
+        client.close()
+        server.stop()
 
 
 def _takes_the_place_of(etcd: Etcd, directory: Path) -> Etcd:

@@ -20,7 +20,7 @@ import pytest
 from kas.store import Op, StoreError
 from kas.store.etcd import client as etcd_client
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import COMPACT, PUT, RANGE, STATUS, AsyncClient, Call, Client, Config, Denied
+from kas.store.etcd.client import ALARM, COMPACT, PUT, RANGE, STATUS, AsyncClient, Call, Client, Config, Denied
 from kas.store.etcd.compactor import KEY, Compactor
 from kas.store.etcd.replicator import tells_progress_in_order
 from tests import need
@@ -104,6 +104,41 @@ def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: s
         assert not other.has(1)
     finally:
         other.close()
+        server.stop()
+
+
+@pytest.mark.parametrize("hides_status", [False, True])
+@pytest.mark.parametrize("alarm", [pb.AlarmMember.NOSPACE, pb.AlarmMember.CORRUPT])
+def test_alarms_are_told_with_the_status_and_without(
+    etcd: WithUsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alarm: int, hides_status: bool
+) -> None:
+    server, root = Server(etcd, tmp_path / "replica"), Client(etcd.known_as("root"))
+    asks = server.store._if_allowed
+
+    async def refused(call: Any, request: Any) -> Any:
+        return None if call is STATUS else await asks(call, request)
+
+    if hides_status:  # not as ``hidden`` does: with an alarm that etcd looks at no roles
+        monkeypatch.setattr(server.store, "_if_allowed", refused)
+
+    async def told() -> tuple[str, str]:
+        await server.store.probe()
+        return server.store.full(), server.store.lost()
+
+    async def check() -> None:
+        server.store.start(asyncio.get_running_loop())
+        assert await told() == ("", "")
+        member = root.call(RANGE, pb.RangeRequest(key=b"/")).header.member_id
+        root.call(ALARM, pb.AlarmRequest(action=pb.AlarmRequest.ACTIVATE, memberID=member, alarm=alarm))
+        full = ("database space exceeded", "")
+        assert await told() == (full if alarm == pb.AlarmMember.NOSPACE else ("", "etcdserver: corrupt cluster"))
+        root.call(ALARM, pb.AlarmRequest(action=pb.AlarmRequest.DEACTIVATE, memberID=member, alarm=alarm))
+        assert await told() == ("", "")
+
+    try:
+        asyncio.run(check())
+    finally:
+        root.close()
         server.stop()
 
 

@@ -460,14 +460,14 @@ class EtcdStore(LMDBStore):
         try:
             await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), max(PROBE_S, least_s))
             self._probe_took_s = time.monotonic() - began
-            alarms = await self._if_allowed(ALARM, pb.AlarmRequest())
             status = await self._if_allowed(STATUS, pb.StatusRequest())
             self._size = int(status.dbSize) if status is not None else -1
-            full = alarms is not None and any(a.alarm == pb.AlarmMember.NOSPACE for a in alarms.alarms)
+            raised = await self._raised(status)
+            full = "NOSPACE" in raised
             if full and not self._full:
                 log.warning("etcd is full: it refuses writes until it was compacted and defragmented, and its NOSPACE alarm disarmed")
             self._full = "database space exceeded" if full else ""
-            damaged = alarms is not None and any(a.alarm == pb.AlarmMember.CORRUPT for a in alarms.alarms)
+            damaged = "CORRUPT" in raised
             if damaged and not self._damaged:
                 log.warning("members of etcd hold different data: it refuses writes until its CORRUPT alarm was disarmed")
             self._damaged = "etcdserver: corrupt cluster" if damaged else ""
@@ -481,6 +481,14 @@ class EtcdStore(LMDBStore):
         if not self._probe_failed and time.monotonic() - self._order_at >= ORDER_S:
             self._order_at = time.monotonic()
             self._ordered = await asyncio.to_thread(self._in_order)
+
+    async def _raised(self, status: pb.StatusResponse | None) -> str:
+        """Which alarms there are, in etcd's words. A member tells them with its ``status``; to be asked for them alone is a proposal to the
+        cluster, which every member syncs to its disk as it does a write."""
+        if status is not None:
+            return " ".join(status.errors)
+        alarms = await self._if_allowed(ALARM, pb.AlarmRequest())
+        return str(alarms) if alarms is not None else ""
 
     async def _if_allowed(self, call: Call[Q, A], request: Q) -> A | None:
         """The answer; None where etcd's user may not ask that, which is no failure of etcd."""
