@@ -477,7 +477,7 @@ class Server:
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
             lambda: [*versions, *self.custom.versions()],
-            lambda before: _openapi(self.served, version, [*parts, *self.custom.parts()], before), address,
+            lambda before: _openapi(self.served, version, [*parts, *self.custom.parts()], before, raw.service_account_issuer[0]), address,
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
@@ -691,10 +691,10 @@ class Server:
         return [entry for entry in found if (entry.group, entry.resource) in kept]
 
 
-def _openapi(served: list[Any], version: str, parts: Any, before: Any) -> Any:
+def _openapi(served: list[Any], version: str, parts: Any, before: Any, issuer: str) -> Any:
     from kas.endpoints import openapi  # large, and wanted by the first kubectl only
 
     made = [openapi.Part(group, name, tag, load) for group, name, tag, load in parts]
-    return openapi.OpenAPI([openapi.builtin(r) for r in served], version, made, before)
+    return openapi.OpenAPI([openapi.builtin(r) for r in served], version, made, before, openid.verifiable(issuer))
 
 

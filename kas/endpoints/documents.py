@@ -111,9 +111,9 @@ class Documents:
         mux.prefix("/openapi/v3/", self.openapi_v3)
         mux.exact("/", self.index)
         mux.exact("/index.html", self.index)
-        mux.exact("/.well-known/openid-configuration", lambda req: self._oidc_answer(req, 0, b"application/json"))
-        for path in ("/openid/v1/jwks", "/openid/v1/jwks/"):
-            mux.exact(path, lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
+        for end in ("", "/"):
+            mux.exact("/.well-known/openid-configuration" + end, lambda req: self._oidc_answer(req, 0, b"application/json"))
+            mux.exact("/openid/v1/jwks" + end, lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
         if swagger:
             for path in ("/swagger-ui", "/swagger-ui/"):
                 mux.exact(path, lambda req: Response(301, [(b"location", b"/swagger-ui/index.html")]))

@@ -8,14 +8,18 @@ from kas.auth.tokens import Verifier, discovery_document
 from kas.meta import gourl
 
 
-def documents(verifier: Verifier, issuer: str, jwks_uri: str) -> tuple[bytes, bytes] | None:
-    """(discovery document, key set) of a token issuer; ``jwks_uri`` is where the key set is found. None for an issuer that OpenID Connect
-    Discovery does not allow, whom nobody could check: no https URL, or one with a query or a fragment."""
+def verifiable(issuer: str) -> bool:
+    """Whether OpenID Connect Discovery allows the issuer: nobody could check one that is no https URL, or has a query or a fragment."""
     try:
         said = gourl.parse(issuer)
     except ValueError:
-        return None
-    if said.scheme != "https" or said.query or said.fragment:
+        return False
+    return said.scheme == "https" and not said.query and not said.fragment
+
+
+def documents(verifier: Verifier, issuer: str, jwks_uri: str) -> tuple[bytes, bytes] | None:
+    """(discovery document, key set) of a token issuer; ``jwks_uri`` is where the key set is found. None where it is not ``verifiable``."""
+    if not verifiable(issuer):
         return None
     keys = verifier.jwks()
     algorithms = sorted({k["alg"] for k in keys["keys"]})

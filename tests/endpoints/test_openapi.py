@@ -77,6 +77,38 @@ def test_operation_ids_are_unique_and_follow_upstream(v2):
         assert v2["paths"][path][method]["operationId"] == expected
 
 
+def test_what_operations_take_and_give(server: OpenAPI, v2: dict) -> None:
+    """As in upstream's ``api/openapi-spec/swagger.json``, where it is not as one would think."""
+    log = v2["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/log"]
+    assert {"sinceSeconds", "tailLines"} <= {p.get("name") for p in log["parameters"]} and "sinceTime" not in str(log)
+    deleted = {name: v2["paths"][f"/api/v1/{name}"]["delete"]["responses"]["200"]["schema"]["$ref"].rpartition(".")[2]
+               for name in ("namespaces/{name}", "nodes/{name}", "persistentvolumes/{name}")}  # fmt: skip
+    assert list(deleted.values()) == ["Status", "Status", "PersistentVolume"], "though a namespace is answered with"
+    root, version = v2["paths"]["/apis/"]["get"], v2["paths"]["/version/"]["get"]
+    assert root["consumes"] == root["produces"] == ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]
+    assert version["consumes"] == version["produces"] == ["application/json"]
+    content = json.loads(server.v3("version").body)["paths"]["/version/"]["get"]["responses"]["200"]["content"]
+    assert list(content) == ["application/json"]
+
+
+@pytest.mark.parametrize(
+    ("path", "id", "media"),
+    [
+        (".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration", "application/json"),
+        ("openid/v1/jwks", "getServiceAccountIssuerOpenIDKeyset", "application/jwk-set+json"),
+    ],
+)
+def test_the_issuer_of_tokens(server: OpenAPI, v2: dict, path: str, id: str, media: str) -> None:
+    get = v2["paths"][f"/{path}/"]["get"]
+    assert (get["operationId"], get["produces"], get["responses"]["200"]["schema"]) == (id, [media], {"type": "string"})
+    assert "consumes" not in get and path in server.paths
+    get = json.loads(server.v3(path).body)["paths"][f"/{path}/"]["get"]
+    assert (get["operationId"], list(get["responses"]["200"]["content"])) == (id, [media])
+    without = OpenAPI([], "v1.36.2", issuer=False)
+    assert without.v3(path) is None and path not in without.paths
+    assert f"/{path}/" not in json.loads(without.v2().body)["paths"] and without.v2().etag != OpenAPI([], "v1.36.2").v2().etag
+
+
 def test_path_parameters_match_the_path(v2, core):
     for document in (v2, core):
         for path, item in document["paths"].items():

@@ -117,3 +117,11 @@ def test_every_path_of_the_index_is_served(client):
     answers = {path: client.raw("GET", path).status_code for path in paths}
     assert {path: status for path, status in answers.items() if status != 200} == {}
     assert "/configz" not in paths and client.raw("GET", "/configz").status_code == 404
+
+
+def test_what_the_documents_name_is_there(client):
+    """Generated clients take paths as they are written there, with a slash at the end of discovery and of what the issuer tells."""
+    paths = client("GET", "/openapi/v2")[1]["paths"]
+    named = [path for path, item in paths.items() if "get" in item and "{" not in path and "/watch/" not in path]
+    assert {"/.well-known/openid-configuration/", "/openid/v1/jwks/", "/api/", "/version/", "/api/v1/pods"} <= set(named)
+    assert [path for path in named if client.raw("GET", path).status_code != 200] == []

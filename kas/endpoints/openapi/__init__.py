@@ -23,6 +23,7 @@ from kas.endpoints.openapi.operations import (
     ServedSubresource,
     builtin,
     group_operations,
+    issuer_operations,
     operations,
     root_operations,
     version_operations,
@@ -36,7 +37,7 @@ V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 # The index is written without a type upstream, which Go's server then guesses.
 INDEX_TYPE = "text/plain; charset=utf-8"
-_FORMAT = "4"  # counts changes of this package that change its documents
+_FORMAT = "5"  # counts changes of this package that change its documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,17 @@ def negotiate(accept: str, version: str) -> str | None:
 class OpenAPI:
     """The documents of a fixed set of resources.
 
-    ``parts`` are what definitions bring, read when a document is built; built-in definitions are known. Documents that are as those of
+    ``parts`` are what definitions bring, read when a document is built; built-in definitions are known. ``issuer``: whether what others
+    verify service account tokens by is served. Documents that are as those of
     ``before``, which this one takes the place of, are not built again. Thread-safe: two threads may build the same document at once, and
     either result stands.
     """
 
     def __init__(
-        self, served: Iterable[ServedResource], server_version: str, parts: Iterable[Part] = (), before: OpenAPI | None = None
-    ) -> None:
+        self, served: Iterable[ServedResource], server_version: str, parts: Iterable[Part] = (), before: OpenAPI | None = None,
+        issuer: bool = True,
+    ) -> None:  # fmt: skip
+        self._roots = [*root_operations(), *(issuer_operations() if issuer else ())]
         self._served: dict[tuple[str, str], list[ServedResource]] = {}
         for s in served:
             self._served.setdefault((s.group, s.version), []).append(s)
@@ -101,7 +105,7 @@ class OpenAPI:
             tags = {(part.group, part.version, part.tag) for found in self._parts.values() for part in found}
             self._pieces = {key: found for key, found in before._pieces.items() if key[:3] in tags}
         self._digests: dict[str, str] = {}
-        self._paths = {"api": ("", ""), "apis": ("", ""), "version": ("", "")}
+        self._paths = {o.path.strip("/"): ("", "") for o in self._roots}
         for group, version in sorted(self._served):
             if group:
                 self._paths[f"apis/{group}"] = (group, "")
@@ -119,7 +123,7 @@ class OpenAPI:
         found = self._digests.get(path)
         if found is None:
             group, version = self._paths.get(path, ("", ""))
-            parts: list[Any] = [_FORMAT, self._server_version, schemas.digest(), path]
+            parts: list[Any] = [_FORMAT, self._server_version, schemas.digest(), path or [o.path for o in self._roots]]
             if version or not path:
                 parts.append([repr(s) for gv, found in self._served.items() for s in found if not path or gv == (group, version)])
                 tags = [part.tag for gv, found in self._parts.items() for part in found if not path or gv == (group, version)]
@@ -168,7 +172,7 @@ class OpenAPI:
         """The v2 document in a content type that ``negotiate`` gave. Only types a served path needs are published."""
 
         def build() -> bytes:
-            found: list[Operation] = [*root_operations()]
+            found: list[Operation] = [*self._roots]
             for group in sorted({group for group, _ in self._served}):
                 found += group_operations(group)
             for (group, version), served in self._served.items():
@@ -243,7 +247,7 @@ class OpenAPI:
             elif group:
                 found = list(group_operations(group))
             else:
-                found = [o for o in root_operations() if o.path == f"/{path}/"]
+                found = [o for o in self._roots if o.path == f"/{path}/"]
             document = v3.document(found, schemas.definitions() | definitions)
             body = orjson.dumps(document, option=orjson.OPT_SORT_KEYS) if content_type == JSON else gnostic.encode_v3(document)
             return gzip.compress(body, 6, mtime=0)

@@ -24,6 +24,8 @@ _DELETE_PARAMETERS = (
 )  # fmt: skip
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 _COLLECTION_PARAMETERS = tuple(sorted({*_LIST_PARAMETERS, *_DELETE_PARAMETERS} - {"allowWatchBookmarks", "watch"}))
+_DELETED_UNTOLD = {("", "namespaces")}  # upstream's storage does not say that it answers with the object (MayReturnFullObjectDeleter)
+_UNTOLD = {("log", "sinceTime")}  # no parameter where its type is a struct (AddObjectParams)
 _JSON_TYPES = {"bool": "boolean", "int32": "integer", "int64": "integer"}
 _CONNECT_METHODS = {"create": "post", "delete": "delete", "get": "get", "patch": "patch", "update": "put"}
 PATCH_TYPES = (
@@ -100,14 +102,15 @@ def builtin(resource: Resource) -> ServedResource:
     for sub in resource.subresources.values():
         options = sub.query_options
         fields = [f for f in options.fields if f.name and not f.type_meta] if options else []
-        own = tuple(sorted((f.name, _JSON_TYPES.get(f.type, "string")) for f in fields))
+        own = tuple(sorted((f.name, _JSON_TYPES.get(f.type, "string")) for f in fields if (sub.name, f.name) not in _UNTOLD))
         body = None if sub.connect or sub.name == "log" or sub.type is None else sub.type.name
         suffix = bool(sub.path_suffix)
         made = ServedSubresource(sub.name, sub.group, sub.version, sub.kind, sub.verbs, body, sub.connect, suffix, own)
         subresources.append(made)
+    returned = None if (resource.group, resource.resource) in _DELETED_UNTOLD else resource.delete_returns
     return ServedResource(
         resource.group, resource.version, resource.resource, resource.kind, resource.namespaced, resource.verbs, resource.type.name,
-        resource.list_type.name if resource.list_type else None, resource.delete_returns not in (None, "Status"), False,
+        resource.list_type.name if resource.list_type else None, returned not in (None, "Status"), False,
         tuple(subresources),
     )  # fmt: skip
 
@@ -294,15 +297,26 @@ def _operations(served: ServedResource) -> Iterator[Operation]:
     yield from builder.watches()
 
 
-def _get(path: str, id: str, tag: str, text: str, response: str) -> Operation:
-    return Operation(path, "get", "", id, tag, text, response)
+def _get(path: str, id: str, tag: str, text: str, response: str, media: tuple[str, ...] = ENCODINGS) -> Operation:
+    return Operation(path, "get", "", id, tag, text, response, consumes=media, produces=media)
 
 
 def root_operations() -> Iterator[Operation]:
     """The discovery roots and the version."""
     yield _get("/api/", "getCoreAPIVersions", "core", "get available API versions", META + "APIVersions")
     yield _get("/apis/", "getAPIVersions", "apis", "get available API versions", META + "APIGroupList")
-    yield _get("/version/", "getCodeVersion", "version", "get the version of this server", "io.k8s.apimachinery.pkg.version.Info")
+    info, json = "io.k8s.apimachinery.pkg.version.Info", ("application/json",)
+    yield _get("/version/", "getCodeVersion", "version", "get the version of this server", info, json)
+
+
+def issuer_operations() -> Iterator[Operation]:
+    """What verifiers of service account tokens read (``routes/openidmetadata.go``)."""
+    for path, name, tag, text, media in (
+        ("/.well-known/openid-configuration/", "Configuration", "WellKnown", "get the OpenID configuration", "application/json"),
+        ("/openid/v1/jwks/", "Keyset", "openid", "get the keys that tokens are verified with", "application/jwk-set+json"),
+    ):
+        id, text = f"getServiceAccountIssuerOpenID{name}", f"{text} of the issuer of service account tokens"
+        yield Operation(path, "get", "", id, tag, text, None, consumes=(), produces=(media,))
 
 
 def group_operations(group: str) -> Iterator[Operation]:

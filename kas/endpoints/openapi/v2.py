@@ -36,6 +36,8 @@ def _operation(o: Operation) -> dict[str, Any]:
         "consumes": list(o.consumes), "description": o.text, "operationId": o.id, "produces": list(o.produces),
         "responses": responses | {"401": {"description": "Unauthorized"}}, "schemes": ["https"], "tags": [o.tag],
     }  # fmt: skip
+    if not o.consumes:
+        del out["consumes"]
     if parameters:
         out["parameters"] = parameters
     if o.action:
