@@ -509,10 +509,8 @@ class Server:
             extra += ["/debug/pprof", "/debug/pprof/"]
         zpages = ZPages(raw.shown(), ["/healthz", "/livez", "/metrics", "/readyz", "/version"])
         zpages.install(self.director, features.DEFAULT)
-        fixed = [
-            *zpages.paths, "/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3",
-            "/openapi/v3/", "/openid/v1/jwks", "/version",
-        ]  # fmt: skip
+        told = openid.PATHS if openid.verifiable(raw.service_account_issuer[0]) else ()
+        fixed = [*zpages.paths, *told, "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"]
         listed = self.aggregator.listed
         self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
 

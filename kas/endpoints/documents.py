@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import orjson
 
 from kas import KUBERNETES_VERSION
-from kas.endpoints import discovery, respond
+from kas.endpoints import discovery, openid, respond
 from kas.endpoints.discovery import Version
 from kas.endpoints.respond import moved, not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not_acceptable
@@ -111,9 +111,10 @@ class Documents:
         mux.prefix("/openapi/v3/", self.openapi_v3)
         mux.exact("/", self.index)
         mux.exact("/index.html", self.index)
+        configuration, keys = openid.PATHS
         for end in ("", "/"):
-            mux.exact("/.well-known/openid-configuration" + end, lambda req: self._oidc_answer(req, 0, b"application/json"))
-            mux.exact("/openid/v1/jwks" + end, lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
+            mux.exact(configuration + end, lambda req: self._oidc_answer(req, 0, b"application/json"))
+            mux.exact(keys + end, lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
         if swagger:
             for path in ("/swagger-ui", "/swagger-ui/"):
                 mux.exact(path, lambda req: Response(301, [(b"location", b"/swagger-ui/index.html")]))

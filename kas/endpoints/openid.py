@@ -7,6 +7,9 @@ import orjson
 from kas.auth.tokens import Verifier, discovery_document
 from kas.meta import gourl
 
+# Where the two are; upstream has neither for an issuer that nobody could check.
+PATHS = ("/.well-known/openid-configuration", "/openid/v1/jwks")
+
 
 def verifiable(issuer: str) -> bool:
     """Whether OpenID Connect Discovery allows the issuer: nobody could check one that is no https URL, or has a query or a fragment."""
