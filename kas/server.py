@@ -476,7 +476,7 @@ class Server:
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
             lambda: [*versions, *self.custom.versions()],
-            lambda before, issuer: _openapi(self.served, version, [*parts, *self.custom.parts()], before, issuer), address,
+            lambda before: _openapi(self.served, version, [*parts, *self.custom.parts()], before, raw.service_account_issuer[0]), address,
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
@@ -508,10 +508,8 @@ class Server:
             extra += ["/debug/pprof", "/debug/pprof/"]
         zpages = ZPages(raw.shown(), ["/healthz", "/livez", "/metrics", "/readyz", "/version"])
         zpages.install(self.director, features.DEFAULT)
-        fixed = [
-            *zpages.paths, "/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3",
-            "/openapi/v3/", "/openid/v1/jwks", "/version",
-        ]  # fmt: skip
+        told = openid.PATHS if openid.verifiable(raw.service_account_issuer[0]) else ()
+        fixed = [*zpages.paths, *told, "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"]
         listed = self.aggregator.listed
         self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
 
@@ -689,10 +687,10 @@ class Server:
         return [entry for entry in found if (entry.group, entry.resource) in kept]
 
 
-def _openapi(served: list[Any], version: str, parts: Any, before: Any, issuer: bool) -> Any:
+def _openapi(served: list[Any], version: str, parts: Any, before: Any, issuer: str) -> Any:
     from kas.endpoints import openapi  # large, and wanted by the first kubectl only
 
     made = [openapi.Part(group, name, tag, load) for group, name, tag, load in parts]
-    return openapi.OpenAPI([openapi.builtin(r) for r in served], version, made, before, issuer)
+    return openapi.OpenAPI([openapi.builtin(r) for r in served], version, made, before, openid.verifiable(issuer))
 
 

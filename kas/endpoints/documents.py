@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import orjson
 
 from kas import KUBERNETES_VERSION
-from kas.endpoints import discovery, respond
+from kas.endpoints import discovery, openid, respond
 from kas.endpoints.discovery import Version
 from kas.endpoints.respond import moved, not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not_acceptable
@@ -66,14 +66,14 @@ class Aggregation(Protocol):
 
 
 class Documents:
-    """``versions()`` gives what is to be shown now, ``make_openapi(before, issuer)`` its OpenAPI, which may take over from what there was
-    before and tells of the token issuer; ``oidc`` that one's two documents. ``aggregation`` adds what others serve; ``builtin_groups`` are
+    """``versions()`` gives what is to be shown now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before;
+    ``oidc`` the two documents of the token issuer. ``aggregation`` adds what others serve; ``builtin_groups`` are
     Kubernetes' own, served or not."""
 
     def __init__(
         self,
         versions: Callable[[], Sequence[Version]],
-        make_openapi: Callable[[Any, bool], Any],
+        make_openapi: Callable[[Any], Any],
         address: str,
         oidc: Callable[[], tuple[bytes, bytes] | None],
         aggregation: Aggregation,
@@ -110,9 +110,10 @@ class Documents:
         mux.prefix("/openapi/v3/", self.openapi_v3)
         mux.exact("/", self.index)
         mux.exact("/index.html", self.index)
+        configuration, keys = openid.PATHS
         for end in ("", "/"):
-            mux.exact("/.well-known/openid-configuration" + end, lambda req: self._oidc_answer(req, 0, b"application/json"))
-            mux.exact("/openid/v1/jwks" + end, lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
+            mux.exact(configuration + end, lambda req: self._oidc_answer(req, 0, b"application/json"))
+            mux.exact(keys + end, lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
         if swagger:
             for path in ("/swagger-ui", "/swagger-ui/"):
                 mux.exact(path, lambda req: Response(301, [(b"location", b"/swagger-ui/index.html")]))
@@ -235,7 +236,7 @@ class Documents:
     def openapi(self) -> Any:
         """The OpenAPI documents of what is served now, made when they are first asked for."""
         if self._openapi is None:
-            self._openapi = self._make_openapi(self._openapi_before, self._oidc() is not None)
+            self._openapi = self._make_openapi(self._openapi_before)
             self._openapi_before = None
         return self._openapi
 

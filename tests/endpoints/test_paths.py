@@ -102,13 +102,18 @@ def test_a_review_forgets_what_the_server_fills_in(client):
     assert code == 201 and set(answer["metadata"]) == {"managedFields"}
 
 
-@pytest.mark.parametrize("flags", [(), ("--profiling", "--enable-logs-handler", "--enable-swagger-ui")])
+@pytest.mark.parametrize(
+    "flags", [(), ("--profiling", "--enable-logs-handler", "--enable-swagger-ui"), ("--service-account-issuer=tokens",)]
+)
 def test_what_the_index_names_is_there(kas_server, connect, flags):
     client = connect(kas_server(*flags, "--unsafe-no-fsync"))
     paths = client("GET", "/")[1]["paths"]
     assert len(paths) > 50 and len(set(paths)) == len(paths)
     answers = {path: client.raw("GET", path + ("?seconds=1" if path.endswith("/profile") else "")) for path in paths}
     assert {path: (a.status_code, a.text[:500]) for path, a in answers.items() if a.status_code != 200} == {}
+    verifiable = "--service-account-issuer=tokens" not in flags
+    for path in ("/.well-known/openid-configuration", "/openid/v1/jwks"):
+        assert (path in paths) == (path[1:] in client("GET", "/openapi/v3")[1]["paths"]) == verifiable, path
 
 
 def test_every_path_of_the_index_is_served(client):

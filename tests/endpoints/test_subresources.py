@@ -287,7 +287,7 @@ def test_legacy_tokens_of_secrets(kas_server, connect):
     client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     account = client("GET", "/api/v1/namespaces/default/serviceaccounts/default")[1]
     secret = {"metadata": {"name": "s", "namespace": "default"}}
-    assert client("GET", "/openid/v1/jwks")[0] == 200  # the key is made meanwhile, or by who needs it
+    assert client("POST", "/api/v1/namespaces/default/serviceaccounts/default/token", {})[0] == 201, "which waits for the key"
     key = (server.data_dir / "pki" / "sa.key").read_bytes()
     bearer = Signer(key, "kubernetes/serviceaccount").sign(legacy_claims(account, secret))
     assert whoami(client, bearer)[0] == 401
