@@ -54,7 +54,7 @@ ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "create-pod": ("POST", PODS, {"body": pod("n-%d")}),
     "get": ("GET", f"{CONFIGMAPS}/one?resourceVersion=0", {}),
     "get-newest": ("GET", f"{CONFIGMAPS}/one", {}),
-    **{f"get-newest-{n}": ("GET", f"{CONFIGMAPS}/one", {"connections": n}) for n in (1, 16)},
+    **{f"get-newest-{n}": ("GET", f"{CONFIGMAPS}/one", {"connections": n}) for n in (1, 8, 16)},
     "list-newest": ("GET", f"{PODS}?limit=500", {"connections": 16}),
     "list-500": ("GET", f"{PODS}?limit=500&resourceVersion=0", {"connections": 16}),
     **{f"watch-{n}": ("PATCH", f"{CONFIGMAPS}/one", {

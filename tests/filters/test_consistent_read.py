@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from kas._fastpath import PartOf
 from kas.filters.consistent_read import consistent_read
 from kas.meta.errors import ApiError, timeout
 from kas.request.http import Response
@@ -119,3 +120,15 @@ def test_lists_of_before_the_replica_are_asked_of_etcd(found, query):
     waiting = consistent_read(lambda info: Fresh(), Beside(found, told)).before(req)
     assert waiting is None or asyncio.run(_of(waiting)) is None
     assert told == []
+
+
+def test_a_resource_is_kept_by_its_part():
+    main, events = object(), object()
+    for others, group, path, part in (
+        ({}, "", "/api/v1/namespaces/a/configmaps/b", main),
+        ({("", "events"): events}, "", "/api/v1/namespaces/a/configmaps/b", main),
+        ({("", "events"): events}, "", "/api/v1/namespaces/a/events/b", events),
+        ({("", "events"): events}, "events.k8s.io", "/apis/events.k8s.io/v1/namespaces/a/events/b", main),
+    ):
+        info = request("GET", path).info
+        assert info.api_group == group and PartOf(main, others)(info) is part

@@ -40,6 +40,7 @@ cdef class Wire:
     cdef public bytes _rest             # the beginning of a frame
     cdef public object _decoder
     cdef dict _seen                     # the decoder's: small blocks of headers, and what they say
+    cdef object _usual                  # what the headers of the last good answer said
     cdef public dict _streams           # by number
     cdef public object _waiting         # a deque of those for which the peer has no room
     cdef public dict _blocked           # have more to send than the windows let

@@ -100,10 +100,12 @@ cdef bytes _message(bytes message):
 cdef class Stream:
     """See ``http2.Connection.open``."""
 
-    def __init__(self, bytes block not None, bytes left not None, bint last, bint single, ended):
-        self._block, self._left, self._ended, self.single, self.ended = block, left, last, single, ended
+    def __cinit__(self):
         self.most = MOST_MESSAGE
         self.messages = []
+
+    def __init__(self, bytes block not None, bytes left not None, bint last, bint single, ended):
+        self._block, self._left, self._ended, self.single, self.ended = block, left, last, single, ended
 
     @property
     def unsent(self):
@@ -137,7 +139,8 @@ cdef class Wire:
         cdef Stream stream
         if self.leaving or self._next > LARGEST or PyBytes_GET_SIZE(block) > MOST_FRAME:
             raise RpcError(Code.UNAVAILABLE, self.leaving or "no more calls on this connection", unsent=True)
-        stream = Stream(block, b"", last, single, ended)
+        stream = Stream.__new__(Stream)
+        stream._block, stream._left, stream._ended, stream.single, stream.ended = block, b"", last, single, ended
         if len(self._streams) >= self._most:
             stream._left = _message(message)
             self._waiting.append(stream)
@@ -328,6 +331,9 @@ cdef class Wire:
                 raise Broken(COMPRESSION_ERROR, f"headers: {e}") from None
         if stream is None:
             return 0
+        if headers is self._usual and stream._headers is None and not flags & END_STREAM:
+            stream._headers = headers
+            return 0
         if flags & END_STREAM:
             error = None if (<dict>headers).get(_STATUS) == _DONE else verdict(headers)
             if error is None and stream._buffer:
@@ -343,7 +349,7 @@ cdef class Wire:
             stream._ended = False
             self._over(stream, verdict(headers) or RpcError(Code.UNKNOWN, "no answer of gRPC"))
         else:
-            stream._headers = headers
+            stream._headers = self._usual = headers
         return 0
 
 
