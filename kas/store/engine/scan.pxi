@@ -193,7 +193,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
         if mode == MODE_COUNT and not undo and matcher is None and g.start_len <= KEY_INLINE:
             first = val(g.start, g.start_len)
             with nogil:
-                rc = count_keys(env, txn, &first, &g)
+                rc = count_keys(env, txn, &first, &g, limit)
             if rc:
                 raise engine_error(rc, f"counting {prefix}")
             out.count, out.revision = g.remaining, newest
@@ -203,7 +203,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
             g.count = total < 0
         if undo:
             rc = gather_old(env, txn, matcher, &g, undo)
-        elif 0 < limit <= 512:
+        elif 0 < limit <= 512 and matcher is None:  # what is selected may be far apart
             rc = gather(env, txn, matcher, &g)
         else:
             with nogil:

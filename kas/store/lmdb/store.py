@@ -185,9 +185,9 @@ class LMDBStore(Store):
         """A page as field 2 of a protobuf list."""
         return self._scan(prefix, start, limit, revision, matcher, count, _PROTOBUF, b"", wrap, max_bytes)
 
-    def count(self, prefix: str) -> int:
-        """How many keys stand under a prefix."""
-        return self._scan(prefix, "", 0, 0, None, False, _COUNT, b"", None, 0).count
+    def count(self, prefix: str, most: int = 0) -> int:
+        """How many keys stand under a prefix; with ``most`` no more than that, and no more are looked at."""
+        return self._scan(prefix, "", most, 0, None, False, _COUNT, b"", None, 0).count
 
     def stale(self, record: Record) -> bool:
         """Whether a write would store the record otherwise than it is stored."""
