@@ -160,7 +160,7 @@ Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
 class Matcher:
     keys: dict[str, None]
     epoch: Any
-    scopes: dict[str | tuple[str, str], tuple[list[tuple[Any, str]], list[str]] | None]
+    scopes: dict[str | tuple[str, str], tuple[list[Any], list[str]] | None]
     shapes: dict[tuple[str, str, str, str, str], Row]
     paths: dict[tuple[str, str, str], Outcome]
     def __init__(self, keys: dict[str, None], epoch: object) -> None: ...

@@ -11,7 +11,7 @@ from kas.config import features
 from kas.endpoints import listing, respond, unsafedelete
 from kas.endpoints.bodyerrors import BodyError
 from kas.endpoints.codec import decode_body
-from kas.endpoints.listing import Listing
+from kas.endpoints.listpages import Listing, many
 from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
 from kas.endpoints.read import fresh, limit_of, position
@@ -119,12 +119,16 @@ class Deleter:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
         meta, done, size = None, list[Shown](), 0
+        aside = many(registry.store, q.prefix, matcher)
         while True:
             page: Any
             if sieve is None:
-                page = registry.store.range(
-                    q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None, max_bytes=0 if q.limit else PAGE_BYTES
-                )
+                args: Any = (q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
+                most = 0 if q.limit else PAGE_BYTES
+                if aside:
+                    page = await asyncio.to_thread(registry.store.range, *args, max_bytes=most)
+                else:
+                    page = registry.store.range(*args, max_bytes=most)
             else:
                 page = await sifted(q, sieve, start, revision)
             if meta is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -27,6 +28,7 @@ from kas.endpoints.listpages import (
     counts,
     large,
     list_meta,
+    many,
     next_items,
     plain_meta,
     shown,
@@ -49,12 +51,15 @@ _LIST_META = builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
     """The answer to a list. Raises ``Compacted`` and ``FutureRevision``; later pages cannot, or end the connection."""
-    past = q.revision and q.served.registry.pages.revision - q.revision > WRITES_BEFORE_REST
-    return _past(q) if past else _answer(q)
+    registry = q.served.registry
+    if many(registry.store, q.prefix, q.matcher):
+        return _aside(q._replace(aside=True))
+    past = q.revision and registry.pages.revision - q.revision > WRITES_BEFORE_REST
+    return _aside(q) if past else _answer(q)
 
 
-async def _past(q: Listing) -> Response:
-    """``answer`` at a revision from which the store has to undo much, beside the loop."""
+async def _aside(q: Listing) -> Response:
+    """``answer`` at a revision from which the store has to undo much, or among many, beside the loop."""
     async with collecting:
         found = await asyncio.to_thread(_answer, q)
     return await awaited(found)
@@ -289,7 +294,12 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body, ahead: Ahead
                 result, body = await asyncio.to_thread(_made, page, *args, left, revision, False, placing, REST_BYTES)
         else:
             items = PRINTED_ITEMS if page is _rows else next_items(result.count, len(body))
-            result, body = page(*args, min(items, left or items), revision, False, placing, underway.page_bytes)
+            made = partial(page, *args, min(items, left or items), revision, False, placing, underway.page_bytes)
+            if q.aside:
+                async with collecting:
+                    result, body = await asyncio.to_thread(made)
+            else:
+                result, body = made()
         sent += result.count
 
 
@@ -308,7 +318,9 @@ async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
         items = next_items(result.count, sum(map(len, result.records)))
         left = q.limit - seen if q.limit else items
         count = counts(q) and left <= items
-        result = store.range(q.prefix, result.next_key, min(items, left), revision, q.matcher, count, max_bytes=underway.page_bytes)
+        args = (q.prefix, result.next_key, min(items, left), revision, q.matcher, count)
+        read = partial(store.range, *args, max_bytes=underway.page_bytes)
+        result = await asyncio.to_thread(read) if q.aside else read()
 
 
 async def _collected(q: Listing, first: Any) -> Response:

@@ -110,7 +110,11 @@ async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> t
         async with collecting:
             return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, around, REST_BYTES)
     items = next_items(1, item_bytes)
-    return _messages(q, last.next_key, min(items, left or items), last.revision, False, around, underway.page_bytes)
+    args = (q, last.next_key, min(items, left or items), last.revision, False, around, underway.page_bytes)
+    if q.aside:
+        async with collecting:
+            return await asyncio.to_thread(_messages, *args)
+    return _messages(*args)
 
 
 async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
@@ -122,7 +126,7 @@ async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
             left = q.limit - seen if q.limit else items
             count = counts(q) and left <= items
             args = (q, result.next_key, min(items, left), revision, count, _bare, underway.page_bytes)
-            result, body = await step(not q.served.native, _messages, *args)
+            result, body = await step(q.aside or not q.served.native, _messages, *args)
             seen += result.count
             chunks.append(body)
         before, after = _list_ends(q, result, sum(map(len, chunks)))

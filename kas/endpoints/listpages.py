@@ -18,7 +18,7 @@ from kas.meta.waiting import Stint
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write, taken
 from kas.request.negotiation import JSON
-from kas.store import Compacted, continuetoken
+from kas.store import Compacted, Store, continuetoken
 
 if TYPE_CHECKING:
     from kas.endpoints.sharding import Shards
@@ -37,6 +37,7 @@ PAGE_ITEMS = 512  # up to here a scan keeps the GIL
 # A page at an old revision undoes what was written since; from here on more is read at once instead of that again and again. Not all
 # of it: whoever takes the answer slowly keeps it in memory meanwhile.
 WRITES_BEFORE_REST, REST_BYTES = 5000, 8 << 20
+SELECTED_FROM = 5000  # keys, from which on what is selected among them is looked for beside the loop: half a microsecond each
 COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
 
 collecting = Places(COLLECTED_AT_ONCE)
@@ -194,6 +195,12 @@ class Listing(NamedTuple):
     revision: int
     sieve: Callable[[dict[str, Any]], bool] | None = None  # what objects are selected by once they are converted
     shards: Shards | None = None  # the shards that are asked for, which the answer repeats
+    aside: bool = False  # whether all of it is read beside the loop
+
+
+def many(store: Store, prefix: str, matcher: Any) -> bool:
+    """Whether there is so much under a prefix that what is selected may be far apart."""
+    return matcher is not None and store.count(prefix, SELECTED_FROM) >= SELECTED_FROM
 
 
 def plain_meta(q: Listing, revision: int) -> dict[str, Any]:

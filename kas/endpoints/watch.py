@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
-from kas.endpoints.listpages import FIRST_BYTES, LEAST_BYTES, NotTakenError, large, next_items, room, underway
+from kas.endpoints.listpages import FIRST_BYTES, LEAST_BYTES, NotTakenError, collecting, large, many, next_items, room, underway
 from kas.endpoints.options import resource_version
 from kas.endpoints.read import fresh, too_large
 from kas.endpoints.selection import name_requirement
@@ -306,13 +306,20 @@ class WatchStream:
 
     async def _send_pages(self, write: Write, store, prefix: str) -> int:
         start, revision, items, stint = "", 0, FIRST_TAKE, Stint()
+        aside = many(store, prefix, self._matcher)
         while True:
             if stint.over:
                 await stint.pause()
             await room.enter(self._user, FIRST_BYTES)
             held = [FIRST_BYTES]
             try:
-                page = store.range(prefix, start, items, revision, self._matcher, max_bytes=underway.page_bytes)
+                args: Any = (prefix, start, items, revision, self._matcher)
+                size = underway.page_bytes
+                if aside:
+                    async with collecting:
+                        page = await asyncio.to_thread(store.range, *args, max_bytes=size)
+                else:
+                    page = store.range(*args, max_bytes=size)
                 start, revision, records = page.next_key if page.more else "", page.revision, page.records
                 del page  # a client that does not read keeps what is held here
                 if records:

@@ -112,8 +112,8 @@ class Store(Protocol):
         """Returns a page as field 2 of a protobuf list."""
         ...
 
-    def count(self, prefix: str) -> int:
-        """Returns how many keys stand under a prefix."""
+    def count(self, prefix: str, most: int = 0) -> int:
+        """Returns how many keys stand under a prefix; with ``most`` no more than that, and no more are looked at."""
         ...
 
     def stale(self, record: Record) -> bool:

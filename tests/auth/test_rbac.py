@@ -5,8 +5,9 @@ import random
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
+from kas.auth.authz import rbac, roles
 from kas.auth.authz.rbac import CHANGES_BYTES, COMPILED_BYTES, MANY_GROUPS, MOST_CHANGES, MOST_RULES, LargeBinding, RbacIndex
-from kas.auth.authz.roles import Role
+from kas.auth.authz.roles import Role, listed
 from kas.auth.user import UserInfo
 from tests.auth.rbacobjects import BOB, READ, binding, role
 
@@ -248,3 +249,23 @@ def test_a_large_binding_is_read_when_somebody_asks_and_grants_what_others_do():
     assert index.authorize(get(BOB))[0] == ALLOW
     index.keep_only("rolebindings", {("ns", "z")})
     assert index.authorize(get(BOB))[0] == NO_OPINION
+
+
+def test_of_thousands_of_roles_only_what_a_request_is_about_is_told_of(monkeypatch):
+    """Why a role allows something is put into words where it does, and a role is made ready for reviews once: who changes a binding of
+    somebody with 10,000 had that done for all of them."""
+    index, told, shown = RbacIndex(), [], []
+    monkeypatch.setattr(rbac, "_describe_subject", lambda *given: told.append(1) or "somebody")
+    monkeypatch.setattr(roles, "listed", lambda given: shown.append(1) or listed(given))
+    for i in range(100):
+        index.put("roles", role(f"r{i}", [{**READ[0], "resources": [f"things{i}"]}, {"verbs": ["get"], "nonResourceURLs": ["/a"]}], "ns"))
+        for again in "ab":
+            index.put("rolebindings", binding(f"b{i}{again}", "Role", f"r{i}", "bob", namespace="ns"))
+    for n in range(1, 4):
+        index.put("rolebindings", binding("b0a", "Role", "r0", "bob", namespace="ns"))
+        reason = 'RBAC: allowed by RoleBinding "b7a/ns" of Role "r7" to somebody'
+        assert index.authorize(get(BOB, resource="things7")) == (ALLOW, reason, "")
+        assert index.authorize(get(BOB, resource="none"))[0] == NO_OPINION and len(told) == n
+    first, second = index.rules_for(BOB, "ns"), index.rules_for(BOB, "ns")
+    assert first == second and len(first[0]) == len(first[1]) == 200 and len(shown) == 100
+    assert first[0][0] == {**READ[0], "resources": ["things0"]} and first[1][0] == {"verbs": ["get"], "nonResourceURLs": ["/a"]}

@@ -112,8 +112,8 @@ class ModelStore:
         before, after = wrap(result) if wrap else (b"", b"")
         return result._replace(body=before + b",".join(r.item_json for r in result.records) + after, records=[])
 
-    def count(self, prefix: str) -> int:
-        return len(self.range(prefix).records)
+    def count(self, prefix: str, most: int = 0) -> int:
+        return len(self.range(prefix, limit=most).records)
 
     def commit_now(self, *ops: Op, one_revision: bool = False) -> list[Done]:
         self._check_all(ops)

@@ -146,8 +146,8 @@ class OnEtcd:
         told = None if wrap is None else lambda result: wrap(Counted(result, self.base))
         return Counted(self.asked(self.inner.range_json, prefix, start, limit, self._at(revision), *args, wrap=told, **more), self.base)
 
-    def count(self, prefix: str) -> int:
-        return self.inner.count(prefix)
+    def count(self, prefix: str, most: int = 0) -> int:
+        return self.inner.count(prefix, most)
 
     def commit_now(self, *ops: Op, one_revision: bool = False) -> None:
         given = [Op(op.key, op.draft, op.expected and op.expected + self.base, op.check) for op in ops]

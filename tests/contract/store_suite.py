@@ -121,7 +121,8 @@ class StoreSuite:
         put(store, "/registry/pod")
         assert keys(store.range(PODS)) == sorted((PODS + n for n in names), key=str.encode)
         assert keys(store.range(PODS + "ns/")) == sorted((PODS + n for n in names if n.startswith("ns/")), key=str.encode)
-        assert store.count(PODS) == len(names)
+        assert store.count(PODS) == store.count(PODS, 100) == len(names)
+        assert store.count(PODS, 3) == store.count(PODS + "ns/", 3) == 3 and store.count(PODS + "ns/", 1) == 1
         assert store.count("/registry/services/") == 0
 
     def test_pages_meet(self, store: Any) -> None:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kas.admission import quota_usage, versioned
 from kas.auth.tokens import Signer
 from kas.auth.user import UserInfo
-from kas.endpoints import metrics
+from kas.endpoints import listpages, metrics
 from kas.endpoints.subresources import named, token
 from kas.extensions import Extensions
 from kas.kinds.authorization import accessreview
@@ -24,6 +24,7 @@ from kas.meta.aside import LARGE as LARGE_BYTES
 from kas.meta.aside import POOL, is_large
 from kas.registry import generic, pipeline, write
 from kas.registry.rest import ObjectList, VirtualResource
+from kas.store.lmdb import store as lmdbstore
 from tests.growth.serving import InProcess, Sent
 
 TABLE, METADATA = (f"application/json;as={kind};v=v1;g=meta.k8s.io" for kind in ("Table", "PartialObjectMetadataList"))
@@ -151,6 +152,42 @@ def test_revisions_long_past(server: InProcess, monkeypatch: pytest.MonkeyPatch)
         assert server.ask(Sent("GET", f"{SMALL}?resourceVersion={then}&resourceVersionMatch=Exact", accept=accept))[0] == 200
     status, found = server.ask(Sent("GET", f"{SMALL}?resourceVersion={then}&resourceVersionMatch=Exact"))
     assert found["items"] == body["items"] and found["metadata"]["resourceVersion"] == then
+
+
+@pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, TABLE, METADATA])
+def test_what_is_selected_among_many(server: InProcess, monkeypatch: pytest.MonkeyPatch, accept: str) -> None:
+    """Every page of it, also of a watch's first state and of what is to be deleted: a match may be thousands of keys away."""
+    collection = f"{NS}/secrets"
+    for i in range(400):
+        server.ask(Sent("POST", collection, {"metadata": {"name": f"s{i}", "labels": {"odd": str(i % 2)}}}))
+    scanned: list[bool] = []
+    scan = lmdbstore._engine.scan
+
+    def seen(*args: Any) -> Any:
+        if args[5] is not None:
+            scanned.append(threading.current_thread() is threading.main_thread())
+        return scan(*args)
+
+    monkeypatch.setattr(lmdbstore._engine, "scan", seen)
+    for query in ("", "&limit=7", "&limit=150"):
+        few = server.ask(Sent("GET", f"{collection}?labelSelector=odd%3D1{query}", accept=accept))
+        assert few[0] == 200 and True in scanned
+        scanned.clear()
+        monkeypatch.setattr(listpages, "SELECTED_FROM", 300)
+        many = server.ask(Sent("GET", f"{collection}?labelSelector=odd%3D1{query}", accept=accept))
+        if accept == TABLE:  # rows tell of ages
+            few, many = ([row["object"] for row in body["rows"]] for _, body in (few, many))
+        assert few == many and scanned and set(scanned) == {False}
+        assert not server.ask(Sent("GET", f"{collection}?labelSelector=odd%3D2"))[1]["items"]
+        scanned.clear()
+        monkeypatch.setattr(listpages, "SELECTED_FROM", 500)
+    monkeypatch.setattr(listpages, "SELECTED_FROM", 300)
+    first = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
+    assert server.ask(Sent("GET", f"{collection}?labelSelector=odd%3D1&{first}"))[0] == 200
+    assert scanned and set(scanned) == {False}
+    scanned.clear()
+    assert server.ask(Sent("DELETE", f"{collection}?labelSelector=odd"))[0] == 200
+    assert scanned and set(scanned) == {False} and not server.ask(Sent("GET", collection))[1]["items"]
 
 
 def test_bindings_of_many_subjects(server: InProcess) -> None:

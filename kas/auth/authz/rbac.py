@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from kas._fastpath import Decisions, Matcher
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregate
-from kas.auth.authz.roles import Role
+from kas.auth.authz.roles import Role, listed
 from kas.auth.user import UserInfo, service_account_username
 from kas.meta.field import go_quote
 from kas.observe.caches import Budget
@@ -122,15 +122,18 @@ class _Scope:
         """The bindings that apply, in order of name, each with its first subject that does. Costs what is less, the subjects that the user
         is or those that are bound: two views of keys walk the shorter one."""
         found: dict[str, int] = {}
-        for key in self.by_subject.keys() & keys.keys():
+        here = self.by_subject.keys() & keys.keys()
+        if len(here) == 1 and not self.large:
+            found = self.by_subject[here.pop()]
+        for key in here:
             for name, i in self.by_subject[key].items():
                 if i < found.get(name, 1 << 30):
                     found[name] = i
         for name, large in self.large.items():
             places = large.prepare()[1]
-            here = [places[key] for key in places.keys() & keys.keys()]
-            if here:
-                found[name] = min(here)
+            at = [places[key] for key in places.keys() & keys.keys()]
+            if at:
+                found[name] = min(at)
         for name in sorted(found):
             one = self.bindings[name]
             binding = one.prepare()[0] if isinstance(one, LargeBinding) else one
@@ -155,6 +158,18 @@ def _describe_subject(subject: Obj, namespace: str) -> str:
     if subject.get("kind") == "ServiceAccount":
         name = f"{name}/{subject.get('namespace') or namespace}"
     return f"{subject.get('kind', '')} {go_quote(name)}"
+
+
+# A role that somebody has, and by what: the namespace ("" for the cluster), the binding and the subject in it.
+_Held = tuple[Role, str, _Binding, Obj]
+
+
+def _reason(held: _Held) -> str:
+    """Why what the role allows is allowed: made for the few of thousands that a request is about."""
+    _, namespace, binding, subject = held
+    (kind, name), who = binding.role, _describe_subject(subject, namespace)
+    what = f"RoleBinding {go_quote(f'{binding.name}/{namespace}')}" if namespace else f"ClusterRoleBinding {go_quote(binding.name)}"
+    return f"RBAC: allowed by {what} of {kind} {go_quote(name)} to {who}"
 
 
 def role_not_found(kind: str, name: str) -> str:
@@ -317,13 +332,13 @@ class RbacIndex(Decisions):
         errs: list[str] = []
         for ns in dict.fromkeys(("", namespace)):
             found, failed = self._scope_roles(m, ns)
-            roles.update((role, None) for role, _ in found)
+            roles.update((one[0], None) for one in found)
             errs.extend(failed)
         return [role.rules for role in roles], aggregate(errs)
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[Obj], list[Obj], bool, str]:
         """SelfSubjectRulesReview's lists: (resource rules, non-resource rules, incomplete, evaluation error). A role counts with each
-        of its bindings; beyond ``MOST_RULES`` the lists are incomplete."""
+        of its bindings; the rules are not to be changed; beyond ``MOST_RULES`` the lists are incomplete."""
         keys = self.matcher(user).keys
         resource: list[Obj] = []
         other: list[Obj] = []
@@ -334,14 +349,11 @@ class RbacIndex(Decisions):
                 if role is None:
                     errs.append(self._missing(*binding.role))
                     continue
-                rules = role.rules
-                for rule in rules[:left]:
-                    if rule.get("resources"):
-                        fields = ("verbs", "apiGroups", "resources", "resourceNames")
-                        resource.append({f: list(rule[f]) for f in fields if rule.get(f)})
-                    if rule.get("nonResourceURLs"):
-                        other.append({f: list(rule[f]) for f in ("verbs", "nonResourceURLs") if rule.get(f)})
-                left -= len(rules)
+                count = len(role.rules)
+                of_resources, of_paths = role.listed() if count <= left else listed(role.rules[:left])
+                resource += of_resources
+                other += of_paths
+                left -= count
                 if left < 0:
                     return resource, other, True, aggregate([*errs, f"there are more than {MOST_RULES} rules"])
         return resource, other, False, aggregate(errs)
@@ -381,13 +393,13 @@ class RbacIndex(Decisions):
             for binding, subject in scope.matching(keys):
                 yield binding, subject, self._role(*binding.role, namespace)
 
-    def _scope_roles(self, m: Matcher, namespace: str) -> tuple[list[tuple[Role, str]], list[str]]:
-        """The user's roles in one scope, each with the reason it will give, and the errors met on the way. A role that is bound twice gives
-        the reason of the first binding, so the second one is not looked at."""
-        known: tuple[list[tuple[Role, str]], list[str]] | None = m.scopes.get(namespace)
+    def _scope_roles(self, m: Matcher, namespace: str) -> tuple[list[_Held], list[str]]:
+        """The user's roles in one scope, and the errors met on the way. A role that is bound twice gives the reason of the first binding,
+        so the second one is not looked at."""
+        known: tuple[list[_Held], list[str]] | None = m.scopes.get(namespace)
         if known is not None:
             return known
-        roles: dict[Role, str] = {}
+        roles: dict[Role, _Held] = {}
         errs: list[str] = []
         for binding, subject, role in self._bound(m.keys, namespace):
             kind, name = binding.role
@@ -397,19 +409,14 @@ class RbacIndex(Decisions):
             if role is None:
                 errs.append(self._missing(kind, name))
             elif role not in roles:
-                if namespace:
-                    what = f"RoleBinding {go_quote(f'{binding.name}/{namespace}')}"
-                else:
-                    what = f"ClusterRoleBinding {go_quote(binding.name)}"
-                who = _describe_subject(subject, namespace)
-                roles[role] = f"RBAC: allowed by {what} of {kind} {go_quote(name)} to {who}"
-        found = list(roles.items()), errs
+                roles[role] = role, namespace, binding, subject
+        found = list(roles.values()), errs
         # A namespace nobody has bindings in is not remembered: requests may name any.
         if namespace in self._scopes and self._keeps(len(namespace) + sum(map(len, errs)), 1 + len(roles)):
             m.scopes[namespace] = found
         return found
 
-    def _all_roles(self, m: Matcher, namespace: str) -> tuple[list[tuple[Role, str]], list[str]]:
+    def _all_roles(self, m: Matcher, namespace: str) -> tuple[list[_Held], list[str]]:
         roles, errs = self._scope_roles(m, "")
         if namespace:
             more, more_errs = self._scope_roles(m, namespace)
@@ -421,10 +428,10 @@ class RbacIndex(Decisions):
         roles, errs = self._all_roles(m, a.namespace)
         row: list[tuple[frozenset[str] | None, Outcome]] = []
         held = 0
-        for role, reason in roles:
-            names = role.names(a.verb, a.api_group, a.resource, a.subresource)
+        for one in roles:
+            names = one[0].names(a.verb, a.api_group, a.resource, a.subresource)
             if names is None or names:
-                row.append((names, (ALLOW, reason, "")))
+                row.append((names, (ALLOW, _reason(one), "")))
                 if names is None:
                     break
                 held += len(names)
@@ -440,9 +447,9 @@ class RbacIndex(Decisions):
     def compile_path(self, m: Matcher, a: Attributes) -> Outcome:
         """What the user's rules say of a non-resource path; asked once for each path."""
         roles, errs = self._all_roles(m, a.namespace)
-        for role, reason in roles:
-            if role.allows_path(a.verb, a.path):
-                outcome: Outcome = (ALLOW, reason, "")
+        for one in roles:
+            if one[0].allows_path(a.verb, a.path):
+                outcome: Outcome = (ALLOW, _reason(one), "")
                 break
         else:
             outcome = _no_opinion(errs)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 Rule = dict[str, Any]
+_OF_RESOURCES, _OF_PATHS = ("verbs", "apiGroups", "resources", "resourceNames"), ("verbs", "nonResourceURLs")
 
 
 class _Found(NamedTuple):
@@ -25,11 +26,12 @@ class _Found(NamedTuple):
 class Role:
     """The rules that ``load`` gives, read when they are first asked for: most roles of a cluster are somebody else's."""
 
-    __slots__ = ("_found", "_load")
+    __slots__ = ("_found", "_listed", "_load")
 
     def __init__(self, load: Callable[[], Sequence[Rule]]) -> None:
         self._load: Callable[[], Sequence[Rule]] | None = load
         self._found: _Found | None = None
+        self._listed: tuple[list[Rule], list[Rule]] | None = None
 
     def prepare(self) -> _Found:
         """Reads the rules; any thread may, and what a second one makes is the same."""
@@ -55,6 +57,12 @@ class Role:
         """All of them, as they are stored; not to be changed."""
         return self.prepare().rules
 
+    def listed(self) -> tuple[list[Rule], list[Rule]]:
+        """As ``listed`` gives them: made once, however often the role is bound; not to be changed."""
+        if self._listed is None:
+            self._listed = listed(self.rules)
+        return self._listed
+
     def names(self, verb: str, group: str, resource: str, subresource: str) -> frozenset[str] | None:
         """The names that such requests may be about: None for all, empty for none."""
         by = self.prepare().resources
@@ -75,6 +83,12 @@ class Role:
         if any(_has(rule.get("verbs"), verb) for key in (path, "*") for rule in known.paths.get(key, ())):
             return True
         return any(_has(rule.get("verbs"), verb) for key in beginnings(known.prefixes, path) for rule in known.prefixes[key])
+
+
+def listed(rules: Sequence[Rule]) -> tuple[list[Rule], list[Rule]]:
+    """Rules as a review of somebody's rules shows them: those about resources, and those about paths. A rule may be both."""
+    about_resources = [{f: r[f] for f in _OF_RESOURCES if r.get(f)} for r in rules if r.get("resources")]
+    return about_resources, [{f: r[f] for f in _OF_PATHS if r.get(f)} for r in rules if r.get("nonResourceURLs")]
 
 
 def beginnings(prefixes: dict[str, Any], text: str) -> list[str]:

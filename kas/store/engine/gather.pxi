@@ -92,7 +92,7 @@ cdef inline bint beyond(Gather *g, const char *first, const char *head) noexcept
     return g.count or (<const Head *>first).key_len > KEY_INLINE and same_run(first, head)
 
 
-cdef int count_keys(Env env, void *txn, kas_val *start, Gather *g) noexcept nogil:
+cdef int count_keys(Env env, void *txn, kas_val *start, Gather *g, Py_ssize_t most) noexcept nogil:
     """Adds the number of keys from `start` to the end of the prefix to g.remaining.
 
     Both tables have the same keys; the one with fewer leaf pages is walked. Large bodies lie outside of the leaves, so for pods
@@ -111,6 +111,8 @@ cdef int count_keys(Env env, void *txn, kas_val *start, Gather *g) noexcept nogi
     rc = L.cursor_get(cursor, &k, &v, OP_SET_RANGE)
     while rc == 0 and k.size >= g.prefix_len and kas_same(<char *>k.data, g.prefix, g.prefix_len):
         g.remaining += 1
+        if g.remaining == most:
+            break
         rc = L.cursor_get(cursor, &k, NULL, OP_NEXT)  # without data the overflow pages stay untouched
     L.cursor_close(cursor)
     return 0 if rc == ERR_NOTFOUND else rc
@@ -184,7 +186,7 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
             while rc == 0 and k.size >= g.prefix_len and kas_same(<char *>k.data, g.prefix, g.prefix_len):
                 if g.next_key != NULL and not (k.size == KEY_HASHED and same_run(first, <char *>h.data)):
                     if g.count:
-                        rc = count_keys(env, txn, &k, g)
+                        rc = count_keys(env, txn, &k, g, 0)
                     break
                 if not head_ok(<char *>h.data, h.size):
                     rc = ERR_CORRUPTED

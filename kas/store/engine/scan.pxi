@@ -194,11 +194,11 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
             if known is not None:
                 total = keys_now(env, txn, known[0], known[1], newest, compacted, &g)
             if total >= 0:
-                out.count, out.revision = total, newest
+                out.count, out.revision = min(total, <int64_t>limit) if limit else total, newest
                 return out
             first = val(g.start, g.start_len)
             with nogil:
-                rc = count_keys(env, txn, &first, &g)
+                rc = count_keys(env, txn, &first, &g, limit)
             if rc:
                 raise engine_error(rc, f"counting {prefix}")
             out.count, out.revision = g.remaining, newest
@@ -208,7 +208,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
             g.count = total < 0
         if undo:
             rc = gather_old(env, txn, matcher, &g, undo)
-        elif 0 < limit <= 512:
+        elif 0 < limit <= 512 and matcher is None:  # what is selected may be far apart
             rc = gather(env, txn, matcher, &g)
         else:
             with nogil:

@@ -88,9 +88,9 @@ class Parted(Store):
         """See the contract; of one part."""
         return self.part(prefix).range_protobuf(prefix, *args, **more)
 
-    def count(self, prefix: str) -> int:
+    def count(self, prefix: str, most: int = 0) -> int:
         """See the contract; of one part."""
-        return self.part(prefix).count(prefix)
+        return self.part(prefix).count(prefix, most)
 
     def stale(self, record: Record) -> bool:
         """See the contract."""

@@ -185,10 +185,11 @@ class LMDBStore(Store):
         """A page as field 2 of a protobuf list."""
         return self._scan(prefix, start, limit, revision, matcher, count, _PROTOBUF, b"", wrap, max_bytes)
 
-    def count(self, prefix: str) -> int:
-        """How many keys stand under a prefix: what was counted before, and what was written since, where that is little."""
-        result = self._scan(prefix, "", 0, 0, None, False, _COUNT, b"", None, 0)
-        if result.count >= MANY_KEYS:
+    def count(self, prefix: str, most: int = 0) -> int:
+        """How many keys stand under a prefix: what was counted before, and what was written since, where that is little; with ``most`` no
+        more than that, and no more are looked at."""
+        result = self._scan(prefix, "", most, 0, None, False, _COUNT, b"", None, 0)
+        if not most and result.count >= MANY_KEYS:
             self._counted.put((prefix, ""), (result.revision, result.count), len(prefix))
         return result.count
 
