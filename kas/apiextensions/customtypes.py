@@ -31,22 +31,23 @@ NOT_ALL_CHECKED = (
 BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field.TOO_MANY, field.TYPE_INVALID))
 
 
-def decode(type: TypeDesc, obj: Obj) -> list[str]:
+def decode(type: TypeDesc, obj: Obj, stored: bool = False) -> list[str]:
     """Bring a parsed object into the form it is worked with, in place: unknown fields are gone, metadata is typed.
 
     Answers the paths of the unknown fields: of the object's own metadata, of the rest, of the metadata of embedded objects. Raises
-    embeddedmeta.MetadataError. Values of wrong types stay, for ``errors`` to find.
+    embeddedmeta.MetadataError; of a ``stored`` object, whose schema may have been another, fields of metadata that have not their types are
+    gone. Other values of wrong types stay, for ``errors`` to find.
     """
     unknown = prune(type, obj)
-    inner = decode_metadata(type, obj)
+    inner = decode_metadata(type, obj, stored)
     if not inner:
         return unknown
     return [p for p in inner if p.startswith("metadata.")] + unknown + [p for p in inner if not p.startswith("metadata.")]
 
 
-def decode_metadata(type: TypeDesc, obj: Obj) -> list[str]:
+def decode_metadata(type: TypeDesc, obj: Obj, stored: bool = False) -> list[str]:
     """Of ``decode`` what is about metadata, the object's own and that of objects in it."""
-    return embeddedmeta.coerce(type, obj) if traits.of(type).embedded else embeddedmeta.coerce_own(obj)
+    return embeddedmeta.coerce(type, obj, drop=stored) if traits.of(type).embedded else embeddedmeta.coerce_own(obj, stored)
 
 
 def default(type: TypeDesc, obj: Obj) -> None:
