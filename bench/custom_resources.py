@@ -3,13 +3,15 @@
 ``python bench/custom_resources.py [--definitions 2000] [--properties 200]`` makes a data directory, creates the definitions
 through the API, restarts the server, and prints JSON: start to ready in seconds with and without them, MiB of memory per definition while
 nobody uses it and once an object of each was written, and MiB in all once a hundredth of them was used and all were deleted, with what is
-left of those.
+left of those. ``--real`` does another thing: MiB in all once one, and then all, of the definitions of real projects that the tests have
+were made, listed and deleted, and before the deletion.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import gzip
 import json
 import shutil
 import sys
@@ -124,11 +126,54 @@ def used_and_deleted(directory: Path, count: int, properties: int, used: int) ->
     return {"MiB each used": (in_use - idle) / used, "MiB before deletion": in_use, "MiB after deletion": left}
 
 
+def real() -> dict[str, float]:
+    """MiB of a server that is given definitions of real projects, uses and loses them: one, and all."""
+    path = Path(__file__).parents[1] / "tests/vectors/data/crds-real.jsonl.gz"
+    found: dict[str, dict[str, Any]] = {}
+    for line in gzip.decompress(path.read_bytes()).splitlines():
+        crd = json.loads(line).get("crd")
+        if isinstance(crd, dict):
+            meta = {"name": crd["metadata"]["name"], "annotations": crd["metadata"].get("annotations") or {}}
+            found.setdefault(meta["name"], {"apiVersion": crd["apiVersion"], "kind": crd["kind"], "metadata": meta, "spec": crd["spec"]})
+    with tempfile.TemporaryDirectory() as directory, KasServer(Path(directory)) as server:
+        connection = Connection(server)
+        headers = {**connection.authorization, "Content-Type": "application/json"}
+
+        def ask(method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+            return connection.request(method, path, json.dumps(body).encode() if body is not None else None, headers)[::2]
+
+        def turn(crds: list[dict[str, Any]]) -> float:
+            for crd in crds:
+                assert ask("POST", PATH, crd)[0] == 201
+            for spec in (crd["spec"] for crd in crds):
+                version = next(v["name"] for v in spec["versions"] if v["served"])
+                while ask("GET", f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")[0] != 200:
+                    time.sleep(0.05)
+            used = private_mib(server.process.pid)
+            for crd in crds:
+                ask("DELETE", f"{PATH}/{crd['metadata']['name']}")
+            while json.loads(ask("GET", f"{PATH}?limit=1")[1])["items"]:
+                time.sleep(0.1)
+            time.sleep(6)
+            return used
+
+        out = {"definitions": float(len(found))}
+        crds = list(found.values())
+        for what, some in (("one", crds[:1]), ("one, again", crds[:1]), ("all", crds), ("all, again", crds), ("all, thrice", crds)):
+            out[f"{what}: MiB in use"] = turn(some)
+            out[f"{what}: MiB left"] = private_mib(server.process.pid)
+        return out
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--definitions", type=int, default=2000)
     parser.add_argument("--properties", type=int, default=200)
+    parser.add_argument("--real", action="store_true", help="definitions of real projects instead")
     args = parser.parse_args()
+    if args.real:
+        print(json.dumps(real(), indent=1))
+        return
     directory = Path(tempfile.mkdtemp())
     try:
         empty_s, empty_mib = started(directory)

@@ -31,22 +31,23 @@ NOT_ALL_CHECKED = (
 BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field.TOO_MANY, field.TYPE_INVALID))
 
 
-def decode(type: TypeDesc, obj: Obj) -> list[str]:
+def decode(type: TypeDesc, obj: Obj, stored: bool = False) -> list[str]:
     """Bring a parsed object into the form it is worked with, in place: unknown fields are gone, metadata is typed.
 
     Answers the paths of the unknown fields: of the object's own metadata, of the rest, of the metadata of embedded objects. Raises
-    embeddedmeta.MetadataError. Values of wrong types stay, for ``errors`` to find.
+    embeddedmeta.MetadataError; of a ``stored`` object, whose schema may have been another, fields of metadata that have not their types are
+    gone. Other values of wrong types stay, for ``errors`` to find.
     """
     unknown = prune(type, obj)
-    inner = decode_metadata(type, obj)
+    inner = decode_metadata(type, obj, stored)
     if not inner:
         return unknown
     return [p for p in inner if p.startswith("metadata.")] + unknown + [p for p in inner if not p.startswith("metadata.")]
 
 
-def decode_metadata(type: TypeDesc, obj: Obj) -> list[str]:
+def decode_metadata(type: TypeDesc, obj: Obj, stored: bool = False) -> list[str]:
     """Of ``decode`` what is about metadata, the object's own and that of objects in it."""
-    return embeddedmeta.coerce(type, obj) if traits.of(type).embedded else embeddedmeta.coerce_own(obj)
+    return embeddedmeta.coerce(type, obj, drop=stored) if traits.of(type).embedded else embeddedmeta.coerce_own(obj, stored)
 
 
 def default(type: TypeDesc, obj: Obj) -> None:
@@ -57,14 +58,14 @@ def default(type: TypeDesc, obj: Obj) -> None:
 
 def bound_defaults(type: TypeDesc, obj: Obj, text: bytes, in_json: bool = True) -> None:
     """Raises 413 when the defaults of what is absent would come to more than ``MOST_DEFAULTED`` bytes; ``text`` is what ``obj`` was read
-    from, JSON or something with at most one map a byte."""
+    from, JSON or something with at most one map or null a byte."""
     found: tuple[int, dict[int, int]] | None = type.derived.get("default_sizes")
     if found is None:
         sizes: dict[int, int] = {}
         _find_default_sizes(type.schema, sizes, set())
         found = type.derived["default_sizes"] = max(sizes.values(), default=0), sizes
     largest, sizes = found
-    if not largest or largest * (text.count(b"{") if in_json else len(text)) <= MOST_DEFAULTED:
+    if not largest or largest * (text.count(b"{") + text.count(b"null") if in_json else len(text)) <= MOST_DEFAULTED:
         return
     if _defaulted(type, obj, sizes) > MOST_DEFAULTED:
         raise refusals.request_entity_too_large(f"limit is {MOST_DEFAULTED} bytes of defaults")
@@ -83,6 +84,8 @@ def _find_default_sizes(schema: Schema, sizes: dict[int, int], seen: set[int]) -
 
 
 def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[int, int]) -> int:
+    if value is None and isinstance(of, Field):
+        return sizes.get(id(of.schema), 0)
     type = of if isinstance(of, TypeDesc) else of.message if of.card == "single" else None
     if isinstance(value, list) and isinstance(of, Field) and of.card == "list":
         return sum(_defaulted(of.element, item, sizes) for item in value)
@@ -91,7 +94,7 @@ def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[int, int]) -> int:
     if type is None:
         element = of.element if isinstance(of, Field) and of.card == "map" else None
         return sum(_defaulted(element, inner, sizes) for inner in value.values()) if element is not None else 0
-    total = sum(sizes.get(id(f.schema), 0) for f in type.fields if value.get(f.name) is None)
+    total = sum(sizes.get(id(f.schema), 0) for f in type.fields if f.name not in value)
     for key, inner in value.items():
         below = type.by_name.get(key) or type.additional
         if below is not None:

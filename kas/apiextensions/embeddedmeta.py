@@ -5,6 +5,7 @@ Upstream: apiextensions-apiserver ``pkg/apiserver/schema/objectmeta``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -66,27 +67,31 @@ def _below(f: Field, value: Any, path: str) -> Iterator[tuple[str, Obj]]:
     yield from _inside(None, f, value, path)
 
 
-def coerce(type: TypeDesc, obj: Obj, is_root: bool = True) -> list[str]:
+def coerce(type: TypeDesc, obj: Obj, is_root: bool = True, drop: bool = False) -> list[str]:
     """Give metadata its typed form, in place, the object's own and those inside it; the paths of fields nobody knows.
 
-    Raises MetadataError for metadata, an apiVersion or a kind of another type.
+    Raises MetadataError for metadata, an apiVersion or a kind of another type; with ``drop`` they go, field by field, and metadata that is
+    no object at all stays.
     """
     unknown: list[str] = []
     if is_root:
-        unknown += _coerce(obj, "")
+        unknown += _coerce(obj, "", drop)
     for path, inner in embedded(type, obj):
-        unknown += _coerce(inner, path)
+        unknown += _coerce(inner, path, drop)
     return sorted(unknown)
 
 
-def coerce_own(obj: Obj) -> list[str]:
+def coerce_own(obj: Obj, drop: bool = False) -> list[str]:
     """``coerce`` of an object of a type without embedded ones."""
-    return sorted(_coerce(obj, ""))
+    return sorted(_coerce(obj, "", drop))
 
 
-def _coerce(obj: Obj, path: str) -> list[str]:
+def _coerce(obj: Obj, path: str, drop: bool) -> list[str]:
     for key in ("apiVersion", "kind"):
         if key in obj and not isinstance(obj[key], str):
+            if drop:
+                del obj[key]
+                continue
             raise MetadataError(field.invalid(field.child(path, key), in_go_order(obj[key]), "must be a string"))
     if "metadata" not in obj:
         return []
@@ -94,11 +99,24 @@ def _coerce(obj: Obj, path: str) -> list[str]:
     try:
         obj["metadata"], found = decode(_object_meta(), obj["metadata"], write_json(obj["metadata"]))
     except DecodeError as e:
-        raise MetadataError(field.invalid(at, in_go_order(obj["metadata"]), str(e))) from None
+        if not drop:
+            raise MetadataError(field.invalid(at, in_go_order(obj["metadata"]), str(e))) from None
+        if not isinstance(obj["metadata"], dict):
+            return []
+        fit = {key: value for key, value in obj["metadata"].items() if _fits({key: value})}
+        obj["metadata"], found = decode(_object_meta(), fit, write_json(fit))
     meta = obj["metadata"]
     for key in [k for k, v in meta.items() if not v and k not in _SAY_SOMETHING]:
         del meta[key]
     return [f"{at}.{text.removeprefix('unknown field ')[1:-1]}" for text in found]
+
+
+def _fits(meta: Obj) -> bool:
+    try:
+        decode(_object_meta(), copy.deepcopy(meta), write_json(meta))
+    except DecodeError:
+        return False
+    return True
 
 
 def errors(type: TypeDesc, obj: Obj) -> list[FieldError]:

@@ -189,6 +189,8 @@ def _list(schema: Schema, depth: int, structural: bool) -> Check:
     items, low, high = schema.get("items"), schema.get("minItems") or 0, schema.get("maxItems")
     listed = schema.get(LIST_TYPE) if structural else None
     if not isinstance(items, dict):
+        if listed in ("set", "map"):
+            return checks.unknown()
         return checks.listing(checks.anything(), low=low, high=high).exact()
     if listed not in ("set", "map"):
         return checks.listing(_below(items, depth, structural), low=low, high=high).exact()

@@ -9,7 +9,8 @@ stretch of compiled code that keeps it (measured in docs/threat-model.md). More 
 
 Whose job is next says ``meta/rota.py``, so that who sends one large object does not wait for all that somebody else has sent. Of one client
 the oldest request goes first: what it has decoded is let go before the next is decoded, where otherwise each step of all of them would come
-before the next step of any.
+before the next step of any. What may take many seconds gives way on its way to whoever has no thread: two clients with such work would
+otherwise have both until it ends, and a client may be as many users as it can make.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
@@ -34,6 +36,8 @@ T = TypeVar("T")
 LARGE = 64 << 10
 THREADS = 2
 STACK_BYTES = 16 << 20  # what is nested as deep as allowed is walked recursively
+SLICE_S = 0.1  # after which a job gives way
+MOST_HELD_UP = 32  # jobs that others go before, each of which keeps its thread; where there are more, each that has begun goes on
 SWITCH_S = 0.001  # while work runs aside; otherwise the interpreter's own 5 ms
 
 TURN_UNITS = 5000  # of what may take so long on the loop: some milliseconds
@@ -71,9 +75,10 @@ TURN = _Turn()
 class _Job:
     """Some work, the future of the loop that waits for it, whose it is, and how it ended."""
 
-    __slots__ = ("error", "future", "loop", "result", "whose", "work")
+    __slots__ = ("aside", "error", "future", "loop", "result", "since", "whose", "work")
 
-    def __init__(self, work: Callable[[], Any]) -> None:
+    def __init__(self, work: Callable[[], Any], aside: Aside) -> None:
+        self.aside, self.since = aside, 0.0
         self.work, self.loop = work, asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.whose = whose()
@@ -84,6 +89,7 @@ class _Job:
         """Does the work, in this thread."""
         if not self.future.cancelled():
             _DOING.job = self
+            self.since = time.monotonic()
             try:
                 self.result = self.work()
             except BaseException as e:  # the root of the job: whoever waits for it gets the error
@@ -113,9 +119,14 @@ _DOING = _Doing()
 
 
 def abandoned() -> bool:
-    """Whether nobody waits any more for what this thread does: work that may take seconds ends then."""
+    """Whether nobody waits any more for what this thread does: work that may take seconds ends then. Who asks holds no lock: others may
+    go before it."""
     job = _DOING.job
-    return job is not None and job.future.cancelled()
+    if job is None:
+        return False
+    if time.monotonic() - job.since >= SLICE_S and not job.future.cancelled():
+        job.aside.give_way(job)
+    return job.future.cancelled()
 
 
 class Aside:
@@ -132,10 +143,12 @@ class Aside:
 
     def reset(self) -> None:
         """As new: a process that was forked has none of the threads."""
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()  # for a thread that waits
+        # For a thread that waits: what to do, or which of those that others went before goes on, in its place.
+        self._jobs: SimpleQueue[_Job | threading.Event] = SimpleQueue()
+        self._held_up = 0
         self._wanted = self._threads
         self._lock = threading.Lock()
-        self._rota = Rota[_Job](self._threads)
+        self._rota = Rota[_Job | threading.Event](self._threads)
         self.done = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -151,10 +164,10 @@ class Aside:
         self._begin(work)
 
     def _begin(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
-        if self._wanted:
-            self._start()
-        job = _Job(work)
+        job = _Job(work, self)
         with self._lock:
+            if self._wanted:
+                self._start()
             if self._rota.free == self._threads:
                 sys.setswitchinterval(SWITCH_S)
             self._rota.wait(*job.whose, job)
@@ -166,7 +179,26 @@ class Aside:
         while (found := self._rota.next()) is not None:
             self._jobs.put(found[1])
 
+    def give_way(self, job: _Job) -> None:
+        """Lets clients that have no thread go before a job, in its thread, which does nothing else meanwhile."""
+        goes_on = threading.Event()
+        with self._lock:
+            if self._held_up >= MOST_HELD_UP or not self._rota.others_wait(job.whose[0]):
+                return
+            self._wanted += 1
+            try:
+                self._start()
+            except RuntimeError:  # the system gives no thread more
+                return
+            self._held_up += 1
+            self._rota.rest(job.whose[0])
+            self._rota.wait(*job.whose, goes_on)
+            self._hand_out()
+        goes_on.wait()
+        job.since = time.monotonic()
+
     def _start(self) -> None:
+        """Starts the threads that are wanted. With the lock."""
         before = threading.stack_size(STACK_BYTES)
         try:
             while self._wanted:
@@ -190,6 +222,11 @@ class Aside:
     def _serve(self) -> None:
         while True:
             job = self._jobs.get()
+            if isinstance(job, threading.Event):
+                with self._lock:
+                    self._held_up -= 1
+                job.set()
+                return
             job.run()
             self._rest(job)
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more

@@ -44,6 +44,10 @@ class Rota(Generic[T]):
         """Puts down that ``what`` wants a place."""
         heappush(self._waiting.setdefault(client, []), (request, next(self._order), what))
 
+    def others_wait(self, client: Hashable) -> bool:
+        """Whether somebody else waits who has no place."""
+        return any(other != client and other not in self._held for other in self._waiting)
+
     def next(self) -> tuple[Hashable, T] | None:
         """Gives a place, to be given back by ``rest``, to who is next; None when there is none, or nobody for it."""
         if not self.free:

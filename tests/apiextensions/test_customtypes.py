@@ -47,6 +47,19 @@ def test_metadata_of_another_type_is_refused_at_once(pod, why):
     assert str(e.value.error) == why
 
 
+@pytest.mark.parametrize(("pod", "read"), [
+    ({"apiVersion": 5, "kind": "Pod"}, {"kind": "Pod"}),
+    ({"metadata": {"name": "x", "annotations": 11, "labels": {"a": "b"}, "generation": None}},
+     {"metadata": {"name": "x", "labels": {"a": "b"}}}),
+    ({"metadata": "x"}, {"metadata": "x"}),
+])  # fmt: skip
+def test_what_was_stored_before_it_had_metadata_is_read(pod, read):
+    """A field may be made an embedded object once there are others in it; nobody could list them, or mend them, if they were refused."""
+    given = obj(pod=pod)
+    assert customtypes.decode(spec(pod=POD), given, stored=True) == []
+    assert given == obj(pod=read)
+
+
 def test_embedded_objects_name_their_type():
     errs, _ = told(spec(pods={"type": "array", "items": POD}), obj(pods=[{}, {"apiVersion": "a/b/c", "kind": "K"}]))
     assert errs == [

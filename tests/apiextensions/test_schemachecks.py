@@ -212,3 +212,10 @@ def test_fields_that_say_no_more_than_a_type_have_one_check():
     assert made[0] is made[1] is made[2] and made[3] is not made[0]
     nullable = schemachecks._below({"type": "string", "nullable": True}, 1, True)
     assert nullable.passes(None) and not made[0].passes(None)
+
+
+def test_a_set_of_whatever_items_has_none_twice():
+    """A schema without items, as upstream's table of list types has it."""
+    type_ = schema_type("", {"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": "set"}}})
+    assert not check(type_).passes({"l": ["a", "a"]}) and refused(type_, {"l": ["a", "a"]})
+    assert not refused(type_, {"l": ["a", "b"]})

@@ -118,6 +118,11 @@ def test_large_defaults_of_many_items_are_refused():
     assert e.value.code == 413
     given = {"l": [{"a": {}}] * 2000}  # nothing is absent
     customtypes.bound_defaults(type_, given, orjson.dumps(given))
+    items = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": default}  # which stand in for nulls
+    type_ = schema_type("", {"type": "object", "properties": {"l": {"type": "array", "items": items}}})
+    customtypes.bound_defaults(type_, {"l": [None] * 1000}, orjson.dumps({"l": [None] * 1000}))
+    with pytest.raises(ApiError):
+        customtypes.bound_defaults(type_, {"l": [None] * 2000}, orjson.dumps({"l": [None] * 2000}))
 
 
 def test_patterns_of_all_rules_have_a_bound_together() -> None:

@@ -9,10 +9,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from kas.meta import aside
 from kas.meta.aside import Aside, abandoned, step
 from kas.meta.rota import works_for
 from kas.meta.waiting import awaited, eager
@@ -190,3 +192,30 @@ def test_work_that_nobody_waits_for_any_more_is_told() -> None:
 
     asyncio.run(go())
     assert told == [False, True] and not abandoned()
+
+
+def test_long_work_gives_way_to_who_has_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many users somebody is: each of these works until the last of them has had its turn."""
+    monkeypatch.setattr(aside, "SLICE_S", 0.0)
+
+    async def go() -> None:
+        pool, over, began = Aside(threads=2), threading.Event(), list[int]()
+
+        def long(number: int) -> int:
+            began.append(number)
+            while not over.is_set():
+                assert not abandoned()
+            return number
+
+        async def one(client: str, work: Callable[[], object]) -> object:
+            works_for(client)
+            return await pool.run(work)
+
+        made = [asyncio.create_task(one(f"user-{i % 5}", partial(long, i))) for i in range(10)]
+        short = asyncio.create_task(one("other", over.set))
+        assert await asyncio.wait_for(asyncio.gather(*made), 60) == list(range(10)) and await short is None
+        # Of one user what was begun goes first, however often others went before it.
+        assert sorted(began[:5]) == list(range(5)) and pool._held_up == 0
+        assert [t.name for t in threading.enumerate()].count("kas-aside") >= 2 and pool._rota.free == 2
+
+    asyncio.run(go())

@@ -142,6 +142,22 @@ def test_nulls_and_defaults():
     assert done(type, {"spec": None})[0] == {} and done(type, {})[0] == {}
 
 
+def test_a_null_among_items_is_filled_in_where_items_may_not_be_null():
+    one = {"type": "object", "properties": {"x": TEXT, "y": {"type": "string", "default": "z"}}, "default": {"x": "d"}}
+    text = {"type": "string", "default": "d"}
+    type = spec(
+        l={"type": "array", "items": one}, t={"type": "array", "items": {"type": "array", "items": text}},
+        n={"type": "array", "items": {**text, "nullable": True}}, m={"type": "object", "additionalProperties": text},
+    )  # fmt: skip
+    given = {"l": [None, {}], "t": [[None, "a"]], "n": [None]}
+    wanted = {"l": [{"x": "d", "y": "z"}, {"y": "z"}], "t": [["d", "a"]], "n": [None]}
+    obj = {"spec": copy.deepcopy(given)}
+    apply_schema_defaults(type, obj)
+    assert obj == {"spec": wanted}
+    obj["spec"]["l"][0]["x"] = "other"
+    assert done(type, {"spec": given})[0] == {"spec": wanted}
+
+
 def test_defaults_are_not_shared():
     type = spec(l={"type": "array", "items": TEXT, "default": ["a"]})
     one, two = done(type, {"spec": {}})[0], done(type, {"spec": {}})[0]

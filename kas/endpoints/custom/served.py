@@ -58,7 +58,7 @@ class State:
         """A stored object as today's definition has it, in place: pruned and defaulted by the schema of the version it is stored in."""
         type_ = self.types.get(obj["apiVersion"].rpartition("/")[2])
         if type_ is not None:
-            customtypes.decode(type_, obj)
+            customtypes.decode(type_, obj, stored=True)
             customtypes.default(type_, obj)
         return obj
 

@@ -81,7 +81,7 @@ cdef int find_defaults(dict schema, set out, int depth) except -1:
             found = 1
     for name in ("additionalProperties", "items"):
         inner = schema.get(name)
-        if isinstance(inner, dict) and find_defaults(inner, out, depth + 1):
+        if isinstance(inner, dict) and (find_defaults(inner, out, depth + 1) or inner.get("default") is not None):
             found = 1
     if found:
         out.add(id(schema))
@@ -120,7 +120,7 @@ cdef int schema_fill(TypeDesc t, dict schema, set defaults) except -1:
     extra = schema.get("additionalProperties")
     if isinstance(extra, dict):
         t._additional = schema_field(None, extra, f"{t.name}.*", defaults)
-        if t._additional.defaults_below:
+        if t._additional.has_default or t._additional.defaults_below:
             t.defaults_below = True
     t._by_name = by_name
     t._fields = t.flat = tuple(by_name.values())
@@ -177,7 +177,7 @@ cdef int schema_element(Field f, dict schema, str name, set defaults) except -1:
     f.type, f.kind = (f.element.type, f.element.kind) if f.element.c_card == C_SINGLE else (f.element.card, K_RAW)
     f.target = f.element.target if f.element.c_card == C_SINGLE else None
     f.ref = f.element.ref
-    f.defaults_below = f.element.defaults_below
+    f.defaults_below = f.element.has_default or f.element.defaults_below
     return 0
 
 
@@ -336,15 +336,22 @@ cdef int schema_defaults(Field f, TypeDesc t, object v, int depth) except -1:
         while PyDict_Next(<dict>v, &pos, &key, &val):
             below = schema_below(f, t, <object>key)
             if below is not None:
-                schema_defaults(below, None, <object>val, depth + 1)
+                if val == <PyObject*>None and below.has_default and not below.accepts_null:  # of what has no name of its own
+                    (<dict>v)[<object>key] = inner = copy_default(below.default)
+                    schema_defaults(below, None, inner, depth + 1)
+                else:
+                    schema_defaults(below, None, <object>val, depth + 1)
     elif isinstance(v, list) and f is not None and f.c_card == C_LIST:
         for i in range(PyList_GET_SIZE(v)):
+            if (<list>v)[i] is None and f.element.has_default and not f.element.accepts_null:
+                (<list>v)[i] = copy_default(f.element.default)
             schema_defaults(f.element, None, (<list>v)[i], depth + 1)
     return 0
 
 
 def apply_schema_defaults(TypeDesc type not None, dict obj not None):
-    """Fill in, in place, the defaults of what is absent, or null where null is not allowed, at every level that is there."""
+    """Fill in, in place, the defaults of what is absent, or null where null is not allowed, at every level that is there; of items, and of
+    values of maps, those of nulls."""
     type.ready()
     if type.defaults_below:
         schema_defaults(None, type, obj, 0)
