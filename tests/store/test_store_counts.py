@@ -129,6 +129,14 @@ def test_keys_are_not_counted_twice_either(store: LMDBStore) -> None:
     assert store.count(PODS) == 2001
 
 
+def test_who_asks_for_no_more_than_some_gets_no_more(store: LMDBStore) -> None:
+    """Whether they were counted before or not; and such a count is nobody's whole one."""
+    filled(store, 2000)
+    assert store.count(PODS, 300) == 300 and not store._counted.entries
+    assert store.count(PODS) == 2000
+    assert store.count(PODS, 300) == 300 and store.count(PODS, 3000) == 2000 and store.count(PODS) == 2000
+
+
 def test_what_is_loaded_is_counted(store: LMDBStore) -> None:
     """It has no history."""
     filled(store, 300)
