@@ -508,10 +508,11 @@ class Server:
             extra += ["/debug/pprof", "/debug/pprof/"]
         zpages = ZPages(raw.shown(), ["/healthz", "/livez", "/metrics", "/readyz", "/version"])
         zpages.install(self.director, features.DEFAULT)
-        told = openid.PATHS if openid.verifiable(raw.service_account_issuer[0]) else ()
-        fixed = [*zpages.paths, *told, "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"]
-        listed = self.aggregator.listed
-        self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
+        fixed = [*zpages.paths, "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version", *extra]
+        listed, issuer = self.aggregator.listed, raw.service_account_issuer[0]
+        self.documents.index_paths = lambda: sorted(
+            {*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *(openid.PATHS if openid.verifiable(issuer) else ())}
+        )
 
     @property
     def _has_peers(self) -> bool:

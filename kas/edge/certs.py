@@ -3,38 +3,28 @@
 ``ensure`` is idempotent: it makes what is missing, renews a serving certificate that is about to expire, lacks a name asked for or is of
 another CA, and never replaces a CA that is still good, because clients hold it in their kubeconfigs. A certificate whose key is another's
 is as good as none: that is what is left when a process is killed between writing the two.
-
-What reads certificates is loaded once there is one: a first start makes all of them anew.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
+import ipaddress
 from pathlib import Path
-from time import time
-from typing import TYPE_CHECKING, NamedTuple
 
-from kas.edge import issuing
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
 from kas.edge.certpaths import CertPaths, note, paths_in
-from kas.edge.issuing import Authority
 from kas.meta.files import write_whole
+from kas.meta.keys import private_key
 
-if TYPE_CHECKING:
-    from cryptography import x509
-
-DAY_S = 86400.0
-RENEW_BEFORE_S = 30 * DAY_S
-CA_LIFE_S, CERT_LIFE_S = 3650 * DAY_S, 365 * DAY_S
-BACKDATE_S = 3600.0  # for clocks that are behind
-
-
-class _CA(NamedTuple):
-    """The authority, its certificate (PEM), and its times (Unix, in seconds)."""
-
-    authority: Authority
-    pem: bytes
-    since: float
-    until: float
+RENEW_BEFORE = datetime.timedelta(days=30)
+CA_LIFE = datetime.timedelta(days=3650)
+CERT_LIFE = datetime.timedelta(days=365)
 
 
 def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Path, Path] | None = None) -> CertPaths:
@@ -45,30 +35,34 @@ def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Pat
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     paths = paths_in(directory, serving)
-    now = int(time())
-    ca = _load_ca(paths.ca_cert, paths.ca_key)
-    if ca is None or ca.until < now + RENEW_BEFORE_S:
+    now = datetime.datetime.now(datetime.UTC)
+    ca = _load(paths.ca_cert, paths.ca_key)
+    if ca is None or ca[0].not_valid_after_utc < now + RENEW_BEFORE:
         ca = _make_ca(now)
-        write_whole(paths.ca_key, issuing.key_pem(ca.authority.key), 0o600)
-        write_whole(paths.ca_cert, ca.pem, 0o644)
+        write_whole(paths.ca_key, _key_pem(ca[1]), 0o600)
+        write_whole(paths.ca_cert, ca[0].public_bytes(serialization.Encoding.PEM), 0o644)
         if serving is None:
             _forget(paths)
-    elif ca.since > now:  # it may be today's clock that is wrong, and clients hold the authority
-        _warn(paths.ca_cert)
+    elif ca[0].not_valid_before_utc > now:  # it may be today's clock that is wrong, and clients hold the authority
+        import logging  # which a start whose clock is right has no need of here
+
+        logging.getLogger("kas.certs").warning(
+            "%s is not valid before %s, and no client will take the server's certificate until then: set the clock, or remove the file to "
+            "have another authority made", paths.ca_cert, ca[0].not_valid_before_utc,
+        )  # fmt: skip
     if serving is not None:
         paths.cert.parent.mkdir(parents=True, exist_ok=True)
     have = _load(paths.cert, paths.key)
-    if serving is not None and paths.cert.exists() and (have is None or not _issued(have[0], ca)):
+    if serving is not None and paths.cert.exists() and (have is None or not _issued(have[0], ca[0])):
         return paths
-    if have is not None and _covers(have[0], names, ips) and _lasts(have[0], ca, now):
-        since, until = _times(have[0])
-    else:
-        since, until = now - BACKDATE_S, now + CERT_LIFE_S
-        subject = issuing.subject((issuing.COMMON_NAME, "kube-apiserver"))
-        cert, key = issuing.certificate(ca.authority, subject, issuing.SERVER_AUTH, since, until, names, ips)
-        write_whole(paths.key, issuing.key_pem(key), 0o600)
-        write_whole(paths.cert, issuing.pem("CERTIFICATE", cert) + (b"" if serving is None else ca.pem), 0o644)
-    note(paths, names, ips, max(ca.since, since), min(ca.until, until) - RENEW_BEFORE_S)
+    if have is None or not _covers(have[0], names, ips) or not _lasts(have[0], ca[0], now):
+        have = _make_cert(ca, names, ips, now)
+        chain = [have[0]] if serving is None else [have[0], ca[0]]
+        write_whole(paths.key, _key_pem(have[1]), 0o600)
+        write_whole(paths.cert, b"".join(c.public_bytes(serialization.Encoding.PEM) for c in chain), 0o644)
+    since = max(c.not_valid_before_utc for c in (ca[0], have[0]))
+    until = min(c.not_valid_after_utc for c in (ca[0], have[0])) - RENEW_BEFORE
+    note(paths, names, ips, since.timestamp(), until.timestamp())
     return paths
 
 
@@ -76,15 +70,17 @@ def ensure_client(directory: Path, name: str, group: str) -> tuple[bytes, bytes]
     """A client certificate of the CA in ``directory`` and its key (PEM), for a user of one group; made anew in time before it expires and
     when the CA is another."""
     cert_path, key_path = directory / f"{name}.crt", directory / f"{name}.key"
-    now = int(time())
-    ca = _load_ca(directory / "ca.crt", directory / "ca.key")
+    now = datetime.datetime.now(datetime.UTC)
+    ca = _load(directory / "ca.crt", directory / "ca.key")
     assert ca is not None  # ensure() was called
     have = _load(cert_path, key_path)
-    if have is None or not _lasts(have[0], ca, now):
-        subject = issuing.subject((issuing.ORGANIZATION, group), (issuing.COMMON_NAME, name))
-        cert, key = issuing.certificate(ca.authority, subject, issuing.CLIENT_AUTH, now - BACKDATE_S, now + CERT_LIFE_S)
-        write_whole(key_path, issuing.key_pem(key), 0o600)
-        write_whole(cert_path, issuing.pem("CERTIFICATE", cert), 0o644)
+    if have is None or not _lasts(have[0], ca[0], now):
+        key = ec.generate_private_key(ec.SECP256R1())
+        organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, group)
+        subject = x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        cert = _sign(ca, subject, key, now, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+        write_whole(key_path, _key_pem(key), 0o600)
+        write_whole(cert_path, cert.public_bytes(serialization.Encoding.PEM), 0o644)
     return cert_path.read_bytes(), key_path.read_bytes()
 
 
@@ -94,82 +90,76 @@ def _forget(paths: CertPaths) -> None:
             p.unlink()
 
 
-def _make_ca(now: int) -> _CA:
-    since, until = now - BACKDATE_S, now + CA_LIFE_S
-    der, authority = issuing.authority(f"kas-ca@{now}", since, until)
-    return _CA(authority, issuing.pem("CERTIFICATE", der), since, until)
-
-
-# --- what is there
-
-
 def _load(cert: Path, key: Path):
     """Certificate and key, None unless both are there and belong together."""
     if not (cert.exists() and key.exists()):
         return None
-    from cryptography import x509
-
-    from kas.meta.keys import private_key
-
     found = x509.load_pem_x509_certificate(cert.read_bytes())
     private = private_key(key.read_bytes())
     return (found, private) if found.public_key() == private.public_key() else None
 
 
-def _load_ca(cert: Path, key: Path) -> _CA | None:
-    found = _load(cert, key)
-    if found is None:
-        return None
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    ca, private = found
+def _issued(cert: x509.Certificate, ca: x509.Certificate) -> bool:
     try:
-        key_id = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
-    except x509.ExtensionNotFound:
-        key_id = b""
-    return _CA(Authority(ca.subject.public_bytes(), key_id, private), ca.public_bytes(Encoding.PEM), *_times(ca))
-
-
-def _times(cert: x509.Certificate) -> tuple[float, float]:
-    return cert.not_valid_before_utc.timestamp(), cert.not_valid_after_utc.timestamp()
-
-
-def _issued(cert: x509.Certificate, ca: _CA) -> bool:
-    from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        cert.verify_directly_issued_by(x509.load_pem_x509_certificate(ca.pem))
+        cert.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature):  # another name, another kind of key, another key
         return False
     return True
 
 
-def _lasts(cert: x509.Certificate, ca: _CA, now: float) -> bool:
+def _lasts(cert: x509.Certificate, ca: x509.Certificate, now: datetime.datetime) -> bool:
     """Whether this CA has issued it, and for a while to come. One that is not valid yet was made while the clock was ahead; where the CA is
     not either, it is no worse than another would be."""
-    since, until = _times(cert)
-    if not _issued(cert, ca) or until < now + RENEW_BEFORE_S:
+    if not _issued(cert, ca) or cert.not_valid_after_utc < now + RENEW_BEFORE:
         return False
-    return since <= now or ca.since > now
+    return cert.not_valid_before_utc <= now or ca.not_valid_before_utc > now
 
 
 def _covers(cert: x509.Certificate, names: list[str], ips: list[str]) -> bool:
-    from cryptography import x509
-
     san = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     have_ips = {str(ip) for ip in san.get_values_for_type(x509.IPAddress)}
     return set(names) <= set(san.get_values_for_type(x509.DNSName)) and set(ips) <= have_ips
 
 
-def _warn(ca_cert: Path) -> None:
-    import logging
+def _make_ca(now: datetime.datetime):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kas-ca@{int(now.timestamp())}")])
+    usage = x509.KeyUsage(True, False, True, False, False, True, True, False, False)
+    builder = _builder(name, name, key.public_key(), now, CA_LIFE)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    builder = builder.add_extension(usage, critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    return builder.sign(key, hashes.SHA256()), key
 
-    from cryptography import x509
 
-    since = x509.load_pem_x509_certificate(ca_cert.read_bytes()).not_valid_before_utc
-    logging.getLogger("kas.certs").warning(
-        "%s is not valid before %s, and no client will take the server's certificate until then: set the clock, or remove the file to "
-        "have another authority made", ca_cert, since,
-    )  # fmt: skip
+def _make_cert(ca, names: list[str], ips: list[str], now: datetime.datetime):
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
+    alt: list[x509.GeneralName] = [*map(x509.DNSName, names), *(x509.IPAddress(ipaddress.ip_address(i)) for i in ips)]
+    return _sign(ca, subject, key, now, ExtendedKeyUsageOID.SERVER_AUTH, alt), key
+
+
+def _sign(ca, subject: x509.Name, key, now: datetime.datetime, usage: x509.ObjectIdentifier, alt: list[x509.GeneralName]):
+    ca_cert, ca_key = ca
+    builder = _builder(subject, ca_cert.subject, key.public_key(), now, CERT_LIFE)
+    if alt:
+        builder = builder.add_extension(x509.SubjectAlternativeName(alt), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    key_usage = x509.KeyUsage(True, False, True, False, False, False, False, False, False)
+    builder = builder.add_extension(key_usage, critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    with contextlib.suppress(x509.ExtensionNotFound):  # an authority of somebody else's need not say which key it is
+        ski = ca_cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ski), critical=False)
+    return builder.sign(ca_key, hashes.SHA256())
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, public_key, now: datetime.datetime, life: datetime.timedelta):
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
+    return (
+        builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + life)
+    )
+
+
+def _key_pem(key) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from kas.edge import certs
 from kas.edge.certpaths import CertPaths, as_noted, paths_in
-from kas.edge.certs import RENEW_BEFORE_S, ensure, ensure_client
+from kas.edge.certs import RENEW_BEFORE, ensure, ensure_client
 
 NAMES, IPS = ["localhost", "kubernetes"], ["127.0.0.1", "::1"]
 
@@ -51,18 +51,26 @@ def test_another_name_wants_another_certificate_of_the_same_authority(tmp_path: 
 
 def test_what_is_about_to_expire_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as m:
-        m.setattr(certs, "CERT_LIFE_S", 29 * certs.DAY_S)
+        m.setattr(certs, "CERT_LIFE", datetime.timedelta(days=29))
         paths = made(tmp_path)
     ca, cert = contents(paths.ca_cert, paths.cert)
     made(tmp_path)
     assert paths.ca_cert.read_bytes() == ca and paths.cert.read_bytes() != cert
 
 
+class Ahead(datetime.datetime):
+    """A clock of 2040."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Ahead:
+        return cls(2040, 1, 1, tzinfo=tz)
+
+
 def test_what_was_made_while_the_clock_was_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The certificate is made anew; an authority that clients hold is not, but named."""
     paths = made(tmp_path / "a")
     with monkeypatch.context() as m:
-        m.setattr(certs, "time", lambda: datetime.datetime(2040, 1, 1, tzinfo=datetime.UTC).timestamp())
+        m.setattr(certs.datetime, "datetime", Ahead)
         there = made(tmp_path / "b")
     ca, cert = contents(there.ca_cert, there.cert)
     made(tmp_path / "b")
@@ -71,8 +79,7 @@ def test_what_was_made_while_the_clock_was_ahead(tmp_path: Path, monkeypatch: py
     caplog.clear()
     with monkeypatch.context() as m:
         m.setattr(certs, "_lasts", lambda *_: False)
-        m.setattr(certs, "BACKDATE_S", -365 * certs.DAY_S)
-        m.setattr(certs, "CERT_LIFE_S", 730 * certs.DAY_S)
+        m.setattr(certs, "_builder", lambda *args, _was=certs._builder: _was(*args[:3], Ahead(2030, 1, 1, tzinfo=datetime.UTC), args[4]))
         made(tmp_path / "a")
     ca, cert = contents(paths.ca_cert, paths.cert)
     made(tmp_path / "a")
@@ -106,7 +113,7 @@ def test_killed_while_all_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("writes", range(4))
 def test_killed_while_the_authority_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     with monkeypatch.context() as m:
-        m.setattr(certs, "CA_LIFE_S", 29 * certs.DAY_S)
+        m.setattr(certs, "CA_LIFE", datetime.timedelta(days=29))
         made(tmp_path)
     monkeypatch.setattr(certs, "_forget", lambda paths: None)  # as if killed before it, too
     _killed_after(writes, monkeypatch, lambda: made(tmp_path))
@@ -173,7 +180,7 @@ def test_files_are_as_noted_until_one_is_another_or_they_run_out(tmp_path: Path)
     assert not as_noted(paths_in(tmp_path), NAMES, IPS, 0.0)
     paths = made(tmp_path)
     cert = x509.load_pem_x509_certificate(paths.cert.read_bytes())
-    now, end = cert.not_valid_before_utc.timestamp() + 1, cert.not_valid_after_utc.timestamp() - RENEW_BEFORE_S
+    now, end = cert.not_valid_before_utc.timestamp() + 1, (cert.not_valid_after_utc - RENEW_BEFORE).timestamp()
     assert as_noted(paths, NAMES[::-1], IPS, now) and as_noted(paths, NAMES, IPS, end - 1)
     assert not as_noted(paths, NAMES, IPS, end) and not as_noted(paths, NAMES, IPS, now - 2)
     assert not as_noted(paths, [*NAMES, "api.example.com"], IPS, now) and not as_noted(paths, NAMES, IPS[:1], now)
