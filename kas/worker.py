@@ -291,10 +291,10 @@ def _listeners(
     out = []
     gate = server.flow_control.gate if server.flow_control is not None else None
     loop = asyncio.get_running_loop()
-    knows = server.filter_parts.remembered.has
-    turns = Turns(loop, knows=knows)
+    known = server.filter_parts.remembered
+    turns = Turns(loop, knows=known.has)
     if gate is not None:
-        turns = Turns(loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, knows=knows)
+        turns = Turns(loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, knows=known.has, lone=known.all_known)
     if rendezvous is not None:
         from kas.edge.front.introduction import Introductions  # with what only a server behind a front has
         from kas.edge.front.rendezvous import free

@@ -7,11 +7,11 @@ time, or while somebody waits for seats, is put down by credential, and one of e
 credential is worth, and who waits how long then, is for the filters.
 
 Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Then who has nothing put
-down is begun before those who have, and who has more put down than all others together floods: of his, one a turn is begun, and only when
-the one before has ended or had ``HOLD_S`` for it, and not while a large answer is given to another; before it, and before it is answered
-at length, the processor is offered to the other threads, and who came meanwhile is begun first. Granian's threads, which read and write
-for everybody in the order of arrival, would otherwise get to run when the kernel takes the processor away, some milliseconds later, and
-whatever they have in hand by then is the flood's; so would seats, the store's next commit and what waits to be written to clients.
+down is begun before those who have, and who has four times as much put down as all others together floods: of his, one a turn is begun, and
+only when the one before has ended or had ``HOLD_S`` for it, and not while a large answer is given to another; before it, and before it is
+answered at length, the processor is offered to the other threads, and who came meanwhile is begun first. Granian's threads, which read
+and write for everybody in the order of arrival, would otherwise get to run when the kernel takes the processor away, some milliseconds
+later, and whatever they have in hand by then is the flood's; so would seats, the store's next commit and what waits to be written to clients.
 
 A head is as large as a client likes, up to 256 KiB, and a connection of HTTP/2 sends 100 of them at once, long before anybody knows whose
 they are. So what is put down has a bound in bytes: beyond it large heads are refused, and ordinary ones wait as ever.
@@ -46,6 +46,7 @@ HANDS = 2  # how often the processor is offered for it: to the thread that reads
 HOLD_S = 0.002  # how long one of who floods may take until the next of his is begun beside it, and a large answer to another
 LONGEST_S = 0.005  # but no longer than this after the one before
 STEPS = 2  # of the loop, until what came meanwhile is answered: it is begun, and its task takes the first step
+FLOOD = 4  # times what all others have to come: one a turn costs two who ask alike more than half of what both could have
 UNASKED = 7 * BATCH  # answers of those who have nothing put down, beyond the usual, before it is asked whether they are written
 PUT_DOWN_S = 0.005  # of a turn, for finding out whose what came is: 25,000 that came at once held the loop for a second
 HEADS_BYTES = 32 << 20  # of heads that are put down; beyond that only small ones are
@@ -101,10 +102,12 @@ class Turns:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, crowded: Callable[[], object] = lambda: False, shared: Callable[[], object] = lambda: False,
         clock: Callable[[], float] = time.monotonic, give_way: Callable[[], object] = os.sched_yield,
-        knows: Callable[[bytes], bool] = lambda credential: True,
+        knows: Callable[[bytes], bool] = lambda credential: True, lone: Callable[[], object] = lambda: False,
     ) -> None:  # fmt: skip
-        """``knows(header)`` is whether this Authorization header was good a moment ago."""
+        """``knows(header)`` is whether this Authorization header was good a moment ago, ``lone()`` whether, while one user asks, nobody was
+        refused lately either: what was given to him lies before nobody else's."""
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
+        self._lone, self._alone = lone, False  # and whether it was when the last turn began
         self._knows, self._behind = knows, Behind(loop, self._written, clock)
         self._due = False  # whether a turn is to come
         self._anew = False  # whether that was asked for before who came anew, and goes on in a task, has one
@@ -147,7 +150,10 @@ class Turns:
 
     def _stops(self) -> bool:
         """Whether nothing of what is put down may be begun until others have written what they were given."""
-        return self._behind.far() and not self._good and (not self._fresh or self._behind.far(BATCH))
+        return self._far() and not self._good and (not self._fresh or self._far(BATCH))
+
+    def _far(self, more: int = 0) -> bool:
+        return not self._alone and self._behind.far(more)
 
     def _written(self) -> None:
         self._let.clear()
@@ -163,15 +169,16 @@ class Turns:
         come, clock, crowded = self._come, self._clock, self._crowded
         began = clock()
         length = SHARED_TURN_S if self._shared() else TURN_S
+        self._alone = length == TURN_S and bool(self._lone())
         if not self._flows and not self._dismissed:
             self._ended = began
             until, count, behind = began + length, 0, self._behind
-            if behind.given < UNASKED or not behind.far(UNASKED):
+            if behind.given < UNASKED or not self._far(UNASKED):
                 while come and not crowded():
                     begin, _, request = come.popleft()
                     going = begin(request, scope := request.scope)
                     count += 1
-                    if count >= UNASKED or clock() > until:
+                    if (count >= UNASKED and not self._alone) or clock() > until:
                         break
                 if count:
                     behind.given += count
@@ -248,7 +255,7 @@ class Turns:
     def _dismiss(self) -> None:
         """Refuses some of those that are to be."""
         for _ in range(BEGUN):
-            if not self._dismissed or self._behind.far():
+            if not self._dismissed or self._far():
                 return
             begin, request = self._dismissed.popleft()
             begin(request, None)
@@ -256,14 +263,15 @@ class Turns:
 
     def _next(self, shared: bool) -> int:
         """Whose request is next: while there are several users who has come anew, but not for ever."""
-        if self._behind.far():
+        if self._far():
             return next(iter(self._good or self._fresh))
         return next(iter(self._fresh if shared and self._fresh and self._passed < BEGUN else self._flows))
 
     def _floods(self, key: int) -> bool:
-        """Whether he has more to come than all others together: put down, or begun and waiting for seats, as far as that can be told."""
+        """Whether he has several times as much to come as all others together: put down, or begun and waiting for seats, as far as that
+        can be told. Of users who ask for as much as one another none does."""
         count = len(self._flows[key]) + self._going.get(key, 0)
-        return BEGUN < count > self._waiting + sum(self._going.values()) - count
+        return BEGUN < count > FLOOD * (self._waiting + sum(self._going.values()) - count)
 
     def _holds(self, now: float) -> bool:
         """Whether the flood has to wait: for the one of it that was begun last, or for what is given to others. Who is held alone needs no
@@ -312,7 +320,7 @@ class Turns:
         self._bytes -= size
         if waiting:
             flows[key] = waiting
-        if self._behind.far():
+        if self._far():
             self._let[key] = self._let.get(key, 0) + 1
         going = begin(request, scope)
         self._gave(going, request, scope)

@@ -27,6 +27,7 @@ _EXTRA_SPACE = "the provided Authorization header contains extra space before th
 # Upstream's cache of successes; a revocation that is seen empties it at once. It counts from when the user was found, as that of who found
 # it does, who is to be asked anew when this is over.
 REMEMBERED_S = 10.0
+LATELY_S = 1.0
 PROMPT_S = 1.0  # a request that came longer ago may have come before a GOAWAY after which its client has to be gone
 _COUNTED = frozenset(("admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"))
 
@@ -42,7 +43,7 @@ class Remembered:
     """Authorization headers that were good a moment ago, by a digest: (user, until when, the name they are counted
     under, whether it is a bearer token). No one of them is longer than ``longest``."""
 
-    __slots__ = ("cache", "entries", "forgotten", "longest")
+    __slots__ = ("cache", "entries", "forgotten", "longest", "refused")
 
     def __init__(self) -> None:
         # So that no credential lies about in memory.
@@ -50,6 +51,7 @@ class Remembered:
             "authorization_headers", "digests of headers of requests that were let in, for 10 s", 16 << 20, 20 << 10
         )
         self.entries = self.cache.entries
+        self.refused = -LATELY_S  # when somebody was, for want of a good credential
         self.forgotten = 0  # how often; what was asked before may not be remembered after
         self.longest = 0
 
@@ -59,6 +61,10 @@ class Remembered:
             return False
         kept = self.entries.get(keyed_digest(credential))
         return kept is not None and monotonic() < kept[1]
+
+    def all_known(self) -> bool:
+        """Whether nobody was refused lately."""
+        return monotonic() - self.refused > LATELY_S
 
     def keep(self, credential: bytes, user: UserInfo, name: tuple[str], bearer: bool, forgotten: int) -> None:
         """``forgotten`` is how often when somebody was asked about the credential."""
@@ -186,6 +192,7 @@ def authentication(
 
     def refused(req: Request, e: AuthenticationError, credential: bytes, began: float) -> Exception:
         _refuse(req, credential)
+        known.refused = began
         for key, value in e.annotations.items():
             req.annotate(key, value)
         if told.one(now := monotonic()):
@@ -196,6 +203,7 @@ def authentication(
     def accept(req: Request, user: UserInfo | None, credential: bytes, found: Found | None, forgotten: int, began: float) -> None:
         if user is None:
             _refuse(req, credential)
+            known.refused = began
             seconds.observe(("failure",), monotonic() - began)
             raise unauthorized()
         succeeded(took := monotonic() - began)

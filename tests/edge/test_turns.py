@@ -60,9 +60,10 @@ class Loop:
         self.large: set[str] = set()  # names of those who are answered at length, in a task
         self.steps: list[str] = []  # what these did
         self.known = True  # whether credentials are
+        self.lone = False  # whether all are of one user
         self.turns = Turns(
             asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
-            self.give_way, lambda credential: self.known or b"quiet" in credential,
+            self.give_way, lambda credential: self.known or b"quiet" in credential, lambda: self.lone,
         )  # fmt: skip
 
     def arrive(self, *requests: Arrived) -> None:
@@ -212,6 +213,19 @@ def test_who_floods_gets_little_of_a_turn() -> None:
         loop.several = False
         loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * BEGUN)))
         assert len(await loop.turn()) == BEGUN and len(loop.gave_way) == gave_way
+
+    asyncio.run(go())
+
+
+def test_who_asks_for_as_much_as_another_floods_nobody() -> None:
+    async def go() -> None:
+        loop = Loop()
+        loop.several = True
+        loop.arrive(*(Arrived(f"{who}{i}", who, takes=SHARED_TURN_S / 20) for i in range(3 * BEGUN) for who in "ab"))
+        await loop.turn()
+        left = 6 * BEGUN - len(loop.begun)
+        assert left > 2 * BEGUN and len(await loop.turn()) == BEGUN and not loop.gave_way
+        assert [name[0] for name in loop.begun[-BEGUN:]] in (["a", "b"] * (BEGUN // 2), ["b", "a"] * (BEGUN // 2))
 
     asyncio.run(go())
 
@@ -572,6 +586,22 @@ def test_who_has_nothing_put_down_is_counted_as_well() -> None:
                 one.set_result({})
             await turned(loop)
         assert loop.begun == [x.name for x in flood]
+
+    asyncio.run(go())
+
+
+def test_what_one_user_was_given_lies_before_nobody() -> None:
+    """As long as nobody else asks, and nobody is refused."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.lone = True
+        flood = [Unwritten(f"f{i}", "one") for i in range(10 * MOST)]
+        loop.arrive(*flood[: 5 * MOST])
+        assert len(await loop.turn()) == 5 * MOST and not asked(flood)
+        loop.several = True
+        loop.arrive(*flood[5 * MOST :])
+        assert len(await turned(loop)) < 5 * MOST and len(asked(flood)) == 1
 
     asyncio.run(go())
 
