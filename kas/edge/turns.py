@@ -11,7 +11,8 @@ down is begun before those who have, and who has four times as much put down as 
 only when the one before has ended or had ``HOLD_S`` for it, and not while a large answer is given to another; before it, and before it is
 answered at length, the processor is offered to the other threads, and who came meanwhile is begun first. Granian's threads, which read
 and write for everybody in the order of arrival, would otherwise get to run when the kernel takes the processor away, some milliseconds
-later, and whatever they have in hand by then is the flood's; so would seats, the store's next commit and what waits to be written to clients.
+later, and whatever they have in hand by then is the flood's; so would seats, the store's next commit and what waits to be written to
+clients.
 
 A head is as large as a client likes, up to 256 KiB, and a connection of HTTP/2 sends 100 of them at once, long before anybody knows whose
 they are. So what is put down has a bound in bytes: beyond it large heads are refused, and ordinary ones wait as ever.
