@@ -123,7 +123,8 @@ def _tell_of_space(req: Request, credential: bytes) -> None:
         req.warn(_EXTRA_SPACE)
 
 
-def _refuse(req: Request, credential: bytes) -> None:
+def _refuse(req: Request, credential: bytes, known: Remembered) -> None:
+    known.refused = monotonic()
     _alone(req)
     _tell_of_space(req, credential)
 
@@ -191,8 +192,7 @@ def authentication(
         accept(req, user, credential, found, forgotten, began)
 
     def refused(req: Request, e: AuthenticationError, credential: bytes, began: float) -> Exception:
-        _refuse(req, credential)
-        known.refused = began
+        _refuse(req, credential, known)
         for key, value in e.annotations.items():
             req.annotate(key, value)
         if told.one(now := monotonic()):
@@ -202,8 +202,7 @@ def authentication(
 
     def accept(req: Request, user: UserInfo | None, credential: bytes, found: Found | None, forgotten: int, began: float) -> None:
         if user is None:
-            _refuse(req, credential)
-            known.refused = began
+            _refuse(req, credential, known)
             seconds.observe(("failure",), monotonic() - began)
             raise unauthorized()
         succeeded(took := monotonic() - began)

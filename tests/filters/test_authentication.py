@@ -234,6 +234,33 @@ def test_a_waiting_authenticators_success_is_remembered_unless_revoked_meanwhile
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("says", [None, AuthenticationError("no")])
+def test_whether_somebody_was_refused_lately(monkeypatch, says):
+    """For want of anybody, and for an error; who is let in changes nothing."""
+    now = [100.0]
+    monkeypatch.setattr(filters, "monotonic", lambda: now[0])
+    remembered = Remembered()
+
+    class Says:
+        def authenticate(self, get, peer=None, path="", found=None):
+            if get("authorization") == "Bearer good":
+                return JANE
+            if says is not None:
+                raise says
+            return None
+
+    f = authentication(Says, Registry(), lambda _: None, remembered=remembered)
+    f.before(request(authorization="Bearer good"))
+    assert remembered.all_known()
+    with pytest.raises(ApiError):
+        f.before(request(authorization="Bearer bad"))
+    assert not remembered.all_known()
+    f.before(request(authorization="Bearer good"))
+    assert not remembered.all_known()
+    now[0] += 1.5
+    assert remembered.all_known()
+
+
 def test_what_is_remembered_can_be_asked_for(monkeypatch):
     """For ten seconds, and until a revocation; what is longer than all of them is not looked at."""
     now = [100.0]
