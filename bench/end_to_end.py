@@ -58,7 +58,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 CLIENT = r"""
 /* Closed-loop HTTPS client: C connections on one epoll, one request in flight on each. Or W watches that count events while one
  * connection writes. In path and body "%d" becomes a running number (modulo one given) and "%q" the number itself, so that names
- * come round while every write changes something. What is answered in the first CLIENT_WARM seconds is not counted. Prints one JSON object. */
+ * come round while every write changes something. Tokens, between commas, are the connections' in turn. What is answered in the first CLIENT_WARM seconds is not counted. Prints one JSON object. */
 #define _GNU_SOURCE
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -75,10 +75,10 @@ CLIENT = r"""
 #include <time.h>
 #include <unistd.h>
 
-typedef struct { int fd, watch, ready, status, chunked; SSL *ssl; double sent; long left, got; char *out; int outlen, outat, outcap; char head[16384]; int headlen; char mark; } Conn;
+typedef struct { int fd, watch, ready, status, chunked; SSL *ssl; double sent; long left, got; char *out; int outlen, outat, outcap; char head[16384]; int headlen; char mark; const char *token; } Conn;
 
 static SSL_CTX *ctx; static int ep; static struct sockaddr_in addr;
-static const char *method, *path, *type, *body, *token, *accept_; static long next_number, modulo;
+static const char *method, *path, *type, *body, *accept_; static long next_number, modulo;
 static float *lat; static long done, bad, cap; static unsigned long long bytes; static double *written; static long nwritten, events, last_seen;
 static char *buf; enum { BUF = 1 << 18 };
 
@@ -117,9 +117,9 @@ static void flush(Conn *c) {
 static void request(Conn *c, const char *m, const char *p, const char *b) {
   static char where[4096], what[1 << 16]; long raw = next_number++;
   number(where, sizeof where, p, raw); what[0] = 0; if (b) number(what, sizeof what, b, raw);
-  int need = strlen(where) + strlen(what) + strlen(token) + 512;
+  int need = strlen(where) + strlen(what) + strlen(c->token) + 512;
   if (need > c->outcap) { c->out = realloc(c->out, need); c->outcap = need; }
-  c->outlen = snprintf(c->out, c->outcap, "%s %s HTTP/1.1\r\nHost: kas\r\nAuthorization: Bearer %s\r\nAccept: %s\r\n", m, where, token, accept_);
+  c->outlen = snprintf(c->out, c->outcap, "%s %s HTTP/1.1\r\nHost: kas\r\nAuthorization: Bearer %s\r\nAccept: %s\r\n", m, where, c->token, accept_);
   if (b) c->outlen += snprintf(c->out + c->outlen, c->outcap - c->outlen, "Content-Type: %s\r\nContent-Length: %zu\r\n", type, strlen(what));
   c->outlen += snprintf(c->out + c->outlen, c->outcap - c->outlen, "\r\n%s", what);
   c->outat = 0; c->headlen = 0; c->left = -1; c->sent = now(); flush(c);
@@ -165,12 +165,15 @@ static int step(Conn *c, int stop) {
 int main(int argc, char **argv) {
   if (argc < 14) { fprintf(stderr, "usage: address:port ca token connections seconds count modulo first method path type body accept [watchers rate watchpath]\n"); return 2; }
   char *colon = strrchr(argv[1], ':'); *colon = 0; int port = atoi(colon + 1), conns = atoi(argv[4]); double seconds = atof(argv[5]); long count = atol(argv[6]); modulo = atol(argv[7]); next_number = atol(argv[8]);
-  token = argv[3]; method = argv[9]; path = argv[10]; type = argv[11]; body = argv[12][0] ? argv[12] : NULL; accept_ = argv[13];
+  method = argv[9]; path = argv[10]; type = argv[11]; body = argv[12][0] ? argv[12] : NULL; accept_ = argv[13];
   int watchers = argc > 14 ? atoi(argv[14]) : 0; double rate = argc > 15 ? atof(argv[15]) : 0; const char *watchpath = argc > 16 ? argv[16] : NULL;
   addr.sin_family = AF_INET; addr.sin_port = htons(port); inet_pton(AF_INET, argv[1], &addr.sin_addr);
   ctx = SSL_CTX_new(TLS_client_method()); if (SSL_CTX_load_verify_locations(ctx, argv[2], NULL) != 1) die("ca");
   const char *cert = getenv("CLIENT_CERT"), *key = getenv("CLIENT_KEY"); if (cert && (SSL_CTX_use_certificate_chain_file(ctx, cert) != 1 || SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1)) die("client certificate"); SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
   buf = malloc(BUF + 1); ep = epoll_create1(0); Conn *all = calloc(conns + watchers, sizeof *all); struct epoll_event ev[256];
+  const char *tokens[8]; int users = 0; for (char *t = strtok(argv[3], ","); t && users < 8; t = strtok(NULL, ",")) tokens[users++] = t;
+  if (!users) { fprintf(stderr, "no token\n"); return 2; }
+  for (int i = 0; i < conns + watchers; i++) all[i].token = tokens[i % users]; /* one user's after another's */
   const char *b = body;
   for (int i = 0; i < watchers; i++) { Conn *c = &all[conns + i]; c->watch = 1; dial(c); long keep = next_number; body = NULL; request(c, "GET", watchpath, NULL); next_number = keep; body = b; }
   for (int open = 0; open < watchers;) { int n = epoll_wait(ep, ev, 256, 20000); if (!n) die("watches did not open"); for (int i = 0; i < n; i++) { Conn *c = ev[i].data.ptr; int was = c->ready; step(c, 0); open += c->ready && !was; } }
@@ -269,7 +272,10 @@ class Client:
     def command(self, target: Target, method: str, path: str, **o: Any) -> list[str]:
         body, watch = o.get("body"), o.get("watch")
         fixed = (o.get("connections", 64), o.get("seconds", 0), o.get("count", 0), o.get("modulo", 0), o.get("first", 0))
-        argv = [self.program, f"{target.host}:{target.port}", target.ca, target.nobody if o.get("refused") else target.reader if o.get("reader") else target.token, *fixed]
+        token = target.nobody if o.get("refused") else target.reader if o.get("reader") else target.token
+        if o.get("users"):
+            token = f"{target.token},{target.reader}"
+        argv = [self.program, f"{target.host}:{target.port}", target.ca, token, *fixed]
         argv += [
             method,
             path,
@@ -496,6 +502,7 @@ class Bench:
         merge = {"data": {"seq": "%q"}}
         self.row("get", "GET", one)
         self.row("get-reader", "GET", one, reader=True)
+        self.row("get-users", "GET", one, users=True)  # both, with as many connections each
         self.row("403", "GET", one, refused=True)
         self.row("list-1-pod", "GET", f"{PODS}?limit=1")
         self.row("list-1-pod-protobuf", "GET", f"{PODS}?limit=1", accept="application/vnd.kubernetes.protobuf")
