@@ -58,7 +58,8 @@ TICK = os.sysconf("SC_CLK_TCK")
 CLIENT = r"""
 /* Closed-loop HTTPS client: C connections on one epoll, one request in flight on each. Or W watches that count events while one
  * connection writes. In path and body "%d" becomes a running number (modulo one given) and "%q" the number itself, so that names
- * come round while every write changes something. Tokens, between commas, are the connections' in turn. What is answered in the first CLIENT_WARM seconds is not counted. Prints one JSON object. */
+ * come round while every write changes something. Tokens, between commas, are the connections' in turn.
+ * What is answered in the first CLIENT_WARM seconds is not counted. Prints one JSON object. */
 #define _GNU_SOURCE
 #include <openssl/err.h>
 #include <openssl/ssl.h>
