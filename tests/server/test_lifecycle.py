@@ -571,7 +571,7 @@ def _ready(server) -> bool:
 def _gauges(numbers):
     """What a worker's file says of now, by name."""
     lines = map(json.loads, numbers.read_bytes().splitlines())
-    return {name: rows for kind, name, rows in lines if kind == NOW}
+    return {name: rows for kind, name, _, rows in lines if kind == NOW}
 
 
 def test_a_dead_worker_is_replaced(kas_server, connect):
