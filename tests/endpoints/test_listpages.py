@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kas.endpoints import respond
-from kas.endpoints.listpages import END_BYTES, LEAST_BYTES, PAGE_BYTES, Ahead, Listing, Underway, room, stream
+from kas.endpoints.listpages import END_BYTES, FEW, LEAST_BYTES, PAGE_BYTES, PIECE_BYTES, Ahead, Listing, Underway, room, stream
 from kas.request.http import Request, Response
 
 
@@ -122,7 +122,7 @@ def test_what_is_held_follows_pages_that_grow_and_shrink() -> None:
 def test_pages_are_smaller_once_there_are_many_answers() -> None:
     underway = Underway()
     found = []
-    for answers in (0, 31, 32, 63, 10_000):
+    for answers in (0, FEW, FEW + 1, 127, 255, 10_000):
         underway.answers = answers
         found.append(underway.page_bytes)
-    assert found == [PAGE_BYTES, PAGE_BYTES, 32 * PAGE_BYTES // 33, PAGE_BYTES // 2, LEAST_BYTES]
+    assert found == [PAGE_BYTES, PAGE_BYTES, PIECE_BYTES, PIECE_BYTES, PIECE_BYTES // 2, LEAST_BYTES]
