@@ -42,6 +42,7 @@ NOTHING, WATCHED, WATCHES = "nothing", "watched", 16
 MERGE, APPLY = b"application/merge-patch+json", b"application/apply-patch+yaml"
 READ = {"get-large", "get-custom", "list-large", "list-custom"}  # of a ConfigMap and of a custom resource of its size; 100 of a list
 REFUSED = {"403": b"", "401": b"Bearer " + b"a" * 12_000}  # with what they are asked
+STATUS = {"status": {"phase": "Running", "message": "%q", "podIP": "10.2.3.4", "podIPs": [{"ip": "10.2.3.4"}]}}  # of a pod
 Ask = tuple[str, str, bytes]  # method, path, body
 
 
@@ -71,6 +72,7 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
         WATCHED: (16, update),
         "patch": (16, lambda: ("PATCH", f"{CONFIG_MAPS}/kept-{next(turns) % 16}", body({"data": {"seq": "%q"}}))),
         "apply": (16, lambda: ("PATCH", f"{(u := update())[1]}?fieldManager=bench&force=true", u[2])),
+        "patch-status": (16, lambda: ("PATCH", f"{PODS}/kept-{next(turns) % 16}/status", body(STATUS))),
         "delete": (16, lambda: ("DELETE", f"{CONFIG_MAPS}/kept-to-go-{next(made)}", b"")),
         "create-pod": (16, lambda: ("POST", PODS, body(pod("made-%q")))),
         "create-large": (16, own("builtin")),
@@ -161,6 +163,8 @@ def count(wanted: list[str], requests: int) -> None:
         server = InProcess(Path(directory), sync=True, max_size=1 << 30)  # valgrind maps no more than some gigabytes
         prepare = [("POST", "/api/v1/namespaces/default/serviceaccounts", b'{"metadata":{"name":"default"}}')]
         prepare += [("POST", CONFIG_MAPS, json.dumps(configmap(f"kept-{n}")).encode()) for n in range(16)]
+        if "patch-status" in wanted:
+            prepare += [("POST", PODS, json.dumps(pod(f"kept-{n}")).encode()) for n in range(16)]
         if "list-500" in wanted:
             listed = json.dumps(pod("%q")).replace('"labels": {', '"labels": {"app": "listed", ').encode()
             prepare += [("POST", PODS, listed.replace(b"%q", b"listed-%d" % n)) for n in range(500)]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import json
 import math
+from collections.abc import Iterator
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kas import _codecs
+from kas.meta import quantity, scalars
 from kas.types.conversion import convert
 from kas.types.scheme import (
     BUILTIN,
@@ -49,6 +53,31 @@ def refusal(type, obj, raw=None) -> str:
     with pytest.raises(DecodeError) as caught:
         decode(type, obj, raw)
     return str(caught.value)
+
+
+@pytest.fixture
+def looked_at() -> Iterator[list[str]]:
+    """The times that are not seen to be canonical at a glance."""
+    found: list[str] = []
+
+    def time(text: str) -> str | None:
+        found.append(text)
+        return scalars.canonical_time(text)
+
+    _codecs.install_scalars(quantity.canonical, time, scalars.canonical_micro_time, scalars.canonical_duration)
+    yield found
+    _codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)
+
+
+@pytest.mark.parametrize("year", [1900, 2000, 2023, 2024])
+def test_days_of_a_calendar_are_canonical_at_a_glance_and_no_others(year: int, looked_at: list[str]) -> None:
+    for month in range(14):
+        for day in range(33):
+            text, real = f"{year}-{month:02d}-{day:02d}T23:59:59Z", 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
+            with contextlib.nullcontext() if real else pytest.raises(DecodeError, match="out of range"):
+                assert decode(POD, {"metadata": {"creationTimestamp": text}})[0]["metadata"]["creationTimestamp"] == text
+            assert looked_at == [] if real else looked_at == [text]
+            looked_at.clear()
 
 
 def test_what_go_always_writes_is_filled_and_what_omitempty_drops_is_gone():

@@ -58,9 +58,15 @@ cdef inline int two(const char* s, int a) noexcept:
     return (s[a] - 48) * 10 + (s[a + 1] - 48)
 
 
+cdef inline int days_in(int year, int month) noexcept:
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
+
+
 cdef bint time_is_canonical(const char* s, Py_ssize_t n, bint micro) noexcept:
-    """RFC 3339 in UTC with exactly the digits Go writes, a day every month has, and not the zero time."""
-    cdef int month, day
+    """RFC 3339 in UTC with exactly the digits Go writes, a day that its month has, and not the zero time."""
+    cdef int month
     if n != (27 if micro else 20):
         return False
     if not (digits_at(s, 0, 4) and s[4] == 45 and digits_at(s, 5, 7) and s[7] == 45 and digits_at(s, 8, 10) and s[10] == 84
@@ -68,8 +74,10 @@ cdef bint time_is_canonical(const char* s, Py_ssize_t n, bint micro) noexcept:
         return False
     if micro and not (s[19] == 46 and digits_at(s, 20, 26)):
         return False
-    month, day = two(s, 5), two(s, 8)
-    if month < 1 or month > 12 or day < 1 or day > 28 or two(s, 11) > 23 or two(s, 14) > 59 or two(s, 17) > 59:
+    month = two(s, 5)
+    if month < 1 or month > 12 or not 1 <= two(s, 8) <= days_in(two(s, 0) * 100 + two(s, 2), month):
+        return False
+    if two(s, 11) > 23 or two(s, 14) > 59 or two(s, 17) > 59:
         return False
     return not (s[0] == 48 and s[1] == 48 and s[2] == 48)  # early years, among them the zero time, take the long way
 
