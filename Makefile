@@ -76,9 +76,27 @@ proto: build
 wheel: build
 	$(BIN)/python -m build
 
+define HELP
+build       the environment in .venv, and the compiled units; the others begin with it
+run         serves                                      ARGS="--secure-port=auto"
+test        all tests                                   ARGS="tests/kinds -x" BACKEND=etcd
+lint        ruff and mypy
+hostile     attacks on a server                         FLAGS="--workers 2" BACKEND=etcd
+robustness  faults for minutes                          KAS_ROBUSTNESS_SECONDS=180 BACKEND=etcd HOSTS=1
+fuzz        more than 100,000 damaged requests
+soak        attacks, writers and watchers side by side  ARGS="--minutes 30"
+load        many users for half a minute                ARGS="--users 100 --seconds 60"
+bench       the benchmarks of functions                 ARGS="-k test_store"
+tables      tables of types, gates and roles, from tools/facts and tools/texts
+docs        docs/flags.md, from the flags
+proto       kas/store/etcd/etcd_pb2.py, from etcd.proto
+wheel       an archive of the source, and a wheel of it, in dist
+clean       takes away what was built
+endef
+export HELP
+
 help:
-	@echo 'build run test hostile robustness bench load soak fuzz lint tables docs proto wheel clean, with ARGS="…" for most;'
-	@echo 'CONTRIBUTING.md says what they are for.'
+	@echo "$$HELP"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -28,10 +28,10 @@ def paths_in(directory: Path, serving: tuple[Path, Path] | None = None) -> CertP
     return CertPaths(directory / "ca.crt", directory / "ca.key", *(serving or (directory / "apiserver.crt", directory / "apiserver.key")))
 
 
-def service_names(cluster_domain: str = "cluster.local") -> list[str]:
+def service_names() -> list[str]:
     """The names under which pods reach the API server, which its certificate carries."""
     base = "kubernetes.default.svc"
-    return ["localhost", "kubernetes", "kubernetes.default", base, f"{base}.{cluster_domain}"]
+    return ["localhost", "kubernetes", "kubernetes.default", base, f"{base}.cluster.local"]
 
 
 def note(paths: CertPaths, names: list[str], ips: list[str], since: float, until: float) -> None:

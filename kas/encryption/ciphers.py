@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from kas.encryption._salsa import xsalsa20
 
 BLOCK = 16
-GCM_NONCE, GCM_TAG = 12, 16
+GCM_NONCE = 12
 BOX_NONCE, BOX_TAG = 24, 16
 # What every sealed value begins with, whatever provider sealed it.
 SEALED = b"k8s:enc:"

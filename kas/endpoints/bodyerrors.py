@@ -11,6 +11,7 @@ from kas.meta import errors, gojson
 from kas.types.strict import read_json
 
 JSON_ERROR_STRUCT = gojson.TYPE_META
+_QUOTED = 30  # bytes of a body
 _GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
@@ -57,10 +58,10 @@ def unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
     return BodyError(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({summary(body)})", why)
 
 
-def summary(body: bytes, limit: int = 30) -> str:
+def summary(body: bytes) -> str:
     """The beginning of a body as upstream quotes it: an object as text, anything else as hex."""
     if not body:
         return "<empty>"
-    cut = body[:limit]
+    cut = body[:_QUOTED]
     text = cut.decode("utf-8", "replace") if body.startswith(b"{") else cut.hex()
-    return text + " ..." if len(body) > limit else text
+    return text + " ..." if len(body) > _QUOTED else text

@@ -26,16 +26,16 @@ def _unsupported(path: str, value: Any, supported: Sequence[str]) -> FieldError:
     return FieldError(NOT_SUPPORTED, path, value, "supported values: " + ", ".join(map(go_quote, supported)))
 
 
-def validate_dry_run(values: Sequence[str] | None, path: str = "dryRun") -> list[FieldError]:
+def validate_dry_run(values: Sequence[str] | None) -> list[FieldError]:
     """``ValidateDryRun``: "All" or nothing."""
     if values and any(v != "All" for v in values):
-        return [_unsupported(path, list(values), ("All",))]
+        return [_unsupported("dryRun", list(values), ("All",))]
     return []
 
 
-def validate_field_validation(value: str, path: str = "fieldValidation") -> list[FieldError]:
+def validate_field_validation(value: str) -> list[FieldError]:
     """``ValidateFieldValidation``: one of the known words, or ""."""
-    return [] if value in FIELD_VALIDATION else [_unsupported(path, value, FIELD_VALIDATION)]
+    return [] if value in FIELD_VALIDATION else [_unsupported("fieldValidation", value, FIELD_VALIDATION)]
 
 
 def validate_create_options(options: Options) -> list[FieldError]:

@@ -35,7 +35,7 @@ class Rota(Generic[T]):
 
     def __init__(self, places: int) -> None:
         self._most = max(1, places - 1)
-        self.places = self.free = places
+        self.free = places
         self._waiting: dict[Hashable, list[tuple[int, int, T]]] = {}  # by client, who is next first; a heap each
         self._held: dict[Hashable, int] = {}  # places that a client has
         self._order = count()

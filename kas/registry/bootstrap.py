@@ -151,8 +151,8 @@ def _object(
     return {"kind": kind, "apiVersion": api_version, "metadata": meta}
 
 
-def kubernetes_service(now: str, cluster_ip: str, target_port: int, node_port: int = 0, port: int = 443) -> Entry:
-    """The Service ``kubernetes`` in the namespace default; clients come in at ``port`` and at every node's ``node_port`` (0 = none), the
+def kubernetes_service(now: str, cluster_ip: str, target_port: int, node_port: int = 0) -> Entry:
+    """The Service ``kubernetes`` in the namespace default; clients come in at port 443 and at every node's ``node_port`` (0 = none), the
     server is at ``target_port``."""
     port_fields: Obj = {".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}
     fields = {
@@ -160,7 +160,7 @@ def kubernetes_service(now: str, cluster_ip: str, target_port: int, node_port: i
             "f:clusterIP": {},
             "f:internalTrafficPolicy": {},
             "f:ipFamilyPolicy": {},
-            "f:ports": {".": {}, f'k:{{"port":{port},"protocol":"TCP"}}': port_fields},
+            "f:ports": {".": {}, 'k:{"port":443,"protocol":"TCP"}': port_fields},
             "f:sessionAffinity": {},
             "f:type": {},
         }
@@ -168,7 +168,7 @@ def kubernetes_service(now: str, cluster_ip: str, target_port: int, node_port: i
     labels = {"component": "apiserver", "provider": "kubernetes"}
     obj = _object("Service", "v1", "kubernetes", now, "default", labels, fields=fields)
     obj["spec"] = {
-        "ports": [{"name": "https", "protocol": "TCP", "port": port, "targetPort": target_port}],
+        "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": target_port}],
         "clusterIP": cluster_ip,
         "clusterIPs": [cluster_ip],
         "type": "ClusterIP",
@@ -252,13 +252,13 @@ def _config_map(name: str, now: str, data: dict[str, str]) -> Entry:
     return Entry("", "configmaps", obj)
 
 
-def api_service(now: str, group: str, version: str, automanaged: str = "onstart") -> Entry:
-    """The APIService of a group version served here; CRD groups (``automanaged="true"``) come after all built-in ones."""
+def api_service(now: str, group: str, version: str) -> Entry:
+    """The APIService of a group version that this server answers; groups of virtual resources come after all built-in ones."""
     minimum, priority = _constants()["apiPriorities"].get(f"{group}/{version}", (1000, 100))
     name = f"{version}.{group}"
     spec: Obj = {**({"group": group} if group else {}), "version": version, "groupPriorityMinimum": minimum, "versionPriority": priority}
     fields: Obj = {"f:spec": {f"f:{k}": {} for k in sorted(spec)}}
-    obj = _object("APIService", f"{REGISTRATION}/v1", name, now, labels={AUTOMANAGED: automanaged}, fields=fields)
+    obj = _object("APIService", f"{REGISTRATION}/v1", name, now, labels={AUTOMANAGED: "onstart"}, fields=fields)
     obj["spec"] = spec
     available = {"type": "Available", "status": "True", "lastTransitionTime": now, "reason": "Local"}
     obj["status"] = {"conditions": [{**available, "message": "Local APIServices are always available"}]}

@@ -161,10 +161,10 @@ def others_of(a: Arguments, flag: str) -> list[tuple[str, Prefixes]]:
     return found
 
 
-def source_of(a: Arguments, flag: str = "from"):
-    """The place to read. Raises ``Usage``, ``StoreError``."""
-    kind, where = split(a.own.get(flag, ""), flag)
-    others = others_of(a, flag)
+def source_of(a: Arguments):
+    """The place of ``--from``. Raises ``Usage``, ``StoreError``."""
+    kind, where = split(a.own.get("from", ""), "from")
+    others = others_of(a, "from")
     if kind == "etcd":
         return Joined(etcd_place(a, where), [(etcd_place(a, o), kept) for o, kept in others]) if others else etcd_place(a, where)
     from kas.storage.lmdbplace import LMDBSource
@@ -172,9 +172,9 @@ def source_of(a: Arguments, flag: str = "from"):
     return LMDBSource(Path(where).expanduser() / "store", f"lmdb:{where}", a.options.store_max_size, a.transformers())
 
 
-def target_of(a: Arguments, bump: int, flag: str = "to"):
-    """The place to fill; an LMDB goes on ``bump`` further than its source. Raises ``Usage``, ``StoreError``."""
-    kind, where = split(a.own.get(flag, ""), flag)
+def target_of(a: Arguments, bump: int):
+    """The place of ``--to``; an LMDB goes on ``bump`` further than its source. Raises ``Usage``, ``StoreError``."""
+    kind, where = split(a.own.get("to", ""), "to")
     if kind == "etcd":
         return etcd_place(a, where)
     from kas.storage.lmdbplace import LMDBTarget

@@ -31,14 +31,13 @@ def _uptime() -> float:
 class Shared:
     """One worker's (or the supervisor's) handle. ``memory`` has the counters (``enter``, ``leave``, ``in_flight``, ``reap``)."""
 
-    __slots__ = ("_began", "_map", "_memory_fd", "_pipes", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
+    __slots__ = ("_began", "_map", "_pipes", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
 
     def __init__(self, memory_fd: int, wake: list[tuple[int, int]], index: int, began: float | None = None) -> None:
         # The time of day when the machine's clock that nobody sets, and all processes see, was at 0.
         self._began = time.time() - _uptime() if began is None else began
         workers = max(1, len(wake))
         self._map = mmap.mmap(memory_fd, shared_size(workers)) if memory_fd >= 0 else mmap.mmap(-1, shared_size(workers))
-        self._memory_fd = memory_fd
         self._wake = wake
         self._pipes = any(r != w for r, w in wake)
         self.memory = SharedMemory(self._map, workers, index)

@@ -96,14 +96,13 @@ class Kind:
 class Group:
     """An API group: versions in order of preference, and the numbers of its APIService objects."""
 
-    __slots__ = ("group", "group_priority_minimum", "path", "preferred_version", "served_by_default", "version_priority", "versions")
+    __slots__ = ("group", "group_priority_minimum", "path", "served_by_default", "version_priority", "versions")
 
     def __init__(self, record: dict[str, Any]) -> None:
         self.group: str = record["group"]
         self.path: str = record["path"]
         self.versions: tuple[str, ...] = tuple(record["versions"])
         self.served_by_default: tuple[str, ...] = tuple(record["servedByDefault"])
-        self.preferred_version: str = record["preferredVersion"]
         self.group_priority_minimum: int | None = record["groupPriorityMinimum"]
         self.version_priority: dict[str, int] = record["versionPriority"]
 
@@ -115,8 +114,8 @@ class Subresource:
     """``pods/status`` and its like; ``query_options`` is the TypeDesc of a connect subresource's query, ``connect`` a bool."""
 
     __slots__ = (
-        "api_version", "connect", "feature_gate", "group", "kind", "name", "path_suffix", "query_options", "reset", "returns", "type",
-        "verbs", "version",
+        "api_version", "connect", "feature_gate", "group", "kind", "name", "path_suffix", "query_options", "reset", "type", "verbs",
+        "version",
     )  # fmt: skip
 
     def __init__(self, record: dict[str, Any], scheme: Kinds) -> None:
@@ -129,7 +128,6 @@ class Subresource:
         self.connect: bool = record.get("connect", False)
         self.feature_gate: str | None = record.get("featureGate")
         self.path_suffix: str | None = record.get("pathSuffix")
-        self.returns: str | None = record.get("returns")
         self.query_options: TypeDesc | None = scheme.types[record["queryOptions"]] if "queryOptions" in record else None
         self.api_version = f"{self.group}/{self.version}" if self.group else self.version
         kind = scheme.kind(self.group, self.version, self.kind)
@@ -140,7 +138,7 @@ class Subresource:
 
 
 class Resource:
-    """One resource in one version; the attributes are the keys of the resource table in snake case. ``kind_record``, ``list_record`` and
+    """One resource in one version; the attributes are keys of the resource table in snake case. ``kind_record``, ``list_record`` and
     ``storage_kind`` are the Kinds of its objects, lists and stored form, ``plan`` as of a Kind, ``strategy`` what writes it goes by
     (``kas.registry.strategy``), once that was asked.
 
@@ -149,10 +147,9 @@ class Resource:
 
     __slots__ = (
         "__weakref__", "allow_create_on_update", "allow_unconditional_update", "api_version", "categories", "delete_returns",
-        "etcd_prefix", "feature_gate", "field_selector_values", "field_selectors", "gc_default", "generation", "graceful_delete", "group",
-        "introduced", "kind", "kind_record", "list_kind", "list_record", "list_type", "name_validation", "namespaced", "plan", "removed_in",
-        "reset_on_spec_write", "resource", "returns", "served_by_default", "short_names", "singular", "stability",
-        "status_reset_on_spec_write", "storage_gvk", "storage_kind", "storage_version_hash", "strategy", "subresources", "type", "verbs",
+        "etcd_prefix", "feature_gate", "field_selectors", "gc_default", "generation", "graceful_delete", "group", "kind", "kind_record",
+        "list_kind", "list_record", "list_type", "namespaced", "plan", "reset_on_spec_write", "resource", "served_by_default",
+        "short_names", "singular", "storage_gvk", "storage_kind", "storage_version_hash", "strategy", "subresources", "type", "verbs",
         "version",
     )  # fmt: skip
 
@@ -168,7 +165,6 @@ class Resource:
         self.verbs: tuple[str, ...] = tuple(record["verbs"])
         self.short_names: tuple[str, ...] = tuple(record["shortNames"])
         self.categories: tuple[str, ...] = tuple(record["categories"])
-        self.stability: str = record["stability"]
         self.served_by_default: bool = record["servedByDefault"]
         self.api_version = f"{self.group}/{self.version}" if self.group else self.version
         self.type: TypeDesc = scheme.types[record["type"]]
@@ -182,20 +178,14 @@ class Resource:
         self.storage_gvk: tuple[str, str, str] | None = tuple(record["storageGVK"]) if "storageGVK" in record else None
         self.storage_kind = scheme.kind(*self.storage_gvk) if self.storage_gvk is not None else None
         self.field_selectors: tuple[str, ...] = tuple(get("fieldSelectors", ()))
-        self.field_selector_values: Any = get("fieldSelectorValues")
         self.allow_create_on_update: bool = get("allowCreateOnUpdate", False)
         self.allow_unconditional_update: bool = get("allowUnconditionalUpdate", False)
         self.reset_on_spec_write: tuple[str, ...] = tuple(get("resetOnSpecWrite", ()))
-        self.status_reset_on_spec_write: bool = get("statusResetOnSpecWrite", False)
         self.generation: str | None = get("generation")
         self.graceful_delete: str | None = get("gracefulDelete")
         self.gc_default: str | None = get("gcDefault")
         self.delete_returns: str | None = get("deleteReturns")
-        self.name_validation: str | None = get("nameValidation")
-        self.introduced: str | None = get("introduced")
-        self.removed_in: str | None = get("removedIn")
         self.feature_gate: str | None = get("featureGate")
-        self.returns: str | None = get("returns")
         self.subresources: dict[str, Subresource] = {s["name"]: Subresource(s, scheme) for s in record["subresources"]}
 
     def __repr__(self) -> str:
@@ -214,10 +204,10 @@ class Kinds(Protocol):
 class BuiltIn:
     """The built-in types, kinds, resources and groups, whether they are served or not. Never changes."""
 
-    def __init__(self, tables: Path = TABLES) -> None:
-        types = orjson.loads((tables / "types.json").read_bytes())
-        resources = orjson.loads((tables / "resources.json").read_bytes())
-        self.types: dict[str, TypeDesc] = _codecs.build_types(types["types"], (tables / "fields.jsonl").read_bytes().splitlines())
+    def __init__(self) -> None:
+        types = orjson.loads((TABLES / "types.json").read_bytes())
+        resources = orjson.loads((TABLES / "resources.json").read_bytes())
+        self.types: dict[str, TypeDesc] = _codecs.build_types(types["types"], (TABLES / "fields.jsonl").read_bytes().splitlines())
         self.enums: dict[str, tuple[bool, tuple[str, ...]]] = {name: (closed, tuple(values)) for name, closed, values in types["enums"]}
         self.groups: dict[str, Group] = {g["group"]: Group(g) for g in resources["groups"]}
         self._kinds: dict[tuple[str, str, str], Kind] = {}
@@ -321,7 +311,7 @@ class _Own:
 
 # Of a resource's record, what is the same for all that are made at run time unless they say otherwise.
 _CUSTOM: dict[str, Any] = {
-    "shortNames": (), "categories": (), "stability": "stable", "servedByDefault": True, "subresources": (), "listKind": None,
+    "shortNames": (), "categories": (), "servedByDefault": True, "subresources": (), "listKind": None,
     "verbs": ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
 }  # fmt: skip
 

@@ -188,8 +188,8 @@ def test_aggregation(entries):
 def test_group_versions_are_the_callers():
     got = bootstrap.api_services(NOW, [("", "v1"), ("apps", "v1"), ("apiregistration.k8s.io", "v1")])
     assert [e.name for e in got] == ["v1.", "v1.apps"]
-    crd = bootstrap.api_service(NOW, "example.com", "v1", "true").obj["spec"]
-    assert (crd["groupPriorityMinimum"], crd["versionPriority"]) == (1000, 100)
+    own = bootstrap.api_service(NOW, "example.com", "v1").obj["spec"]
+    assert (own["groupPriorityMinimum"], own["versionPriority"]) == (1000, 100)
 
 
 def test_endpoints_stay_known_as_looked_after(entries):

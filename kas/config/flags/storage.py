@@ -17,7 +17,7 @@ ETCD = (
     Flag("etcd-certfile", "string", "", "Client certificate shown to etcd."),
     Flag("etcd-compaction-interval", "duration", 300.0, "How often etcd is compacted; 0: by others only."),
     Flag("etcd-count-metric-poll-period", "duration", 60.0, "How often objects are counted for metrics.",
-         no_effect("objects are counted when /metrics is read")),
+         no_effect("what was written to is counted once a second")),
     Flag("etcd-db-metric-poll-interval", "duration", 30.0, "How often the size of the database is asked for.",
          no_effect("LMDB's size is looked up when /metrics is read, etcd's is what it said when it was last asked whether it answers")),
     Flag("etcd-healthcheck-timeout", "duration", 2.0, "How long etcd may take until /healthz and /livez say that it does not answer."),

@@ -412,7 +412,3 @@ cdef class Level:
                 sorted(q.executing, key=attrgetter("began")), list(q.waiting),
             ))
         return out
-
-    def virtual_time(self) -> float:
-        """R, in seat-seconds."""
-        return self.r

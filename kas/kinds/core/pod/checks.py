@@ -14,7 +14,7 @@ from kas.kinds.core.pod.fieldrefs import ENV_FIELDS, VOLUME_FIELDS
 from kas.meta.metachecks import LABELS
 from kas.types.checktables import ANY, ENUM, FALSE, Checked, Message, at_most_one, each, either, need, one_of, only_with, whole
 
-NAMES, PORTS, VOLUMES, MOUNTS, FILES = Scope("containers"), Scope("ports"), Scope("volumes"), Scope("mounts"), Scope("files")
+NAMES, PORTS, VOLUMES, FILES = Scope("containers"), Scope("ports"), Scope("volumes"), Scope("files")
 
 SOME_TEXT = checks.text(1)
 LABEL, SUBDOMAIN = checks.dns_label(), checks.dns_subdomain()
