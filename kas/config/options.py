@@ -345,7 +345,7 @@ def complete(o: Options) -> Completed:
     if errors:
         raise OptionError(errors)
     advertise = address.advertised(o.advertise_address, o.bind_address)
-    data_dir = Path(o.data_dir).expanduser().absolute()
+    data_dir = validation.data_directory(o.data_dir)
     return Completed(
         raw=o,
         data_dir=data_dir,
