@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from kas import __version__
 from kas.config import flagset
 
 PROGRAMS = ("kube-apiserver", "etcd")
@@ -54,6 +55,10 @@ Other flags of etcd are accepted and have no effect.
 """
 
 
+class Foreign(Exception):
+    """A file that is not to be written over."""
+
+
 def main(args: Sequence[str], serve: Callable[[Sequence[str]], int]) -> int:
     """``kas envtest DIR``, and what the programs written there run: ``kas envtest --run PROGRAM FLAGS``. ``serve`` is ``kas serve``.
     Returns the exit code."""
@@ -73,19 +78,27 @@ def main(args: Sequence[str], serve: Callable[[Sequence[str]], int]) -> int:
     except OSError as e:
         print(f"kas: {e.filename}: {e.strerror}", file=sys.stderr)
         return 1
+    except Foreign as e:
+        print(f"kas: {e} is somebody else's: name another directory", file=sys.stderr)
+        return 1
     print(f"export KUBEBUILDER_ASSETS={shlex.quote(str(directory))}")
     return 0
 
 
 def write_programs(directory: Path) -> None:
-    """Writes ``PROGRAMS`` into the directory, for this interpreter and this installation of kas. Raises OSError."""
+    """Writes ``PROGRAMS`` into the directory, for this interpreter and this installation of kas. Raises OSError, and Foreign for a file
+    there that this has not written, as those that setup-envtest downloads."""
     directory.mkdir(parents=True, exist_ok=True)
-    for name in PROGRAMS:
-        path = directory / name
-        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m kas envtest --run {name} "$@"\n')
+    ends = {directory / name: f' -P -m kas envtest --run {name} "$@"\n' for name in PROGRAMS}
+    for path, end in ends.items():
+        if path.is_symlink() or (path.exists() and not path.read_bytes().endswith(end.encode())):
+            raise Foreign(path)
+    for path, end in ends.items():
+        path.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)}{end}")
         path.chmod(0o755)
     kubectl, link = shutil.which("kubectl"), directory / "kubectl"
     if kubectl and not link.exists():
+        link.unlink(missing_ok=True)  # one that leads nowhere any more
         link.symlink_to(Path(kubectl).resolve())
 
 
@@ -147,8 +160,11 @@ class _Server(socketserver.ThreadingTCPServer):
 def etcd(args: Sequence[str]) -> int:
     """etcd's stand-in: serves until SIGTERM. Returns the exit code."""
     given = _flags(args)
-    if "help" in given:
+    if {"help", "h"} & given.keys():
         print(ETCD_USAGE, end="")
+        return 0
+    if "version" in given:
+        print(f"etcd: a stand-in, of kas {__version__}")
         return 0
     url = urllib.parse.urlsplit(given.get("listen-client-urls", "http://127.0.0.1:2379").partition(",")[0])
     if url.scheme != "http" or not url.hostname:
@@ -157,10 +173,18 @@ def etcd(args: Sequence[str]) -> int:
     data = Path(given.get("data-dir", "default.etcd")).absolute()
     place = {"dataDir": str(data / "kas"), "fsync": given.get("unsafe-no-fsync", "false") not in ("", "true")}
     answers = {"/health": {"health": "true", "reason": ""}, PLACE: place}
-    data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    signal.signal(signal.SIGTERM, _end)
     _Server.address_family = socket.AF_INET6 if ":" in url.hostname else socket.AF_INET
-    with _Server((url.hostname, url.port or 2379), type("Health", (_Health,), {"answers": answers})) as listener:
+    what = f"--data-dir: {data}"
+    try:
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        what = f"--listen-client-urls: {url.geturl()}"
+        listener = _Server((url.hostname, url.port or 2379), type("Health", (_Health,), {"answers": answers}))
+    except OSError as e:
+        print(f"etcd: {what}: {e.strerror}", file=sys.stderr)
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+    with listener:
         listener.serve_forever()
     return 0
 

@@ -121,6 +121,26 @@ class Extensions(NamedTuple):
 
 NONE = Extensions()
 
+# What each of these has one of, at least.
+_SHAPES = {
+    "admission": (("handles",), ("admit", "validate")),
+    "authenticators": (("authenticate", "authenticate_token"),),
+    "authorizers": (("authorize",),),
+}
+
+
+def check_shapes(given: Extensions) -> None:
+    """Raises TypeError for what lacks a method without which it would be asked in vain, at each request."""
+    for argument, shape in _SHAPES.items():
+        for part in getattr(given, argument):
+            for methods in shape:
+                if not any(callable(getattr(part, name, None)) for name in methods):
+                    raise TypeError(f"{argument}: {part!r} has no method {' or '.join(methods)}")
+    for argument in ("post_start", "pre_shutdown"):
+        for name, hook in getattr(given, argument).items():
+            if not callable(hook):
+                raise TypeError(f"{argument}: {name!r} is no function: {hook!r}")
+
 
 def hook_name(name: str) -> str:
     """The health check of a hook."""

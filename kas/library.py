@@ -25,7 +25,7 @@ from kas.admission import Plugin
 from kas.auth.attributes import Authorizer
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.config.options import Completed, OptionError, Options, complete, problems
-from kas.extensions import Extensions, Hook, HookContext, Loopback
+from kas.extensions import Extensions, Hook, HookContext, Loopback, check_shapes
 from kas.meta.pipes import readable
 from kas.meta.standard import flush_standard_streams, say
 from kas.registry.rest import VirtualResource
@@ -41,7 +41,7 @@ class StartError(Exception):
 
 
 class Server:
-    """A kas server of this program. Raises OptionError for options that cannot be.
+    """A kas server of this program. Raises OptionError for options that cannot be, TypeError for what has not the methods it needs.
 
     ``kinds``: "all", "none" (namespaces, config maps, secrets, service accounts, quotas, events, definitions, RBAC, admission, reviews and
     what else belongs to every API server), or a list of what there is beside that: groups ("apps"), resources ("pods",
@@ -58,6 +58,8 @@ class Server:
         resources: Sequence[VirtualResource] = (), post_start: Mapping[str, Hook] | None = None,
         pre_shutdown: Mapping[str, Hook] | None = None,
     ) -> None:  # fmt: skip
+        if not isinstance(options, Options):
+            raise TypeError(f"options are kas.Options, not {options!r}")
         found = problems(options) + preflight.preflight(options)
         if found:
             raise OptionError(found)
@@ -66,6 +68,7 @@ class Server:
             kinds, tuple(admission), tuple(authenticators), tuple(authorizers), tuple(resources), dict(post_start or {}),
             dict(pre_shutdown or {}),
         )  # fmt: skip
+        check_shapes(self._extensions)
         self._pid, self._alive = 0, -1
         self.url = ""
 

@@ -36,7 +36,7 @@ def prepare(o: Completed) -> None:
 
         certs.ensure(pki, names, ips, serving)
     token_file = o.data_dir / "admin.token"
-    if not token_file.exists():
+    if not token_file.exists() or not token_file.read_text().strip():  # empty is what a full disk leaves of a copy
         write_whole(token_file, base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"="))
     shown = None
     if o.raw.client_ca_file:

@@ -138,7 +138,7 @@ class _Supervisor:
         opts = self.options
         raise_descriptor_limit()
         self.pid = os.getpid()
-        if not (opts.data_dir / "format").exists():  # a start that is refused leaves nothing
+        if not os.path.exists(opts.data_dir / "format"):  # or not to be told; a start that is refused leaves nothing
             opts = self.options = self._reserve_ports(opts)
         self._lock_data_dir(opts.data_dir)
         if not self.reserved:
@@ -196,7 +196,7 @@ class _Supervisor:
             if not self.options.etcd and (why := unfinished(path)):
                 raise StartError(f"--data-dir: {why}")
         except OSError as e:
-            raise StartError(f"--data-dir: {path}: {e.strerror}") from None
+            raise StartError(f"--data-dir: {path}: {'Not a directory' if isinstance(e, FileExistsError) else e.strerror}") from None
 
     def _take_lock(self, path: Path) -> None:
         """Workers hold the lock too. It names the process that started them: once that is gone they are about to be, and are waited for."""

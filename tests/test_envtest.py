@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +19,7 @@ import pytest
 import requests
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+import kas
 from kas import cli, envtest
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, Client
@@ -199,6 +202,38 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert [envtest.main(args, cli.serve) for args in ([], ["a", "b"], ["--x"])] == [2, 2, 2]
     (tmp_path / "file").write_text("")
     assert envtest.main([str(tmp_path / "file")], cli.serve) == 1
+
+
+def test_programs_of_others_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory that setup-envtest has filled, or links to one."""
+    (tmp_path / "etcd").write_bytes(b"\x7fELF\xff")
+    assert envtest.main([str(tmp_path)], cli.serve) == 1
+    assert capsys.readouterr().err == f"kas: {tmp_path / 'etcd'} is somebody else's: name another directory\n"
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("etcd", b"\x7fELF\xff")]
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "kube-apiserver").symlink_to(tmp_path / "nowhere")
+    assert envtest.main([str(tmp_path / "links")], cli.serve) == 1 and not (tmp_path / "nowhere").exists()
+
+
+def test_a_kubectl_that_is_gone_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envtest.shutil, "which", lambda name: sys.executable)
+    (tmp_path / "kubectl").symlink_to(tmp_path / "nowhere")
+    envtest.write_programs(tmp_path)
+    assert (tmp_path / "kubectl").exists()
+
+
+def test_what_etcd_cannot_do_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert envtest.etcd(["--listen-client-urls", url, "--data-dir", str(tmp_path)]) == 1
+    assert envtest.etcd(["--listen-client-urls", url, "--data-dir", str(tmp_path / "file")]) == 1
+    said = f"etcd: --listen-client-urls: {url}: Address already in use\netcd: --data-dir: {tmp_path / 'file'}: File exists\n"
+    assert capsys.readouterr().err == said
+    assert [envtest.etcd(args) for args in (["--version"], ["-h"])] == [0, 0]
+    assert capsys.readouterr().out == f"etcd: a stand-in, of kas {kas.__version__}\n{envtest.ETCD_USAGE}"
 
 
 def test_only_plain_http_is_stood_in_for(capsys: pytest.CaptureFixture[str]) -> None:

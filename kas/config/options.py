@@ -248,7 +248,14 @@ def _given(attribute: str, value: Any) -> tuple[str, Any]:
         raise TypeError(f"there is no flag --{attribute.replace('_', '-')}")
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    return flag.name, flag.kind.read(value, None) if isinstance(value, str) else _python_value(flag, value)
+    return flag.name, _read(flag, value) if isinstance(value, str) else _python_value(flag, value)
+
+
+def _read(flag: Flag, text: str) -> Any:
+    try:
+        return flag.kind.read(text, None)
+    except ValueError as e:
+        raise ValueError(f"--{flag.name}: {e}") from None
 
 
 def _python_value(flag: Flag, value: Any) -> Any:
@@ -262,12 +269,12 @@ def _python_value(flag: Flag, value: Any) -> Any:
             return _map(flag, value)
     elif kind.name == "portRange":
         if isinstance(value, (list, tuple)) and len(value) == 2 and all(type(port) is int for port in value):
-            return kind.read(kind.show(value), None)
+            return _read(flag, kind.show(value))
     elif kind.name == "bool":
         if isinstance(value, bool):
             return value
     elif kind.name in _NUMBERS and type(value) in (int, float) and math.isfinite(value):
-        return kind.read(kind.show(value), None)
+        return _read(flag, kind.show(value))
     raise ValueError(f"--{flag.name} is of type {kind.name}, not {value!r}")
 
 
@@ -345,7 +352,7 @@ def complete(o: Options) -> Completed:
     if errors:
         raise OptionError(errors)
     advertise = address.advertised(o.advertise_address, o.bind_address)
-    data_dir = Path(o.data_dir).expanduser().absolute()
+    data_dir = validation.data_directory(o.data_dir)
     return Completed(
         raw=o,
         data_dir=data_dir,

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kas import KUBERNETES_VERSION
@@ -241,9 +242,27 @@ def _names(o: Options) -> Iterator[str]:
             yield f"--tls-san: {quote(name)} is neither a name of DNS nor an address"
 
 
+def data_directory(text: str) -> Path:
+    """The absolute path that ``--data-dir`` means. Raises RuntimeError for an unknown home, OSError without a working directory."""
+    return Path(text).expanduser().absolute()
+
+
+def _data_dir(o: Options) -> Iterator[str]:
+    try:
+        str(data_directory(o.data_dir)).encode()  # as the store and the kubeconfig name it
+    except RuntimeError:
+        yield f"--data-dir: {quote(o.data_dir)} begins with a home that nobody has: HOME is not set, or no such user is known"
+    except OSError as e:
+        yield f"--data-dir: {quote(o.data_dir)} is below the working directory: {e.strerror}"
+    except UnicodeEncodeError:
+        yield f"--data-dir: {quote(o.data_dir)} is not a path in UTF-8"
+
+
 def _storage(o: Options) -> Iterator[str]:
     if not o.data_dir:  # a variable that was not set: the working directory is not meant
         yield "--data-dir must be specified"
+    else:
+        yield from _data_dir(o)
     yield from overrides.mistakes(o.etcd_servers_overrides)
     if getattr(o, "watch_cache"):  # noqa: B009 - flags without effect
         yield from list(_watch_cache_sizes(getattr(o, "watch_cache_sizes")))[:1]  # noqa: B009

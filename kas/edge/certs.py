@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import ipaddress
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -25,6 +26,7 @@ from kas.meta.keys import private_key
 RENEW_BEFORE = datetime.timedelta(days=30)
 CA_LIFE = datetime.timedelta(days=3650)
 CERT_LIFE = datetime.timedelta(days=365)
+UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)  # what is said of a file that is no PEM, or of none that is known here
 
 
 def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Path, Path] | None = None) -> CertPaths:
@@ -36,7 +38,7 @@ def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Pat
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     paths = paths_in(directory, serving)
     now = datetime.datetime.now(datetime.UTC)
-    ca = _load(paths.ca_cert, paths.ca_key)
+    ca = _load_ca(paths.ca_cert, paths.ca_key)
     if ca is None or ca[0].not_valid_after_utc < now + RENEW_BEFORE:
         ca = _make_ca(now)
         write_whole(paths.ca_key, _key_pem(ca[1]), 0o600)
@@ -91,12 +93,24 @@ def _forget(paths: CertPaths) -> None:
 
 
 def _load(cert: Path, key: Path):
-    """Certificate and key, None unless both are there and belong together."""
-    if not (cert.exists() and key.exists()):
+    """Certificate and key, None unless both are there, can be read and belong together."""
+    try:
+        found, private = x509.load_pem_x509_certificate(cert.read_bytes()), private_key(key.read_bytes())
+    except (FileNotFoundError, *UNREADABLE):
         return None
-    found = x509.load_pem_x509_certificate(cert.read_bytes())
-    private = private_key(key.read_bytes())
     return (found, private) if found.public_key() == private.public_key() else None
+
+
+def _load_ca(cert: Path, key: Path):
+    """As ``_load``; raises OSError for a file that is no PEM: another authority is not made unasked, as a backup may have this one."""
+    if cert.exists() and key.exists():
+        for path, read in ((cert, x509.load_pem_x509_certificate), (key, private_key)):
+            try:
+                read(path.read_bytes())
+            except UNREADABLE:
+                why = f"it is damaged: restore it, or remove {cert.name} and {key.name} to have another authority made"
+                raise OSError(errno.EINVAL, why, str(path)) from None
+    return _load(cert, key)
 
 
 def _issued(cert: x509.Certificate, ca: x509.Certificate) -> bool:

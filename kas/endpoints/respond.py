@@ -19,7 +19,19 @@ from kas.observe.caches import Cache
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response
 from kas.request.masking import shown_target
-from kas.request.negotiation import BUILT_IN, JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream, takes_gzip
+from kas.request.negotiation import (
+    BUILT_IN,
+    JSON,
+    NO_CONVERSION,
+    NO_TABLE,
+    PROTOBUF,
+    YAML,
+    Convert,
+    is_pretty,
+    negotiate,
+    negotiate_stream,
+    takes_gzip,
+)
 from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope, pretty_json
 
 GZIP_FROM_BYTES = 128 * 1024
@@ -39,7 +51,7 @@ class Media(NamedTuple):
 _memo: Cache[tuple[bytes, bytes, bool, bool], Media] = Cache(
     "answer_forms", "headers of reads and the form of their answers", 2 << 20, 1024
 )  # fmt: skip
-PLAIN_JSON = Media(JSON, None, False, True)
+RAW_JSON = Media(JSON, None, True, False)
 
 
 def media(req: Request, watch: bool = False, table: bool = True) -> Media:
@@ -143,7 +155,7 @@ def to_yaml(value: Any) -> bytes:
 
 
 def status(req: Request, e: ApiError) -> Response:
-    """An error as a Status in the client's media type; JSON when it accepts none of ours."""
+    """An error as a Status in the client's media type; indented JSON when it accepts none of ours."""
     # A Status that says more than these four is encoded as any object.
     plain = type(e).status is ApiError.status
     resp = plain_failure(req, _memo.entries, e.code, e.reason, e.message, e.details) if plain else None
@@ -163,10 +175,17 @@ def late(e: ApiError) -> Response:
 
 
 def _status_media(req: Request) -> Media:
+    """For a Status of failure, which no conversion is asked for."""
     try:
-        return media_without_conversion(req)
+        m = media(req)
+        if m.convert is None:
+            return m
+        found = negotiate(req.raw_header(b"accept").decode("latin-1"), NO_CONVERSION)
     except ApiError:
-        return PLAIN_JSON
+        return RAW_JSON
+    agent = req.raw_header(b"user-agent").decode("latin-1")
+    pretty = found.media_type == JSON and (found.pretty or is_pretty(req.params.get("pretty"), agent))
+    return Media(found.media_type, None, pretty, found.media_type == JSON and not pretty)
 
 
 def success(req: Request, details: dict[str, Any] | None = None, status_code: int = 200) -> Response:

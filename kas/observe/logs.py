@@ -6,6 +6,7 @@ import fnmatch
 import json
 import logging
 import time
+import warnings
 
 from kas.meta.standard import CONTROLS
 
@@ -127,8 +128,14 @@ def setup_logging(verbosity: int, form: str, vmodule: str = "") -> None:
     if vmodule:
         handler.addFilter(handler.wants)
     set_verbosity(verbosity)
+    warnings.showwarning = _warned
     logging.getLogger("_granian").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _warned(message: Warning | str, category: type[Warning], filename: str, lineno: int, file: object = None, line: object = None) -> None:
+    """Logs what a library warns of, as of a client's certificate, in the place of Python's two lines, which are of no log's form."""
+    logging.getLogger("kas.warnings").warning("%s:%d: %s: %s", filename, lineno, category.__name__, message)
 
 
 def set_verbosity(verbosity: int) -> None:

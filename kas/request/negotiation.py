@@ -56,12 +56,13 @@ class MediaType(NamedTuple):
 
 
 class Restrictions(NamedTuple):
-    """What an endpoint can do: which media types its own objects have, and whether there are Tables of them. ``page`` is the kind of a
-    debugging page, which is plain text unless this kind is asked for."""
+    """What an endpoint can do: which media types its own objects have, whether there are Tables of them, and whether they are converted at
+    all. ``page`` is the kind of a debugging page, which is plain text unless this kind is asked for."""
 
     media_types: tuple[str, ...] = SUPPORTED
     table: bool = True
     page: str = ""
+    conversions: bool = True
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -76,7 +77,7 @@ class Restrictions(NamedTuple):
             return convert.group == "config.k8s.io" and convert.version in PAGE_VERSIONS and convert.kind == self.page
         if convert is None:
             return media_type in self.media_types
-        if convert.group != "meta.k8s.io" or convert.version not in ("v1", "v1beta1"):
+        if not self.conversions or convert.group != "meta.k8s.io" or convert.version not in ("v1", "v1beta1"):
             return False
         if convert.kind == "Table":
             # A Table's cells are free-form JSON; it has no protobuf form.
@@ -91,6 +92,8 @@ BUILT_IN = Restrictions()
 CUSTOM = Restrictions(media_types=(JSON, YAML))
 # Reviews, tokens, evictions and bindings: answers that have no columns.
 NO_TABLE = Restrictions(table=False)
+# Refusals, which are no objects of the endpoint.
+NO_CONVERSION = Restrictions(conversions=False)
 
 # A long header is not worth remembering.
 _memo: Cache[tuple[str, Restrictions], MediaType | None] = Cache("media_types", "Accept headers and what they come to", 1 << 20, 1024)

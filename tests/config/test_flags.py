@@ -163,6 +163,11 @@ def test_nothing_given_nothing_said():
         (["--advertise-address=::1"], ['service IP family "10.0.0.0/24" must match public address family "::1"']),
         (["--advertise-address=::1", "--endpoint-reconciler-type=none"], []),
         (["--data-dir="], ["--data-dir must be specified"]),
+        (
+            ["--data-dir=~nobody-of-that-name/kas"],
+            ['--data-dir: "~nobody-of-that-name/kas" begins with a home that nobody has: HOME is not set, or no such user is known'],
+        ),
+        (["--data-dir=/d\udcff"], ['--data-dir: "/d\udcff" is not a path in UTF-8']),
         (["--goaway-chance=1", "--cors-allowed-origins=", "--tls-min-version=x", "--livez-grace-period=-1s", "--etcd-servers="],
          ["--livez-grace-period can not be a negative value", "--goaway-chance can not be less than 0 or greater than 0.02",
           'unknown tls version "x"']),

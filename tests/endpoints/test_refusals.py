@@ -46,3 +46,26 @@ def test_who_asks_for_indented_answers_gets_them() -> None:
     plain, pretty = (status(asked("known", query), REFUSALS["quotes"]).body for query in ("", "pretty=1"))
     assert json.loads(plain) == json.loads(pretty)
     assert plain.count(b"\n") == 1 < pretty.count(b"\n")
+
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("accept", "agent", "media", "lines"),
+    [
+        (f"{TABLE},application/json", "kubectl", b"application/json", 1),
+        (f"{TABLE},application/json", "curl/8", b"application/json", 9),
+        (f"{TABLE},application/yaml", "kubectl", b"application/yaml", 7),
+        (TABLE, "kubectl", b"application/json", 9),
+        ("text/html", "kubectl", b"application/json", 9),
+    ],
+)
+def test_no_conversion_is_asked_for_of_a_refusal(accept, agent, media, lines):
+    """And one who takes none of ours is given JSON as Go's MarshalIndent writes it, without a line end (WriteRawJSON)."""
+    req = asked(agent)
+    req.headers[0] = (b"accept", accept.encode())
+    answer = status(req, ApiError(404, "NotFound", "a"))
+    assert dict(answer.headers)[b"content-type"] == media
+    assert len(answer.body.splitlines()) == lines
+    assert answer.body.endswith(b"\n") == (lines == 1 or media.endswith(b"yaml"))

@@ -67,7 +67,7 @@ def test_flags_are_named_like_attributes_and_have_values_of_python_or_of_the_com
     ({"feature_gates": {"A": 1}}, ValueError), ({"feature_gates": {"": [1]}}, ValueError), ({"runtime_config": ["api/all"]}, ValueError),
 ])  # fmt: skip
 def test_what_no_flag_can_be(flags, error):
-    with pytest.raises(error):
+    with pytest.raises(error, match=f"--{next(iter(flags)).replace('_', '-')}"):
         kas.Options(**flags)
 
 
@@ -281,6 +281,21 @@ def test_what_does_not_start(tmp_path, more):
     with pytest.raises(kas.StartError):
         made.start()
     assert made.url == "" and made.stop() == 0
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    ({"admission": [Nothing]}, "admission: <class '.*Nothing'> has no method handles"),
+    ({"admission": [SimpleNamespace(handles=print)]}, "has no method admit or validate"),
+    ({"authenticators": [Nothing()]}, "has no method authenticate or authenticate_token"),
+    ({"authorizers": [print]}, "authorizers: <built-in function print> has no method authorize"),
+    ({"post_start": {"mine": 1}}, "post_start: 'mine' is no function: 1"),
+    ({"pre_shutdown": {"mine": None}}, "pre_shutdown: 'mine' is no function: None"),
+])  # fmt: skip
+def test_what_has_not_the_methods_it_needs_is_told_at_once(tmp_path, more, says):
+    with pytest.raises(TypeError, match=says):
+        kas.Server(options(tmp_path), **more)
+    with pytest.raises(TypeError, match=r"options are kas.Options, not {'data_dir': 'd'}"):
+        kas.Server({"data_dir": "d"})
 
 
 def test_what_nobody_expected_stands_on_standard_error(tmp_path, monkeypatch, capfd):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +43,19 @@ def say(path: str, level: int) -> None:
     logger = logging.getLogger("kas.test_logs")
     if logger.isEnabledFor(level):
         logger.handle(logger.makeRecord(logger.name, level, str(ROOT / path), 1, f"{path} {level}", (), None))
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_a_library_warns_of_is_a_line_of_the_log(written: io.StringIO, form: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        setup_logging(0, form)
+        (handler,) = [h for h in logging.getLogger().handlers if isinstance(h, Handler)]
+        handler.stream = written
+        warnings.warn("a serial number of zero", UserWarning, stacklevel=1)
+    (line,) = written.getvalue().splitlines()
+    said = json.loads(line)["msg"] if form == "json" else line.partition(" kas.warnings] ")[2]
+    assert said.startswith(f"{__file__}:") and said.endswith(": UserWarning: a serial number of zero")
 
 
 @pytest.mark.parametrize(("verbosity", "vmodule", "heard"), [

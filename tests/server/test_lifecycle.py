@@ -305,6 +305,37 @@ def test_data_directory_that_is_none(tmp_path: Path):
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("thesis.txt", "precious")]
 
 
+def test_a_data_directory_that_cannot_be_one(tmp_path: Path):
+    file, long = tmp_path / "file", tmp_path / ("d" * 300)
+    file.write_text("")
+    for path, why in ((file, "Not a directory"), (file / "d", "Not a directory"), (long, "File name too long")):
+        done = serve("--data-dir", str(path), "--secure-port", "auto")
+        assert (done.returncode, done.stderr) == (1, f"kas: --data-dir: {path}: {why}\n")
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path):
+    command = f"cd {tmp_path} && mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m kas.cli serve --secure-port auto"
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert (done.returncode, done.stderr) == (1, 'kas: --data-dir: "kas-data" is below the working directory: No such file or directory\n')
+
+
+def test_a_damaged_authority_is_not_replaced_unasked(tmp_path: Path, kas_server):
+    server = kas_server()
+    server.kill()
+    authority, token = server.data_dir / "pki" / "ca.crt", server.data_dir / "admin.token"
+    whole = authority.read_bytes()
+    authority.write_bytes(whole[:100])
+    done = serve("--data-dir", str(server.data_dir), "--secure-port", "auto")
+    why = "it is damaged: restore it, or remove ca.crt and ca.key to have another authority made"
+    assert (done.returncode, done.stderr) == (1, f"kas: --data-dir: {authority}: {why}\n")
+    authority.write_bytes(whole)
+    (server.data_dir / "pki" / "apiserver.crt").write_bytes(b"")  # one that anybody can make is made again
+    token.write_bytes(b"")
+    server.start()
+    assert authority.read_bytes() == whole and len(server.token) == 43
+
+
 def test_a_data_directory_that_was_begun_is_one(tmp_path: Path):
     for name in ("lock", "format.new"):  # what a kill, or a power cut, leaves of the first moments
         (tmp_path / name).write_text("")

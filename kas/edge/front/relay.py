@@ -25,6 +25,8 @@ READ_BYTES = 64 << 10
 DISCARD_BYTES = 4 << 20  # of what nobody wants any more, behind what the worker has dropped of it
 SOON_S = 0.1  # within it the answer comes with which a client is told to go away
 LEAVES_S = 2.0  # so long a client that has to leave may still ask for more
+# What Go's net/http says to who takes the port for one without TLS.
+NOT_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 RETRY_S = 0.01  # when a worker has no room for another connection at the moment
 
 
@@ -49,6 +51,12 @@ class Front(Protocol):
 
     def gone(self, relay: Relay) -> None:
         """The relay is closed."""
+
+
+def _speaks_http(e: SSL.Error) -> bool:
+    """Whether that is why there is no handshake: OpenSSL knows the usual methods."""
+    found = e.args[0] if e.args else ()
+    return isinstance(found, list) and any(reason == "http request" for *_, reason in found)
 
 
 class Relay:
@@ -82,7 +90,9 @@ class Relay:
             self._write_when_possible(False)
         except SSL.WantWriteError:
             self._write_when_possible(True)
-        except SSL.Error:
+        except SSL.Error as e:
+            if _speaks_http(e):
+                self._say_tls_is_wanted()
             self.close()
         else:
             self._write_when_possible(False)
@@ -93,6 +103,11 @@ class Relay:
                 return
             self._loop.add_reader(self._fd, self._speaks)
             self._front.greeted(self)
+
+    def _say_tls_is_wanted(self) -> None:
+        with contextlib.suppress(OSError):  # a moment later nobody would miss it
+            self._sock.recv(READ_BYTES)  # what is not read when a socket is closed makes its end a reset, which may overtake the answer
+            self._sock.send(NOT_TLS)
 
     def _write_when_possible(self, wanted: bool) -> None:
         if wanted and not self._writing:

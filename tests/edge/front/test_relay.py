@@ -413,6 +413,10 @@ def test_what_is_no_tls_does_no_harm(tmp_path):
         async with scene(tmp_path) as s:
             reader, writer = await s.plain()
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await reader.read() == b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+            writer.close()
+            reader, writer = await s.plain()
+            writer.write(b"no HTTP, either\r\n")
             assert await closed(reader)
             writer.close()
             reader, writer = await s.dial()
