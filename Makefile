@@ -43,7 +43,8 @@ hostile: build
 HOSTS ?=
 robustness: build
 	KAS_BACKEND=$(BACKEND) KAS_ROBUSTNESS_SECONDS=$${KAS_ROBUSTNESS_SECONDS:-180} $(BIN)/python -m pytest --timeout 900 -s \
-	  tests/robustness/$(if $(filter etcd,$(BACKEND)),$(if $(HOSTS),between_hosts,test_etcd_faults),test_watch_promises).py $(ARGS)
+	  tests/robustness/$(if $(filter etcd,$(BACKEND)),$(if $(HOSTS),between_hosts,test_etcd_faults),test_watch_promises).py \
+	  $(if $(HOSTS),,tests/robustness/test_clock_jumps.py) $(ARGS)
 
 bench: build
 	$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only --benchmark-json=.benchmarks/latest.json $(ARGS)

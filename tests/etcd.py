@@ -101,6 +101,14 @@ class Etcd:
             self._process.wait()
             self._process = None
 
+    def version(self) -> str:
+        """Of the program."""
+        client = Client(self.config)
+        try:
+            return client.call(STATUS, pb.StatusRequest()).version
+        finally:
+            client.close()
+
     def value(self, key: str) -> bytes | None:
         """What stands at a key."""
         client = Client(self.config)

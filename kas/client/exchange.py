@@ -264,7 +264,8 @@ async def _open(way: Way) -> Exchange:
     _, made = await way.connect(lambda: Exchange(way.tls, way.name))
     try:
         await made.ready
-    except BaseException:
+    except BaseException as e:
         made.close()
-        raise
+        del made  # it keeps the error, which leads to this frame, and to those of the handshake
+        raise e.with_traceback(None)
     return made

@@ -428,6 +428,19 @@ class _Plain(asyncio.StreamReaderProtocol):
         super().connection_lost(exc)
 
 
+class _Connected(asyncio.Protocol):
+    """Makes the protocol of a connection once there is one. uvloop makes what it is to be before it connects, and asyncio's TLS is a cycle
+    with a buffer of 256 KiB from its beginning: each attempt where nobody listens would leave one until somebody looks for cycles."""
+
+    def __init__(self, made: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._made = made
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        protocol = self._made()
+        cast(asyncio.Transport, transport).set_protocol(protocol)
+        protocol.connection_made(transport)
+
+
 async def _streams(way: Way) -> Streams:
     """TLS by asyncio's own protocol, whichever loop runs: uvloop's (0.23) throws away what was received and not read yet when the peer
     hangs up behind it, and so cuts off the end of an answer whose reader is slow."""
@@ -438,12 +451,14 @@ async def _streams(way: Way) -> Streams:
         await way.connect(lambda: plain)
     else:
         tls, ready = way.tls, loop.create_future()
-        transport, _ = await way.connect(lambda: SSLProtocol(loop, plain, tls, ready, server_side=False, server_hostname=way.name))
+        sealed = lambda: SSLProtocol(loop, plain, tls, ready, server_side=False, server_hostname=way.name)  # noqa: E731
+        transport = (await way.connect(lambda: _Connected(sealed)))[0]
         try:
             await ready
-        except BaseException:
+        except BaseException as e:
             transport.close()
-            raise
+            del ready  # it keeps the error, which leads to this frame, and to those of the handshake
+            raise e.with_traceback(None)
     return reader, asyncio.StreamWriter(plain.transport, plain, reader, loop)
 
 

@@ -68,7 +68,7 @@ class ServiceRepair:
         self.services = registries.of("", "services")
         self.addresses = registries.of("networking.k8s.io", "ipaddresses")
         self.cidrs = registries.of("networking.k8s.io", "servicecidrs")
-        self._told: dict[tuple[str, str], float] = {}
+        self._told: dict[tuple[str, str], float] = {}  # when, by a clock that is never set
         self._stray: set[tuple[str, int]] = set()  # ports that nobody held in the last pass: key and revision
 
     @property
@@ -83,7 +83,7 @@ class ServiceRepair:
 
     async def repair(self) -> None:
         """One pass. Differences that a concurrent write explains are seen not to be any before something is done about them."""
-        store, now = self.client.store, time.time()
+        store, now = self.client.store, time.monotonic()
         self._told = {key: at for key, at in self._told.items() if now - at < TELL_AGAIN_S}
         # The records are read before the Services: one that belongs to a Service just made is not in this picture. There may be many of
         # all of them, and large Services: others have their turns.
@@ -204,7 +204,7 @@ class ServiceRepair:
         uid = meta.get("uid", "")
         if not reason or (uid, message) in self._told:
             return
-        self._told[uid, message] = now
+        self._told[uid, message] = time.monotonic()
         namespace = meta.get("namespace", "")
         involved = {"kind": kind[1], "namespace": namespace, "name": meta["name"], "uid": uid, "apiVersion": kind[0]}
         event = {

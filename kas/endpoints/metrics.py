@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kas.endpoints.rest import method_not_allowed
-from kas.observe.metrics import DUMPED, Read, Registry, Shown, dump_path, dumped, exposed
+from kas.observe.metrics import DUMPED, Read, Registry, Said, Shown, dump_path, dumped, exposed
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
 from kas.request.negotiation import takes_gzip
@@ -27,6 +27,7 @@ class MetricsEndpoint:
         self.registry, self.slis, self.run_dir, self.index = registry, slis, run_dir, index
         registry.collectors.append(collect)
         self._written: dict[str, bytes] = {}
+        self._said: dict[str, Said] = {name: {} for name in DUMPED}
         self._writing = asyncio.Lock()
         for name, each in self._registries():
             with contextlib.suppress(FileNotFoundError):  # of the worker that was in this one's place and died
@@ -51,7 +52,7 @@ class MetricsEndpoint:
                 await asyncio.to_thread(self._write, name, registry.read())
 
     def _write(self, name: str, read: Read) -> None:
-        data = dumped(read)
+        data = dumped(read, self._said[name])
         if data != self._written.get(name):  # health is seldom asked for
             _write(self._path(name), data)
             self._written[name] = data

@@ -312,7 +312,7 @@ class FlowControl:
     def _refused(self, ticket: Ticket) -> Response:
         """429 with upstream's text; the headers say which level has no room, and when to come again."""
         dropped = self.dropped.setdefault(ticket.flow.level.name, Dropped())
-        dropped.note(int(time.time()))
+        dropped.note()
         self._metrics.refused(ticket.mutating)
         return too_many_requests(dropped.retry_after_s)
 

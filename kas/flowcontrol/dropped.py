@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from time import monotonic
 
 LONGEST_S = 32
 
 
 class Dropped:
-    """Of one level and worker: longer while much is dropped, shorter again when little is. Seconds are whole ones."""
+    """Of one level and worker: longer while much is dropped, shorter again when little is. Seconds are whole ones, of a ``clock`` that is
+    never set: behind its own history it would keep all that follows."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.clock = clock
         self.retry_after_s = 1
         self._history: deque[tuple[int, int]] = deque()  # (second, how many)
         self._second, self._count, self._raised = 0, 0, 0
 
-    def note(self, second: int) -> None:
-        """One more was dropped in this second."""
+    def note(self) -> None:
+        """One more was dropped."""
+        second = int(self.clock())
         if second == self._second:
             self._count += 1
             return

@@ -30,6 +30,8 @@ PIECE = 500  # children that are read or written in one call: others have the in
 About = tuple[str, Iterable[str], Iterable[float] | None, bool]  # help, labels, buckets, and whether all tell of the same
 Read = list[tuple["Metric", dict[Labels, Any], dict[Labels, Any]]]  # a metric, its values and those of the worker before this one
 
+Said = dict[str, tuple[dict[Labels, Any], list[str]]]  # by metric its values, and the lines that tell them
+
 
 class Counter:
     """Grows only; those of all workers are added up, unless not ``shared``. ``inc`` takes the label values in the order of ``labels``."""
@@ -208,16 +210,22 @@ class Registry:
 COUNTED, NOW = "counted", "now"
 
 
-def dumped(read: Read) -> bytes:
-    """What a worker tells the others: a line of JSON for some children of a metric each, and what that is, since they may not have it."""
+def dumped(read: Read, said: Said | None = None) -> bytes:
+    """What a worker tells the others: a line of JSON for some children of a metric each, and what that is, since they may not have it.
+    ``said`` is what it told last, and is brought up to date: within a second few metrics change."""
     lines: list[str] = []
     for m, values, before in read:
         if not m.shared:
             continue
-        rows = list(_counted(values, before).items())
-        kind = NOW if m.kind == "gauge" else COUNTED
-        about = m.help, m.labels, m.buckets if isinstance(m, Histogram) else None, getattr(m, "same", False)
-        lines.extend(json.dumps((kind, m.name, about, rows[i : i + PIECE])) for i in range(0, len(rows), PIECE))
+        now = _counted(values, before)
+        then = said.get(m.name) if said is not None else None
+        if then is None or then[0] != now:
+            rows, kind = list(now.items()), NOW if m.kind == "gauge" else COUNTED
+            about = m.help, m.labels, m.buckets if isinstance(m, Histogram) else None, getattr(m, "same", False)
+            then = now, [json.dumps((kind, m.name, about, rows[i : i + PIECE])) for i in range(0, len(rows), PIECE)]
+            if said is not None:
+                said[m.name] = then
+        lines += then[1]
     return "\n".join(lines).encode()
 
 

@@ -166,7 +166,9 @@ def source_of(a: Arguments):
     kind, where = split(a.own.get("from", ""), "from")
     others = others_of(a, "from")
     if kind == "etcd":
-        return Joined(etcd_place(a, where), [(etcd_place(a, o), kept) for o, kept in others]) if others else etcd_place(a, where)
+        place = etcd_place(a, where)
+        place.look()
+        return Joined(place, [(etcd_place(a, o), kept) for o, kept in others]) if others else place
     from kas.storage.lmdbplace import LMDBSource
 
     return LMDBSource(Path(where).expanduser() / "store", f"lmdb:{where}", a.options.store_max_size, a.transformers())

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kas.storage.imageplace import Values, name_of
+from kas.storage.imageplace import OBJECTS, Values, name_of, only_elsewhere
 from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, chunks
 from kas.store.errors import Unavailable
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import GRANT, RANGE, TIME_TO_LIVE, TXN, Client, Config, prefix_end
+from kas.store.etcd.client import GRANT, RANGE, TIME_TO_LIVE, TXN, Client, Config, Denied, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable
 from kas.store.etcd.pages import pages
 from kas.store.transform import Transformers
@@ -21,6 +22,13 @@ MOST_OPS, MOST_BYTES = 100, 1 << 20  # etcd's limits are 128 operations and 1.5 
 LEASE_KEYS, LEASE_S = 1000, 5.0
 CALL_S = 60.0
 REACH_S = 10.0  # for the first answer: an address that is wrong is told soon
+
+
+def holds_only_others(client: Client, keys: Keys) -> bool:
+    """Whether there are objects in a cluster, and none below the prefix. Raises ``StoreError``; ``Denied`` where etcd does not tell."""
+    some = (pb.RangeRequest(key=root, range_end=prefix_end(root), limit=1, keys_only=True) for root in (keys.root, OBJECTS))
+    ours, any_ = (bool(client.call(RANGE, request, CALL_S).kvs) for request in some)
+    return any_ and not ours
 
 
 class EtcdPlace:
@@ -48,6 +56,12 @@ class EtcdPlace:
 
     def _range(self, **more: Any) -> pb.RangeResponse:
         return self._client.range(self._keys.root, **more)
+
+    def look(self) -> None:
+        """Raises ``Refused`` for a cluster that holds objects of other prefixes only."""
+        with contextlib.suppress(Denied):  # whom etcd does not let look
+            if holds_only_others(self._client, self._keys):
+                raise only_elsewhere(self.name, self._keys)
 
     def snapshot(self) -> Iterator[bytes]:
         """The file of one server, with its checksum at the end, as a stream."""

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from kas.storage.places import PAGE, ROOT, Entry
+from kas.storage.places import PAGE, ROOT, Entry, Refused
 from kas.store.errors import TransformError
 from kas.store.etcd.bolt import Bolt
 from kas.store.etcd.layout import Keys
 from kas.store.transform import Transformers
 
 SEALED = b"k8s:enc:"
+OBJECTS = b"/"  # what keys begin with that servers keep objects at, whatever their prefix is; what is beside those does not
 
 
 class KeyLike(Protocol):
@@ -47,6 +48,13 @@ def name_of(keys: Keys, key: bytes) -> str:
         return keys.from_etcd(key)
     except UnicodeDecodeError:
         return keys.from_etcd(key.decode(errors="backslashreplace").encode())
+
+
+def only_elsewhere(name: str, keys: Keys) -> Refused:
+    """What is told of a place that holds objects, but none below the prefix: to do with nothing what was asked for would look like
+    success."""
+    prefix = keys.prefix or "/"
+    return Refused(f"{name} holds nothing below {prefix}, but keys elsewhere: say by --etcd-prefix where its servers keep their objects")
 
 
 class Values:
@@ -102,6 +110,11 @@ class ImageSource:
             self._bolt.close()
             raise
         self.identity = f"snapshot:{self.sha256}{keys.prefix}"
+
+    def look(self) -> None:
+        """Raises ``Refused`` for a file of other prefixes' objects only."""
+        if not self._found and self._bolt.newest(OBJECTS)[2]:
+            raise only_elsewhere(self.name, self._keys)
 
     def newest(self) -> int:
         """See ``Source``."""

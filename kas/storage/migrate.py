@@ -22,9 +22,9 @@ from kas.config.flags.storage import JSON
 from kas.config.options import Completed, complete, read
 from kas.meta.standard import CONTROLS
 from kas.preflight import preflight
-from kas.storage.command import EXIT_FAILED, EXIT_USAGE, encryption_of
+from kas.storage.command import EXIT_FAILED, Usage, encryption_of, exit_code
 from kas.storage.places import ROOT, Forms
-from kas.store import StoreError, open_store
+from kas.store import open_store
 from kas.store.etcd.layout import Keys
 from kas.store.lmdb import LMDBStore
 from kas.store.rewrite import Rewritten, rewrite_stale
@@ -44,17 +44,15 @@ def main(args: Sequence[str]) -> int:
     if set(args) & {"-h", "--help"}:
         print(USAGE, end="")
         return 0
+    return exit_code(_run, args, "what was written again stays so, and the same command again writes the rest")
+
+
+def _run(args: list[str]) -> int:
     options, errors = read(args)
     errors += preflight(options)
-    for text in errors:
-        print(f"kas: {text.translate(CONTROLS)}", file=sys.stderr)
     if errors:
-        return EXIT_USAGE
-    try:
-        done = (migrate_etcd if options.storage_backend == "etcd3" else migrate)(complete(options))
-    except (StoreError, OSError, ValueError) as e:
-        print(f"kas: {e}", file=sys.stderr)
-        return EXIT_FAILED
+        raise Usage("\n".join(text.translate(CONTROLS) for text in errors))
+    done = (migrate_etcd if options.storage_backend == "etcd3" else migrate)(complete(options))
     for error in done.failed:
         print(f"kas: unable to transform key {error.key}: {error.why}", file=sys.stderr)
     print(f"kas: {done.written} of {done.seen} objects written again, {len(done.failed)} could not be read")
@@ -102,10 +100,12 @@ def migrate_etcd(o: Completed) -> Rewritten:
         raise ValueError(f"KMS provider {why}")
     done, values = Rewritten(), Forms(o.raw.storage_media_type == JSON).values
     try:
-        for config in clusters(o):
+        for i, config in enumerate(clusters(o)):
             with contextlib.closing(
                 EtcdMigration(config, Keys(o.raw.etcd_prefix), values, encryption.transformer if encryption else None)
             ) as migration:
+                if not i:  # what others keep may be none
+                    migration.look()
                 done += migration.run()
     finally:
         if encryption is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kas.registry.etcdvalues import StoredValues
+from kas.storage.etcdplace import holds_only_others
+from kas.storage.imageplace import only_elsewhere
 from kas.storage.places import PAGE, ROOT
 from kas.store.errors import TransformError
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import TXN, Client, Config
+from kas.store.etcd.client import TXN, Client, Config, Denied
 from kas.store.etcd.layout import Keys, Undecodable
 from kas.store.etcd.pages import pages
 from kas.store.etcd.sealing import PREFIX
@@ -30,6 +33,12 @@ class EtcdMigration:
     def close(self) -> None:
         """Ends the connections."""
         self._client.close()
+
+    def look(self) -> None:
+        """Raises ``Refused`` for a cluster that holds objects of other prefixes only: somebody would give up the old keys of encryption."""
+        with contextlib.suppress(Denied):  # whom etcd does not let look
+            if holds_only_others(self._client, self._keys):
+                raise only_elsewhere("etcd", self._keys)
 
     def run(self) -> Rewritten:
         """Writes each object again that is sealed, or stored, otherwise than it would be today. One that somebody else writes meanwhile

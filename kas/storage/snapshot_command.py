@@ -123,6 +123,7 @@ def _opened(path: Path, a: Arguments) -> AbstractContextManager[Any]:
 @contextmanager
 def _image(path: Path, a: Arguments, transformers: Any):
     with closing(ImageSource(path, Keys(a.options.raw.etcd_prefix), transformers)) as source:
+        source.look()
         yield source
 
 

@@ -212,6 +212,16 @@ def test_a_certificate_becomes_valid_while_it_is_known(tmp_path):
     assert not why(check, shown)
 
 
+def test_a_clock_that_is_set_back_leaves_no_verdict_of_another_time(tmp_path):
+    check, _, clock = verifier(tmp_path, CA)
+    today = clock.now
+    shown, later = pki.issue(JANE, CA, ends_s=3600), pki.issue(JANE, CA, begins_s=3600)
+    clock.now += 7200
+    assert "expired" in why(check, shown) and not why(check, later)
+    clock.now = today
+    assert not why(check, shown) and "not yet valid" in why(check, later)
+
+
 def test_the_authorities_are_read_again_when_their_file_changes(tmp_path):
     check, looks, _ = verifier(tmp_path, CA)
     old, new = pki.issue(JANE, CA), pki.issue(JANE, OTHER)

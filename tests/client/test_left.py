@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import uvloop
 
-from kas.client.http import MAX_HEAD, Target, _Plain, connect, insecure_tls
+from kas.client.exchange import Exchange, exchange
+from kas.client.http import MAX_HEAD, BackendError, Target, _Plain, connect, insecure_tls
 from tests.endpoints.fakekubelet import make_certificate
 
 
@@ -52,6 +55,49 @@ def test_nothing_is_left(tmp_path: Path, loop: Callable[[], asyncio.AbstractEven
         target = Target("https" if tls else "http", "127.0.0.1", port, "/", tls=insecure_tls() if tls else None)
         for _ in range(8):
             await _given_up(target)
+        server.close()
+        async with asyncio.timeout(60):
+            while left():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    gc.collect()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(run())
+    finally:
+        gc.enable()
+
+
+async def _reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("opened", [connect, exchange])
+@pytest.mark.parametrize("why", ["connection refused", "reset by peer", "failed to verify certificate"])
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_nothing_is_left_of_an_attempt(tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop], why: str, opened: Callable) -> None:
+    """A buffer of TLS was, of each request for a server that is not there."""
+    sealed = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    sealed.load_cert_chain(*make_certificate(tmp_path, "127.0.0.1"))
+    trusting = ssl.create_default_context()  # of none that signed it
+
+    def left() -> int:
+        objects = gc.get_objects()
+        return sum(isinstance(o, (_Plain, Exchange)) or (isinstance(o, ssl.SSLObject) and not o.server_side) for o in objects)
+
+    async def run() -> None:
+        tls = sealed if "certificate" in why else None
+        server = await asyncio.start_server(_reset, "127.0.0.1", 0, ssl=tls)
+        port = str(server.sockets[0].getsockname()[1])
+        if "refused" in why:
+            server.close()
+            await server.wait_closed()
+        for _ in range(8):
+            with pytest.raises(BackendError, match=why):
+                await opened(Target("https", "127.0.0.1", port, tls=trusting))
         server.close()
         async with asyncio.timeout(60):
             while left():  # noqa: ASYNC110

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +124,25 @@ def test_a_pass_goes_through_what_was_told_once(tmp_path):
                 told = client.list("", "events")
                 assert [e["reason"] for e in told].count("PortOutOfRange") == 5
                 assert len(told) == len(repair._told)
+
+    asyncio.run(story())
+
+
+def test_a_fault_is_told_of_again_after_an_hour_though_the_clock_was_set_back(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=1e9, passed=100.0)
+    seen = SimpleNamespace(time=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9), monotonic=lambda: clock.passed)
+    monkeypatch.setattr("kas.controllers.service_repair.time", seen)
+
+    async def story() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            families = registries.of("networking.k8s.io", "ipaddresses"), registries.of("networking.k8s.io", "servicecidrs")
+            registries.of("", "services").allocator = ServiceAllocator(["IPv4"], (30000, 32767), *families)
+            repair = ServiceRepair(registries)
+            for told in (1, 1, 2):
+                await repair._tell("reporter", "Action", ("v1", "Service"), service("s", "10.0.1.1"), "Reason", "message")
+                assert len(repair.client.list("", "events")) == told
+                clock.now, clock.passed = clock.now - 7200, clock.passed + 1801
+                await repair.repair()
 
     asyncio.run(story())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from time import monotonic
 
 import pytest
 
@@ -60,11 +61,15 @@ def test_an_allocation_adds_up_and_is_fair():
 
 
 def test_who_is_dropped_much_comes_again_later():
-    d = Dropped()
-    for second in range(100, 200):
-        for _ in range(50):
-            d.note(second)
+    seconds = iter([*(s for s in range(100, 200) for _ in range(50)), *range(300, 900, 20)])
+    d = Dropped(lambda: next(seconds) + 0.5)
+    for _ in range(5000):
+        d.note()
     assert d.retry_after_s == 32
-    for second in range(300, 900, 20):
-        d.note(second)
+    for _ in range(30):
+        d.note()
     assert d.retry_after_s < 10
+
+
+def test_what_was_dropped_is_counted_by_a_clock_that_is_never_set():
+    assert Dropped().clock is monotonic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import threading
 from os import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from kas.endpoints.metrics import MetricsEndpoint
-from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, exposed
+from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, dumped, exposed
 from kas.observe.reloads import Reloads
 from kas.request.http import Request, Response
 
@@ -277,3 +278,20 @@ def test_reloads_are_told_by_a_worker_that_does_not_count_them() -> None:
     name = b"apiserver_authorization_config_controller_automatic_reload"
     assert shown.count(b'status="success"} 1\n') == 1 and name + b"s_total{" in shown
     assert shown.count(b'status="success"} 5\n') == 1 and b"last_config_info{" not in shown
+
+
+def test_what_is_as_it_was_a_second_ago_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, said, written = Registry(), {}, []
+    counter, gauge = registry.counter("c", "C.", ("a",)), registry.gauge("g", "G.")
+    histogram = registry.histogram("h", "H.", (), (1.0, 2.0))
+    own = json.dumps
+    monkeypatch.setattr("kas.observe.metrics.json", SimpleNamespace(dumps=lambda line: written.append(line[1]) or own(line)))
+    for change, names in (
+        (lambda: (counter.inc(("x",)), gauge.set((), -1), histogram.observe((), 1.5)), ["c", "g", "h"]),
+        (lambda: None, []), (lambda: histogram.observe((), 0.5), ["h"]), (lambda: gauge.set((), -2), ["g"]),
+        (lambda: counter.inc(("y",), 0), ["c"]), (lambda: counter.values.pop(("x",)), ["c"]),
+    ):  # fmt: skip
+        change()
+        written.clear()
+        told = dumped(registry.read(), said)
+        assert written == names and told == dumped(registry.read())

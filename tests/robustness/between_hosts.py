@@ -26,9 +26,9 @@ class HostFaults(Faults):
     """The ways between them are a network."""
 
     def __init__(self, cluster: Housed, servers: list[KasServer], hosts: list[Host], clocks: list[Clock]) -> None:
-        """``hosts`` and ``clocks`` are the servers'."""
-        super().__init__(cluster, servers)
-        self.members, self._others, self.hosts, self.clocks = cluster.hosts, cluster.others, hosts, clocks
+        """``hosts`` are the servers'."""
+        super().__init__(cluster, servers, clocks)
+        self.members, self._others, self.hosts = cluster.hosts, cluster.others, hosts
 
     def _away(self, host: Host) -> None:
         self._heal.append(host.heal)
@@ -91,10 +91,6 @@ class HostFaults(Faults):
     def slow_disks(self) -> None:
         self._slow(self.cluster.members)
 
-    def jump_clock(self) -> None:
-        """A server's time of day is another one until the next jump."""
-        self.rnd.choice(self.clocks).jump(self.rnd.choice([-7200, -60, 0, 60, 7200]))
-
     def fill(self) -> None:
         """etcd says that its quota is used up."""
         self._heal.append(lambda: self._alarm(NOT_FULL))
@@ -111,7 +107,7 @@ class HostFaults(Faults):
 LINKS = [name for name in vars(LinkFaults) if not name.startswith("_")]
 EVERY = [
     "part_leader", "slow_disk_of_leader", "part_server", *(name for name in ALL if name not in LINKS), "part_member", "deafen_leader",
-    "mute_leader", "mute_server", "deafen_server", "mute_server_to_leader", "slow_disks", "jump_clock", "fill",
+    "mute_leader", "mute_server", "deafen_server", "mute_server_to_leader", "slow_disks", "fill",
 ]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""Several servers on an etcd cluster of three while its members, and they, are killed, stopped, cut off and slowed down: nothing
-acknowledged is lost, no read that names no revision is older than what was acknowledged before it, and watches keep their promises over
-every server.
+"""Several servers on an etcd cluster of three while its members, and they, are killed, stopped, cut off and slowed down, and the servers'
+clocks jump (``test_clock_jumps.py`` looks closer at these): nothing acknowledged is lost, no read that names no revision is older than what
+was acknowledged before it, and watches keep their promises over every server.
 
 KAS_ROBUSTNESS_SECONDS (6) is how long is written, KAS_ROBUSTNESS_SEED which faults come.
 """
@@ -29,6 +29,7 @@ from kas.testing.server import KasServer
 from tests.conftest import Client
 from tests.etcd import Cluster, Etcd
 from tests.robustness.links import Link, Linked, ways
+from tests.robustness.shims import Clock
 from tests.robustness.test_watch_promises import KEYS, PATH, SECONDS, Recorder
 from tests.robustness.watch_model import Write
 
@@ -149,8 +150,9 @@ def children(server: KasServer, name: str) -> list[int]:
 class Faults:
     """What is done to a cluster and its servers; ``heal`` undoes what the one before has left."""
 
-    def __init__(self, cluster: Cluster, servers: list[KasServer]) -> None:
-        self.cluster, self.servers, self.rnd = cluster, servers, random.Random(SEED)
+    def __init__(self, cluster: Cluster, servers: list[KasServer], clocks: list[Clock]) -> None:
+        """``clocks`` are the servers'."""
+        self.cluster, self.servers, self.clocks, self.rnd = cluster, servers, clocks, random.Random(SEED)
         self._heal: list[Callable[[], object]] = []
         self.done: list[str] = []
         self.at: list[float] = []  # when each of ``done`` began
@@ -239,6 +241,10 @@ class Faults:
 
         self._heal.append(end)
 
+    def jump_clock(self) -> None:
+        """A server's time of day is another one until the next jump."""
+        self.rnd.choice(self.clocks).jump(self.rnd.choice([-7200, -60, 0, 60, 7200]))
+
     def compact(self) -> None:
         client = EtcdClient(self.cluster.config)
         try:
@@ -251,9 +257,9 @@ class Faults:
 class LinkFaults(Faults):
     """The ways between them are TCP proxies."""
 
-    def __init__(self, cluster: Linked, servers: list[KasServer], ways: list[list[Link]]) -> None:
+    def __init__(self, cluster: Linked, servers: list[KasServer], clocks: list[Clock], ways: list[list[Link]]) -> None:
         """``ways[i]`` are the links of ``servers[i]`` to the members."""
-        super().__init__(cluster, servers)
+        super().__init__(cluster, servers, clocks)
         self._join, self._cut, self.ways = cluster.join, cluster.isolate, ways
 
     def _isolate(self, member: Etcd) -> None:
@@ -287,7 +293,7 @@ class LinkFaults(Faults):
 ALL = [
     "kill_leader", "stall_server", "isolate_leader", "stop_leader", "kill_replicator", "kill_member", "compact", "stop_member",
     "kill_worker", "stop_replicator", "kill_server", "isolate_member", "cut_server", "slow_server", "slow_leader",
-    "garble_server",
+    "garble_server", "jump_clock",
 ]  # fmt: skip
 
 
@@ -323,10 +329,11 @@ def cluster(tmp_path: Path) -> Iterator[Linked]:
 
 def test_promises_hold_while_parts_fail(cluster: Linked, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        servers, between = [], []
+        servers, clocks, between = [], [], []
         for i in range(2 if SECONDS < 60 else 3):
             links, urls = ways(cluster, stack)
             flags = ("--storage-backend=etcd3", f"--etcd-servers={','.join(urls)}", "--advertise-address=127.0.0.1")
-            servers.append(stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags)))
+            clocks.append(Clock(tmp_path / f"clock{i}"))
+            servers.append(stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags, prefix=clocks[-1].prefix)))
             between.append(links)
-        promises_hold(servers, LinkFaults(cluster, servers, between), ALL)
+        promises_hold(servers, LinkFaults(cluster, servers, clocks, between), ALL)

@@ -183,3 +183,52 @@ def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
             ended.set()
             thread.join()
         assert set(seen) == {200}, sorted(set(seen))
+
+
+def descriptors(server: KasServer) -> int:
+    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in server.worker_pids())
+
+
+def test_a_peer_is_killed_under_load_and_comes_back(setup: Setup) -> None:
+    """Who is asked for it answers each request, with what the peer said or 503, and keeps nothing of it."""
+    clients, ended = 12, threading.Event()
+    seen: list[list[int]] = [[] for _ in range(clients)]
+    with setup.server("asked", WITHOUT) as asked, setup.server("killed") as killed:
+        mine = setup.client(asked)
+        until(lambda: mine("GET", JOBS)[0] == 200)
+
+        def ask(own: list[int], number: int) -> None:
+            asking = setup.client(asked)
+            while not ended.is_set():
+                if len(own) % 3 == number % 3:
+                    job = {"metadata": {"name": f"load-{number}-{len(own)}"}, "spec": SPEC}
+                    own.append(asking("POST", JOBS, job)[0])
+                elif len(own) % 3:
+                    own.append(asking("GET", f"{JOBS}?limit=5")[0])
+                else:
+                    with asking.session.get(f"{asked.url}{JOBS}?watch=1&timeoutSeconds=1", stream=True, timeout=60) as answer:
+                        own.append(answer.status_code)
+
+        def each_sees(status: int) -> None:
+            """From here on."""
+            at = [len(own) for own in seen]
+            until(lambda: all(status in own[n:] for n, own in zip(at, seen, strict=True)))
+
+        threads = [threading.Thread(target=ask, args=(own, number)) for number, own in enumerate(seen)]
+        for thread in threads:
+            thread.start()
+        try:
+            each_sees(201)
+            open_then = descriptors(asked)
+            for _ in range(2):
+                killed.kill()
+                each_sees(503)
+                each_sees(503)
+                killed.start()
+                each_sees(201)
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+        assert {status for own in seen for status in own} == {200, 201, 503}
+        until(lambda: descriptors(asked) <= open_then)

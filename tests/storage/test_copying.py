@@ -232,7 +232,7 @@ def test_a_copy_goes_on_wherever_it_was_killed(
         if not blown:  # every place of a first copy was met: now those of a further one
             fresh, at0 = False, at
         target = f"lmdb:{tmp_path / f'{at}'}" if to == "lmdb" else f"etcd:{etcd.url}"
-        below = f"{prefix}{at}"
+        below = f"{prefix}-{at}"  # another test has the prefix with a number more
         if not fresh:
             assert copy(source, target, below) == 0
             _change(tmp_path / "a", f"{at}x")
@@ -379,6 +379,23 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
     assert "holds no store" in capsys.readouterr().err
     assert main(["copy", "--help"]) == 0 and capsys.readouterr().out.startswith("usage: kas storage copy")
     assert main([]) == 2
+
+
+def test_objects_that_are_all_below_another_prefix_are_not_taken_for_none(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    source, told = make_etcd(etcd, prefix, 3), f"holds nothing below {prefix}x, but keys elsewhere"
+    for asked in (["check"], ["copy", "--to", f"lmdb:{tmp_path / 'a'}"]):
+        assert main([*asked, "--from", source, f"--prefix={prefix}x"]) == 1
+        assert told in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert main(["migrate", "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", f"--etcd-prefix={prefix}x"]) == 1
+    assert told in capsys.readouterr().err
+    assert main(["migrate", "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", f"--etcd-prefix={prefix}"]) == 0
+    assert "of 6 objects written again" in capsys.readouterr().out
+
+
+def test_there_may_be_nothing(tmp_path: Path, capsys) -> None:
+    with Etcd(tmp_path) as etcd:
+        assert main(["check", "--from", f"etcd:{etcd.url}"]) == 0
+        assert "0 objects" in capsys.readouterr().err
 
 
 def test_a_target_is_not_filled_by_two(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:

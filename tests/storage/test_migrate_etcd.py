@@ -9,7 +9,7 @@ import pytest
 
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
-from kas.storage import migrate_etcd
+from kas.storage import main, migrate_etcd
 from kas.storage.migrate_etcd import EtcdMigration
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import COMPACT, PUT, RANGE, Client
@@ -76,3 +76,13 @@ def test_what_somebody_else_writes_meanwhile_is_left(migration: Disturbed, clien
     done = migration.run()
     assert (done.seen, done.written) == (OBJECTS, OBJECTS - 1)
     assert client.call(RANGE, pb.RangeRequest(key=key)).kvs[0].value == newer
+
+
+def test_an_interrupt_is_told_in_a_line(migration: Disturbed, etcd: Etcd, prefix: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: EtcdMigration) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EtcdMigration, "run", interrupted)
+    assert main(["migrate", "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", f"--etcd-prefix={prefix}"]) == 130
+    said = "kas: interrupted; what was written again stays so, and the same command again writes the rest\n"
+    assert capsys.readouterr().err == said

@@ -91,6 +91,9 @@ def test_etcds_own_files_are_saved_read_and_restored_to_lmdb(tmp_path: Path, cap
     assert (told["form"], int(told["revision"]), int(told["bytes"])) == ("etcd", theirs["revision"], theirs["totalSize"] + 32)
     assert theirs["revision"] == newest and int(told["objects"]) == len(found)
     assert main(["verify", str(file)]) == 0
+    for command in (["verify", str(file)], ["restore", str(file), "--to", f"lmdb:{tmp_path / 'b'}"]):
+        assert main([*command, "--prefix=/elsewhere"]) == 1
+        assert "holds nothing below /elsewhere, but keys elsewhere" in capsys.readouterr().err
     assert main(["verify", str(member)]) == 1
     assert "carries no checksum" in capsys.readouterr().err
     assert main(["restore", str(file), "--to", f"lmdb:{tmp_path / 'a'}"]) == 0

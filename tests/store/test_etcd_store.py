@@ -785,6 +785,9 @@ def test_a_full_cluster_is_told_and_read(tmp_path: Path, caplog: pytest.LogCaptu
             await store.probe()
             assert [r.getMessage()[:16] for r in caplog.records if "NOSPACE" in r.getMessage()] == ["etcd is full: it"]  # and that once
             await store.fresh()  # where a key cannot be written, etcd is only asked
+            version = tuple(map(int, etcd.version().split(".")))
+            if version < (3, 4, 20) or (3, 5) <= version < (3, 5, 7):  # these take no transaction then, whatever is in it
+                return
             await store.commit(Op(A, None))
             assert store.get(A) is None
 

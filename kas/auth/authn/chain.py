@@ -237,25 +237,26 @@ class Bundle:
 
 
 class Verifier:
-    """Remembers of recent certificates whether they are clients of ``bundle``, until the first of their chain expires or the bundle
-    changes."""
+    """Remembers of recent certificates whether they are clients of ``bundle``, until the first of their chain expires, the bundle changes
+    or the clock is set back behind when they were looked at: what it says then is not known of them."""
 
     def __init__(self, bundle: Bundle, clock: Callable[[], float] = time) -> None:
         self._bundle, self._clock = bundle, clock
-        self._verdicts: dict[bytes, tuple[int, float, str]] = {}
+        self._verdicts: dict[bytes, tuple[int, float, float, str]] = {}  # generation, from when until when it holds, why not
 
     def check(self, certificates: Certificates) -> None:
         """Returns when the certificate is good now; raises AuthenticationError with the reason when not."""
         bundle, now = self._bundle.fresh(), self._clock()
         known = self._verdicts.get(certificates.key)
-        if known is None or known[0] != bundle.generation or now >= known[1]:
+        if known is None or known[0] != bundle.generation or not known[1] <= now < known[2]:
             try:
-                known = (bundle.generation, verify(certificates.chain, bundle.roots, now), "")
+                known = (bundle.generation, now, verify(certificates.chain, bundle.roots, now), "")
             except AuthenticationError as e:
-                known = (bundle.generation, now + UNKNOWN_TTL_S, f"verifying certificate SHA256={certificates.digest} failed: {e}")
+                until, why = now + UNKNOWN_TTL_S, f"verifying certificate SHA256={certificates.digest} failed: {e}"
+                known = (bundle.generation, now, until, why)
             self._verdicts.pop(certificates.key, None)
             if len(self._verdicts) >= MAX_VERDICTS:
                 del self._verdicts[next(iter(self._verdicts))]
             self._verdicts[certificates.key] = known
-        if known[2]:
-            raise AuthenticationError(known[2])
+        if known[3]:
+            raise AuthenticationError(known[3])
