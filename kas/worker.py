@@ -291,10 +291,17 @@ def _listeners(
     out = []
     gate = server.flow_control.gate if server.flow_control is not None else None
     loop = asyncio.get_running_loop()
-    known = server.filter_parts.remembered
-    turns = Turns(loop, knows=known.has)
+    known, acted = server.filter_parts.remembered, server.filter_parts.acted
+
+    def acts(credential: bytes, wanted: bytes) -> bool:
+        user = known.whose(credential)
+        return user is not None and acted.has(user.name, wanted)
+
+    turns = Turns(loop, knows=known.has, acts=acts)
     if gate is not None:
-        turns = Turns(loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, knows=known.has, lone=known.all_known)
+        turns = Turns(
+            loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, knows=known.has, lone=known.all_known, acts=acts
+        )
     if rendezvous is not None:
         from kas.edge.front.introduction import Introductions  # with what only a server behind a front has
         from kas.edge.front.rendezvous import free

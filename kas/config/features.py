@@ -51,6 +51,7 @@ GOVERNED = {
     "MutablePVNodeAffinity": "nodeAffinity of PersistentVolumes may change",
     "MutableSchedulingDirectivesForSuspendedJobs": "where pods go may change in a suspended Job that was started before, too",
     "NodeDeclaredFeatures": "the plug-in NodeDeclaredFeatureValidator",
+    "OpenAPIEnums": "sets of values of built-in fields in OpenAPI",
     "PodCertificateRequest": "podcertificaterequests are served, once their version is on; rules of bootstrap roles",
     "PodDeletionCost": "the annotation for it is a 32-bit integer",
     "PodLogsQuerySplitStreams": "stream of pods/log",

@@ -4,7 +4,7 @@ Granian hands requests over from a thread of its own. All that came since the lo
 which they came, as long as that is short: finding out who asks, and that there is no seat, costs about as much as a small answer, and a
 flood that comes at once would have that done for all of it before anybody else is looked at. So what is not begun when a turn has taken its
 time, or while somebody waits for seats, is put down by credential, and one of each is begun in turn; then others are heard. What a
-credential is worth, and who waits how long then, is for the filters.
+credential is worth, and who waits how long then, is for the filters; who they let act as others with it is as many as those.
 
 Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Then who has nothing put
 down is begun before those who have, and who has four times as much put down as all others together floods: of his, one a turn is begun, and
@@ -104,12 +104,14 @@ class Turns:
         self, loop: asyncio.AbstractEventLoop, crowded: Callable[[], object] = lambda: False, shared: Callable[[], object] = lambda: False,
         clock: Callable[[], float] = time.monotonic, give_way: Callable[[], object] = os.sched_yield,
         knows: Callable[[bytes], bool] = lambda credential: True, lone: Callable[[], object] = lambda: False,
+        acts: Callable[[bytes, bytes], bool] = lambda credential, wanted: False,
     ) -> None:  # fmt: skip
-        """``knows(header)`` is whether this Authorization header was good a moment ago, ``lone()`` whether, while one user asks, nobody was
-        refused lately either: what was given to him lies before nobody else's."""
+        """``knows(header)`` is whether this Authorization header was good a moment ago, ``acts(header, name)`` whether it was with this
+        Impersonate-User header, ``lone()`` whether, while one user asks, nobody was refused lately either: what was given to him lies
+        before nobody else's."""
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._lone, self._alone = lone, False  # and whether it was when the last turn began
-        self._knows, self._behind = knows, Behind(loop, self._written, clock)
+        self._knows, self._acts, self._behind = knows, acts, Behind(loop, self._written, clock)
         self._due = False  # whether a turn is to come
         self._anew = False  # whether that was asked for before who came anew, and goes on in a task, has one
         self._come: deque[Arrived] = deque()
@@ -204,7 +206,7 @@ class Turns:
         if size > SMALL_HEAD and self._bytes + size > HEADS_BYTES and scope["type"] == "http":
             self._dismissed.append((begin, _Dismissed(request.proto)))
             return
-        key, good = _credential(scope, introductions, self._knows)
+        key, good = _credential(scope, introductions, self._knows, self._acts)
         waiting = self._flows.get(key)
         if waiting is None:
             waiting = self._flows[key] = deque()
@@ -349,14 +351,22 @@ def _size(scope: dict[str, Any]) -> int:
     return size
 
 
-def _credential(scope: dict[str, Any], introductions: Introductions | None, knows: Callable[[bytes], bool]) -> tuple[int, bool]:
-    """What tells clients apart before it is known who they are, and whether it is known to be good: the credential where it is, the
-    connection where not; without one the certificate, else the address. A hash, whose key is the process's own."""
+def _credential(
+    scope: dict[str, Any], introductions: Introductions | None, knows: Callable[[bytes], bool], acts: Callable[[bytes, bytes], bool]
+) -> tuple[int, bool]:
+    """What tells clients apart before it is known who they are, and whether it is known to be good: the credential where it is, with whom
+    it acts as, the connection where not; without one the certificate, else the address. A hash, whose key is the process's own."""
     client = scope["client"]
+    credential = wanted = None
     for name, value in scope["headers"]:
         if name == b"authorization":
-            good = knows(value)
-            return hash(value) if good or not client else hash(tuple(client)), good
+            credential = value if credential is None else credential
+        elif name == b"impersonate-user":
+            wanted = value if wanted is None else wanted
+    if credential is not None:
+        if not knows(credential):
+            return hash(tuple(client) if client else credential), False
+        return hash((credential, wanted) if wanted is not None and acts(credential, wanted) else credential), True
     address = client[0] if client else ""
     who = introductions.of(address) if introductions is not None else None
     if who is None:

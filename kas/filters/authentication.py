@@ -62,6 +62,10 @@ class Remembered:
         kept = self.entries.get(keyed_digest(credential))
         return kept is not None and monotonic() < kept[1]
 
+    def whose(self, credential: bytes) -> UserInfo | None:
+        """The user of this one, if it was."""
+        return self.entries[keyed_digest(credential)][0] if self.has(credential) else None
+
     def all_known(self) -> bool:
         """Whether nobody was refused lately."""
         return monotonic() - self.refused > LATELY_S

@@ -22,7 +22,7 @@ from kas.filters.handshake import handshake
 from kas.filters.host import host
 from kas.filters.hsts import hsts
 from kas.filters.http_logging import http_logging
-from kas.filters.impersonation import impersonation
+from kas.filters.impersonation import Acted, impersonation
 from kas.filters.latency import latency
 from kas.filters.max_in_flight import InFlight, max_in_flight
 from kas.filters.mux_complete import mux_complete
@@ -94,6 +94,7 @@ class Parts(NamedTuple):
     audit: Filter
     tracer: Tracer | None
     remembered: Remembered
+    acted: Acted
 
 
 def parts(
@@ -118,7 +119,7 @@ def parts(
         recording = audit(auditor)
     return Parts(
         state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh,
-        latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer, Remembered(),
+        latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer, Remembered(), Acted(),
     )  # fmt: skip
 
 
@@ -154,7 +155,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         who,  # a refusal here is final: nothing below runs for somebody unknown
         tracing(p.tracer),  # whose word counts is known; what comes before is one span
         p.audit,  # from here on it is known whom the record is about
-        impersonation(p.authorizer, metrics),  # after audit: the record shows who really asked
+        impersonation(p.authorizer, metrics, p.acted),  # after audit: the record shows who really asked
         p.flow_control,  # counts against the user whose request it has become, before the costly part
         authorization(p.authorizer, metrics),  # last of those that refuse: it needs the final user
         *last,  # waits, for those who may

@@ -10,12 +10,33 @@ from kas.auth.impersonation import CONSTRAINT, LastModes, impersonate, is_impers
 from kas.filters.handler import Filter
 from kas.meta.errors import ApiError
 from kas.meta.waiting import awaited, eager
+from kas.observe.caches import Expiring
 from kas.observe.latencies import IMPERSONATION
 from kas.observe.metrics import ATTEMPT_SECONDS, Histogram, Registry
 from kas.request.http import Request
 
 LABELS = ("mode", "decision")
 ALLOWED, DENIED = "allowed", "denied"
+ACTED_S = 10.0
+
+
+class Acted:
+    """Who acted as whom a moment ago. What a proxy asks for its users, with a credential of its own, is not all one user's; but only who
+    may impersonate can have it counted so."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self) -> None:
+        self._pairs: Expiring[tuple[str, bytes]] = Expiring("impersonations", "who acted as whom, for 10 s", 4 << 20, 1 << 10)
+
+    def keep(self, requester: str, wanted: bytes) -> None:
+        """``wanted`` is the Impersonate-User header that ``requester`` was let in with."""
+        self._pairs.put((requester, wanted), (None, monotonic() + ACTED_S), len(requester) + len(wanted))
+
+    def has(self, requester: str, wanted: bytes) -> bool:
+        """Whether this one was."""
+        kept = self._pairs.entries.get((requester, wanted))
+        return kept is not None and monotonic() < kept[1]
 
 
 class _Timed:
@@ -38,8 +59,9 @@ class _Timed:
         return outcome
 
 
-def impersonation(authorizer: Authorizer, registry: Registry) -> Filter:
-    """Become the user that the Impersonate headers name, if the real one may; the headers are dropped. A refused attempt is of no mode."""
+def impersonation(authorizer: Authorizer, registry: Registry, acted: Acted | None = None) -> Filter:
+    """Become the user that the Impersonate headers name, if the real one may, and have ``acted`` keep that; the headers are dropped. A
+    refused attempt is of no mode."""
     seconds = registry.histogram(
         "apiserver_impersonation_attempts_duration_seconds", "Latency of impersonation attempts in seconds split by mode and decision.",
         LABELS, ATTEMPT_SECONDS,
@@ -79,6 +101,8 @@ def impersonation(authorizer: Authorizer, registry: Registry) -> Filter:
         observe(req, mode_of(constraint), ALLOWED, began)
         if constraint:
             req.annotate(CONSTRAINT, constraint)
+        if acted is not None:
+            acted.keep(req.user.name, req.raw_header(b"impersonate-user"))
         req.user = user
         req.headers = [h for h in req.headers if not is_impersonation(h[0])]
 

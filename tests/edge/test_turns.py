@@ -22,10 +22,12 @@ class Arrived:
     """A request; ``takes`` is how long what begins it does, ``later`` how long it goes on in a task."""
 
     def __init__(
-        self, name: str, token: str = "", client: str = "10.0.0.1", takes: float = 0.0, later: float = 0.0, port: int = 1, large: int = 0
-    ) -> None:
+        self, name: str, token: str = "", client: str = "10.0.0.1", takes: float = 0.0, later: float = 0.0, port: int = 1, large: int = 0,
+        acts_as: str = "",
+    ) -> None:  # fmt: skip
         self.name, self.takes, self.later = name, takes, later
-        headers = [(b"host", b"x" * (1 + large))] + ([(b"authorization", f"Bearer {token}".encode())] if token else [])
+        headers = [(b"host", b"x" * (1 + large))] + ([(b"impersonate-user", acts_as.encode())] if acts_as else [])
+        headers += [(b"authorization", f"Bearer {token}".encode())] if token else []
         self.scope: dict[str, Any] = {
             "type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers, "client": (client, port),
         }  # fmt: skip
@@ -64,6 +66,7 @@ class Loop:
         self.turns = Turns(
             asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
             self.give_way, lambda credential: self.known or b"quiet" in credential, lambda: self.lone,
+            lambda credential, wanted: credential == b"Bearer proxy" and wanted != b"nobody",
         )  # fmt: skip
 
     def arrive(self, *requests: Arrived) -> None:
@@ -180,6 +183,24 @@ def test_one_of_each_credential_in_turn() -> None:
         assert [x for x in loop.begun if x[0] == "f"] == [f"f{i}" for i in range(3 * BEGUN)]
         loop.arrive(Arrived("later"))
         assert await loop.turn() == ["later"]
+
+    asyncio.run(go())
+
+
+def test_who_a_proxy_acts_as_have_turns_of_their_own() -> None:
+    """But only those it was let act as; of others, and of who is let act as nobody, the credential counts."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        loop.arrive(*(Arrived(f"a{i}", "proxy", acts_as="ann") for i in range(3)), Arrived("b0", "proxy", acts_as="bob"))
+        loop.arrive(*(Arrived(f"p{i}", "proxy", acts_as="nobody") for i in range(2)), Arrived("p2", "proxy"))
+        loop.arrive(*(Arrived(f"x{i}", "other", acts_as=f"{i}") for i in range(2)))
+        assert await loop.turn() == ["a0", "b0", "p0", "x0", "a1", "p1", "x1", "a2"] and await loop.turn() == ["p2"]
+        # Nor is a credential that nobody knows as many as it says.
+        loop.known = False
+        loop.arrive(*(Arrived(f"u{i}", f"proxy {i}", acts_as=f"{i}") for i in range(2)), Arrived("q0", "quiet"))
+        assert await loop.turn() == ["u0", "q0", "u1"]
 
     asyncio.run(go())
 

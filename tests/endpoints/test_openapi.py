@@ -7,6 +7,7 @@ import json
 import jsonschema_rs
 import pytest
 
+from kas.config import features
 from kas.endpoints import openapi
 from kas.endpoints.openapi import OpenAPI, builtin, gnostic, negotiate
 from kas.types.scheme import BUILTIN, Resource, decode, encode_json
@@ -181,6 +182,19 @@ def test_the_index_names_each_document_by_its_hash(server):
     assert index["api/v1"]["serverRelativeURL"] == f"/openapi/v3/api/v1?hash={server.v3_hash('api/v1')}"
     assert server.v3("apis/nope/v1") is None and server.v3_hash("apis/nope/v1") is None
     assert server.v3("api/v1").etag == f'"{server.v3_hash("api/v1")}"'
+
+
+def test_sets_of_values_go_with_their_gate(v2, core):
+    assert v2["definitions"]["io.k8s.api.core.v1.ContainerPort"]["properties"]["protocol"]["enum"] == ["SCTP", "TCP", "UDP"]
+    served = [builtin(r) for r in BUILTIN.resources if r.served_by_default]
+    with features.DEFAULT.overridden(OpenAPIEnums=False):
+        without = OpenAPI(served, "v1.36.2")
+        told = [json.loads(without.v2().body), json.loads(without.v3("api/v1").body)]
+        kept = without.v3_address("api/v1")
+    assert kept != OpenAPI(served, "v1.36.2").v3_address("api/v1")
+    assert [value for document in told for value in walk(document) if isinstance(value, dict) and isinstance(value.get("enum"), list)] == []
+    schemas = core["components"]["schemas"], told[1]["components"]["schemas"]
+    assert schemas[0].keys() == schemas[1].keys()
 
 
 def test_hashes_are_stable_and_local_to_a_group_version():

@@ -277,6 +277,7 @@ def test_what_is_remembered_can_be_asked_for(monkeypatch):
     assert not remembered.has(good)
     f.before(request(authorization="Bearer good"))
     f.before(request(authorization="Bearer other"))
+    assert remembered.whose(good) is JANE and remembered.whose(other) is None
     assert remembered.has(good) and not remembered.has(other) and not remembered.has(b"Bearer bad!")
     now[0] += REMEMBERED_S
     assert not remembered.has(good)

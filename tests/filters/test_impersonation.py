@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION
 from kas.auth.impersonation import CONSTRAINT
 from kas.auth.user import UserInfo
-from kas.filters.impersonation import impersonation
+from kas.filters.impersonation import ACTED_S, Acted, impersonation
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry
 from tests.filters.requests import request
@@ -68,6 +69,16 @@ def test_who_may_not_is_403_and_stays_who_they_are(later):
         waiting = impersonation(Allows(later=later), Registry()).before(req)
         asyncio.run(_of(waiting))
     assert e.value.code == 403 and req.user.name == "jane"
+
+
+def test_who_was_let_act_as_whom_is_kept_for_a_while(monkeypatch):
+    acted = Acted()
+    asyncio.run(_of(impersonation(Allows("impersonate", later=True), Registry(), acted).before(request(impersonate_user="bob"))))
+    with pytest.raises(ApiError):
+        impersonation(Allows(), Registry(), acted).before(request(impersonate_user="eve"))
+    assert acted.has("jane", b"bob") and not acted.has("jane", b"eve") and not acted.has("bob", b"bob")
+    monkeypatch.setattr("kas.filters.impersonation.monotonic", lambda: monotonic() + ACTED_S)
+    assert not acted.has("jane", b"bob")
 
 
 def test_without_such_headers_nobody_is_asked():

@@ -199,6 +199,25 @@ def test_what_is_read_of_services_and_claims_is_what_upstream_decorates():
     assert "internalTrafficPolicy" not in made["spec"]
 
 
+@pytest.mark.parametrize(
+    ("spec", "shown"),
+    [
+        ({"clusterIP": "10.0.0.1"}, (["10.0.0.1"], ["IPv4"], "SingleStack")),
+        ({"clusterIP": "fd00::1", "clusterIPs": ["fd00::1", "10.0.0.1"]}, (["fd00::1", "10.0.0.1"], ["IPv6", "IPv4"], "RequireDualStack")),
+        ({"clusterIP": "None", "selector": {"a": "b"}}, (["None"], ["IPv4"], "SingleStack")),
+        ({"clusterIP": "None"}, (["None"], ["IPv4", "IPv6"], "RequireDualStack")),
+        ({"clusterIP": "::1", "ipFamilies": ["IPv6"], "ipFamilyPolicy": "PreferDualStack"}, (["::1"], ["IPv6"], "PreferDualStack")),
+        ({"type": "ExternalName", "clusterIP": "10.0.0.1"}, (None, None, None)),
+        ({}, (None, None, None)),
+    ],
+)
+def test_a_service_from_before_addresses_came_in_pairs(spec: dict, shown: tuple) -> None:
+    """``Test_UpgradeService``: such a service in etcd could not be written any more."""
+    old = {"metadata": {"name": "a"}, "spec": spec}
+    strategy_of(resource("v1/services")).as_read(old)
+    assert tuple(spec.get(key) for key in ("clusterIPs", "ipFamilies", "ipFamilyPolicy")) == shown
+
+
 def test_an_empty_class_annotation_is_none():
     stored, _ = create("v1/persistentvolumeclaims", claim())
     key = {"volume.beta.kubernetes.io/storage-class": ""}

@@ -190,6 +190,7 @@ def test_the_list_in_the_documentation_is_the_list():
     here = rows()
     made_with_the_server = {
         "authorization_headers": 16 << 20, "authorization_reviews": 16 << 20, "image_reviews": 4 << 20,
+        "impersonations": 4 << 20,
         "audit_policy": 4 << 20,
         "counted_keys": 256 << 10, "data_encryption_keys": 4 << 20, "flow_control_flows": 8 << 20, "flow_control_counts": 1 << 20,
         "aggregator_connections": MOST_OF_ALL * CONNECTION_BYTES,

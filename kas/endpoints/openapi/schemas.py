@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from importlib import resources
 from typing import Any
 
+from kas.config import features
+
 Schema = dict[str, Any]
 V2_PREFIX, V3_PREFIX = "#/definitions/", "#/components/schemas/"
 GVK = "x-kubernetes-group-version-kind"
@@ -29,14 +31,30 @@ def _blob() -> bytes:
 
 
 @functools.cache
+def _blob_digest() -> str:
+    return hashlib.sha512(_blob()).hexdigest()
+
+
 def digest() -> str:
     """Changes whenever the definitions do."""
-    return hashlib.sha512(_blob()).hexdigest()
+    return _blob_digest() if features.DEFAULT.enabled("OpenAPIEnums") else f"{_blob_digest()} without enums"
 
 
 def definitions() -> dict[str, Schema]:
     """Every built-in definition in v2 form, by name; the caller's to change."""
-    return json.loads(gzip.decompress(_blob()))
+    found: dict[str, Schema] = json.loads(gzip.decompress(_blob()))
+    if not features.DEFAULT.enabled("OpenAPIEnums"):
+        for schema in found.values():
+            _prune_enums(schema)
+    return found
+
+
+def _prune_enums(schema: Schema) -> None:
+    """Take sets of values out of a schema and all within it; a property may be called ``enum``."""
+    schema.pop("enum", None)
+    for inner in (*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")):
+        if isinstance(inner, dict):
+            _prune_enums(inner)
 
 
 def references(value: Any) -> Iterator[str]:

@@ -143,6 +143,15 @@ def _warnings(obj: Obj) -> list[str]:
     return out
 
 
+def _families_of(spec: Obj) -> tuple[list[str], str]:
+    """Families and policy of a stored service that says none; IPv4 first of a headless one: what the cluster prefers is not known here."""
+    if spec["clusterIP"] == "None":
+        found = list(services.FAMILIES[: 1 if spec.get("selector") else 2])
+    else:
+        found = ["IPv6" if ":" in ip else "IPv4" for ip in spec["clusterIPs"]]
+    return found, "SingleStack" if len(found) == 1 else "RequireDualStack"
+
+
 @strategy_for("", "services")
 class ServiceStrategy(Strategy):
     """What was allocated to a Service stays with it while its type wants it."""
@@ -154,14 +163,20 @@ class ServiceStrategy(Strategy):
         drop_type_dependent(obj, old)
 
     def canonicalize(self, obj: Obj) -> None:
-        """Here already what ``as_read`` says: a service applied again is the one that is stored."""
-        self.as_read(obj)
-
-    def as_read(self, obj: Obj) -> None:
-        """An ExternalName service does not show the traffic policy it may have been written with."""
+        """Here already what ``as_read`` says of the policy: a service applied again is the one that is stored."""
         spec = obj.get("spec") or {}
         if spec.get("type") == "ExternalName":
             spec.pop("internalTrafficPolicy", None)
+
+    def as_read(self, obj: Obj) -> None:
+        """An ExternalName service does not show the traffic policy it may have been written with. One that was stored before addresses came
+        in pairs shows what it has since (``defaultOnRead``)."""
+        self.canonicalize(obj)
+        spec = obj.get("spec") or {}
+        if spec.get("type") != "ExternalName" and spec.get("clusterIP") and not (spec.get("clusterIPs") and spec.get("ipFamilies")):
+            normalize_cluster_ips(obj, None)
+            if not spec.get("ipFamilies"):
+                spec["ipFamilies"], spec["ipFamilyPolicy"] = _families_of(spec)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateServiceCreate``."""
