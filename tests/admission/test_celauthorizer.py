@@ -35,6 +35,15 @@ def test_a_resource():
     assert len(q.field_requirements) == len(q.label_requirements) == 1
 
 
+@pytest.mark.parametrize("selector", ["fieldSelector", "labelSelector"])
+def test_what_a_selector_costs(selector):
+    """It may have a requirement for each second of its 62 characters: 1 + 1 + 1 for what is before, 10 + 7 + 31 * 50 for it."""
+    text = f"authorizer.group('').resource('pods').{selector}('{'a' * 62}')"
+    program = cel.compile(text, environment(False))
+    assert program.run({"authorizer": AuthorizerValue(Asked(), UserInfo("jane"))})[1] == 1570
+    assert program.estimate(lambda path, type: None) == (1570, 1570)
+
+
 def test_selectors_that_do_not_parse_are_told():
     asked = Asked()
     evaluate("authorizer.group('').resource('r').fieldSelector('a').labelSelector('!!').check('list').allowed()", asked)
