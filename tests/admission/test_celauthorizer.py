@@ -9,6 +9,7 @@ from kas.admission.celauthorizer import AuthorizerValue
 from kas.auth.attributes import ALLOW, DENY, NO_OPINION
 from kas.auth.user import UserInfo
 from kas.cel.admission import environment
+from tests.admission.admission_fakes import Request
 
 
 class Asked:
@@ -33,6 +34,15 @@ def test_a_resource():
     assert (q.user.name, q.verb, q.api_group, q.api_version, q.resource) == ("jane", "get", "g", "*", "r")
     assert (q.subresource, q.namespace, q.name, q.resource_request) == ("s", "n", "x", True)
     assert len(q.field_requirements) == len(q.label_requirements) == 1
+
+
+@pytest.mark.parametrize(("resource", "namespace", "asked_in"), [("namespaces", "", "n"), ("nodes", "", ""), ("pods", "a", "a")])
+def test_what_the_request_is_about(resource, namespace, asked_in):
+    """A Namespace is in itself, as its request is authorized."""
+    asked = Asked()
+    about = Request(resource=resource, kind="K", namespace=namespace, name="n").attributes
+    AuthorizerValue(asked, UserInfo("jane")).request_resource(about).cel_check("update")
+    assert (asked.questions[0].namespace, asked.questions[0].name, asked.questions[0].resource) == (asked_in, "n", resource)
 
 
 @pytest.mark.parametrize("selector", ["fieldSelector", "labelSelector"])
