@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from kas.admission import Attributes
+from kas.admission.matching import namespace_of
 from kas.auth import attributes as authz
 from kas.auth.user import SERVICE_ACCOUNT_GROUP_PREFIX, SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, UserInfo
 from kas.cel.library.objects import AUTHORIZER, DECISION, GROUP_CHECK, PATH_CHECK, RESOURCE_CHECK
@@ -112,7 +113,7 @@ class AuthorizerValue(_Check):
 
     def request_resource(self, a: Attributes) -> ResourceCheck:
         """``authorizer.requestResource``: about what the request is about."""
-        return ResourceCheck(self, (a.group, a.resource, a.subresource, a.namespace, a.name))
+        return ResourceCheck(self, (a.group, a.resource, a.subresource, namespace_of(a), a.name))
 
     def question(self, *key: Any) -> Question:
         """A question of this user."""

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from kas.apiextensions.schema import PRESERVE
 from kas.cel.schemas import escape
 from kas.cel.values import NS, Duration, MapList, SetList, Struct, Timestamp, Unreadable
 from kas.cel.words import RESERVED
-from kas.meta.scalars import days_from_civil, parse_zoned_time
+from kas.meta.scalars import parse_zoned_time
 from kas.meta.strfmt import duration_ns
 from kas.types.scheme import DecodeError, Field, TypeDesc
 
-_BARE = Unreadable("invalid object type, expected either Properties or AdditionalProperties with Allows=true and non-empty Schema")
-_NO_INT = Unreadable("invalid data, expected int, got float64")
+_NULL = Unreadable("invalid data, got null for schema with nullable=false")
+_NO_MAP = Unreadable("invalid data, expected a map for the provided schema with type=object")
+_NO_ARRAY = Unreadable("invalid data, expected an array for the provided schema with type=array")
+_NEITHER = Unreadable("invalid data, expected XIntOrString value to be either a string or integer")
 _ROOT_META = ("name", "generateName")
 
 
-def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | None = None) -> dict[str, Any] | Unreadable:
+def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | None = None) -> dict[str, Any]:
     """An object with the fields that its type knows, by their names in expressions; with ``wanted`` of those alone. Of metadata there are
-    the names only. Of an object nothing is said about expressions see that it is there at most."""
+    the names only. Of an object nothing is said about expressions see that it is there, and whether it is equal to another."""
     fields = _fields(type)
-    if not fields and not type.fields and not type.schema.get(PRESERVE):
-        return _BARE
     out: dict[str, Any] = {}
     for name in fields if wanted is None else wanted:
         found = fields.get(name)
@@ -60,29 +59,50 @@ def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
 
 
 def field_value(f: Field, value: Any, wanted: Iterable[str] | None = None) -> Any:
-    """A value that ``f`` describes; of an object what is ``wanted``. What does not fit its type, or has not its format, stays what it
-    is."""
-    if isinstance(value, dict):
-        if f.card == "map":
-            return {key: field_value(f.element, inner) for key, inner in value.items()}
-        return struct_value(f.message, value, wanted) if f.card == "single" and f.message is not None else value
-    if isinstance(value, list):
-        if f.card != "list":
-            return value
-        items = [field_value(f.element, item) for item in value]
-        if f.list_type == "map":
-            return MapList(items, tuple(map(escape, f.list_map_keys)))
-        return SetList(items) if f.list_type == "set" else items
-    if f.type == "double" and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if f.type == "int64" and isinstance(value, float):
-        return _NO_INT
-    if f.type == "string" and isinstance(value, str) and f.format in _TEXTS:
-        try:
-            return _TEXTS[f.format](value)
-        except (DecodeError, ValueError):
-            return value
-    return value
+    """A value that ``f`` describes; of an object what is ``wanted``. What does not fit its type, or has not its format, whoever looks at
+    it fails: a change of the schema may have left it so, and it is let be as long as nobody changes it."""
+    if value is None:
+        return None if f.accepts_null or f.type == "any" else _NULL
+    if f.card == "map":
+        return {key: field_value(f.element, inner) for key, inner in value.items()} if isinstance(value, dict) else _NO_MAP
+    if f.card == "list":
+        return _items(f, value) if isinstance(value, list) else _NO_ARRAY
+    kind = f.type
+    if kind == "string":
+        if type(value) is not str:
+            return _misfit("string", value)
+        return _formatted(f.format, value) if f.format in _TEXTS else value
+    if kind == "message":
+        return struct_value(f.message, value, wanted) if isinstance(value, dict) and f.message is not None else _NO_MAP
+    if kind == "double":
+        return float(value) if type(value) is int else value if type(value) is float else _misfit("float", value)
+    if kind == "intOrString":
+        return value if type(value) in (str, int) else _NEITHER
+    wants = _WANTS.get(kind)
+    return value if wants is None or type(value) is wants[0] else _misfit(wants[1], value)
+
+
+_WANTS = {"int64": (int, "int"), "int32": (int, "int"), "bool": (bool, "bool")}
+_GO_TYPES = {str: "string", int: "int64", float: "float64", bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}
+
+
+def _misfit(wanted: str, value: Any) -> Unreadable:
+    return Unreadable(f"invalid data, expected {wanted}, got {_GO_TYPES[type(value)]}")
+
+
+def _items(f: Field, value: list[Any]) -> list[Any]:
+    items = [field_value(f.element, item) for item in value]
+    if f.list_type == "map":
+        return MapList(items, tuple(map(escape, f.list_map_keys)))
+    return SetList(items) if f.list_type == "set" else items
+
+
+def _formatted(form: str | None, text: str) -> Any:
+    name, parse = _TEXTS[form or ""]
+    try:
+        return parse(text)
+    except (DecodeError, ValueError) as e:
+        return Unreadable(f"Invalid {name} {text}: {e}")
 
 
 def _bytes(text: str) -> bytes:
@@ -93,8 +113,10 @@ def _bytes(text: str) -> bytes:
 
 
 def _date(text: str) -> Timestamp:
-    year, month, day = map(int, text.split("-"))
-    return Timestamp.read(days_from_civil(year, month, day) * 86400 * NS)
+    try:
+        return _time(f"{text}T00:00:00Z")
+    except DecodeError:
+        raise ValueError(f'parsing time "{text}" as "2006-01-02"') from None
 
 
 def _time(text: str) -> Timestamp:
@@ -105,8 +127,11 @@ def _time(text: str) -> Timestamp:
 def _duration(text: str) -> Duration:
     ns = duration_ns(text)
     if ns is None:
-        raise ValueError(text)
+        raise ValueError(f"unable to parse {text} as duration")
     return Duration(ns)
 
 
-_TEXTS = {"byte": _bytes, "date": _date, "date-time": _time, "duration": _duration}
+_TEXTS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "byte": ("byte formatted string", _bytes), "date": ("date formatted string", _date),
+    "date-time": ("date-time formatted string", _time), "duration": ("duration", _duration),
+}  # fmt: skip

@@ -26,6 +26,7 @@ cdef extern from *:
     bint multiplied "__builtin_mul_overflow"(long long, long long, long long*) nogil
 
 cdef object LEAVE = object()
+cdef object UNREADABLE = Unreadable
 cdef dict OPS = {
     "_<_": LESS, "_<=_": AT_MOST, "_>_": MORE, "_>=_": AT_LEAST, "_==_": SAME, "_!=_": OTHER,
     "_+_": PLUS, "_-_": MINUS, "_*_": TIMES, "_/_": OVER, "_%_": REST,
@@ -110,7 +111,7 @@ cdef class Path(Step):
             else:
                 return LEAVE
             tally.cost += 1
-        return value
+        return LEAVE if type(value) is UNREADABLE else value
 
 
 cdef class Has(Step):
@@ -126,7 +127,7 @@ cdef class Has(Step):
         found = PyDict_GetItem(value, self.field)
         if found is NULL:
             return False
-        return LEAVE if type(<object> found) is Unreadable else True
+        return LEAVE if type(<object> found) is UNREADABLE else True
 
 
 cdef inline int64_t sized(object value):

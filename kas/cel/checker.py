@@ -18,6 +18,7 @@ from kas.cel.types import (
     assignable,
     assignable_all,
     is_dyn,
+    is_open,
     list_of,
     map_of,
     most_general,
@@ -141,7 +142,7 @@ class _Checker:
             if variable is not None:
                 node.variable = variable
                 return variable.type
-        out = self._field(node.at, self.visit(node.operand), node.field, False)
+        out = self._field(node.at, self.visit(node.operand), node.field)
         return BOOL if node.test else out
 
     def _local(self, name: str) -> bool:
@@ -149,13 +150,11 @@ class _Checker:
         first = name.split(".", 1)[0]
         return any(first in scope for scope in self.scopes)
 
-    def _field(self, at: int, operand: Type, field: str, optional: bool) -> Type:
+    def _field(self, at: int, operand: Type, field: str) -> Type:
         t = self.shown(operand)
         if t.kind == "opaque" and t.name == "optional_type":
-            return optional_of(self._field(at, t.params[0], field, True))
-        if t.kind == "error":
-            return ERROR
-        if t.kind == "dyn":
+            return optional_of(self._field(at, t.params[0], field))
+        if is_open(t):
             return DYN
         if t.kind == "map":
             return t.params[1]
@@ -170,9 +169,8 @@ class _Checker:
                 self.report(at, f"undefined field '{field}'")
                 return ERROR
             return found
-        if not optional:
-            self.report(at, f"type '{said(t)}' does not support field selection")
-        return ERROR
+        self.report(at, f"type '{said(t)}' does not support field selection")
+        return DYN
 
     # --- calls
 
@@ -205,7 +203,7 @@ class _Checker:
             self.report(field.at, "unsupported optional field selection")
             return ERROR
         self.visit(field)
-        out = self._field(node.at, t, field.value, True)
+        out = self._field(node.at, t, field.value)
         return out if out.kind == "opaque" and out.name == "optional_type" and self._is_optional(t) else optional_of(out)
 
     def _is_optional(self, t: Type) -> bool:
@@ -258,18 +256,21 @@ class _Checker:
         # Mixed elements make a container of anything; literals.py refuses it where nothing asks for that.
         return most_general(before, t) if self.accepts(before, t) else DYN
 
-    def _unwrapped(self, t: Type) -> Type:
+    def _given(self, node: Node, t: Type) -> Type:
+        """The type of what an optional value of the type ``t``, which is written with ``?``, holds."""
         shown = self.shown(t)
-        return shown.params[0] if self._is_optional(shown) else t
+        if self._is_optional(shown):
+            return shown.params[0]
+        if not is_dyn(t):
+            self.report(node.at, f"expected type 'optional_type({self.said(t)})' but found '{self.said(t)}'")
+        return t
 
     def _list(self, node: ListOf) -> Type:
         t: Type | None = None
         for i, item in enumerate(node.items):
             own = self.visit(item)
             if i in node.optional:
-                if not self._is_optional(own) and not is_dyn(own):
-                    self.report(item.at, f"expected type 'optional_type({self.said(own)})' but found '{self.said(own)}'")
-                own = self._unwrapped(own)
+                own = self._given(item, own)
             t = self._join(t, own)
         return list_of(t if t is not None else self.variable())
 
@@ -280,9 +281,7 @@ class _Checker:
             keys = self._join(keys, self.visit(key))
             own = self.visit(value)
             if optional:
-                if not self._is_optional(own) and not is_dyn(own):
-                    self.report(value.at, f"expected type 'optional_type({self.said(own)})' but found '{self.said(own)}'")
-                own = self._unwrapped(own)
+                own = self._given(value, own)
             values = self._join(values, own)
         if keys is None or values is None:
             return map_of(self.variable(), self.variable())
@@ -306,7 +305,7 @@ class _Checker:
                 self.report(at, f"unexpected failed resolution of '{name}'")
                 continue
             if optional:
-                own = self._unwrapped(own)
+                own = self._given(value, own)
             wanted = fields.get(field)
             if wanted is None:
                 self.report(at, f"undefined field '{field}'")

@@ -100,8 +100,8 @@ class Attribute:
                 value = frame.variables[self.variable]
             except KeyError:
                 raise EvaluationError(f"no such attribute(s): {self.variable}") from None
-            if type(value) is _Failed:
-                raise value.error
+            if type(value) in _NONE:
+                raise value.error if type(value) is _Failed else EvaluationError(value.why)
         return self.follow(frame, value) if self.path else value
 
     def follow(self, frame: Frame, value: Any) -> Any:
@@ -419,6 +419,9 @@ class _Failed:
 
     def __init__(self, error: EvaluationError) -> None:
         self.error = error
+
+
+_NONE = frozenset((_Failed, Unreadable))  # what stands for values that expressions cannot have
 
 
 def _value(step: Step, frame: Frame) -> Any:

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     |(?P<float>(?:[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?))
     |(?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
     |(?P<int>0x[0-9a-fA-F]+|[0-9]+)
-    |(?P<text>(?P<prefix>[bB]?[rR]?|[rR][bB])(?:
+    |(?P<text>(?P<prefix>[bB]?)(?:
         '{3}(?:[^\\]|ESC)*?'{3} | "{3}(?:[^\\]|ESC)*?"{3} | '(?:[^'\\\n\r]|ESC)*' | "(?:[^"\\\n\r]|ESC)*"))
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<escaped>`[A-Za-z0-9_.\-/ ]+`)
@@ -37,7 +37,7 @@ _BEGUN = re.compile(
     re.S,
 )
 _RAW = re.compile(
-    r"""(?P<prefix>[rR][bB]?|[bB][rR])(?P<body>'{3}.*?'{3}|"{3}.*?"{3}|'[^'\n\r]*'|"[^"\n\r]*")""", re.S
+    r"""(?P<prefix>[bB]?[rR])(?P<body>'{3}.*?'{3}|"{3}.*?"{3}|'[^'\n\r]*'|"[^"\n\r]*")""", re.S
 )
 _LITERALS = {"true": True, "false": False, "null": None}
 # What an expression may begin with, and the ways ANTLR lists that.

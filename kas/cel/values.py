@@ -30,7 +30,7 @@ class Duration:
 
     def __init__(self, ns: int) -> None:
         if not MIN_INT <= ns <= MAX_INT:
-            raise EvaluationError("duration overflow")
+            raise EvaluationError("integer overflow")
         self.ns = ns
 
 

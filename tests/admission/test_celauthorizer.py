@@ -9,6 +9,7 @@ from kas.admission.celauthorizer import AuthorizerValue
 from kas.auth.attributes import ALLOW, DENY, NO_OPINION
 from kas.auth.user import UserInfo
 from kas.cel.admission import environment
+from tests.admission.admission_fakes import Request
 
 
 class Asked:
@@ -33,6 +34,24 @@ def test_a_resource():
     assert (q.user.name, q.verb, q.api_group, q.api_version, q.resource) == ("jane", "get", "g", "*", "r")
     assert (q.subresource, q.namespace, q.name, q.resource_request) == ("s", "n", "x", True)
     assert len(q.field_requirements) == len(q.label_requirements) == 1
+
+
+@pytest.mark.parametrize(("resource", "namespace", "asked_in"), [("namespaces", "", "n"), ("nodes", "", ""), ("pods", "a", "a")])
+def test_what_the_request_is_about(resource, namespace, asked_in):
+    """A Namespace is in itself, as its request is authorized."""
+    asked = Asked()
+    about = Request(resource=resource, kind="K", namespace=namespace, name="n").attributes
+    AuthorizerValue(asked, UserInfo("jane")).request_resource(about).cel_check("update")
+    assert (asked.questions[0].namespace, asked.questions[0].name, asked.questions[0].resource) == (asked_in, "n", resource)
+
+
+@pytest.mark.parametrize("selector", ["fieldSelector", "labelSelector"])
+def test_what_a_selector_costs(selector):
+    """It may have a requirement for each second of its 62 characters: 1 + 1 + 1 for what is before, 10 + 7 + 31 * 50 for it."""
+    text = f"authorizer.group('').resource('pods').{selector}('{'a' * 62}')"
+    program = cel.compile(text, environment(False))
+    assert program.run({"authorizer": AuthorizerValue(Asked(), UserInfo("jane"))})[1] == 1570
+    assert program.estimate(lambda path, type: None) == (1570, 1570)
 
 
 def test_selectors_that_do_not_parse_are_told():

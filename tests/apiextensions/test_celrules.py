@@ -144,21 +144,51 @@ def test_large_sets_are_compared_by_their_members_keys(monkeypatch):
     assert celrules.errors(type_, {"s": new}, {"s": new[::-1]})[0] == [] and len(compared) < 10
 
 
-BARE = "invalid object type, expected either Properties or AdditionalProperties with Allows=true and non-empty Schema"
+@pytest.mark.parametrize("rule", [
+    "has(self.o) && has(self.l[0].o) && has(self.any) && has(self.open) && !has(self.none)", "self.?o.hasValue()", "self == self",
+    "self.l[0].o == self.l[1].o && self.many[0] == self.many[1] && self.many[1] != self.many[2] && self.any == self.any",
+    "self.l.exists(x, has(x.o)) && self.l.indexOf(self.l[1]) == 0",
+])  # fmt: skip
+def test_an_object_of_which_nothing_is_said_is_there_and_is_compared(rule):
+    """The empty arm of a union: ``emptyDir: {}`` beside arms with properties."""
+    bare, any_ = {"type": "object"}, {"type": "object", "additionalProperties": True}
+    properties = {"o": bare, "none": bare, "any": any_, "many": {"type": "array", "items": any_}, "open": OPEN,
+                  "l": {"type": "array", "items": {"type": "object", "properties": {"o": bare}}}}  # fmt: skip
+    type_ = schema_type("", {"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
+    obj = {"o": {}, "any": {"a": 1}, "many": [{"a": 1}, {"a": 1}, {"a": 2}], "open": {}, "l": [{"o": {}}, {"o": {}}]}
+    assert celrules.errors(type_, obj)[0] == []
+
+
+_MAP = "invalid data, expected a map for the provided schema with type=object"
+_ARRAY = "invalid data, expected an array for the provided schema with type=array"
+_NEITHER = "invalid data, expected XIntOrString value to be either a string or integer"
+_NULL = "invalid data, got null for schema with nullable=false"
 
 
 @pytest.mark.parametrize(("rule", "why"), [
-    ("has(self.o)", BARE), ("self.o == self.o", BARE), ("self == self", BARE), ("has(self.l[0].o)", BARE), ("self.l[0] == self.l[1]", BARE),
-    ("self.l.exists(x, has(x.o))", BARE), ("self.?o.hasValue()", BARE), ("has(self.any)", BARE),
+    ("has(self.o)", _MAP), ("self.o == self.o", _MAP), ("self == self", _MAP), ("self.?o.hasValue()", _MAP), ("has(self.m)", _MAP),
+    ("has(self.l)", _ARRAY), ("has(self.s)", _ARRAY), ("has(self.ios)", _NEITHER), ("self.nulls[0] == 'x'", _NULL),
+    ("self.nulls.exists(x, x == 'z')", _NULL), ("'z' in self.nulls", _NULL), ("'y' in self.nulls && self.nulls.exists(x, x == 'y')", None),
     ("self.i == 1", "invalid data, expected int, got float64"), ("has(self.i)", "invalid data, expected int, got float64"),
-    ("self.l.size() == 2 && self.l.all(x, true) && !has(self.none) && has(self.open)", None),
+    ("self.t == 't'", "invalid data, expected string, got int64"), ("self.n > 1.0", "invalid data, expected float, got bool"),
+    ("self.b", "invalid data, expected bool, got string"), ("self.b || true", None),
+    ("self.d > duration('1s')", "Invalid duration soon: unable to parse soon as duration"),
+    ("has(self.day)", 'Invalid date formatted string 2024-02-30: parsing time "2024-02-30" as "2006-01-02"'),
+    ("self.nulls.size() == 2 && self.nullable[0] == self.nullable[0] && type(self.nullable[0]) == null_type", None),
 ])  # fmt: skip
-def test_what_a_schema_does_not_say_enough_of_cannot_be_looked_at(rule, why):
-    bare = {"type": "object"}
-    properties = {"o": bare, "none": bare, "any": bare | {"additionalProperties": True}, "open": OPEN, "i": {"type": "integer"},
-                  "l": {"type": "array", "items": {"type": "object", "properties": {"o": bare}}}}  # fmt: skip
+def test_what_does_not_fit_its_schema_cannot_be_looked_at(rule, why):
+    """What was stored under another schema is let be while it is unchanged, and rules beside it run."""
+    properties = {
+        "o": {"type": "object", "properties": {"a": TEXT}}, "m": {"type": "object", "additionalProperties": TEXT},
+        "l": {"type": "array", "items": TEXT}, "s": {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"},
+        "ios": {"x-kubernetes-int-or-string": True}, "nulls": {"type": "array", "items": TEXT}, "i": {"type": "integer"}, "t": TEXT,
+        "n": {"type": "number"}, "b": {"type": "boolean"}, "d": TEXT | {"format": "duration"}, "day": TEXT | {"format": "date"},
+        "nullable": {"type": "array", "items": TEXT | {"nullable": True}},
+    }  # fmt: skip
     type_ = schema_type("", {"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
-    found, _ = celrules.errors(type_, {"o": {}, "any": {"a": 1}, "open": {}, "i": 1.0, "l": [{"o": {}}, {"o": {}}]})
+    obj = {"o": [], "m": [], "l": {}, "s": {}, "ios": True, "nulls": [None, "y"], "i": 1.0, "t": 1, "n": True, "b": "b", "d": "soon",
+           "day": "2024-02-30", "nullable": [None]}  # fmt: skip
+    found, _ = celrules.errors(type_, obj)
     assert [str(e) for e in found] == ([f'<nil>: Invalid value: "object": {why} evaluating rule: {rule}'] if why else [])
 
 

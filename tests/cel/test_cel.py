@@ -85,6 +85,10 @@ def value(text: str):
         ("[dyn(1.5), dyn(2.0)].sum() == 3.5 && type([1.5].filter(x, x > 2.0).sum()) == double", True),
         ("[duration('1h')].filter(x, false).sum() == duration('0s') && type([].sum()) == int", True),
         ("double('0x1.8p1') == 3.0 && double('0x_1_0p0') == 16.0 && double('1e-400') == 0.0 && double('Infinity') > 1.0", True),
+        # The first instant there is, is the zero of times; 1970 is none.
+        ("optional.ofNonZeroValue(timestamp('0001-01-01T00:00:00Z')).hasValue()", False),
+        ("optional.ofNonZeroValue(timestamp(0)).hasValue()", True),
+        ("timestamp(0) - duration('2562047h47m16.854775807s') + duration('2562047h47m16.854775807s') == timestamp(0)", True),
         # Lists and maps are nobody's key.
         ("dyn([1]) in object.labels || object[?dyn({})].hasValue()", False),
     ],
@@ -170,6 +174,10 @@ def test_members_of_a_written_list_are_looked_up():
         ("object.name.all(x, true)", "got 'string', expected iterable type"),
         ("(object.name + '%d').format([object.name])", "decimal clause can only be used on integers, was given string"),
         ("(object.name + '%.1001f').format([1.0])", "precision 1001 is too large"),
+        ("timestamp(0) - duration('-2562047h47m16.854775808s')", "integer overflow"),  # which has no negation
+        # Less than a second from the least duration whole seconds are too many already.
+        ("(timestamp(0) + duration('-2562047h47m16.854775807s')) - timestamp(0)", "integer overflow"),
+        ("duration('2562047h') + duration('2562047h') > duration('0s')", "integer overflow"),
         ("int(9e18) * 2", "integer overflow"), ("object.texts.flatten(9223372036854775807)", "cost limit exceeded"),
         ("timestamp(9223372036854775807)", ""),
         ("timestamp('0000-01-0' + object.numbers.map(n, string(n))[1] + 'T00:00:00Z')", "timestamp overflow"),
@@ -223,6 +231,9 @@ def test_what_has_no_value(text, why):
         ("true ? 'a' : null", "1:6: found no matching overload for '_?_:_' applied to '(bool, string, null)'"),
         ("timestamp('x') > '1'", "1:16: found no matching overload for '_>_' applied to '(timestamp, string)'"),
         ("[duration('1h')].map(d, d.size() > 0)", "1:31: found no matching overload for 'size' applied to 'duration.()'"),
+        ("1.?x.hasValue()", "1:2: type 'int' does not support field selection"),
+        ("[1].first().x", "1:12: type 'int' does not support field selection"),
+        ("google.protobuf.Int64Value{?value: 1}", "1:36: expected type 'optional_type(int)' but found 'int'"),
         ("duration('1h').x", "1:15: type 'duration' does not support field selection"),
         ("[1, null]", "1:5: expected type 'int' but found 'null'"),
         ("int{}", "1:4: 'int' is not a message type"),

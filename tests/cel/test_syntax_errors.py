@@ -55,13 +55,14 @@ def errors(text: str) -> list[str]:
                 f"6: mismatched input '<EOF>' expecting {START}"]),
     ("a.`#", ["3: token recognition error at: '`#'", "5: no viable alternative at input '.'"]),
     ("1e999", ["1: invalid double literal"]),
+    ("rb'a'", ["3: extraneous input ''a'' expecting <EOF>"]),  # the other way around it is bytes
 ])  # fmt: skip
 def test_what_does_not_fit(text, want):
     assert errors(text) == want
 
 
 @pytest.mark.parametrize(
-    "text", ["[a,]", "{a: b,}", "[,]", "{,}", "m{}", "- 5 == a", "!-1 == a", "'\\x41\\u00e9\\101\\?' == a", "r'\\q' == a"]
+    "text", ["[a,]", "{a: b,}", "[,]", "{,}", "m{}", "- 5 == a", "!-1 == a", "'\\x41\\u00e9\\101\\?' == a", "r'\\q' == a", "bR'\\q' == a"]
 )
 def test_what_fits(text):
     assert not any("expecting" in e or "recognition" in e or "viable" in e for e in errors(text))

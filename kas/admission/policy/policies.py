@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from kas.admission import Attributes
 from kas.admission.configuration import DIRECTORY, Section, versioned
 from kas.admission.initializer import RESTMapper
-from kas.admission.matching import GROUP, Equivalents, Invocation, Namespaces, beyond_policies, is_policy
+from kas.admission.matching import GROUP, Equivalents, Invocation, Namespaces, beyond_policies, is_policy, namespace_of
 from kas.admission.policy.params import ParamError, Params
 from kas.admission.versioned import Versioned
 from kas.informers import Informers, Objects
@@ -161,7 +161,7 @@ class Policies:
                 try:
                     if binding.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents) is None:
                         continue
-                    params = await self._params.of(policy.param_kind, binding.param_ref, a.namespace)
+                    params = await self._params.of(policy.param_kind, binding.param_ref, namespace_of(a))
                 except (ApiError, ParamError) as e:
                     yield ConfigurationFault(policy, binding, f"failed to configure binding: {_text(e)}")
                     continue

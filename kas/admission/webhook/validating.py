@@ -27,16 +27,16 @@ def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
     if len(hooks) > FEW:
         return _several(webhooks, a)
     own = Versioned(a, webhooks.equivalents)
-    for i, hook in enumerate(hooks):
+    for hook in hooks:
         told = webhooks.matched(hook, a, own)
         if told is not None:
             if asked is not None or hook.conditions is not None or told.kind != own.kind:
                 return _several(webhooks, a)
-            asked = hook, told, i
+            asked = hook, told
     if asked is None:
         return None
-    hook, told, i = asked
-    return only(webhooks, a, own, hook, told, partial(_refuse, webhooks, a, hook, i))
+    hook, told = asked
+    return only(webhooks, a, own, hook, told, partial(_refuse, webhooks, a, hook))
 
 
 async def _several(webhooks: Webhooks, a: Attributes) -> None:
@@ -44,9 +44,9 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
     own = Versioned(a, webhooks.equivalents)
     versions = {own.kind: own}
 
-    asked: list[tuple[Hook, Invocation, int]] = []
+    asked: list[tuple[Hook, Invocation]] = []
     stint = Stint()
-    for i, hook in enumerate(webhooks.hooks.of(a)):
+    for hook in webhooks.hooks.of(a):
         if stint.over:
             await stint.pause()
         told = webhooks.matched(hook, a, own)
@@ -56,14 +56,14 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
             versions[told.kind] = Versioned(a, webhooks.equivalents)
             await versions[told.kind].show(told)
         if hook.conditions is None or await webhooks.meets(hook, a, told, versions[told.kind]):
-            asked.append((hook, told, i))
+            asked.append((hook, told))
     began = monotonic()
     if len(asked) == 1:
-        hook, told, i = asked[0]
-        refused = [await _ask(webhooks, hook, a, told, versions[told.kind], i)]
+        hook, told = asked[0]
+        refused = [await _ask(webhooks, hook, a, told, versions[told.kind], 0)]
     elif asked:
         async with asyncio.TaskGroup() as group:
-            calls = [group.create_task(_ask(webhooks, hook, a, told, versions[told.kind], i)) for hook, told, i in asked]
+            calls = [group.create_task(_ask(webhooks, hook, a, told, versions[told.kind], i)) for i, (hook, told) in enumerate(asked)]
         refused = [call.result() for call in calls]
     else:
         return
@@ -78,7 +78,7 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
 
 
 async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, index: int) -> ApiError | None:
-    """The refusal, None when the request may go on."""
+    """The refusal, None when the request may go on. ``index`` counts those that are asked."""
     began = monotonic()
     try:
         await webhooks.ask(hook, a, told, objects)
@@ -98,11 +98,11 @@ def _refusal(
     return error.error if isinstance(error, Rejection) else error
 
 
-def _refuse(webhooks: Webhooks, a: Attributes, hook: Hook, index: int, error: Exception, took: float) -> None:
-    """Raises what ``_refusal`` says, or the error that is none of a webhook's."""
+def _refuse(webhooks: Webhooks, a: Attributes, hook: Hook, error: Exception, took: float) -> None:
+    """Raises what ``_refusal`` says of the only one that is asked, or the error that is none of a webhook's."""
     if not isinstance(error, CallError | Rejection | ApiError):
         raise error
-    refusal = _refusal(webhooks, a, hook, index, error, took)
+    refusal = _refusal(webhooks, a, hook, 0, error, took)
     try:
         if refusal is not None:
             raise refusal

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kas._codecs import DecodeError
+from kas.cel.environment import Cost
 from kas.cel.library.declare import Library, of_first, on, one, plain, regex_cost, traversal
 from kas.cel.problems import EvaluationError
 from kas.cel.types import BOOL, DOUBLE, INT, STRING, Type, list_of, map_of, opaque, optional_of, struct
@@ -553,8 +554,17 @@ def _asked(method: str) -> Callable[..., Any]:
     return run
 
 
-def _authz(name: str, *overloads: tuple[str, list[Type], Type], cost: int = 1) -> None:
-    LIB(name, *(on(*o) for o in overloads), cost=lambda o, args, r: cost)(_asked(name))
+def _authz(name: str, *overloads: tuple[str, list[Type], Type], cost: Cost = one) -> None:
+    LIB(name, *(on(*o) for o in overloads), cost=cost)(_asked(name))
+
+
+_REQUIREMENT = 10 + 40  # a new list and a new object
+
+
+def _to_parse(overload: str, args: list[Any], result: Any) -> int:
+    """A selector is read, and may have a requirement for each second character: each of them is an object with a list."""
+    n = size(args[1])
+    return 10 + traversal(n) + (n + 1) // 2 * _REQUIREMENT
 
 
 _authz("path", ("authorizer_path", [AUTHORIZER, STRING], PATH_CHECK))
@@ -564,10 +574,11 @@ _authz("resource", ("groupcheck_resource", [GROUP_CHECK, STRING], RESOURCE_CHECK
 _authz("subresource", ("resourcecheck_subresource", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
 _authz("namespace", ("resourcecheck_namespace", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
 _authz("name", ("resourcecheck_name", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
-_authz("fieldSelector", ("authorizer_fieldselector", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
-_authz("labelSelector", ("authorizer_labelselector", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
+_authz("fieldSelector", ("authorizer_fieldselector", [RESOURCE_CHECK, STRING], RESOURCE_CHECK), cost=_to_parse)
+_authz("labelSelector", ("authorizer_labelselector", [RESOURCE_CHECK, STRING], RESOURCE_CHECK), cost=_to_parse)
 _authz(
-    "check", ("pathcheck_check", [PATH_CHECK, STRING], DECISION), ("resourcecheck_check", [RESOURCE_CHECK, STRING], DECISION), cost=350_000
+    "check", ("pathcheck_check", [PATH_CHECK, STRING], DECISION), ("resourcecheck_check", [RESOURCE_CHECK, STRING], DECISION),
+    cost=lambda overload, args, result: 350_000,
 )  # fmt: skip
 _authz("errored", ("decision_errored", [DECISION], BOOL))
 _authz("error", ("decision_error", [DECISION], STRING))

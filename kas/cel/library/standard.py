@@ -32,6 +32,7 @@ from kas.cel.values import (
     MAX_INT,
     MAX_UINT,
     MIN_INT,
+    MIN_TIME,
     NONE,
     NS,
     Duration,
@@ -42,6 +43,7 @@ from kas.cel.values import (
     Timestamp,
     TypeValue,
     Uint,
+    Unreadable,
     equal,
     is_number,
     nodes,
@@ -147,10 +149,13 @@ def _plus(a: Any, b: Any, ka: str, kb: str) -> Any:
 
 
 def _minus(a: Any, b: Any, ka: str, kb: str) -> Any:
-    if ka == kb and ka in ("duration", "timestamp"):
+    if ka == kb == "duration":
         return Duration(a.ns - b.ns)
+    if ka == kb == "timestamp":
+        # The whole seconds between them have to be a duration, too, which matters within a second of the least one.
+        return Duration(Duration((a.ns // NS - b.ns // NS) * NS).ns + a.ns % NS - b.ns % NS)
     if ka == "timestamp" and kb == "duration":
-        return Timestamp(a.ns - b.ns, a.ahead)
+        return Timestamp(a.ns + Duration(-b.ns).ns, a.ahead)  # the least duration has no negation, whatever it is taken from
     raise EvaluationError(NO_OVERLOAD)
 
 
@@ -270,7 +275,15 @@ LIB(
 )  # fmt: skip
 def _in(a: Any, b: Any) -> bool:
     if isinstance(b, list):
-        return any(equal(a, x) for x in b)
+        unread: Unreadable | None = None  # an item that is equal makes up for one that nobody can tell anything about
+        for x in b:
+            if type(x) is Unreadable:
+                unread = unread or x
+            elif equal(a, x):
+                return True
+        if unread is not None:
+            raise EvaluationError(unread.why)
+        return False
     if isinstance(b, dict):
         from kas.cel.interpreter import lookup
 
@@ -582,7 +595,7 @@ LIB("optional.none", plain("optional_none", [], OPTIONAL_V))(lambda: NONE)
 def _of_non_zero(v: Any) -> Optional:
     if v is None or (isinstance(v, (bool, str, bytes, list, dict)) and not v) or (is_number(v) and v == 0):
         return NONE
-    if isinstance(v, Duration) and v.ns == 0:
+    if (isinstance(v, Duration) and v.ns == 0) or (isinstance(v, Timestamp) and v.ns == MIN_TIME):
         return NONE
     return Optional(v)
 

@@ -304,6 +304,20 @@ def test_parameters_by_name(governed, server):
     assert refused(governed.request()).message.endswith(start + "differs")
 
 
+def test_parameters_of_a_namespace_lie_in_it(governed, server):
+    """A Namespace is in itself where namespaces are asked for, and in none where expressions see the request's."""
+    holds = [{"expression": "params.data.k == 'v' && namespaceObject == null"}]
+    governed.policy(paramKind=PARAM_KIND, rules=[rule("namespaces")], validations=holds)
+    governed.bind(paramRef={"name": "limit", "parameterNotFoundAction": "Deny"})
+    request = governed.request(obj={"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "ns1"}}, namespace="")
+    request.attributes.resource, request.attributes.kind, request.attributes.name = "namespaces", "Namespace", "ns1"
+    assert "no params found" in refused(request).message
+    limit(server, k="w")
+    assert "failed expression" in refused(request).message
+    limit(server, k="v")
+    request.run()
+
+
 def test_parameters_by_selector(governed, server):
     same = {"expression": "params.data.k == object.data.k", "messageExpression": "params.data.k"}
     governed.policy(paramKind=PARAM_KIND, validations=[same])

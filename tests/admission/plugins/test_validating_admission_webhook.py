@@ -115,10 +115,17 @@ def test_warnings_and_annotations(hooked, hook):
 
 
 def test_failing_open_is_noted(hooked):
-    hooked.add(webhook({"url": "https://127.0.0.1:1/"}, failurePolicy="Ignore"))
+    """By the places of those that are asked: who is not asked has none."""
+    down, other = {"url": "https://127.0.0.1:1/"}, webhook({"url": "https://127.0.0.1:1/"}, "o.example.com", rules=[rule("pods")])
+    hooked.add(other, webhook(down, failurePolicy="Ignore"), name="a")
+    prefix = "failed-open.validating.webhook.admission.k8s.io/round_0_index_"
     request = hooked.request()
     request.run()
-    assert request.annotations == {"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "h.example.com"}
+    assert request.annotations == {f"{prefix}0": "h.example.com"}
+    hooked.add(other, webhook(down, "i.example.com", failurePolicy="Ignore"), name="b")
+    request = hooked.request()
+    request.run()
+    assert request.annotations == {f"{prefix}0": "h.example.com", f"{prefix}1": "i.example.com"}
 
 
 def test_dry_run(hooked, hook):
