@@ -141,7 +141,7 @@ class _Checker:
             if variable is not None:
                 node.variable = variable
                 return variable.type
-        out = self._field(node.at, self.visit(node.operand), node.field, False)
+        out = self._field(node.at, self.visit(node.operand), node.field)
         return BOOL if node.test else out
 
     def _local(self, name: str) -> bool:
@@ -149,10 +149,10 @@ class _Checker:
         first = name.split(".", 1)[0]
         return any(first in scope for scope in self.scopes)
 
-    def _field(self, at: int, operand: Type, field: str, optional: bool) -> Type:
+    def _field(self, at: int, operand: Type, field: str) -> Type:
         t = self.shown(operand)
         if t.kind == "opaque" and t.name == "optional_type":
-            return optional_of(self._field(at, t.params[0], field, True))
+            return optional_of(self._field(at, t.params[0], field))
         if t.kind == "error":
             return ERROR
         if t.kind == "dyn":
@@ -170,8 +170,7 @@ class _Checker:
                 self.report(at, f"undefined field '{field}'")
                 return ERROR
             return found
-        if not optional:
-            self.report(at, f"type '{said(t)}' does not support field selection")
+        self.report(at, f"type '{said(t)}' does not support field selection")
         return ERROR
 
     # --- calls
@@ -205,7 +204,7 @@ class _Checker:
             self.report(field.at, "unsupported optional field selection")
             return ERROR
         self.visit(field)
-        out = self._field(node.at, t, field.value, True)
+        out = self._field(node.at, t, field.value)
         return out if out.kind == "opaque" and out.name == "optional_type" and self._is_optional(t) else optional_of(out)
 
     def _is_optional(self, t: Type) -> bool:
