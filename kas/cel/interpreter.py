@@ -14,6 +14,7 @@ from kas.cel import messages
 from kas.cel.environment import Function
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
+from kas.cel.refusals import NO_OVERLOAD, not_iterable, refused
 from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, is_number, key_value
 from kas.meta.field import go_float
@@ -239,13 +240,11 @@ class _Planner:
         field = node.field
 
         def has(frame: Frame) -> bool:
-            try:
-                value = at.resolve(frame)
-            finally:
-                frame.spend(1)
+            value = at.resolve(frame)
+            frame.spend(1)  # for the test alone: where the way to it ends, there is none
             if isinstance(value, Optional):
                 value = value.value if value.present else None
-            return lookup(value, field)[0] if isinstance(value, dict) else False
+            return lookup(value, field)[0] if isinstance(value, (dict, list)) else False
 
         return has
 
@@ -277,7 +276,7 @@ class _Planner:
             try:
                 return Constant(function.run(steps[0].value))
             except EvaluationError as e:
-                raise ProgramError(str(e)) from None
+                raise ProgramError(str(refused(name, [steps[0].value]) if str(e) == NO_OVERLOAD else e)) from None
         if name in SEARCHES and name != "matches" and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
             try:
                 compiled(steps[1].value)
@@ -368,7 +367,7 @@ class _Planner:
         def run(frame: Frame) -> Any:
             items = ranged(frame)
             if not isinstance(items, (list, dict)):
-                raise EvaluationError(f"got '{_go_type(items)}', expected iterable type")
+                raise not_iterable(items, bool(second))
             outer = frame.variables
             frame.variables = inner = outer.copy()
             try:
@@ -412,6 +411,12 @@ def _entry(key: Any, value: Any) -> Any:
     return value.value if value.present else _ABSENT
 
 
+def _go_type(v: Any) -> str:
+    from kas.cel.values import type_of_value
+
+    return str(type_of_value(v))
+
+
 class _Failed:
     """An error as the value of an accumulator: only one if it is still there at the end."""
 
@@ -431,12 +436,6 @@ def _value(step: Step, frame: Frame) -> Any:
         raise
     except EvaluationError as e:
         return _Failed(e)
-
-
-def _go_type(v: Any) -> str:
-    from kas.cel.values import type_of_value
-
-    return str(type_of_value(v))
 
 
 def _logic(left: Step, right: Step, deciding: bool) -> Step:
@@ -526,6 +525,7 @@ def _membership(step: Step, values: list[Any]) -> Step:
 def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
     run, cost, ahead = function.settled.get(overload, function.run), function.cost, function.ahead
     patient = len(steps) <= 2
+    searches = function.name in SEARCHES and len(steps) > 1 and isinstance(steps[1], Constant)
 
     def call(frame: Frame) -> Any:
         failed: EvaluationError | None = None
@@ -552,6 +552,8 @@ def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
             raise
         except EvaluationError as e:
             frame.spend(1 if cost is None else cost(overload, values, e))
+            if failed is None and str(e) == NO_OVERLOAD:
+                raise refused(function.name, values, searches) from None
             raise
         if cost is not None:
             frame.spend(cost(overload, values, result))

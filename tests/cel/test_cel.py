@@ -171,7 +171,7 @@ def test_members_of_a_written_list_are_looked_up():
         ("object.name + 1", "no such overload"),
         ("[1, 2].all(x, x / 0 > 1)", "division by zero"),
         ("object.numbers.filter(x, object.name)", "no such overload"),
-        ("object.name.all(x, true)", "got 'string', expected iterable type"),
+        ("object.name.all(x, true)", "got 'types.String', expected iterable type"),
         ("(object.name + '%d').format([object.name])", "decimal clause can only be used on integers, was given string"),
         ("(object.name + '%.1001f').format([1.0])", "precision 1001 is too large"),
         ("timestamp(0) - duration('-2562047h47m16.854775808s')", "integer overflow"),  # which has no negation
@@ -350,10 +350,33 @@ def test_device_selectors():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("object.texts.sum()", "no such overload"),
-        ("[dyn([1])].isSorted()", "no such overload"),
+        ("object.texts.sum()", "no such overload: sum(list)"),
+        ("[dyn([1])].isSorted()", "no such overload: isSorted(list)"),
         ("[dyn(1), dyn(null)].isSorted()", "no such overload"),
-        ("[dyn(null)].min()", "no such overload"),
+        ("[dyn(null)].min()", "no such overload: min(list)"),
+        ("object.numbers[0].upperAscii()", "no such overload: upperAscii(int)"),
+        ("object.numbers[0].charAt(1)", "no such overload: charAt(int, int)"),
+        ("object.numbers[0].startsWith('a')", "no such overload"),
+        ("object.numbers[0].find('a')", "no such overload"),
+        ("object.numbers[0].find(object.name)", "no such overload: find(int, string)"),
+        ("object.numbers[0].matches(object.name)", "no such overload: matches"),
+        ("size(object.numbers[0])", "no such overload: size"),
+        ("object.name + 1", "no such overload"),
+        ("object + 1", "no such overload: _+_"),
+        ("object.texts < 1", "no such overload: _<_"),
+        ("-object.texts", "no such overload: -_"),
+        ("-object.name", "no such overload"),
+        ("!object.texts", "no such overload"),
+        ("int(object.texts)", "no such overload: int(list)"),
+        ("string(object)", "no such overload: string(map)"),
+        ("int(object.name)", "type conversion error from 'string' to 'int'"),
+        ("quantity('1') == object.numbers[0]", "no such overload"),
+        ("ip('1.2.3.4') == object.name", "no such overload"),
+        ("cidr('10.0.0.0/8').containsIP(object.name)", "no such overload"),
+        ("cidr('10.0.0.0/8').containsIP(object.numbers[0])", "no such overload: containsIP(net.CIDR, int)"),
+        ("object.numbers[0].map(x, x)", "got 'types.Int', expected iterable type"),
+        ("object.numbers[0].transformList(i, v, v)", "unsupported comprehension range type: types.Int"),
+        ("has(object.texts.x)", "unsupported index type 'string' in list"),
         ("object.numbers[1.5]", "unsupported index value 1.5 in list"),
         ("object.numbers[18446744073709551615u]", "unsupported index value 18446744073709551615 in list"),
         ("object.numbers[1e21]", "unsupported index value 1e+21 in list"),
@@ -521,3 +544,25 @@ def test_patterns_that_are_written_out_have_a_bound_together():
     remembered = Allowance()
     compile_expression(text, ANY, "spec", allowance=remembered)
     assert remembered.left == MOST_PATTERNS + allowance.left < MOST_PATTERNS
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("'abcabc'.indexOf('c', 10)", -1), ("'abcabc'.lastIndexOf('c', 10)", -1), ("'abcabc'.lastIndexOf('c', 5)", 5),
+        ("'abc'.indexOf('', 2)", 2), ("ip('1.2.3.4') != object.name", True), ("object.name == ip('1.2.3.4')", False),
+        ("quantity('1') in [object.numbers[0]]", False),
+    ],
+)  # fmt: skip
+def test_what_is_only_not_there_is_no_error(text, value):
+    assert cel.compile(text, ANY).run({"object": OBJECT})[0] == value
+
+
+@pytest.mark.parametrize(("text", "cost"), [("has(object.nope.x)", 1), ("has(object.name)", 1), ("has(object.labels.nope.x)", 2)])
+def test_a_presence_test_costs_what_was_reached(text, cost):
+    assert cel.compile(text, ANY).run({"object": OBJECT})[1] == cost
+
+
+def test_an_optional_selection_is_of_what_has_fields():
+    with pytest.raises(cel.CompileError, match="1:10: type 'int' does not support field selection"):
+        cel.compile("{'a': 1}.a.?x".replace(" ", ""), ANY)

@@ -201,6 +201,19 @@ def test_names_of_attributes_have_a_slash_or_more_than_upstream_looks_at(name, w
     assert len(SLICES.refusals(obj) if wrong else SLICES.create(obj) and []) == wrong
 
 
+@pytest.mark.parametrize(
+    ("device", "path"),
+    [
+        ({"attributes": {"a b": {"bool": True}}}, "attributes[a b]"),
+        ({"capacity": {"/c": {"value": "1"}}}, "capacity[/c]"),
+        ({"consumesCounters": [{"counterSet": "s", "counters": {"A": {"value": "1"}}}]}, "consumesCounters[0].counters[A]"),
+    ],
+)
+def test_a_bad_key_of_a_map_is_told_at_its_entry(device, path):
+    found = SLICES.refusals(_slice(devices=[{"name": "d1"} | device]))
+    assert [at for at, _ in found] == [f"spec.devices[0].{path}"]
+
+
 QUESTIONS = Kind("resource.k8s.io/v1alpha3/resourcepoolstatusrequests")
 STATE = {"driver": "a.b", "poolName": "p", "generation": 1}
 

@@ -388,8 +388,12 @@ def _contains_cost(extra: bool, by_text: str):
 )  # fmt: skip
 def _contains_ip(c: Any, v: Any) -> bool:
     _of(CIDRValue, c)
-    ip = v if isinstance(v, IPValue) else to_ip(v)
-    return c.masked(ip.ip) == c.masked(c.ip)
+    if not isinstance(v, IPValue):
+        try:
+            v = to_ip(v)
+        except EvaluationError:
+            raise EvaluationError(NO_OVERLOAD) from None  # all that upstream says of a text that is no address
+    return c.masked(v.ip) == c.masked(c.ip)
 
 
 @LIB(

@@ -236,7 +236,14 @@ def _ahead(args: list[Any], room: int) -> int:
     return units(args if isinstance(a, (SetList, MapList)) else a, room)
 
 
-LIB("_==_", plain("equals", [A, A], BOOL), cost=_smaller, ahead=_ahead)(equal)
+@LIB("_==_", plain("equals", [A, A], BOOL), cost=_smaller, ahead=_ahead)
+def _equals(a: Any, b: Any) -> bool:
+    """A value of Kubernetes' own types is compared with nothing else; as the other side of one it is just not the same."""
+    if isinstance(a, Opaque) and not (isinstance(b, Opaque) and a.cel_type == b.cel_type):
+        raise EvaluationError(NO_OVERLOAD)
+    return equal(a, b)
+
+
 LIB("_!=_", plain("not_equals", [A, A], BOOL), cost=_unequal, ahead=_ahead)(lambda a, b: not equal(a, b))
 _ORDERED = (
     ("bool", BOOL, BOOL), ("int64", INT, INT), ("int64_double", INT, DOUBLE), ("int64_uint64", INT, UINT), ("uint64", UINT, UINT),
@@ -345,7 +352,10 @@ def _matches(a: Any, b: Any) -> bool:
 
 
 def _conversion_error(value: Any, target: Type) -> EvaluationError:
-    return EvaluationError(f"type conversion error from '{type_of_value(value)}' to '{target}'")
+    """Of a text that says nothing of the kind; other types are converted, or there is no overload for them."""
+    if not isinstance(value, str):
+        return EvaluationError(NO_OVERLOAD)
+    return EvaluationError(f"type conversion error from 'string' to '{target}'")
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
@@ -537,7 +547,6 @@ def to_timestamp(v: Any) -> Timestamp:
         found = timestamp(v)
         if found is not None:
             return found
-        raise EvaluationError(f"type conversion error from 'string' to '{TIMESTAMP}'")
     raise _conversion_error(v, TIMESTAMP)
 
 

@@ -68,22 +68,26 @@ def _char_at(s: Any, i: Any) -> str:
 
 
 def index_of(s: str, sub: str, offset: Any = 0) -> int:
-    """``indexOf``: in code points, -1 when absent. Raises EvaluationError for an offset that is none, or outside of the text."""
+    """``indexOf``: in code points, -1 when absent. Raises EvaluationError for an offset that is none, or before the text."""
     need((offset, int))
-    if not 0 <= offset <= len(s):
+    if not sub:
+        return offset  # upstream looks at nothing then
+    if offset < 0:
         raise _out_of_range(offset)
     return s.find(sub, offset)
 
 
 def last_index_of(s: str, sub: str, *offsets: Any) -> int:
-    """``lastIndexOf``: in code points, -1 when absent. Raises EvaluationError for an offset that is none, or outside of the text."""
+    """``lastIndexOf``: in code points, -1 when absent. Raises EvaluationError for an offset that is none, or before the text."""
     if not offsets:
         return s.rfind(sub)
     (offset,) = offsets
     need((offset, int))
-    if not 0 <= offset <= len(s):
+    if not sub:
+        return offset
+    if offset < 0:
         raise _out_of_range(offset)
-    return s.rfind(sub, 0, offset + len(sub))
+    return s.rfind(sub, 0, offset + len(sub)) if offset < len(s) else -1
 
 
 @LIB("lowerAscii", on("string_lower_ascii", [STRING], STRING), cost=of_first())

@@ -64,7 +64,8 @@ def each_entry(
         return [field.too_many(path, len(items), maximum)]
     errs: list[FieldError] = []
     for name in sorted(items):
-        errs += key_check(name, path) + check(items[name], field.key(path, _shortened(name, key_length)))
+        at = field.key(path, _shortened(name, key_length))
+        errs += key_check(name, at) + check(items[name], at)
     return errs
 
 

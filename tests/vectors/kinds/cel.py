@@ -5,7 +5,7 @@ from typing import Any
 from kas import cel
 from kas.cel.library.standard import double_text
 from kas.cel.types import DYN, INT, STRING
-from kas.cel.values import Duration, Optional, Timestamp, TypeValue, type_of_value
+from kas.cel.values import Duration, Optional, Timestamp, TypeValue, key_value, type_of_value
 from kas.meta.duration import format_ns
 
 ENV = cel.BASE.extended({"n": INT, "s": STRING, "object": DYN, "oldObject": DYN})
@@ -28,7 +28,7 @@ def shown(v: Any) -> dict[str, Any]:
     if isinstance(v, list):
         return {"type": "list", "value": [shown(x) for x in v]}
     if isinstance(v, dict):
-        return {"type": "map", "value": [[shown(k), shown(x)] for k, x in v.items()]}
+        return {"type": "map", "value": [[shown(key_value(k)), shown(x)] for k, x in v.items()]}
     if isinstance(v, Timestamp):
         return {"type": "timestamp", "value": v.text()}
     if isinstance(v, Duration):

@@ -1,0 +1,56 @@
+"""What is said of values that no overload takes. cel-go (``common/decls``, ``interpreter/interpretable.go``) says it in one of three ways.
+
+Most functions name themselves and what they were given. Those with one way for all overloads, the operators among them, name themselves
+when the first value is no operand of theirs at all, and leave the rest to the value, which names nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.cel.problems import EvaluationError
+from kas.cel.values import type_of_value
+
+NO_OVERLOAD = "no such overload"
+
+_CALLED = frozenset(("string", "google.protobuf.Duration", "google.protobuf.Timestamp"))  # these answer for themselves
+_NUMBERS = frozenset(("int", "uint", "double"))
+_COMPARED = _CALLED | _NUMBERS | {"bool", "bytes"}
+# What each of them works on, or what answers for itself.
+_OPERANDS: dict[str, frozenset[str]] = {
+    "_+_": _CALLED | _NUMBERS | {"bytes", "list"}, "_-_": _CALLED | _NUMBERS, "_*_": _CALLED | _NUMBERS, "_/_": _CALLED | _NUMBERS,
+    "_%_": _CALLED | {"int", "uint"}, "-_": _CALLED | {"int", "double", "bool"}, "_<_": _COMPARED, "_<=_": _COMPARED, "_>_": _COMPARED,
+    "_>=_": _COMPARED, "size": _CALLED | {"bytes", "list", "map"}, "matches": _CALLED, "sort": frozenset(("list",)),
+}  # fmt: skip
+# Lists go by their first item: what comes of the others is not asked before.
+_ITEMS = dict.fromkeys(("isSorted", "max", "min"), _COMPARED) | {"sum": _NUMBERS | {"google.protobuf.Duration"}}
+_SILENT = frozenset(("!_", "_==_", "_!=_", "@in", "contains", "distinct", "endsWith", "flatten", "startsWith"))
+
+# How Go prints the types of values that are no list and no map.
+_GO_TYPES = {
+    "null_type": "types.Null", "bool": "types.Bool", "int": "types.Int", "uint": "types.Uint", "double": "types.Double",
+    "string": "types.String", "bytes": "types.Bytes", "google.protobuf.Duration": "types.Duration",
+    "google.protobuf.Timestamp": "types.Timestamp", "type": "*types.Type", "optional_type": "*types.Optional",
+}  # fmt: skip
+
+
+def refused(function: str, values: list[Any], fixed_pattern: bool = False) -> EvaluationError:
+    """That the function takes no such values. ``fixed_pattern``: it is a search whose pattern was made ready before."""
+    operands = _OPERANDS.get(function)
+    if function in _SILENT or function.startswith(("@", "cel.@")) or fixed_pattern:
+        return EvaluationError(NO_OVERLOAD)
+    types = [type_of_value(v).name for v in values]
+    if function in _ITEMS and isinstance(values[0], list) and values[0] and type_of_value(values[0][0]).name in _ITEMS[function]:
+        return EvaluationError(NO_OVERLOAD)
+    if function == "containsIP" and types[1] == "string":
+        return EvaluationError(NO_OVERLOAD)  # of a text that is no address nothing more is said
+    if operands is not None:
+        return EvaluationError(NO_OVERLOAD if types[0] in operands else f"{NO_OVERLOAD}: {function}")
+    return EvaluationError(f"{NO_OVERLOAD}: {function}({', '.join(types)})")
+
+
+def not_iterable(value: Any, pairs: bool) -> EvaluationError:
+    """That a macro has nothing to go over; ``pairs`` when it names two variables."""
+    name = type_of_value(value).name
+    shown = _GO_TYPES.get(name, name)
+    return EvaluationError(f"unsupported comprehension range type: {shown}" if pairs else f"got '{shown}', expected iterable type")
