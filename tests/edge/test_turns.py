@@ -27,7 +27,8 @@ class Arrived:
         self.name, self.takes, self.later = name, takes, later
         headers = [(b"host", b"x" * (1 + large))] + ([(b"authorization", f"Bearer {token}".encode())] if token else [])
         self.scope: dict[str, Any] = {
-            "type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers, "client": (client, port),
+            "type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": headers,
+            "client": (client, port),
         }  # fmt: skip
         self.proto: Any = self
 
