@@ -46,7 +46,7 @@ cdef class Request:
     cdef public str method
     cdef public str path                # percent-decoded
     cdef public str query               # raw
-    cdef public str raw_path
+    cdef public str raw_path            # as it came
     cdef public str client              # address
     cdef public object peer             # kas.request.http.Connection, or None
     cdef public str scheme

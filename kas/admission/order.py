@@ -25,8 +25,8 @@ ORDER = (
     "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
     "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "DenyServiceExternalIPs", "PodTopologyLabels",
     "NodeDeclaredFeatureValidator", "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
-    "RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook",
-    "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
+    "RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning", "PolicyParamsAuthorization", "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
 )  # fmt: skip
 
 DEFAULT_ON = frozenset((
@@ -41,7 +41,7 @@ DEFAULT_ON = frozenset((
 FIRST_CONFIGURED = "MutatingAdmissionPolicy"
 
 # Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
-ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning"))
+ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning", "PolicyParamsAuthorization"))
 
 # Accepted by the flags, so that a command line of another server works, and without effect: why, for the warning at start.
 NO_EFFECT = {

@@ -24,7 +24,7 @@ from kas.meta.ip import parse_ip
 from kas.meta.scalars import format_micro_time
 from kas.observe import latencies
 from kas.observe.caches import remembered
-from kas.request.masking import shown_target
+from kas.request.masking import request_uri
 
 cdef enum:
     MAX_USER_AGENT = 1024
@@ -468,7 +468,7 @@ cdef class Record:
         # Whatever runs Python comes first.
         cdef bytes user = _user(self.user)
         cdef bytes other = _user(req.user) if self.user is not None and req.user is not self.user else None
-        cdef str uri = shown_target(req.raw_path, req.query) if req.query else req.raw_path
+        cdef str uri = request_uri(req)
         cdef list sources = _came_from(req)
         cdef object agent = req.names().get(b"user-agent")
         cdef bytes status = None, asked = None, answered = None

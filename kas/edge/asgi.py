@@ -159,6 +159,7 @@ class App:
         req = WebSocketRequest(
             scope["path"], query.decode("latin-1") if query else "", scope["headers"], list(scope.get("subprotocols") or ())
         )
+        req.raw_path = scope["raw_path"].decode("latin-1")
         client = scope["client"]
         if client:
             req.client = client[0]

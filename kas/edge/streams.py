@@ -46,7 +46,9 @@ def request_of(head: bytes) -> StreamRequest:
     if b"transfer-encoding" in names or any(name == b"content-length" and value != b"0" for name, value in headers):
         raise HeadError("a request for a stream brings no body")
     path, _, query = found[2].decode("ascii").partition("?")
-    return StreamRequest(found[1].decode(), unquote(path), query, headers)
+    req = StreamRequest(found[1].decode(), unquote(path), query, headers)
+    req.raw_path = path
+    return req
 
 
 class _Raw:

@@ -18,7 +18,7 @@ from kas.meta.field import go_quote
 from kas.observe.caches import Cache
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response
-from kas.request.masking import shown_target
+from kas.request.masking import request_uri
 from kas.request.negotiation import (
     BUILT_IN,
     JSON,
@@ -248,7 +248,7 @@ def text(status_code: int, body: str, headers: Headers | None = None) -> Respons
 
 def plain_internal_error(req: Request, why: str) -> Response:
     """500 in plain text, for what went wrong before there is a handler (``responsewriters.InternalError``)."""
-    said = f"Internal Server Error: {go_quote(shown_target(req.path, req.query))}: {why}\n"
+    said = f"Internal Server Error: {go_quote(request_uri(req))}: {why}\n"
     return text(500, said.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 def too_many_requests(retry_after_s: int) -> Response:
     """429 as upstream's filters answer it: plain text, not a Status."""

@@ -135,8 +135,10 @@ cdef class Request:
 
 def request_of(dict scope not None, bint read_only=False) -> Request:
     """The request of an ASGI scope of HTTP, without its client; ``read_only``: it came in at the read-only port."""
-    cdef bytes query = scope["query_string"]
+    cdef bytes query = scope["query_string"], raw = scope["raw_path"]
     cdef Request req = Request(scope["method"], scope["path"], query.decode("latin-1") if query else "", scope["headers"])
+    if b"%" in raw:
+        req.raw_path = raw.decode("latin-1")
     req.scheme, req.http_version, req.read_only_port = scope["scheme"], scope["http_version"], read_only
     return req
 

@@ -9,7 +9,7 @@ from time import monotonic
 from kas.filters.handler import Filter
 from kas.meta.field import go_quote
 from kas.request.http import Request, Response
-from kas.request.masking import SHOWN_ID, shown_target
+from kas.request.masking import SHOWN_ID, request_uri
 
 log = logging.getLogger("kas.http")
 
@@ -26,7 +26,7 @@ def http_logging(verbosity: int, now: Callable[[], int] | None = None) -> Filter
         user = req.user.name if req.user is not None else ""
         log.info(
             '"HTTP" verb=%s URI=%s latency="%.3fms" userAgent=%s audit-ID=%s srcIP=%s user=%s resp=%d',
-            go_quote(req.info.verb if req.info else req.method), go_quote(shown_target(req.path, req.query)),
+            go_quote(req.info.verb if req.info else req.method), go_quote(request_uri(req)),
             (monotonic() - req.started) * 1000,
             go_quote(req.header(b"user-agent")), go_quote(req.audit_id[:SHOWN_ID]), go_quote(req.client), go_quote(user), resp.status,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from kas.filters.handler import Filter
 from kas.meta.field import go_quote
 from kas.observe.logs import Sparing
 from kas.request.http import Request, Response
-from kas.request.masking import SHOWN_ID, shortened, shown_target
+from kas.request.masking import SHOWN_ID, request_uri, shortened
 
 log = logging.getLogger("kas.http")
 
@@ -36,7 +36,7 @@ def slow_requests() -> Filter:
         user = req.user.name if req.user is not None else ""
         log.warning(
             '"Slow request" verb=%s URI=%s latency="%.3fms"%s audit-ID=%s user=%s resp=%d',
-            go_quote(req.info.verb if req.info else req.method), go_quote(shortened(shown_target(req.path, req.query))), took * 1e3, parts,
+            go_quote(req.info.verb if req.info else req.method), go_quote(shortened(request_uri(req))), took * 1e3, parts,
             go_quote(req.audit_id[:SHOWN_ID]), go_quote(shortened(user)), resp.status,
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from kas.auth.user import MASTERS
 from kas.filters.handler import Before, Filter
 from kas.observe.tracing import CURRENT, Remote, Span, Tracer, current, parse
 from kas.request.http import Handler, Request, Response, Result
-from kas.request.masking import shown_target
+from kas.request.masking import request_uri
 
 MONITORING = "system:monitoring"
 # Filters with a span of their own; its name is upstream's.
@@ -65,7 +65,7 @@ def _recording(tracer: Tracer) -> Filter:
         under_way[req] = [span]
         span.started_ns -= int((monotonic() - req.started) * 1e9)
         span.attributes = {
-            "http.request.method": req.method, "http.target": shown_target(req.path, req.query), "audit-id": req.audit_id,
+            "http.request.method": req.method, "http.target": request_uri(req), "audit-id": req.audit_id,
             "user_agent.original": req.header(b"user-agent"),
         }  # fmt: skip
         who = span.child("authentication")  # and what stands before it, which takes no time

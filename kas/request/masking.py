@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote_plus
+import re
+from urllib.parse import quote, unquote_plus
+
+from kas.request.http import Request
 
 MASK = "***"
 SHOWN_ID = 64  # characters of a request's id in a line of the log (upstream's ``GetAuditIDTruncated``)
 SHOWN = 4096  # characters of what a client chose, in a line that is written without anybody asking for it
+PATH_SAFE = "$&+,/:;=@"  # what url.URL.EscapedPath leaves alone in a path, beside letters, digits and -_.~
+_WELL_ESCAPED = re.compile(r"[A-Za-z0-9_.~$&+,/:;=@!'()*\[\]%-]*")  # and how a client may have written one
 # A parameter that is one of these, or has one of these in its name, is a credential or may become one (OAuth's code).
 NAMES = frozenset({"apikey", "api_key", "auth", "authorization", "bearer", "code", "jwt", "key", "pwd", "sig"})
 PARTS = ("assertion", "credential", "passwd", "password", "secret", "signature", "token")
@@ -34,3 +39,10 @@ def shortened(text: str) -> str:
 def shown_target(path: str, query: str) -> str:
     """Path and query of a request, credentials masked."""
     return f"{path}?{masked(query)}" if query else path
+
+
+def request_uri(req: Request) -> str:
+    """``URL.RequestURI`` of a request, credentials masked: escaped as the client has written it, so that what belonged to a name is no
+    question mark, slash or line break here."""
+    raw = req.raw_path
+    return shown_target(raw if _WELL_ESCAPED.fullmatch(raw) else quote(req.path, safe=PATH_SAFE), req.query)

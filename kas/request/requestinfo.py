@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote_to_bytes
 from kas._fastpath import RequestInfo, RequestInfoError, install, parse
 from kas.meta import utf8
 from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
-from kas.request.masking import shown_target
+from kas.request.masking import PATH_SAFE, shown_target
 
 __all__ = ["Query", "RequestInfo", "RequestInfoError", "parse"]
 
@@ -27,8 +27,6 @@ LONGEST_NAMING = 16 << 10  # characters of selectors
 _SPECIAL = re.compile(rb"[%+;\x80-\xff]")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _INT64 = re.compile(r"[+-]?[0-9]{1,30}\Z")
-# What url.URL.EscapedPath leaves alone in a path.
-_PATH_SAFE = "$&+,/:;=@"
 
 
 class Query:
@@ -81,7 +79,7 @@ def _error_message(path: str, query: Query | bytes | str) -> str:
     """Upstream's text for a RequestInfoError on this path; it shows the URL as Go writes it, credentials masked."""
     raw = query.raw if isinstance(query, Query) else query
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
-    return f"unable to determine kind and namespace from url, {shown_target(quote(path, safe=_PATH_SAFE), text)}"
+    return f"unable to determine kind and namespace from url, {shown_target(quote(path, safe=PATH_SAFE), text)}"
 
 
 def _read_query(info: RequestInfo, query: Query | bytes | str) -> None:

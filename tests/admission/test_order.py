@@ -49,7 +49,7 @@ def test_a_misspelt_plugin_is_told_with_the_one_that_was_meant():
 
 def test_one_flag_may_name_all_that_are_on():
     named = Options({"admission-control": ["ResourceQuota", "NamespaceLifecycle", "AlwaysAdmit"]})
-    always = ["RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning"]
+    always = ["RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning", "PolicyParamsAuthorization"]
     assert order.enabled(*order.wanted(named)) == ["NamespaceLifecycle", *always, "ResourceQuota"]
     assert order.problems(named) == []
     both = Options({"admission-control": ["A"], "enable-admission-plugins": ["AlwaysDeny"]})

@@ -13,7 +13,7 @@ from kas.audit.policy import Verdict
 from kas.auth.impersonation import CONSTRAINT
 from kas.auth.user import UserInfo
 from kas.request.http import Request, Response
-from kas.request.masking import shown_target
+from kas.request.masking import request_uri
 from kas.request.requestinfo import parse
 from kas.types.scheme import BUILTIN
 
@@ -51,7 +51,7 @@ def expected(e: Event, req: Request, stage: str, named: dict, stamps: tuple[str,
     """The line as orjson and replacing make it."""
     info = req.info
     fields = {
-        "level": e.level, "auditID": req.audit_id, "stage": stage, "requestURI": shown_target(req.raw_path, req.query), "verb": info.verb,
+        "level": e.level, "auditID": req.audit_id, "stage": stage, "requestURI": request_uri(req), "verb": info.verb,
         "user": e.user.to_dict() if e.user is not None else {},
     }  # fmt: skip
     if e.user is not None and req.user is not e.user:

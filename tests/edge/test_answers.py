@@ -230,8 +230,9 @@ def exchange(scope: dict[str, Any], resp: Response) -> tuple[list[dict[str, Any]
 
 def scope(kind: str) -> dict[str, Any]:
     return {
-        "type": kind, "method": "GET", "path": "/api/v1/configmaps", "query_string": b"", "headers": [(b"host", b"x")], "scheme": "https",
-        "client": ("127.0.0.1", 1), "http_version": "1.1", "server": ("127.0.0.1", 2), "subprotocols": [],
+        "type": kind, "method": "GET", "path": "/api/v1/configmaps", "raw_path": b"/api/v1/configmaps", "query_string": b"",
+        "headers": [(b"host", b"x")], "scheme": "https", "client": ("127.0.0.1", 1), "http_version": "1.1",
+        "server": ("127.0.0.1", 2), "subprotocols": [],
     }  # fmt: skip
 
 
@@ -334,7 +335,7 @@ def test_who_gives_a_large_answer_asks_what_it_has_to_wait_for(path: str) -> Non
     async def send(message: dict[str, Any]) -> None:
         order.append(message["type"])
 
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "client": None, "scheme": "http",
-             "http_version": "1.1"}  # fmt: skip
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": [],
+             "client": None, "scheme": "http", "http_version": "1.1"}  # fmt: skip
     asyncio.run(App(handler, gives=others)(scope, receive, send))
     assert ("others" in order) == (path == "/large") and (order[0] == "others" or path != "/large")

@@ -29,7 +29,8 @@ class Arrived:
         headers = [(b"host", b"x" * (1 + large))] + ([(b"impersonate-user", acts_as.encode())] if acts_as else [])
         headers += [(b"authorization", f"Bearer {token}".encode())] if token else []
         self.scope: dict[str, Any] = {
-            "type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers, "client": (client, port),
+            "type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": headers,
+            "client": (client, port),
         }  # fmt: skip
         self.proto: Any = self
 

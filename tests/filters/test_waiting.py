@@ -106,8 +106,8 @@ def test_what_need_not_wait_is_answered_without_a_task():
         raise AssertionError("nobody asked for the body")
 
     scope = {
-        "type": "http", "method": "GET", "path": "/api/v1/namespaces/a/configmaps/b", "query_string": b"", "headers": [],
-        "client": ("::1", 1), "scheme": "https", "http_version": "2",
+        "type": "http", "method": "GET", "path": "/api/v1/namespaces/a/configmaps/b", "raw_path": b"/api/v1/namespaces/a/configmaps/b",
+        "query_string": b"", "headers": [], "client": ("::1", 1), "scheme": "https", "http_version": "2",
     }  # fmt: skip
 
     async def build() -> Harness:

@@ -116,6 +116,35 @@ def test_aggregation_takes_full_authority(mallory, admin, grant, room):
         admin("DELETE", f"{url}/{name}")
 
 
+def test_no_policy_shows_what_its_writer_may_not_read(mallory, admin, grant, room):
+    api, spec = "/apis/admissionregistration.k8s.io/v1", {"matchConstraints": {"resourceRules": [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    ]}}  # fmt: skip
+    grant("mallory", [{"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]}])
+    asks = [{"expression": "false", "messageExpression": "string(params.data.k)"}]
+    kind, ref = {"apiVersion": "v1", "kind": "Secret"}, {"name": "x", "namespace": "kube-system", "parameterNotFoundAction": "Deny"}
+    change = [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"test\", path: \"/data\"}]"}}]
+    for sort, more in (("Validating", {"validations": asks}), ("Mutating", {"mutations": change, "reinvocationPolicy": "Never"})):
+        policies, bindings = f"{api}/{sort.lower()}admissionpolicies", f"{api}/{sort.lower()}admissionpolicybindings"
+        policy = {"metadata": {"name": f"theirs-{room}"}, "spec": {**spec, **more, "paramKind": kind}}
+        bound = {"metadata": {"name": room}, "spec": {"policyName": f"theirs-{room}", "paramRef": ref}}
+        if sort == "Validating":
+            bound["spec"]["validationActions"] = ["Deny"]
+        whole = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": f"{sort}AdmissionPolicy", **policy}
+        refused = [
+            ("POST", policies, policy, ""), ("POST", f"{policies}?dryRun=All", policy, ""),
+            ("PATCH", f"{policies}/theirs-{room}?fieldManager=m", whole, APPLY),
+        ]  # fmt: skip
+        for method, path, body, ctype in refused:
+            status, answer = mallory(method, path, body, ctype or "application/json")
+            assert status == 422 and 'must have "get" permission' in answer["message"], answer
+        assert admin("POST", policies, policy)[0] == 201
+        status, answer = mallory("POST", bindings, bound)
+        assert status == 422 and "on the object referenced by paramRef" in answer["message"], answer
+        for path in (f"{policies}/theirs-{room}", f"{bindings}/{room}"):
+            admin("DELETE", path)
+
+
 # --- the object decided on is the object stored
 
 

@@ -9,7 +9,7 @@ import pytest
 from kas.filters.http_logging import http_logging
 from kas.filters.request_info import request_info
 from kas.request.http import Request, Response
-from kas.request.masking import masked
+from kas.request.masking import masked, request_uri
 from tests.filters.requests import request
 
 
@@ -44,6 +44,19 @@ def test_a_line_of_the_log_is_one_line(caplog):
     with caplog.at_level(logging.INFO):
         http_logging(3).after(req, Response(200, []))
     assert len(caplog.records) == 1 and "\n" not in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize(("raw", "path", "shown"), [
+    ("/x%3Fa=b", "/x?a=b", "/x%3Fa=b"), ("/a%2Fb%41", "/a/bA", "/a%2Fb%41"), ("/%e2%80%a8", "/\u2028", "/%e2%80%a8"),
+    ("/\xc3\xa9%0a", "/é\n", "/%C3%A9%0A"),  # not escaped well: as Go would have escaped it
+])  # fmt: skip
+def test_what_was_escaped_is_shown_escaped(raw, path, shown, caplog):
+    req = request(path=path, query="token=S3CRET")
+    req.raw_path = raw
+    assert request_uri(req) == f"{shown}?token=***"
+    with caplog.at_level(logging.INFO):
+        http_logging(3).after(req, Response(200, []))
+    assert f'URI="{shown}?token=***"' in caplog.text
 
 
 def test_an_error_text_does_not_tell_them():
