@@ -292,9 +292,12 @@ def _listeners(
     gate = server.flow_control.gate if server.flow_control is not None else None
     loop = asyncio.get_running_loop()
     known = server.filter_parts.remembered
-    turns = Turns(loop, knows=known.has)
+    turns = Turns(loop, knows=known.has, strangers=lambda: known.strangers)
     if gate is not None:
-        turns = Turns(loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, knows=known.has, lone=known.all_known)
+        turns = Turns(
+            loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, knows=known.has, lone=known.all_known,
+            strangers=lambda: known.strangers,
+        )  # fmt: skip
     if rendezvous is not None:
         from kas.edge.front.introduction import Introductions  # with what only a server behind a front has
         from kas.edge.front.rendezvous import free
