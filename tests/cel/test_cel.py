@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kas import cel
+from kas.cel import interpreter
 from kas.cel.admission import environment
 from kas.cel.checker import MOST_PROBLEMS
 from kas.cel.declared import Declared, sizes_below
@@ -510,3 +511,15 @@ def test_patterns_that_are_written_out_have_a_bound_together():
     remembered = Allowance()
     compile_expression(text, ANY, "spec", allowance=remembered)
     assert remembered.left == MOST_PATTERNS + allowance.left < MOST_PATTERNS
+
+
+def test_others_go_before_what_takes_long(monkeypatch):
+    """And what nobody waits for ends."""
+    looked: list[int] = []
+    monkeypatch.setattr(interpreter, "abandoned", lambda: len(looked) > 20 or looked.append(1))
+    program = cel.compile("lists.range(40).all(x, lists.range(40).all(y, [x, y].size() == 2))", ANY)
+    found, cost = program.run({})
+    assert found is True and len(looked) == cost // interpreter.LOOKS_EVERY > 2
+    long = cel.compile("lists.range(200).all(x, lists.range(200).all(y, [x, y].size() == 2))", ANY)
+    found, cost = long.run({})
+    assert isinstance(found, cel.CostLimitError) and cost < 25 * interpreter.LOOKS_EVERY
