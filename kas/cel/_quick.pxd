@@ -30,6 +30,7 @@ cdef enum Op:
 cdef struct Tally:
     int64_t cost
     int64_t limit
+    int64_t looks  # from this cost on others may go before it
 
 
 # ``run`` is the value of an expression, ``place`` that of the beginning of a longer path, which costs nothing by itself.

@@ -10,6 +10,7 @@ from libc.math cimport ceil
 
 from kas.cel.problems import EvaluationError
 from kas.cel.values import Struct, Unreadable
+from kas.meta.aside import abandoned
 
 cdef extern from "Python.h":
     bint PyLong_CheckExact(object)
@@ -31,6 +32,7 @@ cdef dict OPS = {
     "_<_": LESS, "_<=_": AT_MOST, "_>_": MORE, "_>=_": AT_LEAST, "_==_": SAME, "_!=_": OTHER,
     "_+_": PLUS, "_-_": MINUS, "_*_": TIMES, "_/_": OVER, "_%_": REST,
 }
+cdef int LOOKS_EVERY = 25_000  # units: a millisecond, in which nobody else has the interpreter
 cdef int FREE = 100  # characters of a text for which a result costs one unit (interpreter.FREE)
 
 
@@ -50,7 +52,7 @@ cdef class Step:
         cdef object found
         if not PyDict_CheckExact(variables):
             return None
-        tally.cost, tally.limit = 0, limit
+        tally.cost, tally.limit, tally.looks = 0, limit, LOOKS_EVERY
         found = self.run(<dict> variables, &tally)
         if found is LEAVE or tally.cost > limit:
             return None
@@ -321,6 +323,10 @@ cdef class Loop(Step):
             found = self.condition.run(inner, tally)
             if found is LEAVE or tally.cost > tally.limit:
                 return LEAVE
+            if tally.cost > tally.looks:
+                if abandoned():
+                    return LEAVE
+                tally.looks = tally.cost + LOOKS_EVERY
             if found is not True:
                 break
             found = self.step.run(inner, tally)

@@ -17,6 +17,7 @@ from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.refusals import NO_OVERLOAD, not_iterable, refused
 from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, is_number, key_value
+from kas.meta.aside import abandoned
 from kas.meta.field import go_float
 from kas.meta.regex import MOST_INSTRUCTIONS, TOO_LARGE, RegexError, compiled
 
@@ -26,6 +27,8 @@ MAX_INDEX = 2**63 - 1
 PER_CALL_LIMIT = 1_000_000
 # Elements of a sum of lists; instructions of a pattern; characters of a text for which upstream counts one unit whatever its length.
 FREE = 100
+
+LOOKS_EVERY = 5_000  # units, some milliseconds: then others may go before it, if it runs beside the loop
 
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 
@@ -37,16 +40,22 @@ class ProgramError(Exception):
 class Frame:
     """One evaluation: the values of variables, and what it has cost."""
 
-    __slots__ = ("cost", "limit", "variables")
+    __slots__ = ("_looks", "cost", "limit", "variables")
 
     def __init__(self, variables: dict[str, Any], limit: int) -> None:
         self.variables, self.cost, self.limit = variables, 0, limit
+        self._looks = min(limit, LOOKS_EVERY)
 
     def spend(self, n: int) -> None:
-        """Counts ``n`` units of cost. Raises CostLimitError beyond the budget."""
+        """Counts ``n`` units of cost. Raises CostLimitError beyond the budget, and where nobody waits any more."""
         self.cost += n
-        if self.cost > self.limit:
+        if self.cost > self._looks:
+            self._look()
+
+    def _look(self) -> None:
+        if self.cost > self.limit or abandoned():
             raise CostLimitError
+        self._looks = min(self.limit, self.cost + LOOKS_EVERY)
 
     def reserve(self, n: int) -> None:
         """Raises CostLimitError when ``n`` units are more than there are; they are counted later."""

@@ -34,6 +34,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kas.edge.behind import BATCH, Behind, Exchange
+from kas.edge.strangers import Strangers
 
 if TYPE_CHECKING:
     from kas.edge.front.introduction import Introductions
@@ -94,6 +95,7 @@ class Going(Protocol):
 
 Begin = Callable[[Any, dict[str, Any] | None], Going | None]  # without a scope: it is to be refused
 Arrived = tuple[Begin, "Introductions | None", Any]
+PutDown = tuple[Begin, Any, dict[str, Any], int, int]  # with its size, and its connection where its credential is not known, else 0
 
 
 class Turns:
@@ -104,22 +106,24 @@ class Turns:
         self, loop: asyncio.AbstractEventLoop, crowded: Callable[[], object] = lambda: False, shared: Callable[[], object] = lambda: False,
         clock: Callable[[], float] = time.monotonic, give_way: Callable[[], object] = os.sched_yield,
         knows: Callable[[bytes], bool] = lambda credential: True, lone: Callable[[], object] = lambda: False,
-        acts: Callable[[bytes, bytes], bool] = lambda credential, wanted: False,
+        acts: Callable[[bytes, bytes], bool] = lambda credential, wanted: False, strangers: Callable[[], int] = lambda: 0,
     ) -> None:  # fmt: skip
         """``knows(header)`` is whether this Authorization header was good a moment ago, ``acts(header, name)`` whether it was with this
         Impersonate-User header, ``lone()`` whether, while one user asks, nobody was refused lately either: what was given to him lies
-        before nobody else's."""
+        before nobody else's. ``strangers()`` is how many requests so far came of nobody known."""
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._lone, self._alone = lone, False  # and whether it was when the last turn began
         self._knows, self._acts, self._behind = knows, acts, Behind(loop, self._written, clock)
         self._due = False  # whether a turn is to come
         self._anew = False  # whether that was asked for before who came anew, and goes on in a task, has one
         self._come: deque[Arrived] = deque()
-        self._flows: OrderedDict[int, deque[tuple[Begin, Any, dict[str, Any], int]]] = OrderedDict()  # by credential, who is next first
+        self._flows: OrderedDict[int, deque[PutDown]] = OrderedDict()  # by credential, who is next first
         self._fresh: OrderedDict[int, None] = OrderedDict()  # those of them of whom none has been begun since they had nothing put down
         self._good: OrderedDict[int, None] = OrderedDict()  # those of these whose credential is known
         self._let: dict[int, int] = {}  # by credential, how many were begun while granian's thread was behind, until it came by
         self._dismissed: deque[tuple[Begin, _Dismissed]] = deque()  # to be refused
+        self._strangers = Strangers(strangers, clock)
+        self._timer: asyncio.TimerHandle | None = None  # until the end of the rest of those
         self._passed = 0  # how many of these were begun while others were next
         self._waiting = self._bytes = 0  # how many there are in all of them, and of how many bytes
         self._ended = 0.0  # when the last turn did that began what was put down
@@ -147,9 +151,18 @@ class Turns:
         try:
             self._begin_some()
         finally:  # whatever became of one of them, the others are begun
-            if (self._come or ((self._flows or self._dismissed) and not self._held and not self._stops())) and not self._due:
-                self._due = True
-                self._loop.call_soon(self._turn)
+            if not self._due:
+                if self._come or (self._flows and not self._held and not self._stops()):
+                    self._due = True
+                    self._loop.call_soon(self._turn)
+                elif (self._dismissed or self._strangers.waiting) and self._timer is None and not self._far():
+                    self._timer = self._loop.call_later(self._strangers.rests(), self._rested)
+
+    def _rested(self) -> None:
+        self._timer = None
+        if not self._due:
+            self._due = True
+            self._turn()
 
     def _stops(self) -> bool:
         """Whether nothing of what is put down may be begun until others have written what they were given."""
@@ -164,7 +177,7 @@ class Turns:
 
     def _resume(self, _: object = None) -> None:
         self._held = False
-        if (self._flows or self._dismissed) and not self._due:
+        if (self._flows or self._dismissed or self._strangers.waiting) and not self._due:
             self._due = True
             self._loop.call_soon(self._turn)
 
@@ -173,7 +186,7 @@ class Turns:
         began = clock()
         length = SHARED_TURN_S if self._shared() else TURN_S
         self._alone = length == TURN_S and bool(self._lone())
-        if not self._flows and not self._dismissed:
+        if not self._flows and not self._dismissed and not self._strangers.many(began):
             self._ended = began
             until, count, behind = began + length, 0, self._behind
             if behind.given < UNASKED or not self._far(UNASKED):
@@ -207,15 +220,19 @@ class Turns:
             self._dismissed.append((begin, _Dismissed(request.proto)))
             return
         key, good = _credential(scope, introductions, self._knows, self._acts)
+        connection = 0 if good else _connection(scope)
+        self._bytes += size
+        if connection and self._strangers.knows(connection):
+            self._strangers.add(connection, (begin, request, scope, size, connection))
+            return
         waiting = self._flows.get(key)
         if waiting is None:
             waiting = self._flows[key] = deque()
             self._fresh[key] = None
             if good and self._let.get(key, 0) < BEGUN:
                 self._good[key] = None
-        waiting.append((begin, request, scope, size))
+        waiting.append((begin, request, scope, size, connection))
         self._waiting += 1
-        self._bytes += size
 
     def _go_on(self, began: float, length: float) -> None:
         """Begins some of what was put down, none where this turn has taken its time, one where what was begun before does so in tasks."""
@@ -252,17 +269,30 @@ class Turns:
                 left -= 1
                 now = self._clock()
             self._anew = anew and self._due
-            self._dismiss()
+            if (self._dismissed or self._strangers.waiting) and not self._strangers.rests():
+                self._begin_strangers()
         self._ended = now
 
-    def _dismiss(self) -> None:
-        """Refuses some of those that are to be."""
+    def _begin_strangers(self) -> None:
+        """Begins some of what came of nobody known, and refuses some of those that are to be refused."""
+        strangers, began = self._strangers, self._clock()
         for _ in range(BEGUN):
-            if not self._dismissed or self._far():
-                return
-            begin, request = self._dismissed.popleft()
-            begin(request, None)
-            self._behind.given += 1
+            if self._far():
+                break
+            if strangers.waiting:
+                begin, request, scope, size, connection = strangers.next()
+                self._bytes -= size
+                before = strangers.count()
+                going = begin(request, scope)
+                strangers.began(connection, before)
+                self._gave(going, request, scope)
+            elif self._dismissed:
+                begin, request = self._dismissed.popleft()
+                begin(request, None)
+                self._behind.given += 1
+            else:
+                break
+        strangers.took(self._clock() - began)
 
     def _next(self, shared: bool) -> int:
         """Whose request is next: while there are several users who has come anew, but not for ever."""
@@ -318,14 +348,20 @@ class Turns:
         waiting = flows.pop(key)
         fresh.pop(key, None)
         self._good.pop(key, None)
-        begin, request, scope, size = waiting.popleft()
+        put_down = waiting.popleft()
         self._waiting -= 1
-        self._bytes -= size
         if waiting:
             flows[key] = waiting
+        begin, request, scope, size, connection = put_down
+        if connection and self._strangers.knows(connection):  # by now
+            self._strangers.add(connection, put_down)
+            return None
+        self._bytes -= size
         if self._far():
             self._let[key] = self._let.get(key, 0) + 1
+        before = self._strangers.count()
         going = begin(request, scope)
+        self._strangers.began(connection, before)
         self._gave(going, request, scope)
         if going is not None and self._crowded():
             self._going[key] = self._going.get(key, 0) + 1
@@ -341,6 +377,10 @@ def _gone(going: dict[int, int], key: int, _: object) -> None:
         going[key] = left
     else:
         going.pop(key, None)
+
+
+def _connection(scope: dict[str, Any]) -> int:
+    return hash(tuple(scope["client"] or ()))
 
 
 def _size(scope: dict[str, Any]) -> int:

@@ -43,7 +43,7 @@ class Remembered:
     """Authorization headers that were good a moment ago, by a digest: (user, until when, the name they are counted
     under, whether it is a bearer token). No one of them is longer than ``longest``."""
 
-    __slots__ = ("cache", "entries", "forgotten", "longest", "refused")
+    __slots__ = ("cache", "entries", "forgotten", "longest", "refused", "strangers")
 
     def __init__(self) -> None:
         # So that no credential lies about in memory.
@@ -52,6 +52,7 @@ class Remembered:
         )
         self.entries = self.cache.entries
         self.refused = -LATELY_S  # when somebody was, for want of a good credential
+        self.strangers = 0  # how many requests were nobody's
         self.forgotten = 0  # how often; what was asked before may not be remembered after
         self.longest = 0
 
@@ -129,6 +130,7 @@ def _tell_of_space(req: Request, credential: bytes) -> None:
 
 def _refuse(req: Request, credential: bytes, known: Remembered) -> None:
     known.refused = monotonic()
+    known.strangers += 1
     _alone(req)
     _tell_of_space(req, credential)
 
@@ -214,6 +216,7 @@ def authentication(
         users.inc(name := (_counted(user.name),))
         req.user = user
         if user.name == ANONYMOUS or UNAUTHENTICATED in user.groups:
+            known.strangers += 1
             _alone(req)
         if unusual or req.vouches:
             strip(req)

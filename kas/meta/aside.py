@@ -36,7 +36,7 @@ T = TypeVar("T")
 LARGE = 64 << 10
 THREADS = 2
 STACK_BYTES = 16 << 20  # what is nested as deep as allowed is walked recursively
-SLICE_S = 0.1  # after which a job gives way
+SLICE_S = 0.03  # after which a job gives way
 MOST_HELD_UP = 32  # jobs that others go before, each of which keeps its thread; where there are more, each that has begun goes on
 SWITCH_S = 0.001  # while work runs aside; otherwise the interpreter's own 5 ms
 
@@ -192,7 +192,7 @@ class Aside:
                 return
             self._held_up += 1
             self._rota.rest(job.whose[0])
-            self._rota.wait(*job.whose, goes_on)
+            self._rota.wait(*job.whose, goes_on, again=True)
             self._hand_out()
         goes_on.wait()
         job.since = time.monotonic()

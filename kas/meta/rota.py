@@ -1,7 +1,8 @@
 """Whose turn it is where there are few places: clients take turns, and one of them never has them all.
 
 So who asks for one thing waits for what is under way, and not for all that somebody else has asked for. Of one client the oldest request
-goes first. ``meta/aside.py`` gives its threads by it, ``Places`` is the same for what only waits, in place of a semaphore.
+goes first. What had a place and gave it away comes after what had none, but is not passed over for ever. ``meta/aside.py`` gives its
+threads by it, ``Places`` is the same for what only waits, in place of a semaphore.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from itertools import count
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+PASSED_OVER = 8  # times that what had a place is, in a row
 
 _REQUESTS = count(1)
 # Whose work a task does, and the how manieth request it is for. The server's own comes first.
@@ -35,14 +38,16 @@ class Rota(Generic[T]):
 
     def __init__(self, places: int) -> None:
         self._most = max(1, places - 1)
-        self.free = places
-        self._waiting: dict[Hashable, list[tuple[int, int, T]]] = {}  # by client, who is next first; a heap each
+        self.places = self.free = places
+        # By client, who is next first; a heap each, of request, order, what and whether that had a place before.
+        self._waiting: dict[Hashable, list[tuple[int, int, T, bool]]] = {}
+        self._passed_over = 0
         self._held: dict[Hashable, int] = {}  # places that a client has
         self._order = count()
 
-    def wait(self, client: Hashable, request: int, what: T) -> None:
-        """Puts down that ``what`` wants a place."""
-        heappush(self._waiting.setdefault(client, []), (request, next(self._order), what))
+    def wait(self, client: Hashable, request: int, what: T, again: bool = False) -> None:
+        """Puts down that ``what`` wants a place, or ``again`` that it wants one again."""
+        heappush(self._waiting.setdefault(client, []), (request, next(self._order), what, again))
 
     def others_wait(self, client: Hashable) -> bool:
         """Whether somebody else waits who has no place."""
@@ -52,12 +57,22 @@ class Rota(Generic[T]):
         """Gives a place, to be given back by ``rest``, to who is next; None when there is none, or nobody for it."""
         if not self.free:
             return None
-        for client in self._waiting:  # no more are passed over than have places
-            if self._held.get(client, 0) < self._most:
+        found = had_one = None
+        for client, waiting in self._waiting.items():  # no more are passed over than have places, or had one
+            if self._held.get(client, 0) >= self._most:
+                continue
+            if not waiting[0][3]:
+                found = client, waiting
                 break
-        else:
+            had_one = had_one or (client, waiting)
+        if found is None or (had_one is not None and self._passed_over >= PASSED_OVER):
+            found, self._passed_over = had_one, 0
+        elif had_one is not None:
+            self._passed_over += 1
+        if found is None:
             return None
-        waiting = self._waiting.pop(client)
+        client, waiting = found
+        del self._waiting[client]
         what = heappop(waiting)[2]
         if waiting:
             self._waiting[client] = waiting  # after all others

@@ -10,11 +10,15 @@ import orjson
 import pytest
 
 from kas.apiextensions import celrules, customtypes, traits
+from kas.apiextensions.definition import DefinedVersion
 from kas.apiextensions.rules import rules
+from kas.kinds.apiextensions.customresource import strategy
+from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 from kas.meta import aside, regex
 from kas.meta.allowance import MOST_PATTERNS
 from kas.meta.aside import TURN, TURN_UNITS, TurnOverError
 from kas.meta.errors import ApiError
+from kas.registry.strategy import Context
 from kas.types.scheme import schema_type
 
 Schema = dict[str, Any]
@@ -134,3 +138,33 @@ def test_patterns_of_all_rules_have_a_bound_together() -> None:
 
     assert of(2) == []
     assert of(100) == [f"the patterns of all rules must compile to {MOST_PATTERNS} instructions at most together"]
+
+
+def test_what_took_more_than_a_turn_has_the_next_begin_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a while: fifty at once would have a turn each, for nothing."""
+    now = 100.0
+    monkeypatch.setattr(strategy, "monotonic", lambda: now)
+    version = DefinedVersion("v1", True, True, False, None, (), (), "")
+    over = "self.l.all(x, self.l.all(y, x + y != ''))"
+    written = {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}}}}
+    kept = Kept(schema_type("", {**written, "x-kubernetes-validations": [{"rule": over}]}))
+    custom, ctx = CustomResourceStrategy(kept, version), Context()  # type: ignore[arg-type]
+    head = {"apiVersion": "x.example.com/v1", "kind": "Kept", "metadata": {"name": "a"}}
+    few, many = {**head, "l": ["a"] * 3}, {**head, "l": ["a"] * 100}
+    assert custom.validate(ctx, few) == [] and TURN.within(custom.validate, ctx, few) == []
+    with pytest.raises(TurnOverError):
+        TURN.within(custom.validate, ctx, many)
+    with pytest.raises(TurnOverError):
+        TURN.within(custom.validate, ctx, few)
+    assert custom.validate(ctx, few) == []  # beside it
+    now += strategy.LONG_S
+    assert TURN.within(custom.validate, ctx, few) == []
+
+
+class Kept:
+    """A resource, as far as its strategy looks at it."""
+
+    kind, api_version, namespaced, reset_on_spec_write = "Kept", "x.example.com/v1", False, False
+
+    def __init__(self, type_: Any) -> None:
+        self.type = type_

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kas import cel
+from kas.cel import interpreter
 from kas.cel.admission import environment
 from kas.cel.checker import MOST_PROBLEMS
 from kas.cel.declared import Declared, sizes_below
@@ -566,3 +567,15 @@ def test_a_presence_test_costs_what_was_reached(text, cost):
 def test_an_optional_selection_is_of_what_has_fields():
     with pytest.raises(cel.CompileError, match="1:10: type 'int' does not support field selection"):
         cel.compile("{'a': 1}.a.?x".replace(" ", ""), ANY)
+
+
+def test_others_go_before_what_takes_long(monkeypatch):
+    """And what nobody waits for ends."""
+    looked: list[int] = []
+    monkeypatch.setattr(interpreter, "abandoned", lambda: len(looked) > 20 or looked.append(1))
+    program = cel.compile("lists.range(40).all(x, lists.range(40).all(y, [x, y].size() == 2))", ANY)
+    found, cost = program.run({})
+    assert found is True and len(looked) == cost // interpreter.LOOKS_EVERY > 2
+    long = cel.compile("lists.range(200).all(x, lists.range(200).all(y, [x, y].size() == 2))", ANY)
+    found, cost = long.run({})
+    assert isinstance(found, cel.CostLimitError) and cost < 25 * interpreter.LOOKS_EVERY

@@ -1,6 +1,6 @@
 """Sends so many requests of HTTP/2 at once on each of so many connections, with large credentials that nobody knows, and waits for the
-answers, so many times: ``python heads.py PORT CA CONNECTIONS STREAMS BYTES TIMES [another]``, with another credential for each. Prints how
-many answers came.
+answers, so many times: ``python heads.py PORT CA CONNECTIONS STREAMS BYTES TIMES [another] [none] [h1]``, with another credential for each,
+with none (another field is as large), or one after the other of HTTP/1.1. Prints how many answers came.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import ssl
 import sys
 import threading
 
-HEADERS, SETTINGS, END_STREAM, END_HEADERS = 1, 4, 1, 4
+HEADERS, SETTINGS, WINDOW, END_STREAM, END_HEADERS = 1, 4, 8, 1, 4
+AUTHORIZATION, OTHER = b"\x0f\x08", b"\0\x03x-a"  # names as HPACK writes them
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -18,26 +19,50 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
-def request(stream: int, credential: bytes) -> bytes:
+def request(stream: int, name: bytes, credential: bytes) -> bytes:
     """GET /version. The credential has between 254 and 16,000 bytes."""
     more = len(credential) - 127
     length = bytes((127, more & 127 | 128, more >> 7)) if more < 1 << 14 else b""
-    return frame(HEADERS, END_STREAM | END_HEADERS, stream, b"\x82\x87\x04\x08/version\x01\x01x\x0f\x08" + length + credential)
+    return frame(HEADERS, END_STREAM | END_HEADERS, stream, b"\x82\x87\x04\x08/version\x01\x01x" + name + length + credential)
+
+
+def one_by_one(port: int, context: ssl.SSLContext, size: int, times: int, field: str, came: list[int], ready: threading.Barrier) -> None:
+    """One connection of HTTP/1.1 that does not wait for answers before it asks again."""
+    asked = f"GET /version HTTP/1.1\r\nHost: x\r\n{field}".encode().ljust(size, b"a") + b"\r\n\r\n"
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", port), 60), server_hostname="127.0.0.1") as s:
+        ready.wait()
+        sending = threading.Thread(target=s.sendall, args=(asked * times,))
+        sending.start()
+        left, rest = times, b""
+        while left:
+            data = s.recv(1 << 16)
+            assert data, "the connection was closed"
+            rest += data
+            found = rest.count(b"HTTP/1.1 ")
+            left -= found
+            rest = rest[-8:] if found == 0 else rest[rest.rfind(b"HTTP/1.1 ") + 9 :]
+        sending.join()
+        came.append(times)
 
 
 def talk(
-    port: int, context: ssl.SSLContext, streams: int, size: int, times: int, another: bool, came: list[int], ready: threading.Barrier
+    port: int, context: ssl.SSLContext, streams: int, size: int, times: int, more: list[str], came: list[int], ready: threading.Barrier
 ) -> None:
     """One connection; the number of its answers is put into ``came``."""
+    if "h1" in more:
+        one_by_one(port, context, size, streams * times, "X-A: " if "none" in more else "Authorization: Bearer ", came, ready)
+        return
+    field = OTHER if "none" in more else AUTHORIZATION
     with context.wrap_socket(socket.create_connection(("127.0.0.1", port), 60), server_hostname="127.0.0.1") as s:
-        s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b""))
+        room = frame(WINDOW, 0, 0, (1 << 30).to_bytes(4, "big"))
+        s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b"") + room)
         ready.wait()
         for turn in range(times):
             first = 1 + 2 * streams * turn
             made = []
             for n in range(first, first + 2 * streams, 2):
-                name = f"Bearer {id(s)}.{n}." if another else "Bearer "
-                made.append(request(n, name.encode().ljust(size, b"a")))
+                name = f"Bearer {id(s)}.{n}." if "another" in more else "Bearer "
+                made.append(request(n, field, name.encode().ljust(size, b"a")))
             s.sendall(b"".join(made))
             left, rest = streams, b""
             while left:
@@ -54,9 +79,10 @@ def talk(
 def main() -> None:
     port, ca, connections, streams, size, times = int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:7])
     context = ssl.create_default_context(cafile=ca)
-    context.set_alpn_protocols(["h2"])
+    more = sys.argv[7:]
+    context.set_alpn_protocols(["http/1.1" if "h1" in more else "h2"])
     came, ready = list[int](), threading.Barrier(connections)
-    what = (port, context, streams, size, times, "another" in sys.argv, came, ready)
+    what = (port, context, streams, size, times, more, came, ready)
     threads = [threading.Thread(target=talk, args=what) for _ in range(connections)]
     for t in threads:
         t.start()

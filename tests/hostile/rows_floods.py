@@ -64,7 +64,7 @@ for _name in FLOODS:
 
 
 def _heads(name: str, *more: str) -> None:
-    @row(f"HTTP/2: 6,000 heads of 12 kB at once on 60 connections, {name}")
+    @row(f"6,000 heads of 12 kB at once on 60 connections, {name}")
     def _(a: Attacker) -> None:
         script = str(Path(flooder.__file__).with_name("heads.py"))
         command = [sys.executable, script, str(a.server.port), str(a.server.ca), "60", "100", "12000", "4", *more]
@@ -74,3 +74,6 @@ def _heads(name: str, *more: str) -> None:
 
 _heads("of nobody known")
 _heads("each of another nobody knows", "another")
+_heads("of nobody", "none")
+_heads("of nobody known, of HTTP/1.1", "h1")
+_heads("of nobody, of HTTP/1.1", "h1", "none")

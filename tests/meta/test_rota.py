@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kas.meta.rota import Places, Rota, whose, works_for
+from kas.meta.rota import PASSED_OVER, Places, Rota, whose, works_for
 
 
 def test_clients_take_turns_and_one_of_them_never_has_all_places() -> None:
@@ -31,6 +31,22 @@ def test_the_oldest_request_of_a_client_goes_first() -> None:
         found.append(given[1])
         rota.rest("c")
     assert found == ["1", "1", "2", "3"]
+
+
+def test_who_had_a_place_comes_after_who_had_none_and_is_not_passed_over_for_ever() -> None:
+    rota = Rota[str](2)
+    for client in ("a", "b"):
+        rota.wait(client, 1, client, again=True)
+        rota.wait(client, 2, f"{client} later")  # behind what has begun
+    given = []
+    for i in range(3 * PASSED_OVER):
+        rota.wait(i, 10 + i, str(i))
+        found = rota.next()
+        assert found is not None
+        given.append(found[1])
+        rota.rest(found[0])
+    assert given[:PASSED_OVER] == [str(i) for i in range(PASSED_OVER)] and given[PASSED_OVER] == "a"
+    assert given.index("b") == 2 * PASSED_OVER + 1 and set(given) > {"a later"}
 
 
 def test_who_is_known_to_nobody_has_nothing_kept() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kas.auth.authn.bearer import has_three_parts
 from kas.auth.user import UserInfo
 from kas.observe.metrics import Registry
 
@@ -41,7 +42,7 @@ class JWTTokens:
         self._made: ServiceAccountTokens | None = None
 
     def _authenticator(self, token: str) -> ServiceAccountTokens | None:
-        if token.count(".") != 2:
+        if not has_three_parts(token):
             return None
         if self._made is None:
             self._made = self._make()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from time import perf_counter, time
 
 from kas.auth.authn import Authentication, AuthenticationError
+from kas.auth.authn.bearer import has_three_parts
 from kas.auth.authn.oidc.configuration import Issuer
 from kas.auth.authn.oidc.distributed import DistributedClaim
 from kas.auth.authn.oidc.mapping import user_of
@@ -100,5 +101,5 @@ class JWTAuthenticators:
 
     def authenticate_token(self, token: str) -> Authentication:
         """The user; None for a token of none of the issuers."""
-        authenticator = self._by_issuer.get(claimed_issuer(token)) if token.count(".") == 2 else None
+        authenticator = self._by_issuer.get(claimed_issuer(token)) if has_three_parts(token) else None
         return None if authenticator is None else authenticator.authenticate_token(token)

@@ -7,13 +7,14 @@ version somebody wrote.
 from __future__ import annotations
 
 import weakref
+from time import monotonic
 from typing import Any
 
 from kas.apiextensions import customtypes, scalepaths
 from kas.apiextensions.definition import DefinedVersion
 from kas.apiextensions.schemavalues import ABSENT
 from kas.meta import field, names
-from kas.meta.aside import TURN, TURN_UNITS
+from kas.meta.aside import TURN, TURN_UNITS, TurnOverError
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError, go_quote
 from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
@@ -21,6 +22,7 @@ from kas.registry.gated import GatedFields
 from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource
 
+LONG_S = 1.0  # for which objects are validated beside the loop from the beginning, after one that took more than a turn of it
 # Finalizers that are older than the rule that they have a domain.
 _PREFER = "prefer a domain-qualified finalizer name{} to avoid accidental conflicts with other finalizer writers"
 _OLD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
@@ -35,7 +37,7 @@ class CustomResourceStrategy(Strategy):
     def __init__(self, resource: Resource, version: DefinedVersion) -> None:
         self._resource, self.type, self.version = weakref.ref(resource), resource.type, version
         self.reset = resource.reset_on_spec_write
-        self.gated = _NOTHING_GATED
+        self.gated, self._long_until = _NOTHING_GATED, 0.0
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status where it is a subresource, and start the generation."""
@@ -86,9 +88,18 @@ class CustomResourceStrategy(Strategy):
 
     def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], embedded: bool = True) -> list[FieldError]:
         """What is wrong besides metadata, whose errors are ``errs``."""
+        if monotonic() < self._long_until:
+            TURN.spend(TURN_UNITS + 1)  # the loop has spent a turn on another one a moment ago, for nothing
         if "validated" not in self.type.derived:
             TURN.spend(TURN_UNITS + 1)  # what is made with the first object may be as large as a definition
             self.type.derived["validated"] = True
+        try:
+            return self._found(ctx, obj, old, errs, embedded)
+        except TurnOverError:
+            self._long_until = monotonic() + LONG_S
+            raise
+
+    def _found(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], embedded: bool) -> list[FieldError]:
         passes = customtypes.check(self.type).passes(obj)
         if not passes:
             errs += customtypes.schema_errors(self.type, obj, old)
