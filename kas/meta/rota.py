@@ -38,7 +38,7 @@ class Rota(Generic[T]):
 
     def __init__(self, places: int) -> None:
         self._most = max(1, places - 1)
-        self.places = self.free = places
+        self.free = places
         # By client, who is next first; a heap each, of request, order, what and whether that had a place before.
         self._waiting: dict[Hashable, list[tuple[int, int, T, bool]]] = {}
         self._passed_over = 0
