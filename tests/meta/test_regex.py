@@ -70,9 +70,12 @@ def test_a_count_that_no_integer_holds_is_refused_as_go_does(pattern, count):
     assert str(e.value) == f"error parsing regexp: invalid repeat count: `{count}`"
 
 
-@pytest.mark.parametrize("pattern", ["[{99999999999}]", r"\{99999999999}", r"\Q{99999999999}\E", "{99999999999", "a{0000000000001}"])
-def test_braces_that_are_no_count_stand_for_themselves(pattern):
-    compiled(pattern)
+@pytest.mark.parametrize(("pattern", "text"), [
+    ("[{99999999999}]{2}", "}{"), (r"\{99999999999}", "{99999999999}"), (r"\Q{99999999999}\E", "{99999999999}"),
+    ("{99999999999", "{99999999999"), ("a{0000000000001}", "a{0000000000001}"),
+])  # fmt: skip
+def test_braces_that_are_no_count_stand_for_themselves(pattern, text):
+    assert compiled(f"^{pattern}$").search(text) and not compiled(f"^{pattern}$").search("")
 
 
 @pytest.mark.parametrize(
