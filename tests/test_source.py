@@ -130,6 +130,14 @@ def test_imports_point_down():
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_architecture_names_every_room():
+    table = (ROOT / "docs" / "architecture.md").read_text().partition("| room | what |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(?:kas/)?(\w+)(?:/|\.py)", table))
+    units = {"_fastpath", "_codecs"}  # at the bottom, and told of below the table
+    assert {name for line in RANKS for name in line} - units - named == set(), "rooms that docs/architecture.md does not name"
+    assert set(LEAVES) <= named
+
+
 def test_kinds_know_only_core_beside_themselves():
     wrong = []
     for own, path in MODULES.items():
