@@ -77,31 +77,33 @@ async def backend(pair, tls):
     return server, server.sockets[0].getsockname()[1]
 
 
+async def answered(proxy, via, pair, tls, ended=lambda: None):
+    """What a backend that echoes answers on both kinds of connections, asked twice on each, with more than any buffer holds; its name is
+    only the proxy's to know. ``ended()`` runs in a thread once both are closed."""
+    server, port = await backend(pair, tls)
+    proxy.routes["pod.invalid:7443"] = port
+    context = verified_tls(pair[0]) if tls else None
+    target = Target("https" if tls else "http", "pod.invalid", "7443", "/", tls=context, tls_name="127.0.0.1", via=via)
+    posted = await exchange(target)
+    answers = [await posted.post(request_head("POST", target, []), body, 1 << 21) for body in (BIG, b"x")]
+    streamed = await connect(target)
+    for body in (BIG, b"y"):
+        await streamed.send("POST", target, [], body)
+        await streamed.head()
+        answers.append(await streamed.read(1 << 21))
+    posted.close()
+    streamed.close()
+    await asyncio.to_thread(ended)
+    server.close()
+    return answers
+
+
 @pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
 def test_what_arrives(proxy, tmp_path, pair, tls, loop):
-    """Both kinds of connections, twice each, with more than any buffer holds; the backend's name is only the proxy's to know."""
     via, registry = through(proxy, tmp_path)
-
-    async def run():
-        server, port = await backend(pair, tls)
-        proxy.routes["pod.invalid:7443"] = port
-        context = verified_tls(pair[0]) if tls else None
-        target = Target("https" if tls else "http", "pod.invalid", "7443", "/", tls=context, tls_name="127.0.0.1", via=via)
-        posted = await exchange(target)
-        answers = [await posted.post(request_head("POST", target, []), body, 1 << 21) for body in (BIG, b"x")]
-        streamed = await connect(target)
-        for body in (BIG, b"y"):
-            await streamed.send("POST", target, [], body)
-            await streamed.head()
-            answers.append(await streamed.read(1 << 21))
-        posted.close()
-        streamed.close()
-        server.close()
-        return answers
-
     with asyncio.Runner(loop_factory=loop) as runner:
-        assert runner.run(run()) == [BIG, b"x", BIG, b"y"]
+        assert runner.run(answered(proxy, via, pair, tls)) == [BIG, b"x", BIG, b"y"]
     assert proxy.asked == ["pod.invalid:7443"] * 2
     labels = "http_connect", "uds" if proxy._path else "tcp"
     assert registry.metrics[f"{NAME}start_total"].values == {labels: 2}

@@ -6,12 +6,11 @@ import asyncio
 
 import pytest
 
-from kas.client.exchange import exchange
-from kas.client.http import BackendError, Target, connect, request_head, verified_tls
+from kas.client.http import BackendError, Target, connect
 from kas.client.konnectivity import CLOSE_REQ, DATA, DIAL_CLS, DIAL_REQ, HIGH, packet, read_packet
 from kas.meta.protowire import put_bytes, put_int
 from tests.client.konnectivity_server import KonnectivityServer, selection
-from tests.client.test_connectproxy import BIG, LOOPS, NAME, backend, dialled, loaded
+from tests.client.test_connectproxy import BIG, LOOPS, NAME, answered, backend, dialled, loaded
 from tests.endpoints.fakekubelet import make_certificate
 
 LABELS = "grpc", "uds"
@@ -37,30 +36,14 @@ def through(proxy, directory):
 @pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
 def test_what_arrives(proxy, tmp_path, pair, tls, loop):
-    """Both kinds of connections, twice each, with more than any buffer holds; the backend's name is only the proxy's to know."""
     via, registry = through(proxy, tmp_path)
 
-    async def run():
-        server, port = await backend(pair, tls)
-        proxy.routes["pod.invalid:7443"] = port
-        context = verified_tls(pair[0]) if tls else None
-        target = Target("https" if tls else "http", "pod.invalid", "7443", "/", tls=context, tls_name="127.0.0.1", via=via)
-        posted = await exchange(target)
-        answers = [await posted.post(request_head("POST", target, []), body, 1 << 21) for body in (BIG, b"x")]
-        streamed = await connect(target)
-        for body in (BIG, b"y"):
-            await streamed.send("POST", target, [], body)
-            await streamed.head()
-            answers.append(await streamed.read(1 << 21))
-        posted.close()
-        streamed.close()
+    def ended():
         for _ in range(2):
-            assert await asyncio.to_thread(proxy.ended.acquire, timeout=20)
-        server.close()
-        return answers
+            assert proxy.ended.acquire(timeout=20)
 
     with asyncio.Runner(loop_factory=loop) as runner:
-        assert runner.run(run()) == [BIG, b"x", BIG, b"y"]
+        assert runner.run(answered(proxy, via, pair, tls, ended)) == [BIG, b"x", BIG, b"y"]
     assert proxy.asked == ["pod.invalid:7443"] * 2
     assert set(proxy.got) <= {DIAL_REQ, DATA, CLOSE_REQ}
     assert registry.metrics[f"{NAME}start_total"].values == {LABELS: 2}

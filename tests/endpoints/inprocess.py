@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +105,20 @@ class Api:
 
     def close(self) -> None:
         self.store.close()
+
+
+def run(path: Any, test: Callable[[Api], Awaitable[None]], **options: Any) -> None:
+    """A test with an Api of its own, in a loop of its own."""
+
+    async def main() -> None:
+        api = Api(path, **options)
+        try:
+            await test(api)
+        finally:
+            api.watches.end_all()
+            api.close()
+
+    asyncio.run(main())
 
 
 async def whole(resp: Response) -> bytes:

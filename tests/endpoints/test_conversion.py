@@ -8,7 +8,7 @@ import pytest
 
 from kas.registry.versions import BUILT_IN
 from kas.types.scheme import decode_protobuf, open_envelope
-from tests.endpoints.inprocess import PROTOBUF, V1, V2, Api, Elsewhere, Stream, autoscaler, whole
+from tests.endpoints.inprocess import PROTOBUF, V1, V2, Api, Elsewhere, Stream, autoscaler, run, whole
 
 MERGE = "application/merge-patch+json"
 FORMS = (
@@ -19,18 +19,6 @@ FORMS = (
     "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
     f"{PROTOBUF};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 )
-
-
-def run(tmp_path, test, **options):
-    async def main():
-        api = Api(tmp_path, **options)
-        try:
-            await test(api)
-        finally:
-            api.watches.end_all()
-            api.close()
-
-    asyncio.run(main())
 
 
 async def fill(api: Api, count: int) -> None:

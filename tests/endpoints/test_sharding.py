@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from urllib.parse import quote
 
 import orjson
@@ -11,7 +10,7 @@ import pytest
 from kas.config import features
 from kas.endpoints.sharding import ShardError, field_hash, parse
 from kas.types.scheme import decode_protobuf, open_envelope
-from tests.endpoints.inprocess import PROTOBUF, V1, V2, Api, Stream, autoscaler, whole
+from tests.endpoints.inprocess import PROTOBUF, V1, V2, Api, Stream, autoscaler, run, whole
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
 LOW, MIDDLE, TOP = "0x0000000000000000", "0x8000000000000000", "0x10000000000000000"
@@ -36,18 +35,6 @@ def query(selector: str) -> str:
 def sharded():
     with features.DEFAULT.overridden(ShardedListAndWatch=True):
         yield
-
-
-def run(tmp_path, test):
-    async def main():
-        api = Api(tmp_path)
-        try:
-            await test(api)
-        finally:
-            api.watches.end_all()
-            api.close()
-
-    asyncio.run(main())
 
 
 async def fill(api: Api, count: int) -> list:
