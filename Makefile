@@ -50,7 +50,7 @@ bench: build
 	$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only --benchmark-json=.benchmarks/latest.json $(ARGS)
 
 load: build
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[load]" --no-build-isolation
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["load"], sep="\n")' | $(PIP) -r /dev/stdin
 	$(BIN)/python loadtests/run.py $(ARGS)
 
 soak: build

@@ -66,14 +66,9 @@ class ConnectProxy:
         opening = _Connecting[P](factory, wanted, self.where, self._headers(wanted))
         try:
             await self._reached(opening)
-            try:
-                made = await opening.made
-            except BaseException:
-                metrics.failed.inc((self._labels[0], "proxy", self._labels[1]))
-                raise
+            made = await opening.made
         except BaseException:
-            if not opening.asked:
-                metrics.failed.inc((self._labels[0], "connect", self._labels[1]))
+            metrics.failed.inc((self._labels[0], "proxy" if opening.asked else "connect", self._labels[1]))
             opening.close()
             raise
         metrics.took.observe(self._labels, perf_counter() - began)

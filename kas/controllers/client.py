@@ -108,7 +108,7 @@ class Client:
         if entries:
             obj["metadata"]["managedFields"] = entries
         try:
-            rec, _ = await reg.create(ctx, obj)
+            rec = await reg.create(ctx, obj)
         except ApiError as e:
             if e.reason == "AlreadyExists":
                 return None
@@ -139,7 +139,7 @@ class Client:
             return wanted
 
         try:
-            rec, _, _ = await reg.update(ctx, name, mutate, subresource=subresource)
+            rec = await reg.update(ctx, name, mutate, subresource=subresource)
         except _Unchanged:
             return None
         except ApiError as e:

@@ -201,21 +201,20 @@ def unprocessable() -> ApiError:
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, patch: Patch | None = None, kept: Obj | None = None) -> Obj:
+def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, patch: Patch, kept: Obj | None = None) -> Obj:
     """The patched document as an object of the kind, defaulted. Raises 422, with the text of the patch's kind.
 
     ``kept`` are members that need no decoding; the result shares them.
     """
-    strategic = patch is not None and patch.shown is not None
+    strategic = patch.shown is not None
     if served.type.custom:
         from kas.endpoints.custom.bodies import decode_custom_patched
 
-        return decode_custom_patched(served, patched, o.field_validation, patch.findings if patch is not None else [], req.warn)
-    written = patch.text if patch is not None and patch.text is not None else _text
+        return decode_custom_patched(served, patched, o.field_validation, patch.findings, req.warn)
+    written = patch.text or _text
 
     def invalid(why: str) -> ApiError:
-        shown = patch.shown if patch is not None else None
-        text = written(patched).decode("utf-8", "replace") if shown is None else shown()
+        text = patch.shown() if patch.shown is not None else written(patched).decode("utf-8", "replace")
         return errors.invalid("", "", "", [field.invalid("patch", text, why)])
 
     if patched is None:
@@ -237,7 +236,7 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
         if unknown:
             # In the order in which Go reads the document, or sorts what it found.
             unknown = sorted(unknown) if strategic else strict_fields(written(patched), served.type)
-        found = (patch.findings if patch is not None else []) + unknown
+        found = patch.findings + unknown
         if found and o.field_validation == "Strict":
             raise invalid("strict decoding error: " + ", ".join(found))
         for text in found:

@@ -516,7 +516,7 @@ class WatchStream:
             frame = self._frame(event, kind, None)
             self._count(1)
             self._unsent = begin(frame) if len(frame) < LEAST_BYTES else frame
-        except Exception as e:
+        except Exception as e:  # of whatever kind: the stream raises it, not who has written
             self._failed = e
         if self._unsent is not None or self._failed is not None:
             wake.set_result(None)

@@ -128,14 +128,13 @@ class Registry:
 
     # --- the server's own writes
 
-    async def create(self, ctx: Context, obj: Obj) -> tuple[Shown, list[str]]:
-        """Stores a new object, decoded and defaulted, which is used up; without admission. Returns (record, warnings)."""
-        write = Create(self, ctx)
-        return await write.run(obj), write.warnings
+    async def create(self, ctx: Context, obj: Obj) -> Shown:
+        """Stores a new object, decoded and defaulted, which is used up; without admission."""
+        return await Create(self, ctx).run(obj)
 
     async def update(
         self, ctx: Context, name: str, change: Change, subresource: str = "", aside: bool = False
-    ) -> tuple[Shown, list[str], bool]:
+    ) -> Shown:
         """Stores what ``change`` makes of the current object, called again after a lost race; without admission.
 
         ``change`` leaves the dict it gets as it is, and may raise; with ``aside`` it is called beside the loop, because it takes long.
@@ -143,12 +142,11 @@ class Registry:
         """
         write = UpdateWith(self, ctx, name, change, subresource)
         write.large = write.pure = aside
-        return await write.run(), write.warnings, False
+        return await write.run()
 
-    async def delete(self, ctx: Context, name: str, options: Obj) -> tuple[Shown, bool]:
-        """Deletes without admission, with metav1.DeleteOptions. Returns (the object as it was last, whether it is gone now)."""
-        write = Delete(self, ctx, name, options)
-        return await write.run(), write.gone
+    async def delete(self, ctx: Context, name: str, options: Obj) -> None:
+        """Deletes without admission, with metav1.DeleteOptions. Raises 404 and 409."""
+        await Delete(self, ctx, name, options).run()
 
     # --- what kinds may do in their own way on delete
 

@@ -13,6 +13,7 @@ import uvloop
 
 from kas.auth.authn.oidc.configuration import Issuer
 from kas.auth.authn.oidc.provider import Provider
+from kas.client import connectproxy
 from kas.client.egress import load
 from kas.client.exchange import exchange
 from kas.client.http import BackendError, Target, connect, insecure_tls, request_head, verified_tls
@@ -163,6 +164,20 @@ def test_a_proxy_that_hangs(proxy, tmp_path):
     proxy.says = b"HTTP/1.1 200 OK\r\n"
     assert dialled(via, 0.1) == f"dial tcp 10.9.8.7:443 via proxy {via.where}: i/o timeout"
     assert sum(registry.metrics[f"{NAME}failure_count"].values.values()) == 4
+
+
+def test_who_gives_up_as_the_proxy_is_reached_is_counted(tmp_path):
+    class GivenUp(connectproxy.ConnectProxy):
+        async def _reached(self, opening):
+            await super()._reached(opening)
+            raise asyncio.CancelledError
+
+    registry = Registry()
+    with ConnectProxy(str(tmp_path / "p.sock")) as proxy:
+        via = GivenUp(connectproxy.DialMetrics(registry), proxy._path)
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(via.connect(asyncio.Protocol, "10.9.8.7", 443))
+    assert registry.metrics[f"{NAME}failure_count"].values == {("http_connect", "proxy", "uds"): 1}
 
 
 def test_no_proxy(proxy, tmp_path):

@@ -36,7 +36,7 @@ def _manager_text(ident: Ident) -> str:
     return f"{text} using {api_version}" if operation == "Update" else text
 
 
-def conflict_error(conflicts: list[Conflict], decoded: bool = True) -> ApiError:
+def conflict_error(conflicts: list[Conflict], decoded: bool) -> ApiError:
     """409 with one cause a field; the message groups the fields by manager. Bounded as an Invalid is: what lies below one long key has its
     text each. ``decoded`` as in ``path_text``."""
     told: list[tuple[Ident, str]] = []

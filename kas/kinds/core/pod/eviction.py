@@ -146,7 +146,7 @@ class Evictions:
                 meta = {k: v for k, v in pod["metadata"].items() if k != "resourceVersion"}
                 return {**pod, "metadata": meta, "status": disrupted(pod.get("status") or {}, ctx.now)}
 
-            rec, _, _ = await self.pods.update(ctx.within("status"), name, condition, subresource="status")
+            rec = await self.pods.update(ctx.within("status"), name, condition, subresource="status")
             if _version(options) is not None:
                 # The write just made is the version that is now to be deleted.
                 options = {**options, "preconditions": {**options["preconditions"], "resourceVersion": str(rec.revision)}}
