@@ -127,7 +127,7 @@ log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
-BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
+BOOKMARK_EVERY_S, TELL_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
 PROBE_EVERY_S = ENCRYPTION_EVERY_S = SIGNER_EVERY_S = VERBOSITY_EVERY_S = 1.0
 ANY = 4096  # requests in flight where no limit is set
 SAMPLE = 8  # objects whose sizes stand for those of all
@@ -615,9 +615,10 @@ class Server:
     def runner(self, more: Sequence[Periodic] = ()) -> Runner:
         """The tasks of this worker beside its requests, and ``more``."""
         o = self.options
+        told_s = TELL_EVERY_S if o.workers > 1 else CLEAN_EVERY_S  # a lone one's numbers are for who takes its place
         periodic: list[Periodic] = [
-            ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
-            ("health of loops", METRICS_EVERY_S, self.hooks.tell),
+            ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", told_s, self.metrics_endpoint.dump),
+            ("health of loops", TELL_EVERY_S, self.hooks.tell),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
