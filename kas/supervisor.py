@@ -27,7 +27,7 @@ from kas.config.options import Completed
 from kas.meta.files import remove_tree, write_whole
 from kas.meta.pipes import readable
 from kas.meta.standard import flush_standard_streams, say
-from kas.observe.process import adopt, age_s, await_adoption, end_with, look_for_no_cycles, notify_ready, raise_descriptor_limit
+from kas.observe.process import adopt, age_s, await_adoption, end_child, end_with, look_for_no_cycles, notify_ready, raise_descriptor_limit
 from kas.store.shared import Shared
 from kas.store.unfinished import unfinished
 
@@ -41,6 +41,7 @@ RESPAWN_LIMIT = 5  # deaths of one worker within RESPAWN_WINDOW_S that end the s
 RESPAWN_WINDOW_S = 30.0
 LOOK_EVERY_S = 1.0  # at the workers' heartbeats, which are as frequent
 EXIT_LOST = 4  # of the replicator: see kas.replicator
+KEY_S = 10.0  # how long a server that ends waits for the key of service accounts, which its next start would make
 TAKE_OVER_S = 10.0  # how long the workers of a server that was killed may take to end
 FRONT, REPLICATOR = -1, -2  # in the place of a worker's number
 
@@ -164,8 +165,7 @@ class _Supervisor:
                 if not self._await_prepared(preparer):
                     return EXIT_FAILED
                 code = self._loop()
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(preparer.pid, 0)  # it has mostly ended long ago
+                end_child(preparer.pid, KEY_S)  # it has mostly ended long ago, else it makes a key
                 return code
             finally:
                 self._kill_all()
@@ -268,7 +268,7 @@ class _Supervisor:
             raise StartError(unwritable(self.options, e)) from None
         os.write(report, b"ok")
         os.close(report)
-        os.nice(19)  # workers that are loaded on the same processor are waited for
+        os.nice(10)  # workers that are loaded on the same processor are waited for
         prepare_later(self.options)
 
     def _await_prepared(self, child: Worker) -> bool:

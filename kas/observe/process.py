@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -18,6 +19,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 # Larger buffers are mapped, and unmapped when freed; a heap whose free end is larger is made shorter. The pages of a list, about 1 MiB each
 # and some at once, stay below both: mapped anew they would cost a list a quarter of its time in page faults.
 MMAP_BYTES, TRIM_BYTES = 2 << 20, 8 << 20
+LOOKED_FOR_S = 0.002  # between two looks at whether a child has ended
 ADOPTED_S = 0.0005  # between two looks at who the parent is
 GROWN_BYTES = 8 << 20
 ADDRESSES_BYTES = 1 << 30  # of a worker's threads, their heaps and stacks; not memory
@@ -109,6 +111,18 @@ def look_for_no_cycles() -> None:
     import datetime  # noqa: F401
 
     gc.collect()
+
+
+def end_child(pid: int, patience_s: float) -> None:
+    """Waits for the end of a child of this process, if it has not ended yet, and does not wait for ever."""
+    until = time.monotonic() + patience_s
+    with contextlib.suppress(ChildProcessError):
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            if time.monotonic() > until:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return
+            time.sleep(LOOKED_FOR_S)
 
 
 def end_with(parent: int) -> None:

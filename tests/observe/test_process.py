@@ -1,8 +1,9 @@
-"""What a process gives back."""
+"""What a process gives back, and how long it waits for those it started."""
 
 from __future__ import annotations
 
 import ctypes
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from kas.observe import _libc, process
-from kas.observe.process import GROWN_BYTES, Trimmer
+from kas.observe.process import GROWN_BYTES, Trimmer, end_child
 
 
 class Process:
@@ -114,3 +115,23 @@ libc.fflush(out)
 def test_all_threads_have_two_heaps(bound: bool):
     told = subprocess.run([sys.executable, "-c", HEAPS, "bound" if bound else ""], capture_output=True, text=True, timeout=60, check=True)
     assert (told.stdout.count("<heap nr=") <= 2) == bound
+
+
+@pytest.mark.parametrize(("what", "patience_s", "code"), [("sleep 0.05; exit 3", 60, 3), ("sleep 60", 0.01, -signal.SIGKILL)])
+def test_a_child_is_waited_for_and_not_for_ever(what: str, patience_s: float, code: int):
+    child = subprocess.Popen(["sh", "-c", f"exec 2>&-; {what}"])
+    ended: list[int] = []
+    real = process.os.waitpid
+
+    def waitpid(pid: int, options: int) -> tuple[int, int]:
+        found = real(pid, options)
+        if found[0]:
+            ended.append(process.os.waitstatus_to_exitcode(found[1]))
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(process.os, "waitpid", waitpid)
+        end_child(child.pid, patience_s)
+        end_child(child.pid, patience_s)  # nobody is there any more
+    child.returncode = code
+    assert ended == [code]
