@@ -22,6 +22,8 @@
 # Input is what clients sent: lengths are unbounded, any code point and any byte may come; no function here costs more than a
 # look at each character, and no table grows with it (RBAC's are bounded by their owner).
 
+from cpython.array cimport array
+
 
 cdef class RequestInfo:
     """upstream's request.RequestInfo, field by field; strings are never None."""
@@ -181,7 +183,7 @@ cdef class Way:
 
 cdef class Timer:
     cdef public double quick_s
-    cdef public list row                # the histogram's; None until there is something to show
+    cdef public array row               # the histogram's; None until there is something to show
     cdef object _histogram
     cdef tuple _labels
     cdef tuple _bounds

@@ -1,6 +1,7 @@
 """What mypy sees of the compiled unit; ``_fastpath.pxd`` is the page to read."""
 
 import asyncio
+from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence, Set
 from typing import Any, Protocol
@@ -217,12 +218,12 @@ class Way:
 
 class Durations(Protocol):
     buckets: tuple[float, ...]
-    values: dict[tuple[str, ...], list[float]]
+    values: dict[tuple[str, ...], array[float]]
     def observe(self, values: tuple[str, ...], amount: float) -> None: ...
 
 class Timer:
     quick_s: float
-    row: list[float] | None
+    row: array[float] | None
     def __init__(self, histogram: Durations, labels: tuple[str, ...]) -> None: ...
     def add(self, seconds: float) -> None: ...
 

@@ -6,6 +6,7 @@ Order is upstream's (``kas/admission/order.py``), mutating before validating. Pl
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
 from math import inf
@@ -125,7 +126,7 @@ class Timer(Protocol):
     """Counts what one sort of step took. ``row`` is None until there is something to show of it; then what took no longer than
     ``quick_s`` may be counted in its first and its last number (how often, how long together) without a call."""
 
-    row: list[float] | None
+    row: array[float] | None
     quick_s: float
 
     def add(self, seconds: float) -> None:

@@ -8,6 +8,7 @@ import itertools
 import logging
 import operator
 import weakref
+from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from time import monotonic
@@ -15,7 +16,7 @@ from typing import Any
 
 from kas.informers.reflector import Reflectors
 from kas.meta.errors import ApiError
-from kas.observe.metrics import Registry
+from kas.observe.metrics import Registry, row_of
 from kas.store import StoreError
 
 log = logging.getLogger("kas.controllers")
@@ -58,7 +59,7 @@ def collector(metrics: Registry) -> Callable[[], None]:
             adds.values[name] = queue.adds
             retries.values[name] = queue.retries
             for family, times in ((waited, queue.waited), (worked, queue.worked)):
-                row = family.values.setdefault(name, [0.0] * (len(BUCKETS_S) + 2))
+                row = family.values.setdefault(name, row_of(len(BUCKETS_S)))
                 row[:] = times
             running = [now - began for began in list(queue.running.values())]
             unfinished.set(name, sum(running))
@@ -78,7 +79,7 @@ async def follow(queue: WorkQueue, reflectors: Sequence[Reflectors], workers: in
             reflector.stop()
 
 
-def _count(row: list[float], seconds: float) -> None:
+def _count(row: array[float], seconds: float) -> None:
     row[bisect.bisect_left(BUCKETS_S, seconds)] += 1
     row[-1] += seconds
 
@@ -94,7 +95,7 @@ class WorkQueue:
         self._work, self.name = work, name
         self.adds = self.retries = 0
         # As rows of a histogram: how long items waited, and how long they were worked on.
-        self.waited, self.worked = [0.0] * (len(BUCKETS_S) + 2), [0.0] * (len(BUCKETS_S) + 2)
+        self.waited, self.worked = row_of(len(BUCKETS_S)), row_of(len(BUCKETS_S))
         self.running: dict[Hashable, float] = {}  # since when
         _queues.add(self)
         self._order: deque[Hashable] = deque()

@@ -98,7 +98,7 @@ cdef class Timer:
 
     cpdef add(self, double seconds):
         """Count one that took this long."""
-        cdef list row = self.row
+        cdef array row = self.row
         cdef Py_ssize_t at = 0, most = len(self._bounds)
         if row is None or seconds > self.quick_s:
             row = self.row = self._histogram.values.get(self._labels)  # what is no more is dropped, and begins anew
@@ -108,8 +108,8 @@ cdef class Timer:
                 return
             while at < most and seconds > <double>self._bounds[at]:
                 at += 1
-        row[at] += 1
-        row[len(row) - 1] += seconds
+        row.data.as_doubles[at] += 1  # a row has two more than there are bounds (``metrics.row_of``)
+        row.data.as_doubles[most + 1] += seconds
 
 
 cdef class InTurn:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
+from array import array
 from collections.abc import Callable, Sequence
 
 from kas._fastpath import Tally
 from kas.filters.handler import Filter
-from kas.observe.metrics import Histogram, Labels, Registry
+from kas.observe.metrics import Histogram, Labels, Registry, row_of
 from kas.types.deprecated import REMOVED, WARNINGS
 from kas.types.scheme import Resource
 
@@ -39,8 +40,10 @@ def _removed(found: Resource | None) -> str | None:
 def _add(histogram: Histogram, labels: Labels, buckets: Sequence[int], total: float) -> None:
     """What a row has observed, if anything, to a child that other rows may have as well."""
     if any(buckets):
-        sums = histogram.values.setdefault(labels, [0.0] * (len(buckets) + 1))
-        sums[:] = map(operator.add, sums, (*buckets, total))
+        sums = histogram.values.get(labels)
+        if sums is None:
+            sums = histogram.values[labels] = row_of(len(buckets) - 1)
+        sums[:] = array("d", map(operator.add, sums, (*buckets, total)))
 
 
 def latency(

@@ -7,6 +7,7 @@ quantiles mean the same, their counts do not.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from kas.flowcontrol._engine import DURATION_BUCKETS, LENGTH_BUCKETS, SEAT_BUCKETS, Stats
@@ -140,11 +141,11 @@ class FlowMetrics:
                 continue
             self._dispatched.values[labels] = s.dispatched
             for watch, kind in ((False, "regular"), (True, "watch")):
-                self._ran.values[(*labels, kind)] = s.execution(watch)
+                self._ran.values[(*labels, kind)] = array("d", s.execution(watch))
             for executed, text in ((True, "true"), (False, "false")):
-                self._waited.values[(text, *labels)] = s.wait(executed)
-            self._work.values[labels] = s.work()
-            self._lengths.values[labels] = s.queue_lengths()
+                self._waited.values[(text, *labels)] = array("d", s.wait(executed))
+            self._work.values[labels] = array("d", s.work())
+            self._lengths.values[labels] = array("d", s.queue_lengths())
 
     def _forget(self, labels: tuple[str, str]) -> None:
         _, *_, rejected = self._told.pop(labels)

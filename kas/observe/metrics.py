@@ -14,6 +14,7 @@ import contextlib
 import json
 import operator
 import os
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,6 +63,12 @@ class Gauge(Counter):
         self.values[values] = to
 
 
+def row_of(buckets: int) -> array[float]:
+    """A child of a histogram of so many. Numbers and no objects: one that is made anew with each observation lies wherever the memory of
+    the moment is, and of what thousands of watches took a megabyte stays for each."""
+    return array("d", bytes(8 * (buckets + 2)))
+
+
 class Histogram:
     """Cumulative buckets; ``observe`` is one bisect and one addition."""
 
@@ -70,14 +77,14 @@ class Histogram:
     def __init__(self, name: str, help: str, labels: Labels, buckets: Iterable[float]) -> None:
         self.name, self.help, self.labels = name, help, labels
         self.buckets = tuple(buckets)
-        # label values -> [count per bucket…, above the last, sum]
-        self.values: dict[Labels, list[float]] = {}
+        # label values -> count per bucket…, above the last, sum; see ``row_of``
+        self.values: dict[Labels, array[float]] = {}
 
     def observe(self, values: Labels, amount: float) -> None:
         """Count ``amount`` in the one bucket it falls into, and add it to the sum."""
         row = self.values.get(values)
         if row is None:
-            row = self.values[values] = [0.0] * (len(self.buckets) + 2)
+            row = self.values[values] = row_of(len(self.buckets))
         row[bisect.bisect_left(self.buckets, amount)] += 1
         row[-1] += amount
 
@@ -145,7 +152,7 @@ class Registry:
             collect()
         out: Read = []
         for m in self._known():
-            values = {k: v[:] for k, v in m.values.items()} if isinstance(m, Histogram) else dict(m.values)
+            values = {k: v.tolist() for k, v in m.values.items()} if isinstance(m, Histogram) else dict(m.values)
             out.append((m, values, self._before.get(m.name, {}) if m.kind != "gauge" else {}))
         return out
 

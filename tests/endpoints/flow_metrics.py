@@ -25,24 +25,33 @@ async def narrow(m: Any) -> None:
     rule = {"subjects": [{"kind": "User", "user": {"name": "system:anonymous"}}], "resourceRules": [RESOURCES]}
     spec = {"priorityLevelConfiguration": {"name": "one"}, "matchingPrecedence": 50, "rules": [rule]}
     for resource, obj in (("prioritylevelconfigurations", level), ("flowschemas", {"metadata": {"name": "one"}, "spec": spec})):
-        assert (await m("POST", f"{GROUP}/{resource}", obj)).status == 201
+        assert (await m("POST", f"{GROUP}/{resource}", obj)).status in (201, 409)
 
 
 @asynccontextmanager
-async def crowded(m: Any) -> AsyncIterator[None]:
-    """One write runs, one read waits, one more was refused; afterwards the first two are served."""
+async def crowded(m: Any, write: bool = False) -> AsyncIterator[None]:
+    """One write runs, one read (or ``write``) waits, one more was refused; afterwards the first two are served."""
     await narrow(m)
-    running = m.begin("POST", CONFIG_MAPS, {"metadata": {"name": "a"}}, token="")
-    waiting = m.begin("GET", PODS, token="")
+    running = m.begin("POST", CONFIG_MAPS, {"metadata": {"generateName": "a"}}, token="")
+    waiting = m.begin("POST", CONFIG_MAPS, {"metadata": {"generateName": "a"}}, token="") if write else m.begin("GET", PODS, token="")
     refused = m.begin("GET", PODS, token="")
     assert refused.status == 429 and refused.body == b"Too many requests, please try again later.\n"
     yield
     assert (await asyncio.ensure_future(running)).status == 201
-    assert (await asyncio.ensure_future(waiting)).status == 200
+    assert (await asyncio.ensure_future(waiting)).status == (201 if write else 200)
 
 
 def register(of: Callable[..., Any]) -> None:
     """Gives each family its case."""
+
+    @of("apiserver_current_inqueue_requests", **FLAGS)
+    async def in_queue(m: Any) -> None:
+        for write, kind, other in ((False, "readOnly", "mutating"), (True, "mutating", "readOnly")):
+            async with crowded(m, write):
+                assert m.value("apiserver_current_inqueue_requests", request_kind=kind) == 1
+                assert m.value("apiserver_current_inqueue_requests", request_kind=other) == 0
+            await asyncio.sleep(0)
+            assert m.value("apiserver_current_inqueue_requests") == 0
 
     def inside(family: str, expected: float, **labels: str) -> None:
         """A sample's value while it is crowded, and that it falls to nothing afterwards."""
@@ -74,7 +83,6 @@ def register(of: Callable[..., Any]) -> None:
                 found = m.value(sample or family, **labels)
                 assert expected(found), found
 
-    inside("apiserver_current_inqueue_requests", 1, request_kind="readOnly")
     for name in ("executing_requests", "executing_seats", "inqueue_requests", "inqueue_seats"):
         inside(f"{PREFIX}current_{name}", 1, **ONE)
     counted(f"{PREFIX}dispatched_requests_total", 2, **ONE)
