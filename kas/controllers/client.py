@@ -124,20 +124,19 @@ class Client:
         """
         ctx = self.context(namespace, subresource)
 
-        def mutate(current: Obj | None) -> Obj:
-            assert current is not None  # an update that may not create
-            if uid and current["metadata"].get("uid") != uid:
+        def mutate(live: Obj | None) -> Obj:
+            assert live is not None  # an update that may not create
+            if uid and live["metadata"].get("uid") != uid:
                 raise reg.not_found(name)
-            live = orjson.dumps(current)
-            if not change(current):
+            wanted: Obj = orjson.loads(orjson.dumps(live))  # what follows a write is told by what the object was before
+            if not change(wanted):
                 raise _Unchanged
-            old = orjson.loads(live)
             reset = self._reset(reg, subresource)
-            entries = update(self._schema(reg), old, current, self.manager, now=ctx.now, subresource=subresource, reset_fields=reset)
-            current["metadata"]["managedFields"] = entries
+            entries = update(self._schema(reg), live, wanted, self.manager, now=ctx.now, subresource=subresource, reset_fields=reset)
+            wanted["metadata"]["managedFields"] = entries
             if not entries:
-                del current["metadata"]["managedFields"]
-            return current
+                del wanted["metadata"]["managedFields"]
+            return wanted
 
         try:
             rec, _, _ = await reg.update(ctx, name, mutate, subresource=subresource)

@@ -138,8 +138,8 @@ class Registry:
     ) -> tuple[Shown, list[str], bool]:
         """Stores what ``change`` makes of the current object, called again after a lost race; without admission.
 
-        ``change`` gets a dict of its own and may raise; with ``aside`` it is called beside the loop, because it takes long. Returns
-        (record, warnings, False); raises 404.
+        ``change`` leaves the dict it gets as it is, and may raise; with ``aside`` it is called beside the loop, because it takes long.
+        Returns (record, warnings, False); raises 404.
         """
         write = UpdateWith(self, ctx, name, change, subresource)
         write.large = write.pure = aside
