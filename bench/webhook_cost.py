@@ -9,6 +9,7 @@ its connection stays open; the two kinds of create differ by a label only, which
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import sys
@@ -43,10 +44,8 @@ class Bench:
     def __init__(self, server: KasServer) -> None:
         self.connection, self.made = Connection(server), 0
         self.headers = {**self.connection.authorization, "Content-Type": "application/json"}
-        pids = [server.process.pid]
-        for p in pids:
-            pids += [int(x) for t in Path(f"/proc/{p}/task").iterdir() for x in (t / "children").read_text().split()]
-        self._tasks = [t / "schedstat" for p in pids for t in Path(f"/proc/{p}/task").iterdir()]
+        self._processes = [server.process.pid, *server.worker_pids()]
+        self._spent: dict[Path, int] = {}  # by thread, also of those that have ended
 
     def post(self, path: str, obj: dict[str, Any]) -> None:
         """It has to be created."""
@@ -54,8 +53,12 @@ class Bench:
         assert status == 201, data
 
     def cpu_us(self) -> float:
-        """Of all processes of the server."""
-        return sum(int(task.read_text().split()[0]) for task in self._tasks) / 1e3
+        """Of all processes of the server, without what a start does beside them."""
+        for process in self._processes:
+            for task in Path(f"/proc/{process}/task").iterdir():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    self._spent[task] = int((task / "schedstat").read_text().split()[0])
+        return sum(self._spent.values()) / 1e3
 
     def each(self, count: int, asked: str) -> float:
         """Microseconds of CPU for each of ``count`` creates."""

@@ -354,14 +354,22 @@ def errors(
     return run.errors, run.warnings
 
 
-def value_errors(f: Field, value: Any, old: Any, budget: int, path: str) -> tuple[list[FieldError], int]:
-    """As ``errors``, of one value that stands at ``path``; and what is left of the budget, which may be below 0."""
+def default_errors(f: Field, value: Any, budget: int, path: str) -> tuple[list[FieldError], int]:
+    """As ``errors``, of a default that stands at ``path``; and what is left of the budget, which may be below 0.
+
+    It is tried as what was there before and, if that is right, as what is new: a rule may see the difference by an optional ``oldSelf``.
+    """
     node = _field_node(f, _Ruled(f.schema, f.card == "single" and f.message is not None and f.message.embedded))
     if node is None:
         return [], budget
-    run = _Run(budget, False)
-    try:
-        run.node(node, f, value, _Change(value, old, None, None), path)
-    except OutOfBudget:
-        return run.errors, -1
-    return run.errors, run.left
+    left = budget
+    for old in value, ABSENT:
+        run = _Run(budget, False)
+        try:
+            run.node(node, f, value, _Change(value, old, None, None), path)
+        except OutOfBudget:
+            return run.errors, -1
+        left = min(left, run.left)
+        if run.errors:
+            return run.errors, left
+    return [], left

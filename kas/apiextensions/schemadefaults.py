@@ -81,11 +81,13 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
             errs.append(field.invalid(at, in_go_order(value), "must not have unknown fields"))
         if not found:
             found = SchemaValidator(place.field.schema).errors_within(run, value)
-        if not found and not place.steps and (budget is None or budget >= 0):
+        if not found:
             from kas.apiextensions import celrules  # CEL is large, and most schemas have no defaults
 
-            found, budget = celrules.value_errors(place.field, value, value, celrules.BUDGET if budget is None else budget, at)
+            found, budget = celrules.default_errors(place.field, value, celrules.BUDGET if budget is None else budget, at)
         errs += found
+        if budget is not None and budget < 0:  # no default is looked at any more
+            break
     return errs
 
 

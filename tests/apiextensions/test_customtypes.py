@@ -179,6 +179,13 @@ def test_rules_are_asked_only_of_what_has_the_right_types():
          ['default.metadata: Invalid value: {"name":5}: json: cannot unmarshal number into Go struct field ObjectMeta.name '
           "of type string"]),
         ({"type": "array", "items": TEXT, "x-kubernetes-list-type": "set", "default": ["a", "a"]}, []),
+        ({**TEXT, "default": "a", "x-kubernetes-validations": [{"rule": "oldSelf.hasValue()", "optionalOldSelf": True}]},
+         ["default: Invalid value: \"a\": failed rule: oldSelf.hasValue()"]),
+        ({**TEXT, "default": "a", "x-kubernetes-validations": [{"rule": "!oldSelf.hasValue()", "optionalOldSelf": True}]},
+         ["default: Invalid value: \"a\": failed rule: !oldSelf.hasValue()"]),
+        ({**TEXT, "default": "a", "x-kubernetes-validations": [{"rule": "oldSelf.orValue(self) == self", "optionalOldSelf": True}]}, []),
+        ({**TEXT, "default": "a", "x-kubernetes-validations": [{"rule": "self != oldSelf"}]},
+         ["default: Invalid value: \"a\": failed rule: self != oldSelf"]),
     ],
 )  # fmt: skip
 def test_defaults(schema, errors):
@@ -193,3 +200,30 @@ def test_defaults_inside_metadata():
         's.properties[pod].properties[metadata].properties[name].default: Invalid value: 5: must result in valid metadata: metadata: '
         'Invalid value: {"name":5}: json: cannot unmarshal number into Go struct field ObjectMeta.name of type string'
     )
+
+
+def test_rules_are_asked_of_defaults_inside_metadata():
+    name = {**TEXT, "default": "b", "x-kubernetes-validations": [{"rule": "self.startsWith('a')"}]}
+    pod = {**POD, "properties": {"metadata": {"type": "object", "properties": {"name": name}}}}
+    (error,) = default_values({"type": "object", "properties": {"pod": pod}}, "s", True)
+    assert str(error) == (
+        's.properties[pod].properties[metadata].properties[name].default: Invalid value: "b": failed rule: self.startsWith(\'a\')'
+    )
+
+
+@pytest.mark.parametrize(("budget", "ended"), [(10, False), (9, True), (0, True)])
+def test_defaults_share_a_budget_and_those_after_its_end_are_not_looked_at(monkeypatch, budget, ended):
+    def ruled(rule, default, **schema):
+        return {**schema, "default": default, "x-kubernetes-validations": [{"rule": rule}]}
+
+    number = {"type": "integer"}
+    schema = {"type": "object", "properties": {
+        "a": ruled("self == 'singleton'", "singleton", **TEXT),
+        "b": ruled("self.startsWith('kube')", "kube-everything", **TEXT),
+        "c": ruled("self.f < self.g", {"f": 1, "g": 2}, type="object", properties={"f": number, "g": number}),
+        "z": {**number, "default": "no number"},
+    }}  # fmt: skip
+    monkeypatch.setattr(celrules, "BUDGET", budget)
+    found = [str(e) for e in default_values(schema, "s", True)]
+    assert len(found) == 1
+    assert ("running out of cost budget" in found[0]) == ended

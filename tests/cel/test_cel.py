@@ -86,6 +86,10 @@ def value(text: str):
         ("[dyn(1.5), dyn(2.0)].sum() == 3.5 && type([1.5].filter(x, x > 2.0).sum()) == double", True),
         ("[duration('1h')].filter(x, false).sum() == duration('0s') && type([].sum()) == int", True),
         ("double('0x1.8p1') == 3.0 && double('0x_1_0p0') == 16.0 && double('1e-400') == 0.0 && double('Infinity') > 1.0", True),
+        ("double('1_0.2_5e0_1') == 102.5 && double('1_000') == 1000.0 && double('.5_0') == 0.5", True),
+        # What is left of a second is added to the whole ones, which rounds.
+        ("string(duration('1.57s')) == '1.5699999999999998s' && string(duration('-1.5s')) == '-1.5s'", True),
+        ("duration('2562046h59m59.999999999s').getHours() == 2562047 && duration('-90s').getMinutes() == -1", True),
         # The first instant there is, is the zero of times; 1970 is none.
         ("optional.ofNonZeroValue(timestamp('0001-01-01T00:00:00Z')).hasValue()", False),
         ("optional.ofNonZeroValue(timestamp(0)).hasValue()", True),
@@ -399,8 +403,9 @@ def test_errors_as_upstream_tells_them(text, why):
     assert str(found) == why
 
 
-@pytest.mark.parametrize("text", ["1" * 1_000_000 + "x", "0x" + "1" * 1_000_000, "1." + "1" * 1_000_000 + "e"])
-def test_a_megabyte_of_digits_is_no_number(text):
+@pytest.mark.parametrize("text", ["1_", "_1", "1__0", "1_.5", "1._5", "1_e5", "1e_5", "1e5_", "0x1_p1", "1" * 500_000 + "_" * 500_000,
+                                  "1_" * 500_000, "1" * 1_000_000 + "x", "0x" + "1" * 1_000_000, "1." + "1" * 1_000_000 + "e"])
+def test_what_is_no_number_is_none_at_once(text):
     found, _ = cel.compile("double(object.name)", ANY).run({"object": {"name": text}})
     assert str(found) == "type conversion error from 'string' to 'double'"
 

@@ -359,8 +359,12 @@ def _conversion_error(value: Any, target: Type) -> EvaluationError:
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-# What has been read as digits stays so: a text of digits that is no number would be read anew from each of them.
-_NUMBER = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]+)?\Z|[+-]?(?i:inf|infinity)\Z|(?i:nan)\Z")
+# Digits, with Go's underscores between them. What has been read as digits stays so: a text of digits that is no number would be read anew
+# from each of them.
+_DIGITS = r"[0-9]++(?:_[0-9]++)*+"
+_NUMBER = re.compile(
+    rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?\Z|[+-]?(?i:inf|infinity)\Z|(?i:nan)\Z"
+)
 _HEX_NUMBER = re.compile(r"[+-]?0[xX](?:_?[0-9a-fA-F])*+\.?(?:[0-9a-fA-F](?:_?[0-9a-fA-F])*+)?[pP][+-]?[0-9](?:_?[0-9])*\Z")
 
 
@@ -476,10 +480,16 @@ def to_string(v: Any) -> str:
     if kind == "timestamp":
         return v.text()
     if kind == "duration":
-        return f"{shortest(v.ns / NS)}s" if v.ns % NS else f"{v.ns // NS}s"
+        return f"{shortest(_counted(v.ns, NS))}s"
     if isinstance(v, Opaque) and v.cel_type.name in ("net.IP", "net.CIDR"):
         return str(v)
     raise _conversion_error(v, STRING)
+
+
+def _counted(ns: int, unit: int) -> float:
+    """How many units there are, as Go's ``Duration.Seconds`` adds the part of one to the whole ones: 1.57 s are 1.5699999999999998."""
+    whole = _truncated(ns, unit)
+    return whole + (ns - whole * unit) / unit
 
 
 def shortest(v: float) -> str:
@@ -587,9 +597,9 @@ _when("getDayOfYear", lambda t, v: t.day_of_year - 1)
 _when("getDayOfMonth", lambda t, v: t.day - 1)
 _when("getDate", lambda t, v: t.day)
 _when("getDayOfWeek", lambda t, v: t.weekday)
-_when("getHours", lambda t, v: t.hour, lambda ns: _truncated(ns, 3600 * NS))
-_when("getMinutes", lambda t, v: t.minute, lambda ns: _truncated(ns, 60 * NS))
-_when("getSeconds", lambda t, v: t.second, lambda ns: _truncated(ns, NS))
+_when("getHours", lambda t, v: t.hour, lambda ns: int(_counted(ns, 3600 * NS)))
+_when("getMinutes", lambda t, v: t.minute, lambda ns: int(_counted(ns, 60 * NS)))
+_when("getSeconds", lambda t, v: t.second, lambda ns: int(_counted(ns, NS)))
 _when("getMilliseconds", lambda t, v: v.ns // 1_000_000 % 1000, lambda ns: _truncated(ns, 1_000_000))
 
 
