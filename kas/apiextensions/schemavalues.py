@@ -253,10 +253,8 @@ class SchemaValidator:
         least, most = self.size[4], self.size[5]
         if least is not None and len(value) < least:
             out.add(_invalid(name, base, len(value), f"should have at least {least} properties"))
-            return
         if most is not None and len(value) > most:
             out.add(field.too_many(_path(base, name), len(value), most))
-            return
         before = old if isinstance(old, dict) else {}
         for key in self._told(value):
             inner = self.below(key)

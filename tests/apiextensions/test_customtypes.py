@@ -61,10 +61,12 @@ def test_what_was_stored_before_it_had_metadata_is_read(pod, read):
 
 
 def test_embedded_objects_name_their_type():
-    errs, _ = told(spec(pods={"type": "array", "items": POD}), obj(pods=[{}, {"apiVersion": "a/b/c", "kind": "K"}]))
+    given = obj(pods=[{}, {"apiVersion": "a/b/c", "kind": "K"}, {"apiVersion": "", "kind": ""}])
+    errs, _ = told(spec(pods={"type": "array", "items": POD}), given)
     assert errs == [
         "spec.pods[0].apiVersion: Required value", "spec.pods[0].kind: Required value",
         'spec.pods[1].apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c',
+        'spec.pods[2].apiVersion: Invalid value: "": must not be empty', 'spec.pods[2].kind: Invalid value: "": must not be empty',
     ]  # fmt: skip
 
 

@@ -65,6 +65,19 @@ def test_a_default_stands_at_its_own_path():
     assert told({"type": "object", "required": ["b"]}, {}, path="a.default") == ["a.default.b: Required value"]
 
 
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ({"maxProperties": 1}, "spec.x: Too many: 2: must have at most 1 item"),
+        ({"minProperties": 3}, "spec.x: Invalid value: 2: spec.x in body should have at least 3 properties"),
+    ],
+)
+def test_members_of_a_map_too_large_or_too_small_are_looked_at(size, said):
+    schema = {"type": "object", "additionalProperties": {"type": "string"}, **size}
+    wrong = 'spec.x.a: Invalid value: "integer": spec.x.a in body must be of type string: "integer"'
+    assert told(spec(x=schema), {"spec": {"x": {"a": 1, "b": "x"}}}) == [wrong, said]
+
+
 def test_what_is_unchanged_is_not_told():
     schema = spec(
         a={"type": "string", "maxLength": 4}, l={"type": "array", "items": {"type": "string", "maxLength": 2}},
