@@ -369,10 +369,10 @@ class _Limits:
         if self.step is not None:
             step = self._bound(self.step, value, "MultipleOf", kind, form, name, base, out)
             whole = isinstance(step, int)
-            if step < 0:
+            if step <= 0:
                 why = f"factor MultipleOf declared for {name} must be positive: {field.go_value(step)}"
                 out.add(FieldError(field.INVALID, _path(base, name), step, why))
-            elif step and not (int(value) % step == 0 if whole else is_integral(1 / step * value if step < 1 else value / step)):
+            elif not (int(value) % step == 0 if whole else is_integral(1 / step * value if step < 1 else value / step)):
                 out.add(_invalid(name, base, value, f"should be a multiple of {field.go_value(step)}"))
         if self.minimum is not None:
             bound = self._bound(self.minimum, value, "Minimum boundary", kind, form, name, base, out)

@@ -33,6 +33,8 @@ def spec(**properties):
         ({"type": "integer", "minimum": 2}, 3.0, []),
         ({"type": "number", "maximum": 1.5}, 2, ["spec.x: Invalid value: 2: spec.x in body should be less than or equal to 1"]),
         ({"type": "number", "maximum": 1e6}, 2e6, ["spec.x: Invalid value: 2e+06: spec.x in body should be less than or equal to 1e+06"]),
+        ({"type": "integer", "multipleOf": 0}, 3,
+         ["spec.x: Invalid value: 0: factor MultipleOf declared for spec.x must be positive: 0"]),
         ({"type": "number", "multipleOf": 0.1}, 0.3, []),
         ({"type": "number", "multipleOf": 0.1}, 0.25, ["spec.x: Invalid value: 0.25: spec.x in body should be a multiple of 0.1"]),
         ({"type": "number", "format": "float"}, 1e39,
