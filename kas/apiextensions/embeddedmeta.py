@@ -142,11 +142,14 @@ def resource_errors(obj: Obj, path: str) -> list[FieldError]:
 
 
 def _type_errors(obj: Obj, key: str, path: str) -> list[FieldError]:
-    at, value = field.child(path, key), obj.get(key, "")
+    at = field.child(path, key)
+    if key not in obj:
+        return [field.required(at)]
+    value = obj[key]
     if not isinstance(value, str):
         return [field.invalid(at, in_go_order(value), "must be a string")]
     if not value:
-        return [field.required(at)]
+        return [field.invalid(at, value, "must not be empty")]
     if key == "kind":
         found = names.is_dns1035_label(value.lower())
         text = "may have mixed case, but should otherwise match: " + ",".join(found)

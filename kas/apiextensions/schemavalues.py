@@ -253,10 +253,8 @@ class SchemaValidator:
         least, most = self.size[4], self.size[5]
         if least is not None and len(value) < least:
             out.add(_invalid(name, base, len(value), f"should have at least {least} properties"))
-            return
         if most is not None and len(value) > most:
             out.add(field.too_many(_path(base, name), len(value), most))
-            return
         before = old if isinstance(old, dict) else {}
         for key in self._told(value):
             inner = self.below(key)
@@ -371,10 +369,10 @@ class _Limits:
         if self.step is not None:
             step = self._bound(self.step, value, "MultipleOf", kind, form, name, base, out)
             whole = isinstance(step, int)
-            if step < 0:
+            if step <= 0:
                 why = f"factor MultipleOf declared for {name} must be positive: {field.go_value(step)}"
                 out.add(FieldError(field.INVALID, _path(base, name), step, why))
-            elif step and not (int(value) % step == 0 if whole else is_integral(1 / step * value if step < 1 else value / step)):
+            elif not (int(value) % step == 0 if whole else is_integral(1 / step * value if step < 1 else value / step)):
                 out.add(_invalid(name, base, value, f"should be a multiple of {field.go_value(step)}"))
         if self.minimum is not None:
             bound = self._bound(self.minimum, value, "Minimum boundary", kind, form, name, base, out)

@@ -51,7 +51,7 @@ def is_datetime(text: str) -> bool:
 
 
 # A number begins with its first digit: the others of a million that no unit follows are not tried.
-_PIECE = re.compile(r"((?:-[\t\n\f\r ]?|(?<![0-9]))[0-9]++)[\t\n\f\r ]*+([A-Za-zµ]+)")
+_PIECE = re.compile(r"((?<![0-9])[0-9]++)[\t\n\f\r ]*+([A-Za-zµ]+)")
 _MICRO, _MILLI, _SECOND = 1_000, 1_000_000, 1_000_000_000
 _UNITS = {
     "ns": 1, "us": _MICRO, "µs": _MICRO, "ms": _MILLI, "s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND, "hr": 3600 * _SECOND,
@@ -71,20 +71,20 @@ def _unit(name: str) -> int:
 
 
 def duration_ns(text: str) -> int | None:
-    """Nanoseconds of a Go duration, or of numbers with the units of Scala's ("3 hours 2 min") anywhere in the text, which go around where
-    they are too many, as Go's integers do; None for what is neither."""
+    """Nanoseconds of a Go duration, or of numbers with the units of Scala's ("3 hours 2 min") anywhere in the text, whatever stands before
+    them ("-1 day" is one day), which go around where they are too many, as Go's integers do; None for what is neither."""
     try:
         return parse_duration(text)
     except DecodeError:
         pass
     total, known = 0, False
     for number, name in _PIECE.findall(text):
-        count = decimal(number.removeprefix("-").strip())
+        count = decimal(number)
         if count >= 1 << 63:
             return None
         unit = _unit(name)
         known = known or unit > 0
-        total += (-count if number.startswith("-") else count) * unit
+        total += count * unit
     return (total + (1 << 63)) % (1 << 64) - (1 << 63) if known else None
 
 

@@ -33,6 +33,8 @@ def spec(**properties):
         ({"type": "integer", "minimum": 2}, 3.0, []),
         ({"type": "number", "maximum": 1.5}, 2, ["spec.x: Invalid value: 2: spec.x in body should be less than or equal to 1"]),
         ({"type": "number", "maximum": 1e6}, 2e6, ["spec.x: Invalid value: 2e+06: spec.x in body should be less than or equal to 1e+06"]),
+        ({"type": "integer", "multipleOf": 0}, 3,
+         ["spec.x: Invalid value: 0: factor MultipleOf declared for spec.x must be positive: 0"]),
         ({"type": "number", "multipleOf": 0.1}, 0.3, []),
         ({"type": "number", "multipleOf": 0.1}, 0.25, ["spec.x: Invalid value: 0.25: spec.x in body should be a multiple of 0.1"]),
         ({"type": "number", "format": "float"}, 1e39,
@@ -63,6 +65,19 @@ def test_a_default_stands_at_its_own_path():
     want = ['a.default: Invalid value: "string":  in body must be of type integer: "string"']
     assert told({"type": "integer"}, "x", path="a.default") == want
     assert told({"type": "object", "required": ["b"]}, {}, path="a.default") == ["a.default.b: Required value"]
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ({"maxProperties": 1}, "spec.x: Too many: 2: must have at most 1 item"),
+        ({"minProperties": 3}, "spec.x: Invalid value: 2: spec.x in body should have at least 3 properties"),
+    ],
+)
+def test_members_of_a_map_too_large_or_too_small_are_looked_at(size, said):
+    schema = {"type": "object", "additionalProperties": {"type": "string"}, **size}
+    wrong = 'spec.x.a: Invalid value: "integer": spec.x.a in body must be of type string: "integer"'
+    assert told(spec(x=schema), {"spec": {"x": {"a": 1, "b": "x"}}}) == [wrong, said]
 
 
 def test_what_is_unchanged_is_not_told():

@@ -197,6 +197,12 @@ def test_what_kubectl_applied_before_may_be_any_text(last: str) -> None:
     assert [c["field"] for c in refused(CONFIG_MAP, live, config_map({"a": "2"}), "kubectl").details["causes"]] == [".data.a"]
 
 
+def test_an_empty_metadata_takes_no_name_away() -> None:
+    live = apply(CONFIG_MAP, None, config_map({}, labels={"a": "b"}), "a", now=T1)
+    again = apply(CONFIG_MAP, live, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}}, "a", now=T2)
+    assert again["metadata"] == {"name": "c", "namespace": "n"}
+
+
 def test_what_pruning_empties_stays() -> None:
     live = apply(WIDGET, None, widget({"labels": {"a": "1"}, "parts": [{"name": "p", "n": 1}], "tags": ["x"]}), "m", now=T1)
     live = apply(WIDGET, live, widget({"labels": {"b": "1"}}), "n", now=T1)

@@ -170,6 +170,9 @@ def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: 
         return merged
     if last.api_version == schema.api_version and not difference(last.fields, managers[ident].fields):
         return merged
+    # The entries are no field of anybody: they alone would leave metadata there, and yet not mentioned.
+    if entries_of(merged) is not None:
+        merged = {**merged, "metadata": {k: v for k, v in merged["metadata"].items() if k != "managedFields"}}
     at = schema.at(merged, last.api_version, f"{_PRUNE}failed to convert merged object to last applied version")
     if at is None:
         return merged
