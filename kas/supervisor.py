@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kas.config import features
 from kas.config.options import Completed
-from kas.meta.files import remove_tree, write_whole
+from kas.meta.files import private, remove_tree, write_whole
 from kas.meta.pipes import readable
 from kas.meta.standard import flush_standard_streams, say
 from kas.observe.process import adopt, age_s, await_adoption, end_child, end_with, look_for_no_cycles, notify_ready, raise_descriptor_limit
@@ -190,7 +190,7 @@ class _Supervisor:
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             check_data_dir(path)  # before anything is put into a directory of somebody else's
-            self.lock = open(path / "lock", "a+")  # noqa: SIM115 — held as long as the process lives
+            self.lock = open(path / "lock", "a+", opener=private)  # noqa: SIM115 — held as long as the process lives
             self._take_lock(path)
             self.first_start = claim_data_dir(path)
             if not self.options.etcd and (why := unfinished(path)):

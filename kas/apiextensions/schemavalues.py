@@ -14,7 +14,7 @@ from typing import Any
 
 from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
 from kas.meta import field
-from kas.meta.aside import abandoned
+from kas.meta.aside import TURN, abandoned
 from kas.meta.field import FieldError
 from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
@@ -28,13 +28,17 @@ _MAX_EXACT = float((1 << 53) - 1)
 # A value of 3 MB has 1.5 million parts.
 MAX_STEPS = 5_000_000
 LOOK_STEPS = 20_000  # after which it is asked whether anybody waits: hundredths of a second
+STEP_UNITS = 4  # microseconds of one, about
+# Errors that are kept of a value, of which a thousand are told: a list has millions of items, and an item may lack thousands of members.
+MAX_ERRORS = 10_000
 _INT_BITS = {"int32": 32}
 # Of the whole object these are as the request's version has them, now and before: that they changed cannot be seen, and they always count.
 _TYPE_META = frozenset(("apiVersion", "kind"))
 
 
 class Result:
-    """What was found. ``matches`` counts what held: of alternatives that all fail, those of the one with most of it are told."""
+    """What was found, ``MAX_ERRORS`` at most. ``matches`` counts what held: of alternatives that all fail, those of the one with most of it
+    are told."""
 
     __slots__ = ("errors", "matches", "texts")
 
@@ -46,15 +50,16 @@ class Result:
     def add(self, error: FieldError) -> None:
         """Each error once."""
         key = (error.field, error.detail or error.type)
-        if key not in self.texts:
+        if key not in self.texts and len(self.errors) < MAX_ERRORS:
             self.texts.add(key)
             self.errors.append(error)
 
     def merge(self, other: Result) -> None:
         """Count the matches and take over the errors of ``other``."""
         self.matches += other.matches
-        for error in other.errors:
-            self.add(error)
+        if len(self.errors) < MAX_ERRORS:
+            for error in other.errors:
+                self.add(error)
 
 
 class TooCostlyError(Exception):
@@ -63,16 +68,18 @@ class TooCostlyError(Exception):
 
 class Run:
     """A value being validated: ``path`` is where it stands, ``left`` how many steps are left to it. Alternatives multiply what a schema
-    and a value cost, so neither their sizes nor their sum bounds it."""
+    and a value cost, so neither their sizes nor their sum bounds it. ``missing`` is how many members were missed so far."""
 
-    __slots__ = ("_look", "left", "path")
+    __slots__ = ("_look", "left", "missing", "path")
 
     def __init__(self, path: str, left: int) -> None:
-        self.path, self.left, self._look = path, left, left
+        self.path, self.left, self._look, self.missing = path, left, left, 0
 
     def take(self, steps: int) -> None:
-        """Raises TooCostlyError when there are not so many left, or nobody waits for the outcome any more."""
+        """Raises TooCostlyError when there are not so many left, or nobody waits for the outcome any more; TurnOverError when the turn is
+        over."""
         self.left -= steps
+        TURN.spend(STEP_UNITS * steps)
         if self.left < self._look:
             if self.left < 0 or abandoned():
                 raise TooCostlyError
@@ -268,6 +275,9 @@ class SchemaValidator:
         for key in self.required:
             if key not in value:
                 out.add(field.required(_path(base, f"{name}.{key}")))
+                base.missing += 1
+                if base.missing > MAX_ERRORS:
+                    break
 
     def _told(self, value: dict[str, Any]) -> list[str]:
         """The members that the schema may say something about, sorted. One of thousands of alternatives names few of thousands."""

@@ -25,6 +25,7 @@ from kas.audit._engine import lines as joined
 from kas.audit.backend import AuditError, log
 from kas.audit.event import Entry
 from kas.meta.field import go_quote
+from kas.meta.files import private
 
 MEGABYTE = 1 << 20
 DEFAULT_MAX_SIZE = 100  # megabytes, for who says 0, as lumberjack has it
@@ -222,7 +223,7 @@ def _gzip(path: Path) -> None:
     target = path.with_name(path.name + ".gz")
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(path, "rb") as source, open(partial, "wb", opener=_private) as raw, gzip.open(raw, "wb") as out:
+        with open(path, "rb") as source, open(partial, "wb", opener=private) as raw, gzip.open(raw, "wb") as out:
             shutil.copyfileobj(source, out)
         shutil.copystat(path, partial)  # with the mode
         os.replace(partial, target)
@@ -232,10 +233,6 @@ def _gzip(path: Path) -> None:
             raise
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def unusable(path: str) -> str:

@@ -15,7 +15,8 @@
 # Documents are decoded values of any shape: types are checked, references are borrowed while their dict or list is not changed, nothing
 # is changed or kept. A walk visits each value once for each check that looks at it, and is as deep as document and checks both are, but never deeper than
 # MAX_DEPTH.
-# What concerns several places (unique names, a mount's volume) goes through scopes: a container check opens one, checks below it claim
+# Alternatives multiply what a walk costs; by them it is counted: it gives the interpreter's lock away, ends the turn of the loop, and knows
+# nothing in the end. What concerns several places (unique names, a mount's volume) goes through scopes: a container check opens one, checks below it claim
 # values or ask for claimed ones. Open scopes lie on a stack of the walk, so a tree may be shared by threads and by other trees.
 
 cimport cython
@@ -25,6 +26,10 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 cdef enum:
     MAX_SCOPES = 24   # open at one time; one more, and nothing is certain
     MAX_DEPTH = 500   # levels of a document, which are as many calls on the C stack
+    # Of the alternatives of schemas every value may try thousands. Some 45 ns each: half a millisecond, and two seconds.
+    ALTERNATIVES = 10000
+    ROUND_UNITS = 500  # of a turn of the loop
+    MAX_ROUNDS = 5000
 
 
 # A name for what is claimed: that of a list's items, of a pod's ports. What it holds is the walk's.
@@ -86,6 +91,8 @@ cdef struct Walk:
     bint alone[MAX_SCOPES]        # of a list with one item, which cannot repeat itself
     int n
     int depth
+    int left      # alternatives until others have their turn
+    int rounds    # of so many
 
 
 @cython.final

@@ -4,6 +4,8 @@ Bounds checks are off in the whole unit: lists are indexed below the size read i
 below their counts.
 """
 
+from kas.meta.aside import TURN, abandoned
+
 include "engine/texts.pxi"
 include "engine/walk.pxi"
 include "engine/build.pxi"

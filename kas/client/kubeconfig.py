@@ -20,6 +20,7 @@ from kas.client.http import Headers, Target
 from kas.client.proxies import PORTS, SOCKS, way
 from kas.client.renewed import Renewed
 from kas.meta.field import go_quote
+from kas.meta.files import private
 from kas.meta.goerrors import unreadable
 from kas.meta.gourl import parse
 from kas.meta.tls import trust_as_go
@@ -357,7 +358,7 @@ def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool =
 
             with tempfile.TemporaryDirectory(prefix="kas-") as folder:
                 for part, data in (("cert", credentials.cert), ("key", credentials.key)):
-                    with open(os.path.join(folder, part), "wb", opener=lambda p, flags: os.open(p, flags, 0o600)) as f:
+                    with open(os.path.join(folder, part), "wb", opener=private) as f:
                         f.write(data)
                 context.load_cert_chain(os.path.join(folder, "cert"), os.path.join(folder, "key"), password=lambda: b"")
     except ssl.SSLError as e:

@@ -257,7 +257,15 @@ class Documents:
 
     def openapi_v3_index(self, req: Request) -> Result:
         """Serve /openapi/v3: each group version with the address of its document."""
-        return _later(req, self._aggregation.openapi_v3_index()) if self._aggregation.active else _document(req, self.openapi.v3_index())
+        if self._aggregation.active:
+            return _later(req, self._aggregation.openapi_v3_index())
+        found = self.openapi.known_v3_index()
+        return _document(req, found) if found is not None else self._built_v3_index(req)
+
+    async def _built_v3_index(self, req: Request) -> Response:
+        openapi = self.openapi
+        async with self._building:
+            return _document(req, openapi.known_v3_index() or await asyncio.to_thread(openapi.v3_index))
 
     def openapi_v3(self, req: Request) -> Result:
         """Serve the document of one group version, built beside the loop; under its digest it may be cached forever, under another one 301

@@ -27,3 +27,8 @@ def remove_tree(path: Path) -> None:
         import shutil  # with a quarter of a MiB of compression, which hardly anybody here uses
 
         shutil.rmtree(path, ignore_errors=True)
+
+
+def private(path: str, flags: int) -> int:
+    """An ``opener``: a file that it makes is its owner's alone, whatever the umask. Locks may be held by whoever can read them."""
+    return os.open(path, flags, 0o600)

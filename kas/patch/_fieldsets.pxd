@@ -46,6 +46,7 @@ cdef class Node:
     cdef public dict fields               # name -> Field
     cdef public Node elem                 # the type of map keys that are no fields; None refuses them
     cdef public tuple keys, sorted_keys   # None: a set; else a list keyed by these fields
+    cdef frozenset key_set, said_keys     # of many: all of them, and those an item has without naming them
     cdef public Node item
     cdef dict by_key                      # "f:name" -> Field
     cdef list ranked                      # the Fields in order of names

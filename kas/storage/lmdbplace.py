@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from kas.meta.files import private
 from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, chunks, leased
 from kas.store import Op, Record, TransformError, open_store
 from kas.store.etcd.layout import Undecodable
@@ -45,7 +46,7 @@ def claim(data_dir: Path) -> IO[str]:
 
 def lock(data_dir: Path) -> IO[str]:
     """Holds a data directory as a server does. Raises ``Refused``."""
-    held = open(data_dir / "lock", "a+")  # noqa: SIM115
+    held = open(data_dir / "lock", "a+", opener=private)  # noqa: SIM115
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

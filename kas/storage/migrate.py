@@ -20,6 +20,7 @@ import lmdb
 from kas import kinds
 from kas.config.flags.storage import JSON
 from kas.config.options import Completed, complete, read
+from kas.meta.files import private
 from kas.meta.standard import CONTROLS
 from kas.preflight import preflight
 from kas.storage.command import EXIT_FAILED, Usage, encryption_of, exit_code
@@ -64,7 +65,7 @@ def migrate(o: Completed) -> Rewritten:
     StoreError and OSError for what the store and the system refuse."""
     if not (o.data_dir / "store").is_dir():
         raise ValueError(f"--data-dir: {o.data_dir} holds no store")
-    with open(o.data_dir / "lock", "a+") as lock:
+    with open(o.data_dir / "lock", "a+", opener=private) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.admission.policy import typechecking
 from kas.admission.policy.typechecking import builtin_shape, custom_shape, warnings
 from kas.cel.types import DYN
 from kas.types.scheme import BUILTIN
@@ -116,3 +117,20 @@ def test_custom_resources():
 ])  # fmt: skip
 def test_what_is_not_named_is_not_checked(rule):
     assert check("object.nope", rules=[rule]) == []
+
+
+def test_names_that_multiply_are_looked_up_so_often(monkeypatch):
+    monkeypatch.setattr(typechecking, "MAX_LOOKED_UP", 100)
+    asked = []
+    many = {"apiGroups": [f"g{i}" for i in range(50)], "apiVersions": [f"v{i}" for i in range(50)], "resources": ["a", "b"]}
+    policy = {"spec": {"matchConstraints": {"resourceRules": [many, DEPLOYMENTS]}, "validations": [{"expression": "object.nope"}]}}
+    assert warnings(policy, lambda *name: asked.append(name), shape_of) == [] and len(asked) == 100
+    policy["spec"]["matchConstraints"]["resourceRules"].reverse()
+    (found,) = warnings(policy, kind_of, shape_of)
+    assert "undefined field 'nope'" in found["warning"]
+
+
+def test_expressions_times_kinds_are_so_many(monkeypatch):
+    monkeypatch.setattr(typechecking, "MAX_CHECKED", 10)
+    assert len(check(*["object.nope"] * 20)) == 10
+    assert len(check(*["object.nope"] * 20, rules=[DEPLOYMENTS, {**DEPLOYMENTS, "resources": ["daemonsets"]}])) == 5

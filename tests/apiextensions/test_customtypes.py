@@ -1,5 +1,7 @@
 """Custom objects through their type: embedded metadata, sets and maps, rules with what was before, budgets, messages."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from kas.apiextensions import celrules, customtypes, embeddedmeta, listtypes
@@ -229,3 +231,18 @@ def test_defaults_share_a_budget_and_those_after_its_end_are_not_looked_at(monke
     found = [str(e) for e in default_values(schema, "s", True)]
     assert len(found) == 1
     assert ("running out of cost budget" in found[0]) == ended
+
+
+def test_keys_of_a_map_are_looked_at_once_and_not_for_each_item():
+    class Keys(tuple):
+        looks = 0
+
+        def __iter__(self):
+            self.looks += 1
+            return super().__iter__()
+
+    keys = Keys(f"k{i}" for i in range(50))
+    items = [{"k0": 1, "k7": 2}, {"k0": 1, "k8": 2}, {"k7": 2, "k0": 1, "other": 3}, None]
+    found = listtypes._map(SimpleNamespace(list_map_keys=keys), items, "spec.l")
+    assert [e.field for e in found] == ["spec.l[2]"] and found[0].value == {"k0": 1, "k7": 2}
+    assert keys.looks == 1

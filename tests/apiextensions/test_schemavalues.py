@@ -193,3 +193,19 @@ def test_alternatives_look_at_the_members_that_they_name(monkeypatch):
     assert len(asked) == len(names)
     short = SchemaValidator(schema).errors(dict.fromkeys(names, "x"))
     assert [e.detail for e in short][1:] == ["k0 in body should be at least 2 chars long"]
+
+
+def test_no_more_errors_are_kept_than_may_be_told(monkeypatch):
+    """The others are errors all the same: what is wrong stays wrong, in alternatives too."""
+    monkeypatch.setattr(schemavalues, "MAX_ERRORS", 20)
+    texts, names = {"type": "array", "items": {"type": "string"}}, [f"r{i}" for i in range(15)]
+    assert len(SchemaValidator(texts).errors([1] * 100)) == 20
+    assert len(SchemaValidator({"type": "array", "items": texts}).errors([[1] * 15, [1] * 15])) == 20
+    made: list[str] = []
+    required = schemavalues.field.required
+    monkeypatch.setattr(schemavalues.field, "required", lambda path: made.append(path) or required(path))
+    needy = {"type": "array", "items": {"required": names}}
+    assert len(SchemaValidator(needy).errors([{}] * 100)) == 20
+    assert len(made) == 21 + 98  # all of two items, but for what is too much of the second, and one of each other
+    both = {"anyOf": [needy, {"maxItems": 3}]}
+    assert not SchemaValidator(both).errors([{}] * 3) and SchemaValidator(both).errors([{}] * 100)

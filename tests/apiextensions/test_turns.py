@@ -80,6 +80,33 @@ def test_a_search_that_takes_many_steps_is_not_made_in_a_turn():
         TURN.within(pattern.search, "ab" * 20_000)
 
 
+def alternatives(n: int) -> Schema:
+    item = {"type": "integer", "anyOf": [{"minimum": 10 * (n - i)} for i in range(n)]}
+    return {"type": "object", "properties": {"l": {"type": "array", "items": item}}}
+
+
+def test_alternatives_are_not_tried_for_long_in_a_turn():
+    type_ = schema_type("", alternatives(500))
+    for value, passes in ((10, True), (5, False)):
+        few, many = {"l": [value] * 2}, {"l": [value] * 2000}
+        assert customtypes.check(type_).passes(many) is passes  # without a turn it takes as long as it does
+        assert TURN.within(customtypes.check(type_).passes, few) is passes
+        if passes:  # else it ends with the first
+            with pytest.raises(TurnOverError):
+                TURN.within(customtypes.check(type_).passes, many)
+        assert bool(TURN.within(customtypes.schema_errors, type_, few)) is not passes
+        with pytest.raises(TurnOverError):
+            TURN.within(customtypes.schema_errors, type_, many)
+
+
+def test_what_is_only_asked_in_passing_takes_no_turn():
+    type_ = schema_type("", alternatives(500))
+    check = customtypes.check(type_)
+    assert not check.soon_passes({"l": [10]})  # nobody has made the check of what stands there
+    assert check.passes({"l": [10]}) and check.soon_passes({"l": [10]})
+    assert TURN.within(check.soon_passes, {"l": [10] * 2000}) is False
+
+
 def test_a_turn_is_of_its_thread_alone():
     def spend() -> int | None:
         TURN.spend(2 * TURN_UNITS)

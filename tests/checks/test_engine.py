@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kas import checks
-from kas.checks import Check, Scope
+from kas.checks import Check, Scope, _engine
 
 KEY = Scope("key")
 
@@ -218,3 +219,16 @@ def test_each_value_is_looked_at_once():
     seen: list[Any] = []
     check = checks.listing(checks.record({"a": checks.text().where(lambda text: seen.append(text) is None)}))
     assert check.passes([{"a": str(i)} for i in range(1000)]) and len(seen) == 1000
+
+
+def test_alternatives_give_others_their_turn_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither can be seen from outside but by who is asked in between."""
+    each = checks.any_of(*[checks.integer(n, n) for n in range(1000)])
+    several = checks.listing(each)
+    turns: list[int] = []
+    monkeypatch.setattr(_engine, "TURN", SimpleNamespace(spend=turns.append))
+    assert several.passes([999] * 100) and len(turns) == 10
+    assert several.soon_passes([999] * 9) and not several.soon_passes([999] * 100) and len(turns) == 10
+    monkeypatch.setattr(_engine, "abandoned", lambda: True)
+    assert not several.passes([999] * 100) and len(turns) == 11
+    assert several.passes([999] * 9)

@@ -89,3 +89,28 @@ def test_memory_does_not_hold_all_definitions_at_once():
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert most < count * len(text) / 2
+
+
+def test_the_digest_of_one_version_looks_at_no_other():
+    """The index has all digests, and a definition may have versions by the thousand."""
+
+    class Once(dict):
+        walks = 0
+
+        def items(self):
+            self.walks += 1
+            return super().items()
+
+        def values(self):
+            self.walks += 1
+            return super().values()
+
+    parts = [openapi.Part("example.com", f"v{i}", "1", dict) for i in range(20)]
+    server = OpenAPI([], "v1.36.2", parts)
+    server._parts, server._served = Once(server._parts), Once(server._served)
+    assert server.known_v3_index() is None
+    index = json.loads(server.v3_index().body)["paths"]
+    assert len({index[f"apis/example.com/v{i}"]["serverRelativeURL"] for i in range(20)}) == 20
+    assert server._parts.walks == server._served.walks == 0 and server.known_v3_index() is server.v3_index()
+    other = OpenAPI([], "v1.36.2", [*parts[1:], openapi.Part("example.com", "v0", "2", dict)])
+    assert [i for i in range(20) if other.v3_hash(f"apis/example.com/v{i}") != server.v3_hash(f"apis/example.com/v{i}")] == [0]

@@ -271,6 +271,12 @@ FAMILIES |= {
             "usages": ["client auth", "digital signature"] * n,
         },
     }),
+    "pod: label keys that match and that do not": lambda n: create(f"{PODS}?{DRY}", pod(affinity={"podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "a", "labelSelector": {}, "matchLabelKeys": names(n),
+            "mismatchLabelKeys": [f"m{i}" for i in range(n)],
+        }]
+    }})),
     "pod: gates": lambda n: create(f"{PODS}?{DRY}", pod(schedulingGates=[{"name": f"g{i}"} for i in range(n)])),
     "pod: hosts": lambda n: create(f"{PODS}?{DRY}", pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": names(n)}] * 2)),
     "pod: resizes": lambda n: create(f"{PODS}?{DRY}", pod(container={

@@ -106,6 +106,21 @@ objects(
         "a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": {f"k{i}": i for i in range(1000)}}}}}}},
 )  # fmt: skip
 objects(
+    "few bytes, and a thousand alternatives that all fail", 201, 200, 413, 422, 504, spec=lambda: {"l": [{}] * 4000},
+    schema=lambda: {"type": "object", "properties": {"l": {"type": "array", "items": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": True, "anyOf": [{"required": [f"k{i}"]} for i in range(1000)]}}}},
+)  # fmt: skip
+objects(
+    "few bytes, and the last of a thousand alternatives holds", 201, 200, 413, 422, 504, spec=lambda: {"l": [5] * 20_000},
+    schema=lambda: {"type": "object", "properties": {"l": {"type": "array", "items": {
+        "type": "integer", "anyOf": [{"minimum": 10 * (999 - i)} for i in range(1000)]}}}},
+)  # fmt: skip
+objects(
+    "few bytes, and 400 members missing of each item", 201, 200, 413, 422, 504, spec=lambda: {"l": [{}] * 8000},
+    schema=lambda: {"type": "object", "properties": {"l": {"type": "array", "items": {
+        **texts(400), "required": [f"f{i}" for i in range(400)]}}}},
+)  # fmt: skip
+objects(
     "as deep as may be", 201, 200, 400, 422, schema=lambda: {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     spec=lambda: nested(200),
 )  # fmt: skip

@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kas.patch._fieldsets import (
+    Field,
+    Mismatch,
+    Node,
     canonical,
     difference,
     element_order,
@@ -15,6 +18,7 @@ from kas.patch._fieldsets import (
     intersection,
     paths,
     recursive_difference,
+    to_set,
     union,
 )
 
@@ -159,3 +163,29 @@ def test_canonical_refuses_or_is_stable(fields) -> None:
     except ValueError:
         return
     assert str(canonical(once)) == str(once)
+
+
+def keyed(names: list[str], defaults: dict[str, str]) -> Node:
+    item, text = Node(), Node()
+    text.scalar = 1
+    item.set_fields({name: Field(name, text, default=defaults.get(name)) for name in [*names, "other"]})
+    item.set_map(False)
+    items, out = Node(), Node()
+    items.set_list(item, False, names)
+    out.set_fields({"l": Field("l", items)})
+    out.set_map(False)
+    return out
+
+
+def test_of_many_keys_an_item_is_named_by_those_it_has() -> None:
+    """By itself, or by default; in the order of their names, as with few."""
+    few, many = ["a", "b", "c"], [*"abc", *(f"k{i}" for i in range(50))]
+    item = {"c": "3", "a": "1", "other": "x"}
+    for defaults in ({}, {"b": "2"}, {"k7": "7"}):
+        (key,) = to_set(keyed(many, defaults), {"l": [item]})["f:l"]
+        said = {"a": "1", "c": "3"} | defaults
+        assert key == "k:{" + ",".join(f'"{name}":"{said[name]}"' for name in sorted(said)) + "}"
+        if not defaults.get("k7"):
+            assert [key] == list(to_set(keyed(few, defaults), {"l": [item]})["f:l"])
+    with pytest.raises(Mismatch, match="omits all key fields"):
+        to_set(keyed(many, {}), {"l": [{"other": "x"}]})

@@ -354,7 +354,7 @@ def test_a_server_does_not_begin_beside_half_a_store(tmp_path: Path, left: str):
 
 
 def test_secrets_are_private(kas):
-    for name in ("admin.kubeconfig", "admin.token", "pki/ca.key", "pki/apiserver.key"):
+    for name in ("admin.kubeconfig", "admin.token", "pki/ca.key", "pki/apiserver.key", "lock"):
         mode = stat.S_IMODE((kas.data_dir / name).stat().st_mode)
         assert mode == 0o600, name
 

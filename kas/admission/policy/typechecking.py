@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from kas import cel
@@ -23,6 +24,8 @@ from kas.types.scheme import Field, TypeDesc, builtin_type
 
 Obj = dict[str, Any]
 MAX_TYPES = 10  # of one rule
+MAX_LOOKED_UP = 10_000  # names of all rules: some ten milliseconds
+MAX_CHECKED = 10_000  # expressions times kinds: seconds of a thread
 _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PLAIN = {"string": STRING, "bool": BOOL, "int32": INT, "int64": INT, "double": DOUBLE, "bytes": BYTES}
 # Of messages that are no objects in JSON. Of some OpenAPI names no type: what holds such values, quantities above all, is unknown to
@@ -96,7 +99,7 @@ ShapeOf = Callable[[GVK], Shape | None]
 
 
 def warnings(policy: Obj, kind_of: KindOf, shape_of: ShapeOf) -> list[Obj]:
-    """``status.typeChecking.expressionWarnings`` of a policy."""
+    """``status.typeChecking.expressionWarnings`` of a policy: of its first validations, where it has thousands for many kinds."""
     spec = policy.get("spec") or {}
     params = _kind_of_params(spec.get("paramKind"))
     # Parameters of a kind that nobody knows, or not yet, may have any field.
@@ -105,7 +108,7 @@ def warnings(policy: Obj, kind_of: KindOf, shape_of: ShapeOf) -> list[Obj]:
     variables = [(v.get("name") or "", v.get("expression") or "") for v in spec.get("variables") or ()]
     environments = [(kind, _environment(shape, param_shape, variables)) for kind, shape in found]
     out = []
-    for i, validation in enumerate(spec.get("validations") or ()):
+    for i, validation in enumerate(islice(spec.get("validations") or (), MAX_CHECKED // max(1, len(environments)))):
         path = field.index("spec.validations", i)
         for name in ("expression", "messageExpression"):
             text = validation.get(name)
@@ -154,11 +157,14 @@ def _kind_of_params(kind: Mapping[str, Any] | None) -> GVK | None:
 
 
 def _kinds(spec: Obj, kind_of: KindOf) -> list[GVK]:
-    """The kinds that the rules name: none for a rule with a wildcard of groups or versions, at most so many of each."""
+    """The kinds that the rules name: none for a rule with a wildcard of groups or versions, at most so many of each, and of the first names
+    only, as groups, versions and resources multiply."""
     found: set[GVK] = set()
+    left = MAX_LOOKED_UP
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
         count = 0
-        for group, version, resource in _named(rule):
+        for group, version, resource in islice(_named(rule), left):
+            left -= 1
             kind = kind_of(group, version, resource)
             if kind is not None:
                 found.add(kind)

@@ -108,7 +108,7 @@ class TokenWebhook:
             raise HookError("0-length response")
         known = frozenset((f"{GROUP}/{version}", KIND) for version in WEBHOOK_VERSIONS)
         status = read_review(body, (self._api_version, KIND), known, self._type).get("status") or {}
-        given = status.get("audiences") or self._audiences
+        given = frozenset(status.get("audiences") or self._audiences)
         good = [a for a in dict.fromkeys(wanted) if a in given]
         if wanted and not good:
             return None, ""

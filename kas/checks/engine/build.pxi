@@ -21,11 +21,15 @@ cdef class Check:
 
     def passes(self, value) -> bool:
         """Whether the value is certainly valid; False means that somebody must look."""
-        return whole(&self.node, value) == 1
+        return whole(&self.node, value, 0) == 1
+
+    def soon_passes(self, value) -> bool:
+        """``passes``, False as well where that takes long."""
+        return whole(&self.node, value, MAX_ROUNDS) == 1
 
     def answer(self, value) -> int:
         """1: certainly valid, -1: certainly not, 0: neither is certain."""
-        return whole(&self.node, value)
+        return whole(&self.node, value, 0)
 
     def claim(self, Scope scope not None, str instead=None) -> Check:
         """The same check, for values that no two places of the scope share; scalars only.
@@ -134,9 +138,9 @@ cdef class Check:
         return 0
 
 
-cdef int whole(Node* c, object value) except -2:
+cdef int whole(Node* c, object value, int rounds) except -2:
     cdef Walk w
-    w.n, w.depth = 0, 0
+    w.n, w.depth, w.left, w.rounds = 0, 0, ALTERNATIVES, rounds
     try:
         return run(c, <PyObject*>value, &w)
     finally:

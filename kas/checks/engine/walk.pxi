@@ -154,6 +154,8 @@ cdef int run(Node* c, PyObject* v, Walk* w) except -2:
     cdef int got, before = w.n
     cdef int op = c.op
     if op == LAZY:
+        if c.rest == NULL and w.rounds >= MAX_ROUNDS:
+            return 0  # making it may be what takes long
         c = made(c)
         op = c.op
     if op == ANYTHING:
@@ -501,9 +503,29 @@ cdef int run_by_kind(Node* c, PyObject* v, Walk* w) except -2:
     return c.no if c.parts[at] == NULL else run(c.parts[at], v, w)
 
 
+cdef bint goes_on(Walk* w) except -1:
+    """Another round of alternatives, once others have had their turn. False: it is too much, or nobody waits for the outcome. Raises
+    TurnOverError."""
+    w.left = 0
+    if w.rounds >= MAX_ROUNDS:
+        return False
+    w.rounds += 1
+    TURN.spend(ROUND_UNITS)
+    with nogil:
+        pass
+    if abandoned():
+        w.rounds = MAX_ROUNDS
+        return False
+    w.left = ALTERNATIVES
+    return True
+
+
 cdef int run_alternatives(Node* c, PyObject* v, Walk* w) except -2:
     cdef int i, got, held = 0, unknown = 0, op = c.op
     for i in range(c.n_parts):
+        w.left -= 1
+        if w.left <= 0 and not goes_on(w):
+            return 0
         got = run(c.parts[i], v, w)
         if op == ALL_OF:
             if got != 1:

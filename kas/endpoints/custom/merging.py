@@ -35,7 +35,7 @@ class MergeSchemas:
             type_ = self._types[version]
             convert = partial(self._convert, None)
             found = mergeschema.crd_schema(type_, f"{self._group}/{version}", self._kind, self._preserve, convert)
-            found.certain = customtypes.check(type_).passes
+            found.certain = customtypes.check(type_).soon_passes
             self._schemas[version] = found
         return found
 

@@ -125,8 +125,10 @@ class OpenAPI:
             group, version = self._paths.get(path, ("", ""))
             parts: list[Any] = [_FORMAT, self._server_version, schemas.digest(), path or [o.path for o in self._roots]]
             if version or not path:
-                parts.append([repr(s) for gv, found in self._served.items() for s in found if not path or gv == (group, version)])
-                shown = [found for gv, found in self._parts.items() if not path or (gv == (group, version) and gv not in self._served)]
+                gv = group, version
+                served = self._served.values() if not path else [self._served.get(gv, ())]
+                parts.append([repr(s) for found in served for s in found])
+                shown = self._parts.values() if not path else [self._parts.get(gv, ()) if gv not in self._served else ()]
                 tags = [part.tag for found in shown for part in found]
                 if tags:
                     parts.append(sorted(tags))
@@ -217,9 +219,13 @@ class OpenAPI:
         """Path and query of the document, with the digest of its contents."""
         return f"/openapi/v3/{path}?hash={self._digest(path)}"
 
+    def known_v3_index(self) -> Document | None:
+        """``v3_index`` where that needs no building, else None."""
+        return self._cache.get(("index", INDEX_TYPE))
+
     def v3_index(self) -> Document:
         """``/openapi/v3``: where each document is."""
-        found = self._cache.get(("index", INDEX_TYPE))
+        found = self.known_v3_index()
         if found is None:
             body = orjson.dumps({"paths": {path: {"serverRelativeURL": self.v3_address(path)} for path in self.paths}})
             tag = hashlib.sha512(body).hexdigest().upper()

@@ -15,6 +15,7 @@ _MONTHS = {n: i for i, n in enumerate(("jan", "feb", "mar", "apr", "may", "jun",
 _DAYS = {n: i for i, n in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
 # Lowest and highest value and the names of each field: minute, hour, day of month, month, day of week.
 _FIELDS: tuple[tuple[int, int, dict[str, int]], ...] = ((0, 59, {}), (0, 23, {}), (1, 31, {}), (1, 12, _MONTHS), (0, 6, _DAYS))
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 _DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
 
 
@@ -23,7 +24,7 @@ class ScheduleError(ValueError):
 
 
 def _number(text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]+", text):
+    if not _WHOLE.fullmatch(text):
         raise ScheduleError(f"failed to parse int from {text}: strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
     number = decimal(text)
     if not -(1 << 63) <= number < 1 << 63:
@@ -94,7 +95,7 @@ def check(schedule: str) -> None:
     if len(fields) != len(_FIELDS):
         raise ScheduleError(f"expected exactly {len(_FIELDS)} fields, found {len(fields)}: [{' '.join(fields)}]")
     for text, (low, high, names) in zip(fields, _FIELDS, strict=True):
-        for part in filter(None, text.split(",")):
+        for part in filter(None, dict.fromkeys(text.split(","))):
             _range(part, low, high, names)
 
 

@@ -58,7 +58,7 @@ def update(status: dict[str, Any], old: dict[str, Any], deleted: bool, known: Ma
     if reserved:
         if allocation is None:
             errs.append(field.forbidden(at, "may not be specified when `allocated` is not set"))
-        elif deleted and any(ref not in (old.get("reservedFor") or []) for ref in reserved):
+        elif deleted and {_whole(ref) for ref in reserved} - {_whole(ref) for ref in old.get("reservedFor") or ()}:
             text = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
             errs.append(field.forbidden(at, text))
     if allocation is not None:
@@ -69,6 +69,10 @@ def update(status: dict[str, Any], old: dict[str, Any], deleted: bool, known: Ma
         else:
             errs += _allocation(allocation, at, known)
     return errs
+
+
+def _whole(ref: dict[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset(ref.items())
 
 
 def _consumer(ref: dict[str, Any], path: str) -> list[FieldError]:

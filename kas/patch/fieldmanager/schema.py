@@ -53,7 +53,8 @@ class Schema:
 
     ``convert(obj, api_version)`` gives (Schema, object) in another version of the kind, or None for a version nobody knows any more:
     entries of such versions are dropped, as upstream does for built-in kinds. It raises ApiError for what does not convert.
-    ``certain(obj)`` says of an object that it certainly fits; of built-in kinds all do, once they are decoded.
+    ``certain(obj)`` says of an object that it certainly fits, where that is soon told; of built-in kinds all do, once they are
+    decoded.
     ``written(obj)`` gives of a built-in kind (Schema, object) as Go writes the struct: what is merged with the configuration of an
     applier, whose empty values are said and not left out.
     """

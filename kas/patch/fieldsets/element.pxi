@@ -66,6 +66,7 @@ cdef enum:
     TEXTS_LIMIT = 8192  # of all list types together
     ORDER_LIMIT = 8192
     CACHED_LENGTH = 128
+    MANY_KEYS = 8         # of a list; built-in ones have three
 
 # So many path elements are made before other threads may have the interpreter: half a millisecond's work.
 cdef enum:
@@ -141,6 +142,22 @@ cdef str item_key(Node n, object v):
     return text
 
 
+cdef list keys_had(Node n, dict v):
+    """The keys that the item has, by itself or by default: there may be thousands, and as many items that have one."""
+    cdef Field f
+    cdef str name
+    cdef list said
+    if n.key_set is None:
+        said = []
+        for name in n.sorted_keys:
+            f = field_of(n.item, name)
+            if f is not None and (f.default is not None or f.zero is not _MISSING):
+                said.append(name)
+        n.said_keys = frozenset(said)
+        n.key_set = frozenset(n.sorted_keys)
+    return sorted(n.said_keys.union([key for key in v if key in n.key_set]))
+
+
 cdef str make_item_key(Node n, object v):
     cdef Field f
     cdef object got
@@ -152,7 +169,7 @@ cdef str make_item_key(Node n, object v):
         if not PyDict_CheckExact(v):
             raise ValueError("associative list with keys may not have non-map elements")
         parts = []
-        for name in n.sorted_keys:
+        for name in n.sorted_keys if len(n.sorted_keys) <= MANY_KEYS or not n.item.is_map else keys_had(n, <dict>v):
             got = get(v, name)
             if got is _MISSING:
                 if not n.item.is_map:

@@ -104,7 +104,7 @@ cdef class Node:
         if not atomic:
             self.plain = False
         if keys is not None:
-            self.keys, self.sorted_keys = tuple(keys), tuple(sorted(keys))
+            self.keys, self.sorted_keys, self.key_set = tuple(keys), tuple(sorted(keys)), None
 
     def set_map(self, bint atomic, Node elem=None, bint deduced=False):
         """Maps are allowed; ``elem`` is the type of the keys that are no declared fields."""

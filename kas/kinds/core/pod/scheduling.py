@@ -132,8 +132,9 @@ def match_keys(term: Term, path: str) -> list[FieldError]:
             if key in at and key in seen:
                 errs.append(field.invalid(f"{path}[{at[key]}]", key, "exists in both matchLabelKeys and labelSelector"))
             seen.add(key)
+    other = set(mismatch)
     for i, key in enumerate(match):
-        if key in mismatch:
+        if key in other:
             message = "exists in both matchLabelKeys and mismatchLabelKeys"
             errs.append(field.invalid(f"{path}.matchLabelKeys[{i}]", key, message))
     return errs
