@@ -67,7 +67,7 @@ def _heads(name: str, *more: str) -> None:
     @row(f"6,000 heads of 12 kB at once on 60 connections, {name}")
     def _(a: Attacker) -> None:
         script = str(Path(flooder.__file__).with_name("heads.py"))
-        command = [sys.executable, script, str(a.server.port), str(a.server.ca), "60", "100", "12000", "4", *more]
+        command = [sys.executable, script, str(a.server.port), str(a.server.ca), "60", "100", "12000", "2", *more]
         answers = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True).stdout
         assert a.server.front_pid() is not None or int(answers) == 24_000, answers  # the front cuts off who is nobody
 
