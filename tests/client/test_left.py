@@ -8,7 +8,7 @@ import gc
 import socket
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,24 @@ async def _given_up(target: Target) -> None:
         connection.close()
 
 
+def _run_until_none_is_left(loop: Callable[[], asyncio.AbstractEventLoop], run: Callable[[], Coroutine], left: Callable[[], int]) -> None:
+    """``run``, and then until ``left()`` is 0, while nobody looks for cycles."""
+
+    async def all_of_it() -> None:
+        await run()
+        async with asyncio.timeout(60):
+            while left():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    gc.collect()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(all_of_it())
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("tls", [True, False])
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_nothing_is_left(tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop], tls: bool) -> None:
@@ -56,17 +74,8 @@ def test_nothing_is_left(tmp_path: Path, loop: Callable[[], asyncio.AbstractEven
         for _ in range(8):
             await _given_up(target)
         server.close()
-        async with asyncio.timeout(60):
-            while left():  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
 
-    gc.collect()
-    gc.disable()
-    try:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(run())
-    finally:
-        gc.enable()
+    _run_until_none_is_left(loop, run, left)
 
 
 async def _reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,14 +108,5 @@ def test_nothing_is_left_of_an_attempt(tmp_path: Path, loop: Callable[[], asynci
             with pytest.raises(BackendError, match=why):
                 await opened(Target("https", "127.0.0.1", port, tls=trusting))
         server.close()
-        async with asyncio.timeout(60):
-            while left():  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
 
-    gc.collect()
-    gc.disable()
-    try:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(run())
-    finally:
-        gc.enable()
+    _run_until_none_is_left(loop, run, left)
