@@ -16,7 +16,7 @@ from kas.observe import _libc
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # <malloc.h>
-# Larger buffers are mapped, and unmapped when freed; a heap whose free end is larger is made shorter. The pages of a list, about 1 MiB each
+# Larger buffers are mapped, and unmapped when freed; a heap whose free end is larger is made shorter. The pages of a list, half a MiB each
 # and some at once, stay below both: mapped anew they would cost a list a quarter of its time in page faults.
 MMAP_BYTES, TRIM_BYTES = 2 << 20, 8 << 20
 LOOKED_FOR_S = 0.002  # between two looks at whether a child has ended
