@@ -151,7 +151,9 @@ class Backend:
         call = Call(method, path, query, headers, peer)
         self.calls.append(call)
         if path == f"{self.base}/early":
-            await _write(writer, Reply(413, b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":413}'))
+            # As servers do that do not read the rest: whoever had sent all of it by now would take the connection for one to use again.
+            refusal = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":413}'
+            await _write(writer, Reply(413, refusal, [("Connection", "close")]))
             while await reader.read(65536):  # lets the other side finish, and has no use for it
                 pass
             return False
