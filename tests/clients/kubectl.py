@@ -20,15 +20,16 @@ NONE_FOUND = "no kubectl on PATH"
 
 
 def found() -> dict[str, str]:
-    """Name -> program: ``kubectl`` of PATH as ``path``, and every ``kubectl.1.NN`` in the folder it really lies in."""
+    """Name -> program: ``kubectl`` of PATH as ``path``, and every ``kubectl.1.NN`` in the folder it really lies in, and on PATH."""
     plain = shutil.which("kubectl")
     if plain is None:
         return {}
-    programs = {}
-    for path in sorted(Path(os.path.realpath(plain)).parent.glob("kubectl.1.*")):
-        match = re.fullmatch(r"kubectl\.(1\.\d+)", path.name)
-        if match and os.access(path, os.X_OK):
-            programs[match.group(1)] = str(path)
+    programs: dict[str, str] = {}
+    for folder in (Path(os.path.realpath(plain)).parent, *map(Path, os.get_exec_path())):
+        for path in sorted(folder.glob("kubectl.1.*")):
+            match = re.fullmatch(r"kubectl\.(1\.\d+)", path.name)
+            if match and os.access(path, os.X_OK):
+                programs.setdefault(match.group(1), str(path))
     return {**programs, "path": plain}
 
 

@@ -1,147 +1,147 @@
-"""What helm 3 and 4 ask of a server for a release: its Secrets, existence checks, three-way merges, server-side apply, waits and its end
-(helm's ``pkg/kube/client.go`` and ``pkg/storage/driver/secrets.go``)."""
+"""helm 3 and 4 themselves, with a chart that has a definition and an object of it, a hook, lookups and capabilities."""
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import copy
-import gzip
-import json
-from typing import Any
+import uuid
+from collections.abc import Iterator
 
 import pytest
 
+from tests import need
+from tests.clients.helm import CHART, PATIENCE_S, Helm, Ready, image, words
+from tests.clients.helm import found as helms
 from tests.conftest import Client
 
-Obj = dict[str, Any]
 pytestmark = pytest.mark.client
 
-STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
-LABELS = {"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "web"}
+NONE_FOUND = "no helm on PATH"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.charts.example.com"
+WAIT = ("--wait", f"--timeout={PATIENCE_S}s")
+OBJECTS = ("v1/serviceaccounts", "v1/configmaps", "v1/services", "policy/v1/poddisruptionbudgets", "apps/v1/deployments",
+           "charts.example.com/v1/gadgets")  # fmt: skip
 
 
-def chart(namespace: str, tag: str) -> list[tuple[str, Obj]]:
-    """Paths of collections and what a chart makes of ``tag``, in the order in which helm installs kinds."""
-    meta = {
-        "name": "web",
-        "namespace": namespace,
-        "labels": LABELS,
-        "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": namespace},
-    }
-    container = {
-        "name": "web",
-        "image": f"web:{tag}",
-        "env": [{"name": "TAG", "value": tag}, {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-        "ports": [{"name": "http", "containerPort": 80, "protocol": "TCP"}],
-    }
-    template = {"metadata": {"labels": LABELS}, "spec": {"serviceAccountName": "web", "containers": [container]}}
-    core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
-    ports = [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}]
-    return [
-        (f"{core}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}),
-        (f"{core}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"tag": tag, tag: "only here"}}),
-        (f"{core}/services", {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": ports, "selector": LABELS}}),
-        (
-            f"{apps}/deployments",
-            {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": meta,
-                "spec": {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": template},
-            },
-        ),
-    ]
+@pytest.fixture(scope="module")
+def charted(module_server) -> Client:
+    """A server of these tests' own: what a chart defines is of all namespaces."""
+    return Client(module_server("--unsafe-no-fsync"))
 
 
-def release(version: int, status: str) -> Obj:
-    """The Secret that helm keeps a release in: JSON, compressed, in base64 twice."""
-    text = gzip.compress(json.dumps({"name": "web", "version": version, "info": {"status": status}, "manifest": "x" * 500_000}).encode())
-    labels = {"name": "web", "owner": "helm", "status": status, "version": str(version)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": f"sh.helm.release.v1.web.v{version}", "labels": labels},
-        "type": "helm.sh/release.v1",
-        "data": {"release": base64.b64encode(base64.b64encode(text)).decode()},
-    }
+@pytest.fixture
+def namespace(charted: Client) -> str:
+    name = f"helm-{uuid.uuid4().hex[:8]}"
+    assert charted("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    return name
 
 
-def three_way(old: Obj, new: Obj) -> Obj:
-    """The strategic merge patch of an upgrade: all that is new, and null for what is there no more."""
-    patch = copy.deepcopy(new)
-    for key in old.get("data", {}).keys() - new.get("data", {}).keys():
-        patch["data"][key] = None
-    return patch
+HELMS = [pytest.param(v, id=f"helm{v}") for v in helms()] or [pytest.param("", id="none", marks=need.missing(NONE_FOUND))]
 
 
-def done(answer: tuple[int, Any], code: int = 200) -> Obj:
-    assert answer[0] == code, answer[1]
-    return answer[1]
+@pytest.fixture(params=HELMS)
+def helm(request: pytest.FixtureRequest, charted: Client, namespace: str, tmp_path) -> Helm:
+    return Helm(request.param, helms()[request.param], charted, namespace, tmp_path)
 
 
-def test_a_release_with_helm_3(client: Client, namespace: str) -> None:
-    secrets, first, second = f"/api/v1/namespaces/{namespace}/secrets", chart(namespace, "1"), chart(namespace, "2")
-    assert done(client("GET", f"{secrets}?labelSelector=name%3Dweb%2Cowner%3Dhelm"))["items"] == []
-    done(client("POST", secrets, release(1, "pending-install")), 201)
-    for path, obj in first:
-        assert client("GET", f"{path}/web")[0] == 404
-        done(client("POST", f"{path}?fieldManager=helm", obj), 201)
-    done(client("PUT", f"{secrets}/sh.helm.release.v1.web.v1", release(1, "deployed")))  # with no resourceVersion
-    assert client("POST", secrets, release(1, "deployed"))[0] == 409
-
-    done(client("POST", secrets, release(2, "pending-upgrade")), 201)
-    for (path, old), (_, new) in zip(first, second, strict=True):
-        done(client("PATCH", f"{path}/web?fieldManager=helm", three_way(old, new), STRATEGIC))
-    assert done(client("GET", f"{second[1][0]}/web"))["data"] == {"tag": "2", "2": "only here"}
-    deployment = done(client("GET", f"{second[3][0]}/web"))
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert (container["image"], [e["name"] for e in container["env"]]) == ("web:2", ["TAG", "POD"])
-    assert deployment["metadata"]["generation"] == 2
-
-    # Once more changes nothing, which helm sees by the revision.
-    again = done(client("PATCH", f"{second[3][0]}/web?fieldManager=helm", three_way(second[3][1], second[3][1]), STRATEGIC))
-    assert again == deployment
-    wanted = "labelSelector=name%3Dweb%2Cowner%3Dhelm%2Cstatus+in+%28deployed%2Cpending-upgrade%29"
-    history = done(client("GET", f"{secrets}?{wanted}"))["items"]
-    assert [json.loads(gzip.decompress(base64.b64decode(base64.b64decode(s["data"]["release"]))))["version"] for s in history] == [1, 2]
-
-    for path, _ in reversed(second):
-        done(client("DELETE", f"{path}/web", {"propagationPolicy": "Background"}))
-        assert client("GET", f"{path}/web")[0] == 404
+@pytest.fixture
+def ready(charted: Client, namespace: str) -> Iterator[Ready]:
+    with Ready(Client(charted.server), namespace) as running:
+        yield running
 
 
-def test_a_release_with_helm_4_in_the_place_of_helm_3(client: Client, namespace: str) -> None:
-    """It applies as the manager that has created, and takes what is in conflict."""
-    for path, obj in chart(namespace, "1"):
-        done(client("POST", f"{path}?fieldManager=helm", obj), 201)
-    for path, obj in chart(namespace, "2"):
-        query = f"{path}/web?fieldManager=helm&fieldValidation=Strict&force="
-        code, answer = client("PATCH", query + "false", json.dumps(obj), APPLY)
-        if obj["kind"] in ("ConfigMap", "Deployment"):
-            assert code == 409 and {c["reason"] for c in answer["details"]["causes"]} == {"FieldManagerConflict"}
-        assert done(client("PATCH", query + "true&dryRun=All", json.dumps(obj), APPLY))["metadata"]["name"] == "web"
-        applied = done(client("PATCH", query + "true", json.dumps(obj), APPLY))
-        assert {(m["manager"], m["operation"]) for m in applied["metadata"]["managedFields"]} == {("helm", "Apply"), ("helm", "Update")}
-        assert done(client("PATCH", query + "true", json.dumps(obj), APPLY)) == applied
-    deployment = done(client("GET", f"/apis/apps/v1/namespaces/{namespace}/deployments/web"))
-    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "web:2"
+def data(helm: Helm) -> dict[str, str]:
+    found = helm.get("v1/configmaps")
+    assert found is not None
+    out: dict[str, str] = found["data"]
+    return out
 
 
-def test_a_hook_is_waited_for(client: Client, namespace: str) -> None:
-    """helm lists the one job by its name, and watches it until it is complete."""
-    jobs, moment = f"/apis/batch/v1/namespaces/{namespace}/jobs", "2026-01-01T00:00:00Z"
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
-    done(client("POST", jobs, {"metadata": {"name": "hook"}, "spec": {"template": template}}), 201)
-    one = f"{jobs}?fieldSelector=metadata.name%3Dhook"
-    listed = done(client("GET", f"{one}&limit=500&resourceVersion=0"))
-    assert [job["metadata"]["name"] for job in listed["items"]] == ["hook"]
-    watch = f"{one}&watch=true&timeoutSeconds=60&resourceVersion={listed['metadata']['resourceVersion']}"
-    with contextlib.closing(client.session.get(client.server.url + watch, stream=True, timeout=60)) as answer:
-        events = map(json.loads, answer.iter_lines(chunk_size=1))
-        conditions = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
-        counted = {"succeeded": 1, "ready": 0, "terminating": 0, "uncountedTerminatedPods": {}}
-        status = {"startTime": moment, "completionTime": moment, "conditions": conditions, **counted}
-        done(client("PATCH", f"{jobs}/hook/status", {"status": status}, STRATEGIC))
-        event = next(events)
-    assert event["type"] == "MODIFIED" and event["object"]["status"]["conditions"][1]["type"] == "Complete"
+def test_a_release_from_install_to_uninstall(helm: Helm, ready: Ready) -> None:
+    helm("install", "web", str(CHART), *WAIT)
+    assert [(row["name"], row["revision"], row["status"]) for row in helm.json("list")] == [("web", "1", "deployed")]
+    assert all(helm.get(what) for what in OBJECTS)
+    uid = helm.client("GET", f"/api/v1/namespaces/{helm.namespace}")[1]["metadata"]["uid"]
+    version = helm.client("GET", "/version")[1]["gitVersion"]
+    assert data(helm) == {"tag": "1", "only-1": "here", "server": version, "gadgets": "true", "namespace-uid": uid}
+    assert ready.finished == ["web-prepare"] and helm.get("batch/v1/jobs", "web-prepare") is None
+
+    helm("upgrade", "web", str(CHART), "--set", "tag=2,replicas=3,colour=blue", *WAIT)
+    assert {k: v for k, v in data(helm).items() if "2" in (v, k[-1])} == {"tag": "2", "only-2": "here"} and "only-1" not in data(helm)
+    upgraded, gadget = helm.get("apps/v1/deployments"), helm.get("charts.example.com/v1/gadgets")
+    assert (image(upgraded), upgraded["spec"]["replicas"], upgraded["metadata"]["generation"]) == ("web:2", 3, 2)
+    assert gadget["spec"] == {"size": 3, "colour": "blue"}
+    assert ready.finished == ["web-prepare"] * 2
+
+    # Once more changes nothing but the release.
+    helm("upgrade", "web", str(CHART), "--reuse-values", *WAIT)
+    assert helm.get("apps/v1/deployments")["metadata"]["resourceVersion"] == upgraded["metadata"]["resourceVersion"]
+    assert helm.get("charts.example.com/v1/gadgets")["metadata"]["resourceVersion"] == gadget["metadata"]["resourceVersion"]
+
+    helm("rollback", "web", "1", *WAIT)
+    assert image(helm.get("apps/v1/deployments")) == "web:1" and "only-1" in data(helm) and "only-2" not in data(helm)
+    assert helm.get("charts.example.com/v1/gadgets")["spec"]["size"] == 2
+    assert helm.history() == [(1, "superseded"), (2, "superseded"), (3, "superseded"), (4, "deployed")]
+
+    helm("uninstall", "web", *WAIT)
+    assert not any(helm.get(what) for what in OBJECTS)
+    assert helm.client("GET", f"/api/v1/namespaces/{helm.namespace}/secrets?labelSelector=owner%3Dhelm")[1]["items"] == []
+    assert helm.client("GET", DEFINITION)[0] == 200  # a chart's definitions stay
+
+
+def test_an_upgrade_that_does_not_become_ready_fails(helm: Helm) -> None:
+    with Ready(Client(helm.client.server), helm.namespace):
+        helm("install", "web", str(CHART), *WAIT)
+    helm("upgrade", "web", str(CHART), "--set", "tag=2", "--no-hooks", "--wait", "--timeout=2s", code=1)
+    assert helm.history() == [(1, "deployed"), (2, "failed")]
+    assert image(helm.get("apps/v1/deployments")) == "web:2"
+    with Ready(Client(helm.client.server), helm.namespace):
+        helm("rollback", "web", *WAIT)
+    assert image(helm.get("apps/v1/deployments")) == "web:1"
+
+
+def test_what_the_server_refuses_is_told(helm: Helm, ready: Ready) -> None:
+    refused = helm("install", "web", str(CHART), "--set", "port=0", code=1)
+    assert "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive" in words(refused.stderr)
+    assert [status for _, status in helm.history()] == ["failed"]
+    helm("upgrade", "--install", "web", str(CHART), "--reset-values", *WAIT)
+    refused = helm("upgrade", "web", str(CHART), "--set", "replicas=0", code=1)
+    assert "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1" in words(refused.stderr)
+    assert helm.get("charts.example.com/v1/gadgets")["spec"] == {"size": 2, "colour": "red"}
+
+
+def test_a_dry_run_on_the_server_stores_nothing(helm: Helm, ready: Ready) -> None:
+    helm("install", "web", str(CHART), *WAIT)
+    before = helm.get("apps/v1/deployments")
+    shown = helm("upgrade", "web", str(CHART), "--set", "tag=9", "--dry-run=server").stdout
+    uid = helm.client("GET", f"/api/v1/namespaces/{helm.namespace}")[1]["metadata"]["uid"]
+    assert "image: web:9" in shown and f'namespace-uid: "{uid}"' in shown and "status: pending-upgrade" in shown.lower()
+    assert helm.get("apps/v1/deployments") == before and helm.history() == [(1, "deployed")]
+
+
+def test_what_is_not_the_releases_is_not_taken(helm: Helm, ready: Ready) -> None:
+    path = f"/api/v1/namespaces/{helm.namespace}/configmaps"
+    assert helm.client("POST", path, {"metadata": {"name": "web"}, "data": {"whose": "mine"}})[0] == 201
+    refused = helm("install", "web", str(CHART), code=1)
+    assert "invalid ownership metadata" in refused.stderr and data(helm) == {"whose": "mine"}
+    helm("upgrade", "--install", "web", str(CHART), "--take-ownership", *WAIT)
+    assert data(helm)["tag"] == "1" and helm.get("v1/configmaps")["metadata"]["annotations"]["meta.helm.sh/release-name"] == "web"
+
+
+def test_helm_4_goes_on_with_a_release_of_helm_3(charted: Client, namespace: str, ready: Ready, tmp_path) -> None:
+    programs = helms()
+    if len(programs) < 2:
+        need.give_up("no helm.3 and helm.4 on PATH")
+    old, new = (Helm(v, programs[v], charted, namespace, tmp_path) for v in ("3", "4"))
+    old("install", "web", str(CHART), *WAIT)
+    new("upgrade", "web", str(CHART), "--set", "tag=2", "--server-side=true", "--force-conflicts", *WAIT)
+    assert image(new.get("apps/v1/deployments")) == "web:2" and "only-1" not in data(new)
+    managers = {(m["manager"], m["operation"]) for m in new.get("v1/services")["metadata"]["managedFields"]}
+    assert ("helm", "Apply") in managers
+
+    # Somebody else's field is a conflict now, unless it is forced.
+    mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"tag": "mine"}}
+    path = f"/api/v1/namespaces/{namespace}/configmaps/web?fieldManager=other&force=true"
+    assert charted("PATCH", path, mine, "application/apply-patch+yaml")[0] == 200
+    refused = new("upgrade", "web", str(CHART), "--set", "tag=3", "--server-side=true", code=1)
+    assert 'conflict with "other": .data.tag' in words(refused.stderr)
+    new("upgrade", "web", str(CHART), "--set", "tag=3", "--server-side=true", "--force-conflicts", *WAIT)
+    assert data(new)["tag"] == "3"

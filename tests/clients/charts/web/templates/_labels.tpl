@@ -1,0 +1,5 @@
+{{- define "web.labels" -}}
+app.kubernetes.io/name: web
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
