@@ -2,7 +2,8 @@
 
 A commit that makes the file longer, or writes to a block for the first time, has the file system write its journal, too, before the sync
 comes back: on ext4 that takes milliseconds where a commit into blocks that are there takes a fraction of one, and most commits need a page
-or two more. So zeros are put behind what the file holds, some megabytes at a time, and synced, between two commits.
+or two more. So zeros are put behind what the file holds, some megabytes at a time, and synced, between two commits. A small
+file is left as it is: the first start of a server waits for its commits one after the other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kas.store._engine import Env
 from kas.store.errors import StoreError
 from kas.store.lmdb.ballast import LOW_BYTES
 
-LEAST, MOST = 512 << 10, 4 << 20  # a small store doubles
+LEAST, MOST = 1 << 20, 4 << 20  # a small file doubles, a smaller one is left as it is
 log = logging.getLogger("kas.store")
 
 
@@ -31,9 +32,9 @@ class Ahead:
     def keep(self) -> None:
         """Puts room ahead where little is left; after a commit."""
         end = self._env.end()
-        step = min(max(end, LEAST), MOST)
+        step = min(end, MOST)
         least = min(step // 4, self._env.limit - end)
-        if self._size - end >= least:
+        if self._size - end >= least or end < LEAST:
             return
         with self._lock:
             if self._fd < 0:
