@@ -6,9 +6,10 @@ For each row and side: requests a second, CPU a request of kas (all processes) a
 by that on LMDB; where both run the same code it is the noise of the machine. Behind a create stands what etcd itself takes for one: the
 same transaction by a client without kas, as many at once, in slices between the others; its ``ratio`` is that of p99. How long creates
 take is measured in slices of their own, whose first fifth is not counted on any side: what measures the machine's speed beside the others
-runs on kas' processor, and on none of etcd's. That is etcd at its full speed, and another load than kas'; so ``create-rate`` sends a fixed
-number a second through kas and, at the same moments, as many without it, and says how long each took from when it was due, and
-``create-turn`` makes one create, one transaction and so on, over one connection each; their ``ratio`` is that of p99 (and of p50), too.
+runs on kas' processor, and on none of etcd's. That is etcd at its full speed, and another load than kas'. So ``paced`` is as many a second
+as kas made in its slice, of up to eight writers; ``create-rate`` sends a fixed number a second through kas and, at the same moments, as
+many without it, and says how long each took from when it was due, and ``create-turn`` makes one create, one transaction and so on, over one
+connection each; their ``ratio`` is that of p99 (and of p50), too.
 ``event`` is what a watcher more costs: what 100 of them cost more than one, whose write each change is, too.
 
 Then (``rate``, ``turn``) those; a call through the client for etcd beside one through grpcio (a transaction that creates 1.5 kB; CPU of
@@ -30,6 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,7 @@ def rows(client: Client, sides: list[tuple[Target, int]], bare: Calls, args: arg
         if args.only and name not in args.only.split(","):
             continue
         took: list[list[float]] = []
+        paced: list[list[float]] = []
         sums = [{"n": 0, "s": 0.0, "kas": 0.0, "etcd": 0.0, "p50": 0.0, "p99": 0.0, "loop": 0.0} for _ in sides]
         for at in range(args.rounds + 1):  # the first is not counted
             for (target, etcd), total in zip(sides, sums, strict=True):
@@ -92,16 +95,20 @@ def rows(client: Client, sides: list[tuple[Target, int]], bare: Calls, args: arg
                     total["p50"] += got["p50_ms"] / args.rounds
                     total["p99"] += got["p99_ms"] / args.rounds
             if at and name.startswith("create"):
-                took.append(uvloop.run(bare.run(bare.own, options.get("connections", 64), args.seconds / args.rounds))[1])
+                at_once = options.get("connections", 64)
+                took.append(uvloop.run(bare.run(bare.own, at_once, args.seconds / args.rounds))[1])
+                if at_once <= 8:
+                    paced.append(bare.paced(at_once, got["requests"] / got["seconds"], args.seconds / args.rounds))
         cost = [1e6 * total["kas"] / total["n"] for total in sums]
         for side, total, us in zip(("lmdb", "etcd"), sums, cost, strict=True):
             etcd_us = 1e6 * total["etcd"] / total["n"]
             end = f"{cost[1] / cost[0]:6.2f}" if side == "etcd" else ""
             shown = f"{us:8.0f} {us * REFERENCE_US / total['loop']:8.0f} {etcd_us:8.0f} {total['p50']:8.2f} {total['p99']:8.2f} {end}"
             print(f"{name:14} {side:5} {total['n'] / total['s']:8.0f} {shown}", flush=True)
-        if took:
-            p50, p99 = (sum(times[int(len(times) * at)] for times in took) / len(took) for at in (0.5, 0.99))
-            print(f"{name:14} {'bare':5} {'':8} {'':8} {'':8} {'':8} {p50:8.2f} {p99:8.2f} {sums[1]['p99'] / p99:6.2f}", flush=True)
+        for side, slices in (("bare", took), ("paced", paced)):
+            if slices:
+                p50, p99 = (sum(times[int(len(times) * at)] for times in slices) / len(slices) for at in (0.5, 0.99))
+                print(f"{name:14} {side:5} {'':8} {'':8} {'':8} {'':8} {p50:8.2f} {p99:8.2f} {sums[1]['p99'] / p99:6.2f}", flush=True)
         if "watch" in options:
             events[name] = [us * options["watch"][0] for us in cost]
     if len(events) == 2:
@@ -171,6 +178,27 @@ class Calls:
         used = time.process_time() - before
         await close()
         return 1e6 * used / len(took), sorted(took)
+
+    def paced(self, at_once: int, rate: float, seconds: float) -> list[float]:
+        """What each took in ms of so many a second, as kas makes them: what goes on in etcd by itself, as the commit of its own file each
+        100 ms, is met by as large a share of them."""
+        client, took = EtcdClient(self.etcd.config), list[float]()
+        began = time.monotonic()
+
+        def one() -> None:
+            due = began
+            while (at := time.monotonic()) < began + 1.25 * seconds:
+                client.call(TXN, self.request())
+                if at > began + 0.25 * seconds:
+                    took.append(1e3 * (time.monotonic() - at))
+                due = max(due + at_once / rate, time.monotonic())
+                time.sleep(due - time.monotonic() if due > time.monotonic() else 0.0)
+
+        with ThreadPoolExecutor(at_once) as pool:
+            for done in [pool.submit(one) for _ in range(at_once)]:
+                done.result()
+        client.close()
+        return sorted(took)
 
     def show(self, seconds: float, rounds: int) -> None:
         for at_once in (1, 64):

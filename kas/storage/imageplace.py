@@ -122,7 +122,7 @@ class ImageSource:
 
     def count(self) -> int:
         """See ``Source``."""
-        return len(self._found)
+        return sum(1 for _ in self.keys(self.revision))
 
     def scan(self, revision: int, prefix: str = ROOT, *, start: str = "", end: str = "", after: int = 0) -> Iterator[list[Entry]]:
         """See ``Source``. Leases begin anew, as in etcd when it is restored."""

@@ -22,7 +22,7 @@ from kas.storage.snapshot_command import main
 from kas.store import Op
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.bolt import ELEMENT, LEAF, PAGE, BadSnapshot, Bolt
-from kas.store.etcd.client import TXN, Client
+from kas.store.etcd.client import PUT, TXN, Client
 from kas.store.etcd.layout import Keys
 from kas.store.unfinished import unfinished
 from tests import need
@@ -77,6 +77,7 @@ def test_etcds_own_files_are_saved_read_and_restored_to_lmdb(tmp_path: Path, cap
         gone = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=(MAPS + "c0007").encode()))
         newest = client.call(TXN, pb.TxnRequest(success=[gone])).header.revision
         found = {kv.key.decode(): kv for kv in client.range(b"/registry/").kvs}
+        newest = client.call(PUT, pb.PutRequest(key=Keys("/registry").fence)).header.revision  # which is no object
         client.close()
         assert main(["save", str(file), "--from", place]) == 0
         member = tmp_path / "member.db"

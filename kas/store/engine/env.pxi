@@ -16,6 +16,13 @@ cdef extern from *:
     """
     void *kas_swap(void **p, void *v) noexcept nogil
 
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int, const void *, size_t, long)
+    long lseek(int, long, int)
+    int SEEK_END
+
+cdef char zeros[65536]
+
 # Format 2 put an index behind the revision in the keys of the log, and knows sealed records. What format 1 wrote can be read as it is,
 # so that its directories are upgraded by the number alone; older programs refuse them from then on.
 FORMAT = b"2"
@@ -385,6 +392,52 @@ cdef class Env:
         L.env_stat(self.env, &st)
         self.end_read(txn)
         return (info.last_pgno + 1) * st.psize > self.limit // 8 * 7
+
+    def end(self) -> int:
+        """Where what the file holds ends; what lies behind was put there ahead."""
+        cdef kas_info info
+        cdef kas_stat st
+        cdef size_t end = 0
+        pthread_rwlock_rdlock(&self.lock)
+        if self.env != NULL:
+            L.env_info(self.env, &info)
+            L.env_stat(self.env, &st)
+            end = (info.last_pgno + 1) * st.psize
+        pthread_rwlock_unlock(&self.lock)
+        return end
+
+    def put_ahead(self, int fd, size_t step) -> int:
+        """Writes zeros behind what the data file holds, up to ``step`` bytes and not beyond the limit, while nobody else writes; ``fd`` is
+        the file. Returns its size. Raises ``OSError`` for what the system refuses, and for a store that is closed."""
+        cdef kas_info info
+        cdef kas_stat st
+        cdef void *txn
+        cdef size_t at = 0, upto, n
+        cdef ssize_t wrote
+        cdef int rc, failed = 0
+        with nogil:
+            rc = self.begin_write(&txn)
+            if rc == 0:
+                L.env_info(self.env, &info)
+                L.env_stat(self.env, &st)
+                at = (info.last_pgno + 1) * st.psize
+                upto = at + step
+                if upto > self.limit:
+                    upto = self.limit
+                at = max(at, <size_t>max(lseek(fd, 0, SEEK_END), 0))
+                while at < upto:
+                    n = upto - at
+                    wrote = pwrite(fd, zeros, n if n < sizeof(zeros) else sizeof(zeros), at)
+                    if wrote <= 0:
+                        failed = errno or EIO
+                        break
+                    at += wrote
+                self.end_write(txn, -1)
+        if rc:
+            raise engine_error(rc, "writing ahead")
+        if failed:
+            raise OSError(failed, f"{self.path}/data.mdb")
+        return at
 
     def statistics(self):
         """Sizes of the tables and the map, as a dict of ints."""

@@ -166,7 +166,7 @@ cdef extern from *:
     int pthread_rwlock_rdlock(pthread_rwlock_t *) nogil
     int pthread_rwlock_wrlock(pthread_rwlock_t *) nogil
     int pthread_rwlock_unlock(pthread_rwlock_t *) nogil
-    int ENOSPC, EIO, EFBIG, EDQUOT, EINVAL, ENOMEM, EBUSY
+    int errno, ENOSPC, EIO, EFBIG, EDQUOT, EINVAL, ENOMEM, EBUSY
 
 # From lmdb.h 0.9 (its documented, stable interface).
 cdef enum:

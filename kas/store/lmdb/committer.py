@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from kas.store._engine import Env, Event, Op, apply_batch
 from kas.store.errors import Busy, Closed, Conflict, Full, StoreError, Unknown
 from kas.store.lmdb import ballast
+from kas.store.lmdb.ahead import Ahead
 from kas.store.shared import Shared
 
 log = logging.getLogger("kas.store")
@@ -61,12 +62,12 @@ class Committer:
 
     def __init__(
         self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool],
-        spare: ballast.Ballast,
+        spare: ballast.Ballast, ahead: Ahead | None = None,
     ) -> None:  # fmt: skip
         """``note(revision)`` is told what is durable; ``trim()`` makes room by forgetting history, and says whether there was any;
-        ``spare`` is the disk's for deletes."""
+        ``spare`` is the disk's for deletes, ``ahead`` what is put behind the data, where commits are synced."""
         self._env, self._shared, self._deliver = env, shared, deliver
-        self._note, self._trim, self._spare = note, trim, spare
+        self._note, self._trim, self._spare, self._ahead = note, trim, spare, ahead
         self._refused_at = -REFUSED_S
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
         self._closed = False
@@ -132,6 +133,8 @@ class Committer:
             if units:
                 with self._lock:
                     self._commit(units)
+                if self._ahead is not None:
+                    self._ahead.keep()
         # A unit that slipped in between the flag and the mark.
         while True:
             try:

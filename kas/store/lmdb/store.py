@@ -20,6 +20,7 @@ from kas.store._engine import Event, Matcher, Op, RangeResult, Record
 from kas.store.contract import EVENTS_BYTES, Store, Wrap
 from kas.store.errors import Busy, Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError, TransformError
 from kas.store.hub import Hub, Watcher
+from kas.store.lmdb.ahead import Ahead
 from kas.store.lmdb.ballast import Ballast
 from kas.store.lmdb.committed import Committed
 from kas.store.lmdb.committer import BATCH_BYTES, BATCH_OPS, EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
@@ -73,6 +74,7 @@ class LMDBStore(Store):
             self._committed.check(had, newest)
             self._committed.open()
             self.ballast = Ballast(path)
+            self._ahead = Ahead(self._env, self._file) if sync else None
         except (Corrupt, OSError) as e:
             self._env.close()
             raise e if isinstance(e, Corrupt) else StoreError(f"data directory {path}: {e.strerror}") from e
@@ -84,7 +86,8 @@ class LMDBStore(Store):
             "counted_keys", "how many keys lists have counted, and when", COUNTED_BYTES, COUNTED_KEY_BYTES
         )
         self.hub = Hub(self.events, self._newest, self.shared.revision)
-        self._committer = Committer(self._env, self.shared, self._deliver, self._committed.note, lambda: trim(self), self.ballast)
+        note = self._committed.note
+        self._committer = Committer(self._env, self.shared, self._deliver, note, lambda: trim(self), self.ballast, self._ahead)
         self._history = HistoryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gathered: list[Unit] = []
@@ -123,6 +126,8 @@ class LMDBStore(Store):
         self._env.close()
         self._committed.close()
         self.ballast.close()
+        if self._ahead is not None:
+            self._ahead.close()
 
     # -- reads --------------------------------------------------------------------------------------------------------
 

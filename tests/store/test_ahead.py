@@ -1,0 +1,111 @@
+"""Room that is put behind the data before commits need it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from kas.store import Full, Op, build_record, open_store
+from kas.store.lmdb import LMDBStore, ahead
+
+
+def put(key: str) -> Op:
+    return Op(key, build_record(b"{", b'"d":"%s"}' % (b"x" * 1500)))
+
+
+def write(store: LMDBStore, first: int, n: int) -> None:
+    """Room is put ahead by the thread that commits, between two commits: before the last of them, whatever the first left."""
+    for i in range(first, first + n):
+        store.commit_now(put(f"/registry/a/{i}"))
+
+
+def grow(store: LMDBStore) -> int:
+    """Writes until the file is no small one any more, and one object more; how many there are."""
+    n = 0
+    while store._env.end() < ahead.LEAST:
+        write(store, n, 1)
+        n += 1
+    write(store, n, 1)
+    return n + 1
+
+
+def size(tmp_path: Path) -> int:
+    return (tmp_path / "data.mdb").stat().st_size
+
+
+def test_commits_do_not_make_the_file_longer(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    try:
+        write(store, 0, 20)
+        assert size(tmp_path) == store._env.end()
+        n = grow(store)
+        before, end = size(tmp_path), store._env.end()
+        assert before - end >= ahead.LEAST // 2
+        write(store, n, 20)
+        assert (size(tmp_path), store._env.end() > end) == (before, True)
+        with (tmp_path / "data.mdb").open("rb") as data:
+            data.seek(store._env.end())
+            assert not data.read().strip(b"\0")
+        write(store, n + 20, 400)
+        assert size(tmp_path) - store._env.end() >= ahead.LEAST // 8
+        assert store.statistics()["file_bytes"] == store._env.end() < size(tmp_path)
+    finally:
+        store.close()
+    store = open_store(str(tmp_path))
+    try:
+        assert store.count("/registry/a/") == n + 420
+        write(store, n + 420, 2)
+        assert store.count("/registry/a/") == n + 422
+    finally:
+        store.close()
+
+
+def test_not_beyond_the_limit(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path), max_size=3 << 20)
+    try:
+        with pytest.raises(Full):
+            write(store, 0, 2000)
+        assert size(tmp_path) == store.statistics()["limit"] == 3 << 20
+    finally:
+        store.close()
+
+
+def test_not_where_the_disk_has_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "LOW_BYTES", 1 << 62)
+    store = open_store(str(tmp_path))
+    try:
+        grow(store)
+        assert size(tmp_path) == store._env.end()
+    finally:
+        store.close()
+
+
+def test_not_where_commits_are_not_synced(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path), sync=False)
+    try:
+        grow(store)
+        assert size(tmp_path) == store._env.end()
+    finally:
+        store.close()
+
+
+def test_what_is_refused_is_left_to_the_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(ahead.os, "fdatasync", refuse)
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    store = open_store(str(tmp_path))
+    with caplog.at_level(logging.WARNING, "kas.store"):
+        write(store, grow(store), 300)
+    assert store.count("/registry/a/") > 300
+    assert [r.message for r in caplog.records] == ["no room is put ahead in the data file any more: [Errno 5] Input/output error"]
+    store.close()
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before
