@@ -4,9 +4,9 @@
 
 The whole chain of an in-process server, without granian and TLS: filters, endpoint, admission, the store with its threads, synced to disk.
 Requests run 16 at a time (lists 4), as many before the count as in it; ``watched`` is an update that 16 watches are told of, ``403`` a GET
-without a credential, ``401`` one with a token of 12 kB that nobody knows. ``create-asked`` and ``create-unasked`` run one at a time, without
-disk: dry runs of creates that a webhook of another process is asked about over TLS, and that its selector does not want. Needs valgrind with
-its vgdb (Debian: valgrind).
+without a credential, ``401`` one with a token of 12 kB that nobody knows. ``create-asked`` and ``create-unasked`` run one at a time: dry
+runs of creates that a webhook of another process is asked about over TLS, and that its selector does not want.
+Needs valgrind with its vgdb (Debian: valgrind).
 
 Two runs differ by a few hundredths: how writes share a commit, and the order in which threads come, are not the same.
 """

@@ -8,7 +8,6 @@ from typing import Any
 class Wire:
     head: Any
     plain: bool
-    answered: asyncio.Future[bytes]
     generation: int
     _transport: asyncio.Transport | None
     _tls: Any

@@ -74,7 +74,7 @@ class HookClient(Asker):
 
         The backend is told how many seconds it has; ``left_s`` may be less, when whoever asks will have given up by then.
         """
-        return self.begin(body, timeout_s, left_s) or self._otherwise(body, timeout_s, left_s)
+        return self.begin(body, timeout_s, left_s) or self.otherwise(body, timeout_s, left_s)
 
     async def unusual(self, connection: Exchange, found: bytes, last: Sent, body: bytes, until: float) -> bytes:
         """What ``post`` gives for an answer that says more than its body, or is no such answer; it has come."""
@@ -90,7 +90,7 @@ class HookClient(Asker):
         """What ``post`` raises."""
         return HookError(f'Post "{last[1].url}": {error}')
 
-    async def _otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
+    async def otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
         """``post`` where there is no connection yet, or something about the question is new."""
         _, target, head = self._told(max(1, math.ceil(min(timeout_s, left_s))))
         trace = tracing.outgoing()

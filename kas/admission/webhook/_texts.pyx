@@ -12,6 +12,7 @@ import orjson
 
 from kas._fastpath cimport Timer
 from kas._fastpath import audit_id
+from kas.client._exchange cimport Asker, Asking
 from kas.meta.aside import LARGE, POOL
 from kas.observe.latencies import VALIDATING_WEBHOOK
 
@@ -148,6 +149,7 @@ async def only(webhooks, a, objects, hook, told, refused):
     cdef Texts reviews = hook.reviews
     cdef tuple texts = objects.small()
     cdef bytes body
+    cdef Asking asking
     cdef object error = None
     client = webhooks.clients.found(hook.client_key)
     try:
@@ -157,7 +159,14 @@ async def only(webhooks, a, objects, hook, told, refused):
             uid = audit_id()
             sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
             try:
-                body = await client.post(sent, hook.timeout_s, a.deadline - _now())
+                asking = (<Asker?>client)._begin(sent, hook.timeout_s, a.deadline - _now())
+                if asking is None:
+                    body = await client.otherwise(sent, hook.timeout_s, a.deadline - _now())
+                else:
+                    asking.bare = True
+                    body = await asking
+                    if body is None:
+                        body = asking.found
                 if PyBytes_GET_SIZE(body) < _LARGE:
                     found = reviews.response(body, uid)
                 else:
