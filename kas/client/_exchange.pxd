@@ -8,6 +8,7 @@
 #   Ends     whose time is up
 #   Asking   one question and its answer
 #   Asker    a question as a whole, where nothing about it is new; kas.client.hooks.HookClient adds what is done otherwise
+#   Known    the askers there are; kas.client.hooks.HookClients adds how they are made
 #
 # Ownership: a Wire holds what has come and nobody has taken; of an answer that was taken nothing but its head stays. It is used on the
 # loop's thread only.
@@ -98,6 +99,13 @@ cdef class Asker:
 
     cdef Asking _begin(self, bytes body, double timeout_s, double left_s)
     cdef int _rest(self, Wire connection, bint good) except -1
+
+
+cdef class Known:
+    cdef object _known                  # an OrderedDict
+    cdef public Asker _latest           # the one at its end
+
+    cdef Asker _found(self, bytes key)
 
 
 cdef class Asking:

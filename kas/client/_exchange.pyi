@@ -47,6 +47,11 @@ class Shares:
 
 class Ends: ...
 
+class Known:
+    _latest: Asker
+    def __init__(self, clients: Any) -> None: ...
+    def found(self, key: bytes) -> Any: ...
+
 class Asker:
     _shares: Shares
     _backend: Hashable

@@ -414,6 +414,24 @@ cdef class Asker:
         return 0
 
 
+cdef class Known:
+    """The clients there are, by what ``client_key`` says of their configurations, who was asked last at the end."""
+
+    def __init__(self, clients not None):
+        self._known = clients
+
+    def found(self, bytes key not None):
+        """The client of a configuration, if there is one already."""
+        return self._found(key)
+
+    cdef Asker _found(self, bytes key):
+        cdef Asker found = self._known.get(key)
+        if found is not None and found is not self._latest:
+            self._known.move_to_end(key)
+            self._latest = found
+        return found
+
+
 @cython.freelist(16)
 cdef class Asking:
     """A question that was asked the usual way: to be awaited once, for the body of its answer. Raises as ``HookClient.post`` does. Then the

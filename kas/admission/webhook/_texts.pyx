@@ -12,7 +12,7 @@ import orjson
 
 from kas._fastpath cimport Timer
 from kas._fastpath import audit_id
-from kas.client._exchange cimport Asker, Asking
+from kas.client._exchange cimport Asker, Asking, Known
 from kas.meta.aside import LARGE, POOL
 from kas.observe.latencies import VALIDATING_WEBHOOK
 
@@ -72,7 +72,10 @@ cdef class Texts:
             info = _dumps(user.to_dict())
             if PyBytes_GET_SIZE(info) <= self._most:
                 self._user, self._user_info = user, info
-        cdef str called = a.name, place = a.namespace
+        cdef str called = a.name, place = a.namespace, operation = a.operation
+        options = a.options
+        if not options or not (operation == "CREATE" or operation == "UPDATE"):  # theirs are told as they are
+            options = self.options(a)
         if a.resource == "namespaces" and not a.group:
             place = called  # that of a Namespace is itself
         if called:
@@ -80,9 +83,9 @@ cdef class Texts:
         if place:
             namespace = _quoted(b',"namespace":', place)
         return _joined((
-            self._begin, <bytes>uid.encode(), b'",', said, name, namespace, _quoted(b',"operation":', <str?>a.operation), b',"userInfo":', info,
+            self._begin, <bytes>uid.encode(), b'",', said, name, namespace, _quoted(b',"operation":', operation), b',"userInfo":', info,
             b',"object":', obj if obj is not None else b"null", b',"oldObject":', old if old is not None else b"null",
-            b',"dryRun":true,"options":' if a.dry_run else b',"dryRun":false,"options":', <bytes>_dumps(self.options(a)), b"}}",
+            b',"dryRun":true,"options":' if a.dry_run else b',"dryRun":false,"options":', <bytes>_dumps(options), b"}}",
         ))
 
     cdef bytes _about(self, a, shown, own):
@@ -151,7 +154,7 @@ async def only(webhooks, a, objects, hook, told, refused):
     cdef bytes body
     cdef Asking asking
     cdef object error = None
-    client = webhooks.clients.found(hook.client_key)
+    cdef Asker client = (<Known?>webhooks.clients)._found(hook.client_key)
     try:
         if reviews is None or client is None or texts is None or (a.dry_run and not hook.dry_run):
             await webhooks.ask(hook, a, told, objects)
@@ -159,7 +162,7 @@ async def only(webhooks, a, objects, hook, told, refused):
             uid = audit_id()
             sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
             try:
-                asking = (<Asker?>client)._begin(sent, hook.timeout_s, a.deadline - _now())
+                asking = client._begin(sent, hook.timeout_s, a.deadline - _now())
                 if asking is None:
                     body = await client.otherwise(sent, hook.timeout_s, a.deadline - _now())
                 else:
