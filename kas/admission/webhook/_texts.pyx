@@ -59,14 +59,14 @@ cdef bytes _joined(tuple parts):
 
 
 cdef class Texts:
-    """Reviews that begin with ``begin``, up to the uid. Of who asks no description of more than ``most`` bytes is kept."""
+    """Reviews that begin with ``begin``, up to the uid. Of who asks, and how, nothing of more than ``most`` bytes is kept."""
 
     def __init__(self, bytes begin not None, Py_ssize_t most):
         self._begin, self._most = begin, most
 
     def request(self, a, shown, own, str uid not None, bytes obj, bytes old):
         """The review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind ``own`` in the request."""
-        cdef bytes said = self._about(a, shown, own), info = self._user_info, name = b"", namespace = b""
+        cdef bytes said = self._about(a, shown, own), opted, info = self._user_info, name = b"", namespace = b""
         user = a.user
         if user is not self._user:
             info = _dumps(user.to_dict())
@@ -76,6 +76,12 @@ cdef class Texts:
         options = a.options
         if not options or not (operation == "CREATE" or operation == "UPDATE"):  # theirs are told as they are
             options = self.options(a)
+        if self._options is not None and options == self._options:
+            opted = self._opted
+        else:
+            opted = _dumps(options)
+            if PyBytes_GET_SIZE(opted) <= self._most:
+                self._options, self._opted = options, opted
         if a.resource == "namespaces" and not a.group:
             place = called  # that of a Namespace is itself
         if called:
@@ -85,7 +91,7 @@ cdef class Texts:
         return _joined((
             self._begin, <bytes>uid.encode(), b'",', said, name, namespace, _quoted(b',"operation":', operation), b',"userInfo":', info,
             b',"object":', obj if obj is not None else b"null", b',"oldObject":', old if old is not None else b"null",
-            b',"dryRun":true,"options":' if a.dry_run else b',"dryRun":false,"options":', <bytes>_dumps(options), b"}}",
+            b',"dryRun":true,"options":' if a.dry_run else b',"dryRun":false,"options":', opted, b"}}",
         ))
 
     cdef bytes _about(self, a, shown, own):
