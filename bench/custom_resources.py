@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kas.testing.server import KasServer
 from tests.clients.conversation import Connection
 
+GIVEN_BACK_S = 25  # after which a worker has looked for freed memory, twice
 NEW = 20  # definitions whose first service is timed
 FLAGS = ("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1", "--workers=1")
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -154,7 +155,7 @@ def real() -> dict[str, float]:
                 ask("DELETE", f"{PATH}/{crd['metadata']['name']}")
             while json.loads(ask("GET", f"{PATH}?limit=1")[1])["items"]:
                 time.sleep(0.1)
-            time.sleep(6)
+            time.sleep(GIVEN_BACK_S)
             return used
 
         out = {"definitions": float(len(found))}

@@ -4,7 +4,9 @@
 
 The whole chain of an in-process server, without granian and TLS: filters, endpoint, admission, the store with its threads, synced to disk.
 Requests run 16 at a time (lists 4), as many before the count as in it; ``watched`` is an update that 16 watches are told of, ``403`` a GET
-without a credential, ``401`` one with a token of 12 kB that nobody knows. Needs valgrind with its vgdb (Debian: valgrind).
+without a credential, ``401`` one with a token of 12 kB that nobody knows. ``create-asked`` and ``create-unasked`` run one at a time: dry
+runs of creates that a webhook of another process is asked about over TLS, and that its selector does not want.
+Needs valgrind with its vgdb (Debian: valgrind).
 
 Two runs differ by a few hundredths: how writes share a commit, and the order in which threads come, are not the same.
 """
@@ -32,8 +34,10 @@ sys.path.insert(0, str(ROOT))
 from bench import custom_against_builtin as custom  # noqa: E402
 from bench.conftest import InProcess  # noqa: E402
 from bench.end_to_end import configmap, pod  # noqa: E402
+from bench.webhook_cost import CONFIGURATIONS, CREATE, configuration, labelled  # noqa: E402
 from kas.filters import slow_requests  # noqa: E402
 from kas.request.http import Request, Response  # noqa: E402
+from tests.admission.webhook.hook_server import HookServer  # noqa: E402
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -42,6 +46,7 @@ NOTHING, WATCHED, WATCHES = "nothing", "watched", 16
 MERGE, APPLY = b"application/merge-patch+json", b"application/apply-patch+yaml"
 READ = {"get-large", "get-custom", "list-large", "list-custom"}  # of a ConfigMap and of a custom resource of its size; 100 of a list
 REFUSED = {"403": b"", "401": b"Bearer " + b"a" * 12_000}  # with what they are asked
+ASKED = {"create-asked": "yes", "create-unasked": "no"}  # what the label says that the webhook's selector wants
 STATUS = {"status": {"phase": "Running", "message": "%q", "podIP": "10.2.3.4", "podIPs": [{"ip": "10.2.3.4"}]}}  # of a pod
 Ask = tuple[str, str, bytes]  # method, path, body
 
@@ -83,6 +88,7 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
         "get-custom": (16, read("custom", "/first1")),
         "list-large": (4, read("builtin", "?labelSelector=first")),
         "list-custom": (4, read("custom", "?labelSelector=first")),
+        **{row: (1, lambda asked=asked: ("POST", CREATE, body(labelled("made-%q", asked)))) for row, asked in ASKED.items()},
         "list-500": (4, lambda: ("GET", f"{PODS}?labelSelector=app%3Dlisted", b"")),
     }
 
@@ -157,8 +163,8 @@ def tell(command: str) -> None:
     subprocess.run(["vgdb", f"--pid={os.getpid()}", *command.split()], check=True, capture_output=True)
 
 
-def count(wanted: list[str], requests: int) -> None:
-    """Under callgrind: a dump for each row."""
+def count(wanted: list[str], requests: int, asks: bytes) -> None:
+    """Under callgrind: a dump for each row. ``asks`` is the configuration of the webhook."""
     with tempfile.TemporaryDirectory() as directory:
         server = InProcess(Path(directory), sync=True, max_size=1 << 30)  # valgrind maps no more than some gigabytes
         prepare = [("POST", "/api/v1/namespaces/default/serviceaccounts", b'{"metadata":{"name":"default"}}')]
@@ -183,6 +189,8 @@ def count(wanted: list[str], requests: int) -> None:
         for name in [NOTHING, *wanted]:
             at_once, make = kinds.get(name, (1, None))
             watches = watching(server) if name == WATCHED else []
+            if name in ASKED:
+                server.loop.run_until_complete(run(server, [("POST", CONFIGURATIONS, asks)]))
             for counted in (False, True):
                 todo = [[make() for _ in range(at_once)] for _ in range(max(1, requests // at_once))] if make else []
                 if name == "delete":
@@ -196,6 +204,8 @@ def count(wanted: list[str], requests: int) -> None:
             tell(f"dump {name}")
             tell("instrumentation off")
             server.loop.run_until_complete(ended(watches))
+            if name in ASKED:
+                server.loop.run_until_complete(run(server, [("DELETE", f"{CONFIGURATIONS}/bench", b"")]))
         server.close()
 
 
@@ -214,17 +224,18 @@ def main() -> int:
     names = list(rows(itertools.count()))
     parser.add_argument("--only", default=",".join(names), help="rows to count, comma separated")
     parser.add_argument("--requests", type=int, default=160)
-    parser.add_argument("--under-callgrind", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--under-callgrind", help=argparse.SUPPRESS)
     args = parser.parse_args()
     wanted = args.only.split(",")
     if args.under_callgrind:
-        count(wanted, args.requests)
+        count(wanted, args.requests, args.under_callgrind.encode())
         return 0
     if not shutil.which("valgrind") or not shutil.which("vgdb"):
         raise SystemExit("instructions: needs valgrind (Debian: valgrind)")
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, HookServer(Path(directory)) as hook:
         command = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/out"]
-        here = [sys.executable, __file__, "--under-callgrind", "--only", args.only, "--requests", str(args.requests)]
+        asks = json.dumps(configuration(hook))
+        here = [sys.executable, __file__, "--under-callgrind", asks, "--only", args.only, "--requests", str(args.requests)]
         subprocess.run([*command, *here], check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
         found = counted(Path(directory))
     for name in wanted:

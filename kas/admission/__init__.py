@@ -220,26 +220,6 @@ class Chain(InTurn):
         if isinstance(error, errors.ApiError):
             self._refused(name, what, a, began)
 
-    async def _rest(self, left: Left | None, whole: Timer | None, what: str, a: Attributes, since: float) -> None:
-        """What is ``left`` of steps that began with ``since``."""
-        try:
-            while left is not None:
-                steps, pending, began = left
-                name, _, timer = steps[0]
-                try:
-                    await pending
-                except errors.ApiError:
-                    self._refused(name, what, a, began)
-                    raise
-                if timer is not None:
-                    timer.add(monotonic() - began)
-                left = self._run(steps[1:], what, a)
-        except errors.ApiError:
-            self._refused("", what, a, since)
-            raise
-        if whole is not None:
-            whole.add(monotonic() - since)
-
     def _refused(self, name: str, what: str, a: Attributes, began: float) -> None:
         if self._timers is not None:
             self._timers(name, what, a.operation, True).add(monotonic() - began)

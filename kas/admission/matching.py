@@ -181,21 +181,21 @@ class Matcher:
         if self._open:
             found: Invocation | None = Invocation(a.group, a.version, a.resource, own or kind_of(a))
         else:
-            found = self._found(a, own or kind_of(a), equivalents)
+            asked = a.operation, a.group, a.version, a.resource, a.subresource, not a.namespace, own or kind_of(a)
+            found = self._direct.get(asked)
+            if found is None:
+                found = self._found(a, asked, equivalents)
         if found is not None and self._broken:
             raise errors.internal(self._broken)
         return found if found is not None and (self._namespaces.empty or self._in_namespace(a, obj, spaces)) else None
 
-    def _found(self, a: Attributes, own: GVK, equivalents: Equivalents) -> Invocation | None:
+    def _found(self, a: Attributes, asked: _Question, equivalents: Equivalents) -> Invocation | None:
         """What the rules say, whatever the selectors do."""
-        asked = a.operation, a.group, a.version, a.resource, a.subresource, not a.namespace, own
-        found = self._direct.get(asked)
-        if found is None:
-            found = self._find(self._rules, a, equivalents)
-            if found is not None and not self._by_name and found[:3] == (a.group, a.version, a.resource):
-                if len(self._direct) >= MAX_DIRECT:
-                    self._direct.clear()
-                self._direct[asked] = found
+        found = self._find(self._rules, a, equivalents)
+        if found is not None and not self._by_name and found[:3] == (a.group, a.version, a.resource):
+            if len(self._direct) >= MAX_DIRECT:
+                self._direct.clear()
+            self._direct[asked] = found
         return found
 
     def _in_namespace(self, a: Attributes, obj: Obj | None, spaces: Namespaces) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 class Wire:
     head: Any
     plain: bool
-    answered: asyncio.Future[bytes]
     generation: int
     _transport: asyncio.Transport | None
     _tls: Any
@@ -47,6 +46,11 @@ class Shares:
     def give(self, backend: Hashable) -> None: ...
 
 class Ends: ...
+
+class Known:
+    _latest: Asker
+    def __init__(self, clients: Any) -> None: ...
+    def found(self, key: bytes) -> Any: ...
 
 class Asker:
     _shares: Shares

@@ -7,13 +7,14 @@ Why C: a write that a webhook is asked about spent two fifths of what the questi
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.contextvars cimport get_value
+from cpython.object cimport PyObject
 from libc.math cimport ceil
-from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 import asyncio
 import ssl
+from asyncio import CancelledError, current_task
 
 from kas.client.http import BackendError
 from kas.observe import tracing
@@ -24,19 +25,93 @@ cdef enum:
 
 cdef object _SPAN = tracing.CURRENT
 cdef object _WantRead = ssl.SSLWantReadError, _SSLError = ssl.SSLError
+cdef object _current_task = current_task, _CancelledError = CancelledError
+
+cdef extern from "Python.h":
+    int PyContext_Enter(object context) except -1
+    int PyContext_Exit(object context) except -1
 
 
 cdef bytes _message(bytes head, bytes body):
     """The request: its head ends with how long the body is."""
-    cdef char length[64]
-    cdef Py_ssize_t n = PyBytes_GET_SIZE(head), m = PyBytes_GET_SIZE(body)
-    cdef Py_ssize_t k = snprintf(length, 64, b"Content-Length: %zd\r\n\r\n", m)
-    cdef bytes out = PyBytes_FromStringAndSize(NULL, n + k + m)
+    cdef char length[20]
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(head), m = PyBytes_GET_SIZE(body), left = m
+    cdef int at = 20
+    while at == 20 or left:
+        at -= 1
+        length[at] = <char>(48 + left % 10)
+        left //= 10
+    cdef Py_ssize_t k = 20 - at
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, n + 16 + k + 4 + m)
     cdef char *p = PyBytes_AS_STRING(out)
     memcpy(p, PyBytes_AS_STRING(head), n)
-    memcpy(p + n, length, k)
-    memcpy(p + n + k, PyBytes_AS_STRING(body), m)
+    memcpy(p + n, b"Content-Length: ", 16)
+    memcpy(p + n + 16, length + at, k)
+    memcpy(p + n + 16 + k, b"\r\n\r\n", 4)
+    memcpy(p + n + 20 + k, PyBytes_AS_STRING(body), m)
     return out
+
+
+@cython.final
+@cython.freelist(16)
+cdef class Answered:
+    """What a task waits for: as much of a future as one asks for. The answer wakes it where it stands, while the connection hands it over;
+    by the loop's next turn a future, its callback's handle and that turn would cost as much as sealing the question."""
+
+    def __cinit__(self, loop):
+        self._loop = loop
+
+    def get_loop(self):
+        return self._loop
+
+    def add_done_callback(self, told, *, context=None):
+        """Of the one task that waits."""
+        if self.over:
+            self._loop.call_soon(told, self, context=context)
+        else:
+            self._told, self._context = told, context
+
+    def done(self):
+        return self.over
+
+    def result(self):
+        if self.error is not None:
+            raise self.error
+        return self.found
+
+    def cancel(self, msg=None):
+        if self.over:
+            return False
+        self.set_exception(_CancelledError() if msg is None else _CancelledError(msg))
+        return True
+
+    def set_result(self, bytes found not None):
+        self.found, self.over = found, True
+        self._tell_soon()
+
+    def set_exception(self, error not None):
+        self.error, self.over = error, True
+        self._tell_soon()
+
+    cdef int _tell_soon(self) except -1:
+        told, self._told = self._told, None
+        if told is not None:
+            self._loop.call_soon(told, self, context=self._context)
+        return 0
+
+    cdef int _came(self, bytes found) except -1:
+        """``set_result`` of who has nothing left to do."""
+        if self._told is None or self._context is None or _current_task(self._loop) is not None:
+            self.set_result(found)
+            return 0
+        self.found, self.over = found, True
+        told, self._told = self._told, None
+        PyContext_Enter(self._context)
+        try:
+            told(self)
+        finally:
+            PyContext_Exit(self._context)
+        return 0
 
 
 cdef class Wire:
@@ -62,14 +137,15 @@ cdef class Wire:
         when it is there. Raises BackendError, as what it returns does; who cancels that closes the connection."""
         if self._ended or len(self._got) or self._transport is None:
             raise BackendError("write: connection lost")
-        return self._ask(head, body, limit)
-
-    cdef _ask(self, bytes head, bytes body, Py_ssize_t limit):
-        self._limit, self.head, self._chunks, self._informational, self._looked = limit, self._none, None, 0, 0
-        self.plain = False
-        answer = self._answer = self.answered = self._loop.create_future()
-        self._write(_message(head, body))
+        answer = self._loop.create_future()
+        self._ask(answer, head, body, limit)
         return answer
+
+    cdef int _ask(self, answer, bytes head, bytes body, Py_ssize_t limit) except -1:
+        self._limit, self.head, self._chunks, self._informational, self._looked = limit, self._none, None, 0, 0
+        self.plain, self._answer = False, answer
+        self._write(_message(head, body))
+        return 0
 
     @property
     def quiet(self) -> bool:
@@ -116,16 +192,17 @@ cdef class Wire:
         """What has come, opened: all that is whole. None when nothing more comes behind it; then all of it is in ``_got``."""
         cdef bytes piece, first = b""
         cdef bint over = False
-        cdef Py_ssize_t left = PyBytes_GET_SIZE(data)
+        cdef Py_ssize_t left = PyBytes_GET_SIZE(data), wanted = 0
         tls, sealed = self._tls, self._sealed
         if left:
             sealed.write(data)
         try:
             while True:
                 left = sealed.pending
-                if not left and not tls.pending():
-                    break
-                piece = tls.read(left if 0 < left < READ else READ)
+                if not left and (PyBytes_GET_SIZE(first) < wanted or not tls.pending()):
+                    break  # a read that was not filled has left nothing of its record
+                wanted = left if 0 < left < READ else READ
+                piece = tls.read(wanted)
                 if not PyBytes_GET_SIZE(piece):
                     over = True
                     break
@@ -159,7 +236,11 @@ cdef class Wire:
         if answer is None or answer.done():
             return False
         self.head, self._framing, self._answer, self.plain = self._known.head, self._known, None, self._says_nothing
-        answer.set_result(PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + k, n - k))
+        found = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + k, n - k)
+        if type(answer) is Answered:
+            (<Answered>answer)._came(found)  # last of all here: who waits for it goes on with it
+        else:
+            answer.set_result(found)
         return True
 
 
@@ -287,9 +368,14 @@ cdef class Asker:
     def begin(self, bytes body not None, double timeout_s, double left_s):
         """Asks, when that is done as it was done before: on a connection that is open, with the head of the request before. The answer, to
         be awaited; None where it is to be done otherwise."""
+        return self._begin(body, timeout_s, left_s)
+
+    cdef Asking _begin(self, bytes body, double timeout_s, double left_s):
         cdef Wire connection
         cdef Kept pool
-        cdef double seconds = ceil(timeout_s if timeout_s < left_s else left_s)
+        cdef Answered answered
+        cdef Asking asking
+        cdef double seconds = ceil(timeout_s if timeout_s < left_s else left_s), until
         if not self._fixed or self._last is None or not isinstance(self._pool, Kept):
             return None
         if <double>(<tuple>self._last[0])[0] != (seconds if seconds > 1 else 1) or get_value(_SPAN) is not None:
@@ -301,14 +387,19 @@ cdef class Asker:
         if not self._shares._take(self._backend):
             pool._keep(connection, connection.generation)
             return None
-        self._ends._add(connection, _now() + timeout_s)
+        until = _now() + timeout_s
+        answered = Answered.__new__(Answered, connection._loop)
+        self._ends._add(connection, until)
         try:
-            connection._ask(<bytes?>self._last[2], body, self._most + 1)
+            connection._ask(answered, <bytes?>self._last[2], body, self._most + 1)
         except BaseException:
             self._shares._give(self._backend)
             self._rest(connection, False)
             raise
-        return Asking(self, connection, body, _now() + timeout_s)
+        asking = Asking.__new__(Asking)
+        asking._asker, asking._connection, asking._answered, asking._body, asking._until = self, connection, answered, body, until
+        asking._last = self._last
+        return asking
 
     def rest(self, Wire connection not None, bint good):
         """What was answered has been taken. A connection that is no ``good`` is closed, whatever comes on it."""
@@ -316,7 +407,6 @@ cdef class Asker:
 
     cdef int _rest(self, Wire connection, bint good) except -1:
         self._ends._due.pop(connection, None)
-        connection.answered = None
         if good:
             (<Kept>self._pool)._keep(connection, connection.generation)
         else:
@@ -324,13 +414,28 @@ cdef class Asker:
         return 0
 
 
+cdef class Known:
+    """The clients there are, by what ``client_key`` says of their configurations, who was asked last at the end."""
+
+    def __init__(self, clients not None):
+        self._known = clients
+
+    def found(self, bytes key not None):
+        """The client of a configuration, if there is one already."""
+        return self._found(key)
+
+    cdef Asker _found(self, bytes key):
+        cdef Asker found = self._known.get(key)
+        if found is not None and found is not self._latest:
+            self._known.move_to_end(key)
+            self._latest = found
+        return found
+
+
 @cython.freelist(16)
 cdef class Asking:
     """A question that was asked the usual way: to be awaited once, for the body of its answer. Raises as ``HookClient.post`` does. Then the
     connection rests, and the share is given back; what is never awaited is to be closed."""
-
-    def __init__(self, Asker asker not None, Wire connection not None, bytes body not None, double until):
-        self._asker, self._connection, self._body, self._until, self._last = asker, connection, body, until, asker._last
 
     def __await__(self):
         return self
@@ -340,14 +445,13 @@ cdef class Asking:
 
     def __next__(self):
         cdef Wire connection = self._connection
+        cdef Answered answered = self._answered
         if self._more is not None:
             return next(self._more)
         if connection is None:
             raise RuntimeError("an answer is awaited once")
-        answered = connection.answered
         if not self._waits:
-            self._waits = True
-            answered._asyncio_future_blocking = True
+            self._waits = answered._asyncio_future_blocking = True
             return answered
         found = answered.result()
         if not connection.plain:
@@ -355,6 +459,9 @@ cdef class Asking:
             self._more = self._asker.unusual(connection, found, self._last, self._body, self._until).__await__()
             return next(self._more)
         self._over(True)
+        if self.bare:
+            self.found = found
+            raise StopIteration
         raise StopIteration(found)
 
     def send(self, _):

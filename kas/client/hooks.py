@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from kas.client._exchange import Asker, Ends, Shares
+from kas.client._exchange import Asker, Ends, Known, Shares
 from kas.client.exchange import Exchange
 from kas.client.http import CONNECTION_BYTES, CONTEXT_BYTES, DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, renewed
@@ -74,7 +74,7 @@ class HookClient(Asker):
 
         The backend is told how many seconds it has; ``left_s`` may be less, when whoever asks will have given up by then.
         """
-        return self.begin(body, timeout_s, left_s) or self._otherwise(body, timeout_s, left_s)
+        return self.begin(body, timeout_s, left_s) or self.otherwise(body, timeout_s, left_s)
 
     async def unusual(self, connection: Exchange, found: bytes, last: Sent, body: bytes, until: float) -> bytes:
         """What ``post`` gives for an answer that says more than its body, or is no such answer; it has come."""
@@ -90,7 +90,7 @@ class HookClient(Asker):
         """What ``post`` raises."""
         return HookError(f'Post "{last[1].url}": {error}')
 
-    async def _otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
+    async def otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
         """``post`` where there is no connection yet, or something about the question is new."""
         _, target, head = self._told(max(1, math.ceil(min(timeout_s, left_s))))
         trace = tracing.outgoing()
@@ -169,13 +169,14 @@ def client_key(config: Mapping[str, Any]) -> bytes:
     return orjson.dumps(config, option=orjson.OPT_SORT_KEYS)
 
 
-class HookClients:
+class HookClients(Known):
     """The clients of a server by what their ``clientConfig`` says. ``shares`` are those of the worker. ``egress`` are the ways: Services
     are in the cluster, URLs beside the control plane; this server itself is reached directly."""
 
     def __init__(self, users: Users, resolve: Resolve, shares: Shares, egress: Egress = DIRECT) -> None:
         self._users, self._resolve, self._shares, self._egress = users, resolve, shares, egress
-        self._clients: OrderedDict[bytes, HookClient] = OrderedDict()
+        super().__init__(clients := OrderedDict[bytes, HookClient]())
+        self._clients = clients
         self._ends, self._deadlines = Ends(), Deadlines()
         what = "clients of webhooks, with connections that are not in use"
         most = MAX_CLIENTS * (CONTEXT_BYTES + MAX_IDLE * CONNECTION_BYTES)
@@ -196,15 +197,8 @@ class HookClients:
         made = await POOL.run(self._made, config)
         return self.found(key) or self._keep(key, made)  # somebody else may have been quicker
 
-    def found(self, key: bytes) -> HookClient | None:
-        """The client of the configuration of which ``client_key`` says this, if there is one already."""
-        found = self._clients.get(key)
-        if found is not None:
-            self._clients.move_to_end(key)
-        return found
-
     def _keep(self, key: bytes, made: HookClient) -> HookClient:
-        self._clients[key] = made
+        self._clients[key] = self._latest = made
         if len(self._clients) > MAX_CLIENTS:
             self._clients.popitem(last=False)[1].close()
         return made

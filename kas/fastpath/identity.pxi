@@ -47,6 +47,7 @@ def audit_id() -> str:
     cdef char out[36]
     cdef uint64_t word = 0
     cdef int i, digit, at = 0
+    cdef const char *digits = b"0123456789abcdef"
     if _seeded_for < 0:
         _seed()
     for i in range(32):
@@ -61,7 +62,7 @@ def audit_id() -> str:
             digit = 4
         elif i == 16:
             digit = 8 | (digit & 3)
-        out[at] = <char>(c"0" + digit if digit < 10 else c"a" + digit - 10)
+        out[at] = digits[digit]
         at += 1
     return out[:36].decode("ascii")
 

@@ -153,6 +153,25 @@ cdef class InTurn:
                 began = now
         return None
 
+    async def _rest(self, tuple left, whole, str what, a, double since):
+        """What is ``left`` of steps that began with ``since``; ``whole`` counts all of them or is None."""
+        cdef double began
+        cdef tuple one
+        try:
+            while left is not None:
+                one, began = (<tuple>left[0])[0], left[2]
+                try:
+                    await left[1]
+                except Exception as e:
+                    self._stopped(one[0], what, a, began, e)
+                    raise
+                _count(one[2], _now_s() - began)
+                left = self._run((<tuple>left[0])[1:], what, a)
+        except Exception as e:
+            self._stopped("", what, a, since, e)
+            raise
+        _count(whole, _now_s() - since)
+
 
 cdef int _count(object timer, double seconds) except -1:
     if isinstance(timer, Timer):

@@ -77,17 +77,13 @@ def _int64(text: str | None) -> int | None:
 class LabelSelector:
     """Requirements that must all hold, sorted by key; without any it selects everything, as ``NOTHING`` nothing."""
 
-    __slots__ = ("_text", "nothing", "requirements")
+    __slots__ = ("_text", "empty", "nothing", "requirements")
 
     def __init__(self, requirements: Sequence[Requirement] = (), nothing: bool = False) -> None:
         self.requirements = tuple(sorted(requirements, key=lambda r: r.key))
         self.nothing = nothing
+        self.empty = not self.requirements and not nothing  # whether it restricts nothing
         self._text: str | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether it restricts nothing."""
-        return not self.requirements and not self.nothing
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
         """Whether labels fulfil every requirement; None counts as no labels."""

@@ -173,6 +173,15 @@ def test_clients_are_shared_and_bounded():
     assert clients.of({"url": "https://a/"}) is not first
 
 
+def test_the_one_that_was_not_used_for_longest_is_forgotten():
+    clients = HookClients(Users({}), None, Shares(1))
+    first, second = (clients.of({"url": f"https://{host}/"}) for host in "ab")
+    assert clients.of({"url": "https://b/"}) is second and clients.of({"url": "https://a/"}) is first
+    for i in range(MAX_CLIENTS - 1):
+        clients.of({"service": {"name": f"s{i}", "namespace": "n"}})
+    assert clients.of({"url": "https://a/"}) is first and clients.of({"url": "https://b/"}) is not second
+
+
 def test_one_that_is_new_is_made_beside_the_loop(monkeypatch):
     """Reading what the system trusts takes long, and there may be hundreds of webhooks."""
     clients, made = HookClients(Users({}), None, Shares(1)), []

@@ -101,6 +101,30 @@ def test_the_earliest_deadline_counts_though_another_came_first():
     opened(story, b"")
 
 
+def test_who_waits_goes_on_where_the_answer_comes_and_not_in_another_turn_of_the_loop():
+    """Unless somebody else's task is at work there: it is to end its step first."""
+
+    async def story(backend, hook, shares):
+        ((_, connection),) = hook._pool._idle
+        for at_once in (True, False):
+            asked = asyncio.ensure_future(hook.post(b"again", 10.0))
+            await until(lambda: asked._fut_waiter is not None)  # noqa: B023
+            done = asyncio.get_running_loop().create_future()
+
+            def come():
+                connection.data_received(USUAL)
+                done.set_result(asked.done())  # noqa: B023
+
+            if at_once:
+                asyncio.get_running_loop().call_soon(come)
+            else:
+                come()
+            assert await done == at_once and await asked == b"ok"
+            assert shares.running("backend") == 0 and [c for _, c in hook._pool._idle] == [connection]
+
+    opened(story, b"")
+
+
 def test_a_question_that_is_given_up_closes_its_connection():
     async def story(backend, hook, shares):
         asked = asyncio.ensure_future(hook.post(b"second", 10.0))

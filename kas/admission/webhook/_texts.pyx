@@ -12,6 +12,7 @@ import orjson
 
 from kas._fastpath cimport Timer
 from kas._fastpath import audit_id
+from kas.client._exchange cimport Asker, Asking, Known
 from kas.meta.aside import LARGE, POOL
 from kas.observe.latencies import VALIDATING_WEBHOOK
 
@@ -58,20 +59,29 @@ cdef bytes _joined(tuple parts):
 
 
 cdef class Texts:
-    """Reviews that begin with ``begin``, up to the uid. Of who asks no description of more than ``most`` bytes is kept."""
+    """Reviews that begin with ``begin``, up to the uid. Of who asks, and how, nothing of more than ``most`` bytes is kept."""
 
     def __init__(self, bytes begin not None, Py_ssize_t most):
         self._begin, self._most = begin, most
 
     def request(self, a, shown, own, str uid not None, bytes obj, bytes old):
         """The review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind ``own`` in the request."""
-        cdef bytes said = self._about(a, shown, own), info = self._user_info, name = b"", namespace = b""
+        cdef bytes said = self._about(a, shown, own), opted, info = self._user_info, name = b"", namespace = b""
         user = a.user
         if user is not self._user:
             info = _dumps(user.to_dict())
             if PyBytes_GET_SIZE(info) <= self._most:
                 self._user, self._user_info = user, info
-        cdef str called = a.name, place = a.namespace
+        cdef str called = a.name, place = a.namespace, operation = a.operation
+        options = a.options
+        if not options or not (operation == "CREATE" or operation == "UPDATE"):  # theirs are told as they are
+            options = self.options(a)
+        if self._options is not None and options == self._options:
+            opted = self._opted
+        else:
+            opted = _dumps(options)
+            if PyBytes_GET_SIZE(opted) <= self._most:
+                self._options, self._opted = options, opted
         if a.resource == "namespaces" and not a.group:
             place = called  # that of a Namespace is itself
         if called:
@@ -79,9 +89,9 @@ cdef class Texts:
         if place:
             namespace = _quoted(b',"namespace":', place)
         return _joined((
-            self._begin, <bytes>uid.encode(), b'",', said, name, namespace, _quoted(b',"operation":', <str?>a.operation), b',"userInfo":', info,
+            self._begin, <bytes>uid.encode(), b'",', said, name, namespace, _quoted(b',"operation":', operation), b',"userInfo":', info,
             b',"object":', obj if obj is not None else b"null", b',"oldObject":', old if old is not None else b"null",
-            b',"dryRun":true,"options":' if a.dry_run else b',"dryRun":false,"options":', <bytes>_dumps(self.options(a)), b"}}",
+            b',"dryRun":true,"options":' if a.dry_run else b',"dryRun":false,"options":', opted, b"}}",
         ))
 
     cdef bytes _about(self, a, shown, own):
@@ -148,8 +158,9 @@ async def only(webhooks, a, objects, hook, told, refused):
     cdef Texts reviews = hook.reviews
     cdef tuple texts = objects.small()
     cdef bytes body
+    cdef Asking asking
     cdef object error = None
-    client = webhooks.clients.found(hook.client_key)
+    cdef Asker client = (<Known?>webhooks.clients)._found(hook.client_key)
     try:
         if reviews is None or client is None or texts is None or (a.dry_run and not hook.dry_run):
             await webhooks.ask(hook, a, told, objects)
@@ -157,7 +168,14 @@ async def only(webhooks, a, objects, hook, told, refused):
             uid = audit_id()
             sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
             try:
-                body = await client.post(sent, hook.timeout_s, a.deadline - _now())
+                asking = client._begin(sent, hook.timeout_s, a.deadline - _now())
+                if asking is None:
+                    body = await client.otherwise(sent, hook.timeout_s, a.deadline - _now())
+                else:
+                    asking.bare = True
+                    body = await asking
+                    if body is None:
+                        body = asking.found
                 if PyBytes_GET_SIZE(body) < _LARGE:
                     found = reviews.response(body, uid)
                 else:

@@ -41,6 +41,7 @@ class Hook:
         self.client_key = client_key(self.client_config)
         self.if_needed = spec.get("reinvocationPolicy") == "IfNeeded"
         self._conditions: Sequence[Mapping[str, Any]] = spec.get("matchConditions") or ()
+        self.conditional = bool(self._conditions)
         self._compiled: MatchConditions | None = None
         self.reviews: Reviews | None = None  # of who asks it
 

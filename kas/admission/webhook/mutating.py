@@ -36,7 +36,7 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
         told = webhooks.matched(hook, a, objects)
         if told is None:
             continue
-        if hook.conditions is not None:
+        if hook.conditional:
             await objects.show(told)
             if not await webhooks.meets(hook, a, told, objects):
                 continue

@@ -30,7 +30,7 @@ def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
     for hook in hooks:
         told = webhooks.matched(hook, a, own)
         if told is not None:
-            if asked is not None or hook.conditions is not None or told.kind != own.kind:
+            if asked is not None or hook.conditional or told.kind != own.kind:
                 return _several(webhooks, a)
             asked = hook, told
     if asked is None:
@@ -55,7 +55,7 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
         if told.kind not in versions:
             versions[told.kind] = Versioned(a, webhooks.equivalents)
             await versions[told.kind].show(told)
-        if hook.conditions is None or await webhooks.meets(hook, a, told, versions[told.kind]):
+        if not hook.conditional or await webhooks.meets(hook, a, told, versions[told.kind]):
             asked.append((hook, told))
     began = monotonic()
     if len(asked) == 1:
