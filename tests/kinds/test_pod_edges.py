@@ -229,3 +229,14 @@ def test_two_addresses_are_told_as_they_stand():
     old, _ = create(PODS, pod())
     found = refused(update, PODS, old, lambda obj: obj["status"].update(podIPs=[{"ip": "10.0.0.1"}, {"ip": "x"}]), "status")
     assert ("status.podIPs", "Internal error: failed to check for dual stack with error:invalid IP[1]: x") in found
+
+
+def test_init_containers_are_resized_by_a_gate():
+    old, _ = create(PODS, pod(initContainers=[container("i", **needs(cpu="1")), container("s", restartPolicy="Always", **needs(cpu="1"))]))
+
+    def resized(i):
+        return lambda obj: obj["spec"]["initContainers"][i]["resources"]["requests"].update(cpu="2")
+
+    for on, refusals in ((True, [[], []]), (False, [["spec"], []])):
+        with features.DEFAULT.overridden(InPlacePodVerticalScalingInitContainers=on):
+            assert [at_of(update, PODS, old, resized(i), "resize") for i in (0, 1)] == refusals

@@ -31,6 +31,7 @@ MAX_HEALTH_MESSAGE = 1024
 MAX_IMAGE_REF = 256
 DIGESTS = "ImageVolumeWithDigest"
 POD_RESIZE = "InPlacePodLevelResourcesVerticalScaling"
+INIT_RESIZE = "InPlacePodVerticalScalingInitContainers"
 
 
 def metadata_and_spec(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
@@ -596,12 +597,19 @@ def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -
     if found:
         return errs + found
     pairs = {k: list(zip(body.get(k) or (), old_spec.get(k) or (), strict=True)) for k in ("initContainers", "containers")}
+    fixed = _fixed(old_spec)
     for kind, both in pairs.items():
         for i, (container, before) in enumerate(both):
-            errs += _removed(container.get("resources") or {}, before.get("resources") or {}, f"spec.{kind}[{i}].resources")
+            if kind == "containers" or i not in fixed:
+                errs += _removed(container.get("resources") or {}, before.get("resources") or {}, f"spec.{kind}[{i}].resources")
     for kind in ("containers", "initContainers"):
         kept = []
         for i, (container, before) in enumerate(pairs[kind]):
+            if kind == "initContainers" and i in fixed:
+                kept.append(container)
+                if not semantic_equal(container, before, builtin_type("core.v1.Container")):
+                    errs.append(field.forbidden("spec", "resources for non-sidecar init containers are immutable"))
+                continue
             resources = _without_cpu_memory(container.get("resources") or {}, before.get("resources") or {})
             left = {**container, "resources": resources}
             kept.append(left)
@@ -615,6 +623,13 @@ def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -
     if not errs and not semantic_equal(munged, old_spec, builtin_type("core.v1.PodSpec")):
         errs.append(field.forbidden("spec", "only cpu and memory resources are mutable"))
     return errs
+
+
+def _fixed(spec: Pod) -> frozenset[int]:
+    """Which init containers cannot be resized: without the gate, all but sidecars."""
+    if features.DEFAULT.enabled(INIT_RESIZE):
+        return frozenset()
+    return frozenset(i for i, container in enumerate(spec.get("initContainers") or ()) if container.get("restartPolicy") != "Always")
 
 
 def _resized_init(container: Pod, before: Pod, path: str) -> list[FieldError]:
