@@ -131,6 +131,7 @@ def test_lengths_are_those_of_bytes():
         ({"volumes": volume(quobyte={"registry": "r:1", "volume": "v", "tenant": "ö" * 33})}, [f"{V0}.quobyte.tenant"]),
         ({"volumes": volume(quobyte={"registry": "r:1", "volume": "v", "tenant": "ö" * 32})}, []),
         ({"volumes": volume(iscsi=iscsi)}, [f"{V0}.name"]),
+        ({"volumes": volume(csi={"driver": "ö" * 32})}, [f"{V0}.csi.driver", f"{V0}.csi.driver"]),
         ({"securityContext": {"windowsOptions": {"runAsUserName": "ö" * 53}}, **windows},
          ["spec.securityContext.windowsOptions.runAsUserName"]),
         ({"securityContext": {"windowsOptions": {"runAsUserName": "ö" * 52}}, **windows}, []),

@@ -656,5 +656,3 @@ def binding(obj: Pod) -> list[FieldError]:
     if not target.get("name"):
         errs.append(field.required("target.name"))
     return errs
-
-
