@@ -21,8 +21,8 @@ FURTHER = {
 }
 # The restart policy of a regular container has a gate, that of an init container has none.
 REGULAR = (["containers", "[]", "restartPolicy"], ["ContainerRestartRules"])
-# Governed by more than their presence; the kind's strategy sees to them.
-BY_HAND = {(CORE + "TypedObjectReference", "namespace")}
+# Governed by more than their presence, and seen to by the kind's strategy; or told by kubelets whatever gates the server has.
+BY_HAND = {(CORE + "TypedObjectReference", "namespace"), (CORE + "ContainerStatus", "stopSignal")}
 
 
 def main(facts: Path, out: Path) -> None:

@@ -85,11 +85,11 @@ def required_path_segment(value: str, path: str, missing: str = "") -> list[Fiel
 
 
 def csi_driver_name(value: str, path: str) -> list[FieldError]:
-    """``ValidateCSIDriverName``: a DNS subdomain in any case of at most 63 characters."""
+    """``ValidateCSIDriverName``: a DNS subdomain in any case of at most 63 bytes."""
     errs: list[FieldError] = []
     if not value:
         errs.append(field.required(path))
-    if len(value) > 63:
+    if names.byte_length(value) > 63:
         errs.append(field.too_long(path, 63))
     return errs + invalid_each(path, value, names.is_dns1123_subdomain(value.lower()) if value else ())
 

@@ -15,7 +15,7 @@ Obj = dict[str, Any]
 Paths = list[tuple[str, ...]]
 Rows = tuple[tuple[str, str, Any], ...]
 # What upstream takes away, too, when nothing else is in it.
-_WITH_CONTENT = frozenset({"lifecycle"})
+_WITH_CONTENT = frozenset({"lifecycle", "volumeStatus"})
 
 
 class GatedFields:

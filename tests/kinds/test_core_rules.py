@@ -475,3 +475,24 @@ def test_the_reason_of_an_event_is_looked_at_twice():
     }  # fmt: skip
     errs = strict_update({**old, "reason": "other"}, old)
     assert [err.field for err in errs if not err.field.startswith("metadata")] == ["reason", "reason"]
+
+
+def test_a_stored_pod_cidr_is_judged_with_each_update():
+    old, _ = create("v1/nodes", node())
+    old["spec"]["podCIDRs"] = ["10.0.0.0/x"]
+    found = refused(update, "v1/nodes", old, lambda obj: obj["metadata"].update(labels={"a": "b"}))
+    assert [at for at, _ in found] == ["spec.podCIDRs[0]"]
+
+
+def test_the_names_of_iscsi_initiators_are_measured_in_bytes():
+    source = {"targetPortal": "ö" * 32, "iqn": "iqn.2015-02.example.com:test", "lun": 1, "initiatorName": "iqn.2015-02.example.com:init"}
+    found = refused(create, "v1/persistentvolumes", volume(iscsi=source))
+    assert [at for at, _ in found] == ["spec.iscsi.targetportal"]
+
+
+def test_of_a_generated_controller_the_name_that_was_made_is_judged():
+    labels = {"a": "b"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    body = {"metadata": {"generateName": "AB-"}, "spec": {"selector": labels, "template": template}}
+    found = refused(create, "v1/replicationcontrollers", body)
+    assert [at for at, _ in found] == ["metadata.name"]

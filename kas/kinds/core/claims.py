@@ -95,13 +95,18 @@ _META_FIELDS = (
 )  # fmt: skip
 
 
+_META_POINTERS = ("deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields")
+
+
 def claim_template(template: Spec, path: str) -> list[FieldError]:
     """``ValidatePersistentVolumeClaimTemplate`` of an ephemeral volume: of metadata only labels and annotations may be set."""
     meta = template.get("metadata") or {}
     errs = metadata.validate_annotations(meta.get("annotations"), f"{path}.metadata.annotations")
     errs += labels(meta.get("labels"), f"{path}.metadata.labels")
     for name in _META_FIELDS:
-        if meta.get(name):
+        # Set is what is not Go's zero value: an empty list is.
+        value = meta.get(name)
+        if value is not None and (value or name in _META_POINTERS):
             shown = "uID" if name == "uid" else name
             errs.append(field.forbidden(f"{path}.metadata.{shown}", "cannot be set"))
     return errs + claim_spec(template.get("spec") or {}, f"{path}.spec")

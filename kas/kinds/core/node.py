@@ -127,7 +127,7 @@ def _declared_features(status: dict[str, Any]) -> list[FieldError]:
     return errs
 
 
-def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
+def _validate(obj: Obj) -> list[FieldError]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     errs = object_meta(obj["metadata"], False, names.dns_subdomain) + _annotations(obj["metadata"])
     if spec.get("taints"):
@@ -138,9 +138,8 @@ def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
         errs.append(field.invalid("metadata.nodeSwapStatus.capacity", swap, "must be greater than zero"))
     errs += _declared_features(status)
     cidrs = spec.get("podCIDRs") or []
-    known = frozenset(((old or {}).get("spec") or {}).get("podCIDRs") or ())
     for i, cidr in enumerate(cidrs):
-        errs += legacy_cidr(f"spec.podCIDRs[{i}]", cidr, known)
+        errs += legacy_cidr(f"spec.podCIDRs[{i}]", cidr)  # those that are stored already too
     if len(cidrs) > 1:
         parsed = [parse_cidr(cidr) for cidr in cidrs]
         if None in parsed:
@@ -244,8 +243,8 @@ class NodeStrategy(Strategy):
         return _validate(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateNode`` and ``ValidateNodeUpdate``: what the stored node holds already is tolerated."""
-        return _validate(obj, old) + _update(obj, old)
+        """``ValidateNode`` and ``ValidateNodeUpdate``."""
+        return _validate(obj) + _update(obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateNodeUpdate``, which looks at the spec too."""

@@ -61,7 +61,7 @@ def _glusterfs(source: Source, path: str) -> list[FieldError]:
 def _iscsi(source: Source, path: str, pv_name: str = "") -> list[FieldError]:
     portal, unknown = source.get("targetPortal") or "", "must be valid format"
     errs = volumes.need(source, path, "targetPortal")
-    if source.get("initiatorName") is not None and len(f"{pv_name}:{portal}") > 64:
+    if source.get("initiatorName") is not None and names.byte_length(f"{pv_name}:{portal}") > 64:
         errs.append(field.invalid(f"{path}.targetportal", portal, volumes.ISCSI_NAME_LENGTH))
     errs += volumes.iscsi_target(source, path, unknown)
     if source.get("secretRef") is not None and not source["secretRef"].get("name"):

@@ -58,8 +58,9 @@ class ReplicationControllerStrategy(Workload):
     """A Workload whose selector is a map of labels."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateReplicationController``."""
-        return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
+        """``ValidateReplicationController``: of the two names only the one that was made is judged."""
+        meta = {key: value for key, value in obj["metadata"].items() if key != "generateName"}
+        return object_meta(meta, True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateReplicationControllerUpdate``, and that a selector marked as not convertible stays as it is."""

@@ -190,6 +190,46 @@ def resource_map(items: Mapping[str, str] | None, name_rule: NameRule, path: str
     return errs
 
 
+# -- sums --------------------------------------------------------------------------------------------------------------
+
+
+def _add(total: dict[str, quantity.Quantity], items: Mapping[str, str] | None) -> None:
+    for name, text in (items or {}).items():
+        total[name] = total[name] + quantity.parse(text) if name in total else quantity.parse(text)
+
+
+def aggregate(spec: Mapping[str, Any], kind: str) -> dict[str, quantity.Quantity]:
+    """What all containers of a pod need together (``AggregateContainerRequests``, or of ``kind`` "limits" ``AggregateContainerLimits``):
+    the sum of regular containers and sidecars, or the most that an init container needs with the sidecars before it.
+    """
+    total: dict[str, quantity.Quantity] = {}
+    for container in spec.get("containers") or ():
+        _add(total, (container.get("resources") or {}).get(kind))
+    sidecars: dict[str, quantity.Quantity] = {}
+    peak: dict[str, quantity.Quantity] = {}
+    for container in spec.get("initContainers") or ():
+        own = (container.get("resources") or {}).get(kind)
+        step: dict[str, quantity.Quantity] = {}
+        if container.get("restartPolicy") == "Always":
+            _add(total, own)
+            _add(sidecars, own)
+            step = dict(sidecars)
+        else:
+            # In this order: a sum is written as its first part.
+            _add(step, own)
+            for name, need in sidecars.items():
+                step[name] = step[name] + need if name in step else need
+        _raise(peak, step)
+    _raise(total, peak)
+    return total
+
+
+def _raise(most: dict[str, quantity.Quantity], needs: Mapping[str, quantity.Quantity]) -> None:
+    for name, need in needs.items():
+        if name not in most or most[name] < need:
+            most[name] = need
+
+
 # -- requirements ------------------------------------------------------------------------------------------------------
 
 

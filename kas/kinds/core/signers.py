@@ -22,7 +22,7 @@ def signer_name(name: str, path: str) -> list[FieldError]:
         return [field.invalid(path, name, message)]
     domain, rest = parts
     errs: list[FieldError] = []
-    if len(domain) > MAX_DOMAIN:
+    if names.byte_length(domain) > MAX_DOMAIN:
         errs.append(field.too_long(path, MAX_DOMAIN))
     labels = domain.split(".")
     for label in labels:
@@ -37,7 +37,7 @@ def signer_name(name: str, path: str) -> list[FieldError]:
         if messages:
             errs += [field.invalid(path, rest, f"validating label {field.go_quote(label)}: {m}") for m in messages]
             break
-    if len(name) > MAX_DOMAIN + MAX_PATH + 1:
+    if names.byte_length(name) > MAX_DOMAIN + MAX_PATH + 1:
         errs.append(field.too_long(path, MAX_DOMAIN + MAX_PATH + 1))
     return errs
 

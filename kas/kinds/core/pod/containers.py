@@ -282,7 +282,10 @@ def _resize_policy(items: list[dict[str, Any]], pod_restart_policy: str, path: s
 def _init_restart_rules(container: Container, path: str, options: Options) -> list[FieldError]:
     """``validateInitContainerRestartPolicy``: gates say what there is beside the policy Always."""
     policy = container.get("restartPolicy")
-    if policy is not None and not options.restart_rules:
+    if policy is None:  # its rules are not looked at
+        message = "must specify restartPolicy when restart rules are used"
+        return [field.required(f"{path}.restartPolicy", message)] if container.get("restartPolicyRules") else []
+    if not options.restart_rules:
         return [] if policy == "Always" else [unsupported(f"{path}.restartPolicy", policy, ("Always",))]
     if policy == "Always" and not options.restart_all:
         message = "restartPolicyRules are not allowed for init containers with restart policy Always"

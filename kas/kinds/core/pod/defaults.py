@@ -7,8 +7,8 @@ from typing import Any
 
 from kas.kinds.core.defaults import mirror_first
 from kas.kinds.core.pod._containers import default_containers
+from kas.kinds.core.resources import aggregate
 from kas.meta import quantity
-from kas.meta.quantity import Quantity, parse
 from kas.observe.caches import remembered
 from kas.types.defaults import defaults_for
 
@@ -139,46 +139,18 @@ def default_pod(obj: Obj) -> None:
                 round_up_requirements(item.get("resources"))
 
 
-def _add(total: dict[str, Quantity], items: dict[str, str] | None) -> None:
-    for name, text in (items or {}).items():
-        total[name] = total[name] + parse(text) if name in total else parse(text)
-
-
-def _aggregate(spec: Obj, kind: str) -> dict[str, Quantity]:
-    """The effective need of all containers: regular and sidecars summed, or the largest init step."""
-    total: dict[str, Quantity] = {}
-    for container in spec.get("containers") or ():
-        _add(total, (container.get("resources") or {}).get(kind))
-    sidecars: dict[str, Quantity] = {}
-    peak: dict[str, Quantity] = {}
-    for container in spec.get("initContainers") or ():
-        own = (container.get("resources") or {}).get(kind)
-        step = dict(sidecars)
-        _add(step, own)
-        if container.get("restartPolicy") == "Always":
-            _add(total, own)
-            sidecars = step
-        for name, need in step.items():
-            if name not in peak or peak[name] < need:
-                peak[name] = need
-    for name, need in peak.items():
-        if name not in total or total[name] < need:
-            total[name] = need
-    return total
-
-
 def _pod_level_resources(spec: Obj) -> None:
     resources = spec["resources"]
     limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
     if limits or requests:
-        for name, need in _aggregate(spec, "limits").items():
+        for name, need in aggregate(spec, "limits").items():
             if name.startswith("hugepages-") and name not in requests:
                 limits.setdefault(name, str(need))
         if limits:
             resources["limits"] = limits
     if not limits:
         return
-    for name, need in _aggregate(spec, "requests").items():
+    for name, need in aggregate(spec, "requests").items():
         if name in ("cpu", "memory"):
             requests.setdefault(name, str(need))
     for name, limit in limits.items():

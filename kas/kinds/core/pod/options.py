@@ -142,15 +142,17 @@ class Options:
             return True
         regular, init = self._old.get("containers") or (), self._old.get("initContainers") or ()
         own = any(c.get("restartPolicy") is not None for c in regular)
-        return own or any(c.get("restartPolicy") not in (None, "Always") for c in init)
+        return own or any(c.get("restartPolicy") not in (None, "Always") or c.get("restartPolicyRules") for c in init)
 
     @property
     def restart_all(self) -> bool:
         """Rules that start all containers again, and rules of sidecars."""
         if features.DEFAULT.enabled("RestartAllContainersOnContainerExits"):
             return True
-        containers = (c for kind in ("containers", "initContainers") for c in self._old.get(kind) or ())
-        return any(rule.get("action") == "RestartAllContainers" for c in containers for rule in c.get("restartPolicyRules") or ())
+        init = self._old.get("initContainers") or ()
+        rules = [rule for c in (*(self._old.get("containers") or ()), *init) for rule in c.get("restartPolicyRules") or ()]
+        sidecars = any(c.get("restartPolicy") == "Always" and c.get("restartPolicyRules") for c in init)
+        return sidecars or any(rule.get("action") == "RestartAllContainers" for rule in rules)
 
     @cached_property
     def restarting_init(self) -> bool:

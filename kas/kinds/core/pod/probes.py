@@ -109,7 +109,7 @@ WINDOWS_SIGNALS = frozenset({"SIGTERM", "SIGKILL"})
 
 def lifecycle(spec: Mapping[str, Any], grace: int, os_name: str | None, path: str) -> list[FieldError]:
     """``validateLifecycle``: the hooks, and a stop signal only for a pod that names its system, which has to know it; ``grace`` in
-    seconds bounds a hook's sleep.
+    seconds bounds a hook's sleep. ``os_name`` is None where the pod has no os; one that it names wrongly is judged elsewhere.
     """
     errs: list[FieldError] = []
     if spec.get("postStart") is not None:
@@ -118,7 +118,7 @@ def lifecycle(spec: Mapping[str, Any], grace: int, os_name: str | None, path: st
         errs += handler(spec["preStop"], grace, f"{path}.preStop", True)
     signal = spec.get("stopSignal")
     if signal is not None:
-        if not os_name:
+        if os_name is None:
             errs.append(field.forbidden(f"{path}.stopSignal", STOP_SIGNALS_NEED_OS))
         elif os_name in ("linux", "windows"):
             known = LINUX_SIGNALS if os_name == "linux" else WINDOWS_SIGNALS

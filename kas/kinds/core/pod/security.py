@@ -129,13 +129,13 @@ def _windows_user(text: str) -> list[str]:
         return ["runAsUserName cannot contain more than one backslash"]
     out = []
     domain, user = parts if len(parts) == 2 else ("", parts[0])
-    if len(domain) >= 256:
+    if names.byte_length(domain) >= 256:
         out.append("runAsUserName's Domain length must be under 256 characters")
     if len(parts) == 2 and not (_NETBIOS.fullmatch(domain) or _DNS_DOMAIN.fullmatch(domain)):
         out.append("runAsUserName's Domain doesn't match the NetBios nor the DNS format")
     if not user:
         out.append("runAsUserName's User cannot be empty")
-    elif len(user) > 104:
+    elif names.byte_length(user) > 104:
         out.append("runAsUserName's User length must not be longer than 104 characters")
     if user and not user.strip(". "):
         out.append("runAsUserName's User cannot contain only periods or spaces")
@@ -247,15 +247,21 @@ def pod_security(spec: Mapping[str, Any], path: str, options: Options) -> list[F
     return errs
 
 
-_IPC_SYSCTLS = frozenset({"kernel.shmmax", "kernel.shmall", "kernel.shmmni", "kernel.shm_rmid_forced", "kernel.sem"})
+_SWAPPED = str.maketrans("./", "/.")
+
+
+def _dotted(sysctl: str) -> str:
+    """The name with dots between its parts: where the first separator is a slash, the two have changed places."""
+    first = min((i for i in (sysctl.find("."), sysctl.find("/")) if i >= 0), default=-1)
+    return sysctl.translate(_SWAPPED) if first >= 0 and sysctl[first] == "/" else sysctl
 
 
 def host_sysctl(spec: Mapping[str, Any], name: str, path: str) -> list[FieldError]:
     """Sysctls of a namespace that the pod shares with the host."""
-    dotted = name.replace("/", ".")
+    dotted = _dotted(name)
     if spec.get("hostNetwork") and dotted.startswith("net."):
         return [field.invalid(path, name, "may not be specified when 'hostNetwork' is true")]
-    of_ipc = dotted in _IPC_SYSCTLS or dotted.startswith(("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."))
+    of_ipc = dotted == "kernel.sem" or dotted.startswith(("kernel.shm", "kernel.msg", "fs.mqueue."))
     if spec.get("hostIPC") and of_ipc:
         return [field.invalid(path, name, "may not be specified when 'hostIPC' is true")]
     return []
@@ -413,7 +419,8 @@ def annotations_match_fields(annotations: Mapping[str, str], spec: Mapping[str, 
     if (spec.get("os") or {}).get("name") == "windows":
         return errs
     for container, at in containers(spec, path):
-        own = (container.get("securityContext") or {}).get("appArmorProfile") or context.get("appArmorProfile")
+        own = (container.get("securityContext") or {}).get("appArmorProfile")
+        own = context.get("appArmorProfile") if own is None else own
         text = annotations.get(APPARMOR + (container.get("name") or ""))
         if own is not None and text is not None:
             errs += _matches("apparmor", text, own, f"{at}.securityContext.appArmorProfile", ("runtime/default",))

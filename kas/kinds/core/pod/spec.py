@@ -15,8 +15,8 @@ from kas.kinds.core.pod.checks import PARTS, REST
 from kas.kinds.core.pod.containers import PodFacts, ephemeral_containers, init_containers, regular_containers, volumes_of_files
 from kas.kinds.core.pod.options import DEFAULT, Options, deletion_cost
 from kas.kinds.core.pod.volumes import volumes
-from kas.kinds.core.resources import amount, container_requirements, is_hugepages, pod_requirements
-from kas.meta import field, gojson, names
+from kas.kinds.core.resources import aggregate, amount, container_requirements, is_hugepages, pod_requirements
+from kas.meta import field, gojson, names, quantity
 from kas.meta import objectmeta as metadata
 from kas.meta.checks import legacy_ip, unsupported
 from kas.meta.field import FieldError
@@ -107,10 +107,10 @@ def _pod_resources(spec: Spec, claims: frozenset[str], path: str, options: Optio
     errs += pod_requirements(resources, claims, path, options)
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     for kind, given in (("requests", requests), ("limits", limits)):
-        totals = aggregate_requests(spec, kind)
+        totals = aggregate(spec, kind)
         for name in sorted(totals.keys() & given.keys()):
-            if totals[name] > amount(given[name]) and (kind == "requests" or is_hugepages(name)):
-                message = f"must be greater than or equal to aggregate container {kind} of {format_amount(totals[name], name)}"
+            if totals[name] > quantity.parse(given[name]) and (kind == "requests" or is_hugepages(name)):
+                message = f"must be greater than or equal to aggregate container {kind} of {totals[name]}"
                 errs.append(field.invalid(f"{path}.{kind}[{name}]", given[name], message))
     for i, container in enumerate(spec.get("containers") or ()):
         for name, limit in ((container.get("resources") or {}).get("limits") or {}).items():
@@ -118,48 +118,6 @@ def _pod_resources(spec: Spec, claims: frozenset[str], path: str, options: Optio
                 at = f"{path}.containers[{i}][{name}].limits"
                 errs.append(field.invalid(at, limit, f"must be less than or equal to pod limits of {limits[name]}"))
     return errs
-
-
-def aggregate_requests(spec: Spec, kind: str = "requests") -> dict[str, int]:
-    """``resourcehelper.AggregateContainerRequests``: the pod's need in billionths, init containers included."""
-    total: dict[str, int] = {}
-    for container in spec.get("containers") or ():
-        for name, quantity in ((container.get("resources") or {}).get(kind) or {}).items():
-            total[name] = total.get(name, 0) + amount(quantity)
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in spec.get("initContainers") or ():
-        own = {n: amount(q) for n, q in ((container.get("resources") or {}).get(kind) or {}).items()}
-        if container.get("restartPolicy") == "Always":
-            for name, n in own.items():
-                total[name] = total.get(name, 0) + n
-                sidecars[name] = sidecars.get(name, 0) + n
-            own = dict(sidecars)
-        else:
-            own = {name: own.get(name, 0) + sidecars.get(name, 0) for name in own.keys() | sidecars.keys()}
-        for name, n in own.items():
-            peak[name] = max(peak.get(name, 0), n)
-    for name, n in peak.items():
-        total[name] = max(total.get(name, 0), n)
-    return total
-
-
-def format_amount(nano: int, name: str = "") -> str:
-    """A canonical quantity of that many billionths: binary suffixes for memory-like resources, decimal otherwise."""
-    unit = 10**9
-    if nano % unit:
-        for suffix, scale in (("m", 10**6), ("u", 10**3), ("n", 1)):
-            if nano % scale == 0:
-                return f"{nano // scale}{suffix}"
-    whole = nano // unit
-    binary = name in ("memory", "ephemeral-storage", "storage") or name.startswith("hugepages-")
-    suffixes = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei") if binary else ("k", "M", "G", "T", "P", "E")
-    step, best = (1024 if binary else 1000), ""
-    for suffix in suffixes:
-        if whole == 0 or whole % step:
-            break
-        whole, best = whole // step, suffix
-    return f"{whole}{best}"
 
 
 def _host_ports(spec: Spec, path: str, options: Options) -> list[FieldError]:
@@ -191,7 +149,7 @@ def _dns_config(spec: Spec, path: str) -> list[FieldError]:
         errs += legacy_ip(f"{path}.nameservers[{i}]", server)
     if len(searches) > 32:
         errs.append(field.invalid(f"{path}.searches", searches, "must not have more than 32 search paths"))
-    if len(" ".join(searches)) > 2048:
+    if names.byte_length(" ".join(searches)) > 2048:
         message = "must not have more than 2048 characters (including spaces) in the search list"
         errs.append(field.invalid(f"{path}.searches", searches, message))
     for i, search in enumerate(searches):
@@ -274,7 +232,7 @@ def spec(
     if not passed or get("ephemeralContainers"):
         facts = PodFacts(
             valid_volumes, claims, get("terminationGracePeriodSeconds") or 0, restart, get("hostUsers") is not False,
-            (get("os") or {}).get("name"), options,
+            None if get("os") is None else pod["os"].get("name") or "", options,
         )  # fmt: skip
         if not passed:
             errs += regular_containers(regular, facts, f"{path}.containers")

@@ -11,6 +11,7 @@ from kas.kinds.core.pod import security
 from kas.kinds.core.pod.options import Options
 from kas.kinds.core.pod.scheduling import REQUIRED, tolerations
 from kas.kinds.core.pod.spec import MAX_INT32, MIRROR, passes_checks, spec, specific_annotations
+from kas.kinds.core.resources import amount, is_native
 from kas.meta import field, names
 from kas.meta.checks import legacy_ip, unsupported
 from kas.meta.equality import semantic_equal
@@ -28,7 +29,9 @@ UPDATABLE = (
 APPARMOR_PREFIX = security.APPARMOR
 MAX_HEALTH_MESSAGE = 1024
 MAX_IMAGE_REF = 256
+DIGESTS = "ImageVolumeWithDigest"
 POD_RESIZE = "InPlacePodLevelResourcesVerticalScaling"
+INIT_RESIZE = "InPlacePodVerticalScalingInitContainers"
 
 
 def metadata_and_spec(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
@@ -119,13 +122,9 @@ def _added_tolerations(new: list[dict], old: list[dict], path: str, options: Opt
 
 def _deleted_gates(new: list[dict], old: list[dict], path: str) -> list[FieldError]:
     had = {gate.get("name") or "" for gate in old}
-    errs = []
-    for i, gate in enumerate(new):
-        name = gate.get("name") or ""
-        if name not in had:
-            message = f"only deletion is allowed, but found new scheduling gate '{name}'"
-            errs.append(field.forbidden(f"{path}[{i}].name", message))
-    return errs
+    added = {gate.get("name") or "": i for i, gate in enumerate(new)}
+    why = "only deletion is allowed, but found new scheduling gate"
+    return [field.forbidden(f"{path}[{i}].name", f"{why} '{name}'") for name, i in added.items() if name not in had]
 
 
 def _narrowed_node_selector(new: Mapping[str, str], old: Mapping[str, str], path: str) -> list[FieldError]:
@@ -265,16 +264,13 @@ def _may_restart(container: Pod, spec: Pod, code: int) -> bool:
 def _state_transitions(new: list[dict], old: list[dict], containers: list[dict], spec: Pod, path: str) -> list[FieldError]:
     """What has ended stays so, unless its container is one that starts again."""
     errs = []
-    now: dict[str, dict] = {}
-    for status in new:
-        now.setdefault(status.get("name") or "", status)
+    running: set[str] = {s.get("name") or "" for s in new if (s.get("state") or {}).get("terminated") is None}
     by_name: dict[str | None, dict] = {}
     for item in containers:
         by_name.setdefault(item.get("name"), item)
     for i, before in enumerate(old):
         ended = (before.get("state") or {}).get("terminated")
-        after = now.get(before.get("name") or "")
-        if ended is None or after is None or (after.get("state") or {}).get("terminated") is not None:
+        if ended is None or (before.get("name") or "") not in running:
             continue
         container = by_name.get(before.get("name"))
         if container is None or not _may_restart(container, spec, ended.get("exitCode") or 0):
@@ -290,9 +286,8 @@ def _dual_stack(items: list[dict], path: str, old: frozenset[str]) -> list[Field
     if len(ips) > 1:
         parsed = [parse_ip(ip) for ip in ips]
         if None in parsed:
-            bad = ips[parsed.index(None)]
-            message = f"failed to check for dual stack with error:invalid IP[{parsed.index(None)}]: {bad!r}".replace("'", '"')
-            errs.append(field.internal(path, message))
+            bad = parsed.index(None)
+            errs.append(field.internal(path, f"failed to check for dual stack with error:invalid IP[{bad}]: {ips[bad]}"))
         if len({ip.family for ip in parsed if ip}) != 2 or len(ips) > 2:
             message = "may specify no more than one IP for each IP family"
             errs.append(field.invalid(path, render_list("core.PodIP", items), message))
@@ -330,6 +325,7 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
     errs += _claim_statuses(status.get("resourceClaimStatuses") or [], body.get("resourceClaims") or [])
     if status.get("extendedResourceClaimStatus") is not None:
         errs += _extended_claim(status["extendedResourceClaimStatus"], body, "status.extendedResourceClaimStatus")
+    errs += _node_allocatable(status, body)
     old_ips = frozenset(item.get("ip") or "" for item in old_status.get("podIPs") or ())
     errs += _dual_stack(status.get("podIPs") or [], "status.podIPs", old_ips)
     hosts = status.get("hostIPs") or []
@@ -337,16 +333,16 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
         if (status.get("hostIP") or "") != (hosts[0].get("ip") or ""):
             errs.append(field.invalid("status.hostIPs[0].ip", hosts[0].get("ip") or "", "must be equal to `hostIP`"))
         errs += _dual_stack(hosts, "status.hostIPs", frozenset(item.get("ip") or "" for item in old_status.get("hostIPs") or ()))
-    windows = (body.get("os") or {}).get("name") == "windows"
+    system = "linux" if body.get("os") is None else body["os"].get("name")
     for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        errs += _container_users(status.get(key) or [], windows, f"status.{key}")
+        errs += _container_users(status.get(key) or [], system, f"status.{key}")
     for key, spec_key in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
         errs += _allocated_resources(status.get(key) or [], body.get(spec_key) or [], f"status.{key}")
     for i, item in enumerate(status.get("ephemeralContainerStatuses") or ()):
         if item.get("allocatedResourcesStatus"):
             at = f"status.ephemeralContainerStatuses[{i}].allocatedResourcesStatus"
             errs.append(field.forbidden(at, "must not be specified in container status"))
-    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses") if features.DEFAULT.enabled(DIGESTS) else ():
         errs += _image_volumes(status.get(key) or [], f"status.{key}")
     return errs
 
@@ -416,15 +412,42 @@ def _claim_statuses(items: list[dict], claims: list[dict]) -> list[FieldError]:
     return errs
 
 
-def _container_users(items: list[dict], windows: bool, path: str) -> list[FieldError]:
+def _node_allocatable(status: Pod, spec: Pod) -> list[FieldError]:
+    """``validateNodeAllocatableResourceClaimStatus``: what claims take of the node's own resources, and for whom. The claims are the
+    pod's, by name or made from a template.
+    """
+    items = status.get("nodeAllocatableResourceClaimStatuses") or ()
+    if not items:
+        return []
+    errs: list[FieldError] = []
+    known = {ref.get("resourceClaimName") for ref in (*(spec.get("resourceClaims") or ()), *(status.get("resourceClaimStatuses") or ()))}
+    for i, item in enumerate(items):
+        at, claim = f"status.nodeAllocatableResourceClaimStatuses[{i}]", item.get("resourceClaimName") or ""
+        if not claim:
+            errs.append(field.required(f"{at}.resourceClaimName", "must not be empty"))
+        if claim not in known:
+            errs.append(field.invalid(f"{at}.resourceClaimName", claim, "no mapping found in pod reference"))
+        for key in ("containers", "resources"):
+            if not item.get(key):
+                errs.append(field.required(f"{at}.{key}", "must not be empty"))
+        for name, text in sorted((item.get("resources") or {}).items()):
+            if not is_native(name):
+                errs.append(field.invalid(f"{at}.resources[{name}]", name, "must be a node allocatable resource name"))
+            if amount(text) < 0:
+                errs.append(field.invalid(f"{at}.resources[{name}]", text, "must be non-negative"))
+    return errs
+
+
+def _container_users(items: list[dict], system: str | None, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     for i, item in enumerate(items):
         linux = (item.get("user") or {}).get("linux")
         if linux is None:
             continue
         at = f"{path}[{i}].user.linux"
-        if windows:
+        if system == "windows":
             errs.append(field.forbidden(at, "cannot be set for a windows pod"))
+        if system != "linux":
             continue
         errs += security._id(linux.get("uid") or 0, f"{at}.uid")
         errs += security._id(linux.get("gid") or 0, f"{at}.gid")
@@ -574,12 +597,19 @@ def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -
     if found:
         return errs + found
     pairs = {k: list(zip(body.get(k) or (), old_spec.get(k) or (), strict=True)) for k in ("initContainers", "containers")}
+    fixed = _fixed(old_spec)
     for kind, both in pairs.items():
         for i, (container, before) in enumerate(both):
-            errs += _removed(container.get("resources") or {}, before.get("resources") or {}, f"spec.{kind}[{i}].resources")
+            if kind == "containers" or i not in fixed:
+                errs += _removed(container.get("resources") or {}, before.get("resources") or {}, f"spec.{kind}[{i}].resources")
     for kind in ("containers", "initContainers"):
         kept = []
         for i, (container, before) in enumerate(pairs[kind]):
+            if kind == "initContainers" and i in fixed:
+                kept.append(container)
+                if not semantic_equal(container, before, builtin_type("core.v1.Container")):
+                    errs.append(field.forbidden("spec", "resources for non-sidecar init containers are immutable"))
+                continue
             resources = _without_cpu_memory(container.get("resources") or {}, before.get("resources") or {})
             left = {**container, "resources": resources}
             kept.append(left)
@@ -593,6 +623,13 @@ def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -
     if not errs and not semantic_equal(munged, old_spec, builtin_type("core.v1.PodSpec")):
         errs.append(field.forbidden("spec", "only cpu and memory resources are mutable"))
     return errs
+
+
+def _fixed(spec: Pod) -> frozenset[int]:
+    """Which init containers cannot be resized: without the gate, all but sidecars."""
+    if features.DEFAULT.enabled(INIT_RESIZE):
+        return frozenset()
+    return frozenset(i for i, container in enumerate(spec.get("initContainers") or ()) if container.get("restartPolicy") != "Always")
 
 
 def _resized_init(container: Pod, before: Pod, path: str) -> list[FieldError]:
@@ -619,5 +656,3 @@ def binding(obj: Pod) -> list[FieldError]:
     if not target.get("name"):
         errs.append(field.required("target.name"))
     return errs
-
-

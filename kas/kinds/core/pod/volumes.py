@@ -89,10 +89,10 @@ def _projected(source: Source, path: str, options: Options) -> list[FieldError]:
     errs = _mode(source.get("defaultMode"), f"{path}.defaultMode")
     taken: set[str] = set()
 
-    def take(target: str, shown: str) -> None:
-        if target in taken:
-            errs.append(field.invalid(path, shown, "conflicting duplicate paths"))
+    def take(target: str, shown: str) -> list[FieldError]:
+        again = target in taken
         taken.add(target)
+        return [field.invalid(path, shown, "conflicting duplicate paths")] if again else []
 
     for i, entry in enumerate(source.get("sources") or ()):
         at, count = f"{path}.sources[{i}]", 0
@@ -105,13 +105,13 @@ def _projected(source: Source, path: str, options: Options) -> list[FieldError]:
             for j, item in enumerate(part.get("items") or ()):
                 errs += _key_to_path(item, f"{at}.{kind}.items[{j}]")
                 if item.get("path"):
-                    take(item["path"], part.get("name") or "")
+                    errs += take(item["path"], part.get("name") or "")
         if entry.get("downwardAPI") is not None:
             count += 1
             for item in entry["downwardAPI"].get("items") or ():
                 errs += _downward_file(item, f"{at}.downwardAPI")
                 if item.get("path"):
-                    take(item["path"], item["path"])
+                    errs += take(item["path"], item["path"])
         token = entry.get("serviceAccountToken")
         if token is not None:
             count += 1
@@ -128,7 +128,7 @@ def _projected(source: Source, path: str, options: Options) -> list[FieldError]:
         if bundle is not None:
             count += 1
             errs += _trust_bundle(bundle, f"{at}.clusterTrustBundle")
-            take(bundle.get("path") or "", bundle.get("path") or "")
+            errs += take(bundle.get("path") or "", bundle.get("path") or "")
         certificate = entry.get("podCertificate")
         if certificate is not None:
             count += 1
@@ -166,7 +166,7 @@ KEY_TYPES = ("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED255
 LONGEST, LONGEST_OF_KUBERNETES = 91 * 86400, 86400
 
 
-def _pod_certificate(source: Source, path: str, take: Callable[[str, str], None]) -> list[FieldError]:
+def _pod_certificate(source: Source, path: str, take: Callable[[str, str], list[FieldError]]) -> list[FieldError]:
     signer = source.get("signerName") or ""
     errs = signer_name(signer, f"{path}.signerName")
     errs += user_annotations(source.get("userAnnotations"), f"{path}.userAnnotations")
@@ -184,7 +184,7 @@ def _pod_certificate(source: Source, path: str, take: Callable[[str, str], None]
         if target:
             given += 1
             errs += local_non_reserved_path(target, f"{path}.{key}")
-            take(target, target)
+            errs += take(target, target)
     if not given:
         errs.append(field.required(path, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
     return errs
@@ -267,7 +267,7 @@ def _source(volume: Source, pod_name: str, options: Options, path: str) -> list[
         else:
             errs += check(volume[key], f"{path}.{segment}")
         if key == "iscsi" and volume[key].get("initiatorName") is not None:
-            if len(f"{name}:{volume[key].get('targetPortal') or ''}") > 64:
+            if names.byte_length(f"{name}:{volume[key].get('targetPortal') or ''}") > 64:
                 errs.append(field.invalid(f"{path}.name", name, ISCSI_NAME_LENGTH))
         if key == "ephemeral" and not n and pod_name and name:
             claim = f"{pod_name}-{name}"

@@ -180,7 +180,7 @@ def quobyte(source: Source, path: str) -> list[FieldError]:
     errs = []
     if not registry:
         errs.append(field.required(f"{path}.registry", pairs))
-    elif len(source.get("tenant") or "") >= 65:
+    elif names.byte_length(source.get("tenant") or "") >= 65:
         errs.append(field.required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters"))
     else:
         for pair in registry.split(","):
