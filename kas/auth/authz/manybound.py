@@ -27,10 +27,11 @@ class ManyBound(Generic[B, H]):
         self._otherwise: set[Ref] = set()
         self._refs: dict[str, Ref] = {}  # by binding
         self._names: dict[Ref, list[str]] = {}  # of bindings, in order
-        # By the first binding of each role, in order: its name, and what he has.
+        # By the first binding of each role that is there, in order: its name, and what he has. Of others why he has nothing.
         self._firsts: list[str] = []
-        self._have: list[H | str] = []
-        self.missing = 0  # of these, how many are not there
+        self._have: list[H] = []
+        self._lacks: dict[Ref, str] = {}
+        self._given: tuple[list[H], list[str]] = [], []
         self.cluster_roles: dict[Ref, None] = {}
 
     def __len__(self) -> int:
@@ -51,12 +52,13 @@ class ManyBound(Generic[B, H]):
         if ref in self._names:
             self._otherwise.add(ref)
 
-    def have(self) -> list[H | str]:
-        """What he has, each role once, by the first of its bindings; not to be changed."""
+    def have(self) -> tuple[list[H], list[str]]:
+        """What he has, each role once, by the first of its bindings, and why he has not the others; not to be changed."""
         if self._changed or self._otherwise:
-            self._have = self._have.copy()  # what was given before stays as it was
             self._look_again()
-        return self._have
+            lacking = sorted(self._lacks, key=lambda ref: self._names[ref][0])
+            self._given = self._have.copy(), [self._lacks[ref] for ref in lacking]
+        return self._given
 
     def _look_again(self) -> None:
         moved = dict[Ref, None]()
@@ -65,9 +67,8 @@ class ManyBound(Generic[B, H]):
             names = self._names.setdefault(ref, [])
             if ref not in moved:
                 moved[ref] = None
-                if names:
+                if names and self._lacks.pop(ref, None) is None:
                     at = bisect_left(self._firsts, names[0])
-                    self.missing -= isinstance(self._have[at], str)
                     del self._firsts[at], self._have[at]
             return names
 
@@ -92,10 +93,12 @@ class ManyBound(Generic[B, H]):
             del self._names[ref]
             self.cluster_roles.pop(ref, None)
             return
-        at = bisect_left(self._firsts, names[0])
-        self._firsts.insert(at, names[0])
-        have = self._held(found)
-        self.missing += isinstance(have, str)
-        self._have.insert(at, have)
         if ref[0] == "ClusterRole":
             self.cluster_roles[ref] = None
+        have = self._held(found)
+        if isinstance(have, str):
+            self._lacks[ref] = have
+            return
+        at = bisect_left(self._firsts, names[0])
+        self._firsts.insert(at, names[0])
+        self._have.insert(at, have)

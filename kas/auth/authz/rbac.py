@@ -447,15 +447,12 @@ class RbacIndex(Decisions):
         many = self._many_of(m.keys, namespace)
         if many is not None:
             try:
-                have = many.have()
+                found = many.have()
             except BaseException:  # one could not be read, and some of what changed is not taken in
                 self._many.clear()
                 raise
             for ref in many.cluster_roles:
                 self._asks_of(m, ref)
-            found = have, []
-            if many.missing:
-                found = [one for one in have if not isinstance(one, str)], [one for one in have if isinstance(one, str)]
         else:
             found = self._walked(m, namespace)
         # A namespace nobody has bindings in is not remembered: requests may name any.
