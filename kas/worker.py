@@ -37,7 +37,7 @@ from kas.filters.wait_group import WaitGroup
 from kas.meta.standard import flush_standard_streams
 from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
-from kas.observe.process import age_s, bound_heaps, mappable, spare_descriptors
+from kas.observe.process import age_s, bound_heaps, mappable, share_interpreter, spare_descriptors
 from kas.request.http import Request, Response
 from kas.request.masking import SHOWN_ID
 from kas.server import Server
@@ -86,6 +86,7 @@ def work(
     import uvloop
 
     bound_heaps()
+    share_interpreter()
     setup_logging(options.raw.v, options.raw.logging_format, options.raw.vmodule)
     if any(os.environ.get(name) or os.environ.get(name.lower()) for name in PROXIES):
         from kas.client.proxies import Environment  # few have one

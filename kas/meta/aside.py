@@ -4,8 +4,9 @@ What goes here decodes, validates, patches, converts or encodes one request's ow
 memos whose entries are found by single lookups; it does not touch futures, the hub, informers' indexes or another request's objects. Writes
 stay on the loop.
 
-Two threads: they take the interpreter's lock in turns with the loop, which gets it after ``SWITCH_S`` at the latest, or after the longest
-stretch of compiled code that keeps it (measured in docs/threat-model.md). More threads would not be faster and would make that wait longer.
+Two threads: they take the interpreter's lock in turns with the loop, which a worker gets after a millisecond at the latest
+(``observe/process.py``), or after the longest stretch of compiled code that keeps it (measured in docs/threat-model.md). More threads
+would not be faster and would make that wait longer.
 
 Whose job is next says ``meta/rota.py``, so that who sends one large object does not wait for all that somebody else has sent. Of one client
 the oldest request goes first: what it has decoded is let go before the next is decoded, where otherwise each step of all of them would come
@@ -18,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -38,7 +38,6 @@ THREADS = 2
 STACK_BYTES = 16 << 20  # what is nested as deep as allowed is walked recursively
 SLICE_S = 0.03  # after which a job gives way
 MOST_HELD_UP = 32  # jobs that others go before, each of which keeps its thread; where there are more, each that has begun goes on
-SWITCH_S = 0.001  # while work runs aside; otherwise the interpreter's own 5 ms
 
 TURN_UNITS = 5000  # of what may take so long on the loop: some milliseconds
 
@@ -138,7 +137,6 @@ class Aside:
 
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = threads
-        self._before = sys.getswitchinterval()
         self.reset()
 
     def reset(self) -> None:
@@ -168,8 +166,6 @@ class Aside:
         with self._lock:
             if self._wanted:
                 self._start()
-            if self._rota.free == self._threads:
-                sys.setswitchinterval(SWITCH_S)
             self._rota.wait(*job.whose, job)
             self._hand_out()
         return job.future
@@ -212,8 +208,6 @@ class Aside:
         with self._lock:
             self._rota.rest(job.whose[0])
             self._hand_out()
-            if self._rota.free == self._threads:
-                sys.setswitchinterval(self._before)
 
     def _ended(self, job: _Job) -> None:
         self.done += 1

@@ -152,6 +152,98 @@ def test_what_is_compiled_is_what_a_new_index_says():
             assert index.authorize(question) == fresh.authorize(get(UserInfo(user.name), ns=question.namespace))
 
 
+class Walking(RbacIndex):
+    """Counts the roles that are looked up."""
+
+    def __init__(self):
+        super().__init__()
+        self.looked_up = 0
+
+    def _role(self, kind, name, namespace):
+        self.looked_up += 1
+        return super()._role(kind, name, namespace)
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one role", "many roles"])
+def test_a_change_of_one_binding_of_thousands_costs_what_it_is(many):
+    """Of somebody who is bound 5,000 times; all of his bindings were walked again by his next request."""
+    index = Walking()
+    for i in range(5000):
+        index.put("roles", role(f"r{i if many else 0}", READ, "ns"))
+        index.put("rolebindings", binding(f"b{i:04}", "Role", f"r{i if many else 0}", "bob", namespace="ns"))
+    first = (ALLOW, 'RBAC: allowed by RoleBinding "b0000/ns" of Role "r0" to User "bob"', "")
+    assert index.authorize(get(BOB)) == index.authorize(get(BOB)) == first
+    index.looked_up = 0
+    index.put("rolebindings", binding("b2500", "Role", "none", "bob", namespace="ns"))
+    assert index.authorize(get(BOB)) == first and index.looked_up <= 3
+    index.delete("rolebindings", "ns", "b0000")
+    assert "b0001/ns" in index.authorize(get(BOB))[1] and index.looked_up <= 6
+    index.delete("roles", "ns", "r1" if many else "r0")
+    what = index.authorize(get(BOB))[1]
+    assert ("b0002/ns" in what if many else what.endswith('"none" not found]')) and index.looked_up <= 9
+    index.put("roles", role("none", READ, "ns"))
+    assert ("b0002/ns" if many else "b2500/ns") in index.authorize(get(BOB))[1] and index.looked_up <= 12
+
+
+def test_what_is_kept_of_somebody_with_many_bindings_is_what_a_walk_finds(monkeypatch):
+    monkeypatch.setattr(rbac, "MANY_BINDINGS", 2)
+    monkeypatch.setattr(rbac, "MOST_UNASKED", 40)
+    rng, index, kept = random.Random(5), RbacIndex(), set()
+    who = [UserInfo("u0", ("g",)), UserInfo("u1", ("g", "h"))]
+    for _ in range(4000):
+        ns, name, of_role = rng.choice(("", "n")), f"x{rng.randrange(12):x}", rng.random() < 0.3
+        resource = ("roles" if ns else "clusterroles") if of_role else ("rolebindings" if ns else "clusterrolebindings")
+        if rng.random() < (0.9 if rng.random() < 0.05 else 0.3):
+            index.delete(resource, ns, name)
+        elif of_role:
+            index.put(resource, role(name, READ, ns))
+        else:
+            obj = binding(name, "Role" if ns and rng.random() < 0.5 else "ClusterRole", f"x{rng.randrange(12):x}", namespace=ns)
+            obj["subjects"] = [{"kind": kind, "name": n} for kind, n in (("User", "u0"), ("Group", "g"), ("Group", "h"), ("User", "u1"))
+                               if rng.random() < 0.4]  # fmt: skip
+            if rng.random() < 0.2:
+                index.put_large_binding(ns, name, LargeBinding(ns, lambda obj=obj: obj))
+            else:
+                index.put(resource, obj)
+        user = rng.choice(who)
+        if rng.random() < 0.5:
+            m = index.matcher(user)
+            found, errs = index._scope_roles(m, ns)
+            walked, missing = index._walked(m, ns)
+            assert found == walked and errs == list(dict.fromkeys(missing))
+            kept |= index._many.keys()
+    assert len(kept) == 4
+
+
+def test_what_is_kept_of_those_with_many_bindings_has_a_bound(monkeypatch):
+    monkeypatch.setattr(rbac, "MANY_BINDINGS", 3)
+    monkeypatch.setattr(rbac, "MOST_BINDINGS", 12)
+    monkeypatch.setattr(rbac, "MOST_UNASKED", 5)
+    index = RbacIndex()
+    index.put("roles", role("r", READ, "ns"))
+    for i in range(4):
+        index.put("rolebindings", binding(f"b{i}", "Role", "r", *(f"u{j}" for j in range(9)), namespace="ns"))
+    for j in range(9):
+        assert index.authorize(get(UserInfo(f"u{j}")))[0] == ALLOW
+    assert [next(iter(keys)) for _, keys in index._many] == ["uu6", "uu7", "uu8"]
+    for i in range(6):  # he does not ask meanwhile
+        index.put("rolebindings", binding(f"c{i}", "Role", "r", "u8", namespace="ns"))
+    assert not index._many and index.authorize(get(UserInfo("u8")))[0] == ALLOW
+    # One that cannot be read is nobody's, and what was kept is made anew afterwards.
+    broken = [True]
+
+    def load():
+        if broken:
+            raise LookupError
+        return binding("a", "Role", "r", "u8", namespace="ns")
+
+    index.put_large_binding("ns", "a", LargeBinding("ns", load))
+    with pytest.raises(LookupError):
+        index.authorize(get(UserInfo("u8")))
+    broken.clear()
+    assert 'RoleBinding "a/ns"' in index.authorize(get(UserInfo("u8")))[1]
+
+
 def test_memory_is_bounded_against_made_up_names():
     index = RbacIndex()
     index.put("clusterroles", role("r", READ))

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kas.request.http import Request
+from kas.endpoints.watch import WatchStream
+from kas.request.http import Request, Response
 from tests.growth.serving import MERGE_PATCH, InProcess, Sent
 
 NS = "/api/v1/namespaces/default"
@@ -120,3 +121,42 @@ def test_nothing_is_left(served: InProcess, what: str) -> None:
     finally:
         gc.enable()
         logging.disable(logging.NOTSET)
+
+
+class _Taken:
+    """A client that takes everything."""
+
+    async def __call__(self, piece: bytes) -> None:
+        pass
+
+    def begin(self, piece: bytes) -> None:
+        pass
+
+
+@pytest.mark.parametrize("query", ["", "&resourceVersion=1", "&labelSelector=a%3Db", "&timeoutSeconds=-1"])
+def test_nothing_is_left_of_a_watch(served: InProcess, query: str) -> None:
+    """Thousands that end are gone at once: what they leave makes the next ones take memory of their own."""
+
+    def watches() -> int:
+        return sum(isinstance(o, WatchStream) for o in gc.get_objects())
+
+    async def watched() -> None:
+        resp = served.chain(served.request(Sent("GET", f"{NS}/configmaps?watch=true{query}")))
+        assert isinstance(resp, Response) and resp.stream is not None and watches() == before + 1
+        task = asyncio.ensure_future(resp.stream(_Taken()))
+        await _turns()
+        assert (query == "&timeoutSeconds=-1") == task.done()
+        task.cancel()
+        await asyncio.wait([task])
+        if resp.finish is not None:
+            resp.finish()
+
+    gc.collect()
+    before = watches()
+    gc.disable()
+    try:
+        served.loop.run_until_complete(watched())
+        served.loop.run_until_complete(_turns())
+        assert watches() == before
+    finally:
+        gc.enable()

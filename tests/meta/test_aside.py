@@ -100,19 +100,6 @@ def test_what_was_given_up_is_not_begun() -> None:
     assert begun == [2]
 
 
-def test_the_interpreter_switches_quickly_only_while_there_is_work() -> None:
-    usual = sys.getswitchinterval()
-
-    async def go() -> None:
-        pool = Aside()
-        assert await pool.run(sys.getswitchinterval) < usual
-        with pytest.raises(ValueError, match="no"):
-            await pool.run(bad, Large())
-        assert sys.getswitchinterval() == usual
-
-    asyncio.run(go())
-
-
 def test_a_forked_process_has_threads_of_its_own() -> None:
     script = """
 import asyncio, os

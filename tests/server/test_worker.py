@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import kas
 from kas.config.flags import BY_NAME
 from kas.config.options import Options, complete
 from kas.config.validation import BACKENDS
 from kas.filters.wait_group import WaitGroup
+from kas.observe.process import SWITCH_S
 from kas.store import StoreError, Unavailable, Unknown
 from kas.store.lmdb import LMDBStore
 from kas.store.shared import Shared
@@ -104,3 +107,15 @@ def test_answers_of_which_nobody_takes_anything_do_not_hold_up_an_end(monkeypatc
     assert answered(Looks(2, 9, goes_on), one, other), "a piece is given to the connection"
     assert answered(Looks(2, 9, is_taken), one, other), "the other side takes some of what the connection holds"
     assert answered(Looks(3, 9), one, other), "there is a request whose answer has not begun"
+
+
+def test_a_workers_threads_do_not_wait_long_for_the_interpreter(tmp_path):
+    """Its loop gives the lock away for moments only: by itself the interpreter let those wait that read and write for everybody."""
+    said = tmp_path / "said"
+
+    async def tell(context: kas.HookContext) -> None:
+        said.write_text(str(sys.getswitchinterval()))
+
+    options = kas.Options(data_dir=tmp_path / "data", secure_port="auto", unsafe_no_fsync=True, workers=1)
+    with kas.Server(options, kinds="none", post_start={"tell": tell}):
+        assert float(said.read_text()) == SWITCH_S < sys.getswitchinterval()

@@ -13,11 +13,13 @@ from an unordered cache, ours is by name.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kas._fastpath import Decisions, Matcher
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregate
+from kas.auth.authz.manybound import ManyBound
 from kas.auth.authz.roles import Role, listed
 from kas.auth.user import UserInfo, service_account_username
 from kas.meta.field import go_quote
@@ -32,6 +34,9 @@ COMPILED_BYTES, LONGEST = 32 << 20, 1024
 MANY_GROUPS = 10_000  # more of them are remembered with the identity alone: to look them up would take milliseconds
 MOST_CHANGES = 256  # that are remembered; who comes after more is compiled anew, which takes as long as to look through them
 CHANGES_BYTES = 1 << 20  # of all of them; one that alone is more is everybody's
+# Whoever is bound so often in one scope has his roles there kept, so many bindings of all of them, and so many changes that he did not ask
+# about; of groups he has few then.
+MANY_BINDINGS, MOST_BINDINGS, MOST_UNASKED, FEW_GROUPS = 500, 200_000, 10_000, 64
 MOST_RULES = 10_000  # that a review lists; a role that is bound a thousand times counts a thousand times
 
 
@@ -79,6 +84,9 @@ class LargeBinding:
         return self._found
 
 
+_NOBODY: dict[str, int] = {}
+
+
 class _Scope:
     """The bindings of one namespace (or of the cluster): by name, and subject key -> {binding name: subject's index}; large ones have
     indexes of their own, which are made beside the loop and dropped in one piece."""
@@ -118,8 +126,26 @@ class _Scope:
                 if not found:
                     del self.by_subject[key]
 
+    def one(self, name: str, keys: dict[str, None]) -> tuple[_Binding, Obj] | None:
+        """A binding with its first subject that applies, if one does. For few keys."""
+        binding = self.bindings.get(name)
+        if isinstance(binding, LargeBinding):
+            binding, places = binding.prepare()
+            at = [places[key] for key in keys if key in places]
+        else:
+            at = [here[name] for key in keys if name in (here := self.by_subject.get(key, _NOBODY))]
+        return (binding, binding.subjects[min(at)]) if binding is not None and at else None
+
     def matching(self, keys: dict[str, None]) -> Iterator[tuple[_Binding, Obj]]:
-        """The bindings that apply, in order of name, each with its first subject that does. Costs what is less, the subjects that the user
+        """The bindings that apply, in order of name, each with its first subject that does."""
+        found = self.places(keys)
+        for name in sorted(found):
+            one = self.bindings[name]
+            binding = one.prepare()[0] if isinstance(one, LargeBinding) else one
+            yield binding, binding.subjects[found[name]]
+
+    def places(self, keys: dict[str, None]) -> dict[str, int]:
+        """By name of those that apply, which of its subjects does; not to be changed. Costs what is less, the subjects that the user
         is or those that are bound: two views of keys walk the shorter one."""
         found: dict[str, int] = {}
         here = self.by_subject.keys() & keys.keys()
@@ -134,10 +160,7 @@ class _Scope:
             at = [places[key] for key in places.keys() & keys.keys()]
             if at:
                 found[name] = min(at)
-        for name in sorted(found):
-            one = self.bindings[name]
-            binding = one.prepare()[0] if isinstance(one, LargeBinding) else one
-            yield binding, binding.subjects[found[name]]
+        return found
 
 
 def _subject_key(subject: Obj, namespace: str) -> str:
@@ -198,6 +221,8 @@ class RbacIndex(Decisions):
         self._roles: dict[tuple[str, str], Role] = {}
         self._scopes: dict[str, _Scope] = {"": _Scope()}
         self._matchers: dict[tuple, Matcher] = {}
+        # Of who is bound often, by namespace and subjects, who asked last at the end.
+        self._many: OrderedDict[tuple[str, frozenset[str]], ManyBound[tuple[_Binding, Obj], _Held]] = OrderedDict()
         # The last changes, and how many there were before these.
         self._changes: list[Change] = []
         self._changes_bytes = 0
@@ -219,6 +244,7 @@ class RbacIndex(Decisions):
         scope = self._scopes.setdefault(namespace, _Scope())
         before = scope.bindings.get(meta["name"])
         scope.put(obj, namespace)
+        self._binding_changed(namespace, meta["name"])
         self._bound_otherwise(namespace, before, scope.bindings[meta["name"]])
 
     def put_role(self, namespace: str, name: str, role: Role) -> None:
@@ -227,11 +253,13 @@ class RbacIndex(Decisions):
             self._roles[namespace, name] = role
         else:
             self._cluster_roles[name] = role
+        self._role_changed(namespace, name)
         self._changed(namespace or ("ClusterRole", name))
 
     def put_large_binding(self, namespace: str, name: str, binding: LargeBinding) -> None:
         """Adds or replaces a binding that is read later, or with ``namespace`` "" a cluster role binding."""
         self._scopes.setdefault(namespace, _Scope()).put_large(name, namespace, binding)
+        self._binding_changed(namespace, name)
         self._bound_otherwise(namespace, binding)
 
     def delete(self, resource: str, namespace: str, name: str) -> None:
@@ -239,18 +267,22 @@ class RbacIndex(Decisions):
         change: Change = namespace
         if resource == "clusterroles":
             self._cluster_roles.pop(name, None)
+            self._role_changed("", name)
             change = "ClusterRole", name
         elif resource == "roles":
             self._roles.pop((namespace, name), None)
+            self._role_changed(namespace, name)
         elif resource == "clusterrolebindings":
             before = self._scopes[""].bindings.get(name)
             self._scopes[""].drop(name, "")
+            self._binding_changed("", name)
             self._bound_otherwise("", before)
             return
         elif resource == "rolebindings":
             scope = self._scopes.get(namespace)
             if scope is not None:
                 scope.drop(name, namespace)
+                self._binding_changed(namespace, name)
                 if not scope.bindings:
                     del self._scopes[namespace]
         else:
@@ -269,6 +301,19 @@ class RbacIndex(Decisions):
         for namespace, name in have:
             if (namespace, name) not in there:
                 self.delete(resource, namespace, name)
+
+    def _binding_changed(self, namespace: str, name: str) -> None:
+        for key, many in list(self._many.items()):
+            if key[0] == namespace:
+                many.changed(name)
+                if many.unasked > MOST_UNASKED:
+                    del self._many[key]
+
+    def _role_changed(self, namespace: str, name: str) -> None:
+        ref = "Role" if namespace else "ClusterRole", name
+        for key, many in self._many.items():
+            if not namespace or key[0] == namespace:
+                many.otherwise(ref)
 
     def _bound_otherwise(self, namespace: str, *bindings: _Binding | LargeBinding | None) -> None:
         """Bindings have come, gone or changed: those of the cluster concern their subjects."""
@@ -399,22 +444,69 @@ class RbacIndex(Decisions):
         known: tuple[list[_Held], list[str]] | None = m.scopes.get(namespace)
         if known is not None:
             return known
+        many = self._many_of(m.keys, namespace)
+        if many is not None:
+            try:
+                found = many.have()
+            except BaseException:  # one could not be read, and some of what changed is not taken in
+                self._many.clear()
+                raise
+            for ref in many.cluster_roles:
+                self._asks_of(m, ref)
+        else:
+            found = self._walked(m, namespace)
+        # A namespace nobody has bindings in is not remembered: requests may name any.
+        if namespace in self._scopes and self._keeps(len(namespace) + sum(map(len, found[1])), 1 + len(found[0])):
+            m.scopes[namespace] = found
+        return found
+
+    def _walked(self, m: Matcher, namespace: str) -> tuple[list[_Held], list[str]]:
         roles: dict[Role, _Held] = {}
         errs: list[str] = []
         for binding, subject, role in self._bound(m.keys, namespace):
             kind, name = binding.role
-            if kind == "ClusterRole" and binding.role not in m.scopes:
-                self._keeps(len(name))
-                m.scopes[binding.role] = None  # whether it is there or not, and whatever else is remembered
+            if kind == "ClusterRole":
+                self._asks_of(m, binding.role)
             if role is None:
                 errs.append(self._missing(kind, name))
             elif role not in roles:
                 roles[role] = role, namespace, binding, subject
-        found = list(roles.values()), errs
-        # A namespace nobody has bindings in is not remembered: requests may name any.
-        if namespace in self._scopes and self._keeps(len(namespace) + sum(map(len, errs)), 1 + len(roles)):
-            m.scopes[namespace] = found
-        return found
+        return list(roles.values()), errs
+
+    def _asks_of(self, m: Matcher, ref: tuple[str, str]) -> None:
+        """A cluster role concerns the user, whether it is there or not, and whatever else is remembered."""
+        if ref not in m.scopes:
+            self._keeps(len(ref[1]))
+            m.scopes[ref] = None
+
+    def _many_of(self, keys: dict[str, None], namespace: str) -> ManyBound[tuple[_Binding, Obj], _Held] | None:
+        """The roles of somebody with many bindings in the scope, who has few groups."""
+        scope = self._scopes.get(namespace)
+        if scope is None or len(scope.bindings) < MANY_BINDINGS or len(keys) > FEW_GROUPS:
+            return None
+        key = namespace, frozenset(keys)
+        many = self._many.get(key)
+        if many is not None:
+            self._many.move_to_end(key)
+            return many
+        names = scope.places(keys)
+        if len(names) < MANY_BINDINGS:
+            return None
+
+        def bound(name: str) -> tuple[_Binding, Obj] | None:
+            now = self._scopes.get(namespace)
+            return now.one(name, keys) if now is not None else None
+
+        def held(found: tuple[_Binding, Obj]) -> _Held | str:
+            binding, subject = found
+            role = self._role(*binding.role, namespace)
+            return self._missing(*binding.role) if role is None else (role, namespace, binding, subject)
+
+        many = self._many[key] = ManyBound(bound, lambda found: found[0].role, held, sorted(names))
+        left = sum(map(len, self._many.values()))
+        while left > MOST_BINDINGS and len(self._many) > 1:
+            left -= len(self._many.popitem(last=False)[1])
+        return many
 
     def _all_roles(self, m: Matcher, namespace: str) -> tuple[list[_Held], list[str]]:
         roles, errs = self._scope_roles(m, "")

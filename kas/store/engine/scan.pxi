@@ -235,7 +235,11 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
                 out.records.append(make_record(PyBytes_FromStringAndSize(g.items[i].head, g.items[i].head_len),
                                                PyBytes_FromStringAndSize(g.items[i].body, g.items[i].body_len)))
             return out
-        size = proto_size(&g) if mode == MODE_PROTO else items_size(&g, lead_n, mode)
+        if g.n > 512:  # each head is somewhere else: of a whole list that is told its size, 100,000 misses of the processor's caches
+            with nogil:
+                size = proto_size(&g) if mode == MODE_PROTO else items_size(&g, lead_n, mode)
+        else:
+            size = proto_size(&g) if mode == MODE_PROTO else items_size(&g, lead_n, mode)
         out.size = size
         if size < 0:
             return out

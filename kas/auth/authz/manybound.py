@@ -1,0 +1,104 @@
+"""The roles of somebody who is bound hundreds of times in one scope, kept as bindings and roles change.
+
+To walk all of his bindings again after each change takes microseconds for each of them, on the loop. Here a change takes what it is about,
+and the roles stand in the order in which a walk by the names of the bindings meets them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+Ref = tuple[str, str]  # a role's kind and name
+B = TypeVar("B")  # a binding that is his, with the subject that is
+H = TypeVar("H")  # a role that he has by it
+
+
+class ManyBound(Generic[B, H]):
+    """``bound(name)`` gives a binding that is his, or None, ``ref(b)`` its role, ``held(b)`` what he has by it, or why he has nothing."""
+
+    def __init__(
+        self, bound: Callable[[str], B | None], ref: Callable[[B], Ref], held: Callable[[B], H | str], names: Iterable[str]
+    ) -> None:
+        """``names`` are those of his bindings, in order."""
+        self._bound, self._ref, self._held = bound, ref, held
+        self._changed: dict[str, None] = dict.fromkeys(names)
+        self._otherwise: set[Ref] = set()
+        self._refs: dict[str, Ref] = {}  # by binding
+        self._names: dict[Ref, list[str]] = {}  # of bindings, in order
+        # By the first binding of each role that is there, in order: its name, and what he has. Of others why he has nothing.
+        self._firsts: list[str] = []
+        self._have: list[H] = []
+        self._lacks: dict[Ref, str] = {}
+        self._given: tuple[list[H], list[str]] = [], []
+        self.cluster_roles: dict[Ref, None] = {}
+
+    def __len__(self) -> int:
+        """How many bindings it knows, or has to look at."""
+        return len(self._refs) + len(self._changed)
+
+    @property
+    def unasked(self) -> int:
+        """How many bindings it has to look at."""
+        return len(self._changed)
+
+    def changed(self, name: str) -> None:
+        """A binding was made, changed or deleted."""
+        self._changed[name] = None
+
+    def otherwise(self, ref: Ref) -> None:
+        """A role was."""
+        if ref in self._names:
+            self._otherwise.add(ref)
+
+    def have(self) -> tuple[list[H], list[str]]:
+        """What he has, each role once, by the first of its bindings, and why he has not the others; not to be changed."""
+        if self._changed or self._otherwise:
+            self._look_again()
+            lacking = sorted(self._lacks, key=lambda ref: self._names[ref][0])
+            self._given = self._have.copy(), [self._lacks[ref] for ref in lacking]
+        return self._given
+
+    def _look_again(self) -> None:
+        moved = dict[Ref, None]()
+
+        def take_out(ref: Ref) -> list[str]:
+            names = self._names.setdefault(ref, [])
+            if ref not in moved:
+                moved[ref] = None
+                if names and self._lacks.pop(ref, None) is None:
+                    at = bisect_left(self._firsts, names[0])
+                    del self._firsts[at], self._have[at]
+            return names
+
+        for ref in self._otherwise:
+            take_out(ref)
+        for name in self._changed:
+            before, found = self._refs.pop(name, None), self._bound(name)
+            if before is not None:
+                names = take_out(before)
+                del names[bisect_left(names, name)]
+            if found is not None:
+                self._refs[name] = ref = self._ref(found)
+                insort(take_out(ref), name)
+        self._changed, self._otherwise = {}, set()
+        for ref in moved:
+            self._put_back(ref)
+
+    def _put_back(self, ref: Ref) -> None:
+        names = self._names[ref]
+        found = self._bound(names[0]) if names else None
+        if found is None:
+            del self._names[ref]
+            self.cluster_roles.pop(ref, None)
+            return
+        if ref[0] == "ClusterRole":
+            self.cluster_roles[ref] = None
+        have = self._held(found)
+        if isinstance(have, str):
+            self._lacks[ref] = have
+            return
+        at = bisect_left(self._firsts, names[0])
+        self._firsts.insert(at, names[0])
+        self._have.insert(at, have)
