@@ -269,7 +269,7 @@ class _Supervisor:
         os.write(report, b"ok")
         os.close(report)
         os.nice(10)  # workers that are loaded on the same processor are waited for
-        prepare_later(self.options)
+        prepare_later(self.options, lambda why: _say(self.options, why))
 
     def _await_prepared(self, child: Worker) -> bool:
         """Waits for certificates and tokens, then lets the workers go: they wait for the end of the ``go`` pipe. False when the server was
