@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import socket
+from collections.abc import Callable
 from time import time
 
 from kas.config import address
@@ -55,14 +56,18 @@ def unwritable(o: Completed, error: OSError) -> str:
     return f"--data-dir: {path}: {why}"
 
 
-def prepare_later(o: Completed) -> None:
-    """What nobody waits for: an RSA key takes a while. A worker that needs it earlier makes it."""
+def prepare_later(o: Completed, told: Callable[[str], object]) -> None:
+    """What nobody waits for: an RSA key takes a while. A worker that needs it earlier, or after this failed, makes it. ``told(why)`` is
+    called when it cannot be made."""
     path = o.data_dir / "pki" / "sa.key"
     if path.exists() or o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint:
         return
     from kas.auth.tokens import ensure_signing_key
 
-    ensure_signing_key(path)
+    try:
+        ensure_signing_key(path)
+    except OSError as e:
+        told(f"the key of service-account tokens is made when the first is asked for: {path}: {e.strerror}")
 
 
 def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] | None = None) -> str:

@@ -25,6 +25,7 @@ from kas.config.options import Completed
 from kas.config.overrides import Override
 from kas.encryption.atrest import EncryptionAtRest
 from kas.meta import clock
+from kas.meta.pipes import BEAT
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
 from kas.store import Corrupt, Store, StoreError, Unavailable, open_store
@@ -142,6 +143,14 @@ def _follow(encryption: EncryptionAtRest) -> None:
             log.exception("the encryption configuration could not be followed")
 
 
+def _beat(report: int) -> None:
+    """Says each second that this process runs. Whether the replica follows is asked of the replica."""
+    with contextlib.suppress(BrokenPipeError):  # the supervisor is gone
+        while True:
+            time.sleep(1.0)
+            os.write(report, BEAT)
+
+
 def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
     """A complete replica. Raises ``StoreError``; because etcd does not answer only when its patience is over, and not at all with
     ``patient``. An etcd that answered may stop while the replica is filled: its leader may be lost."""
@@ -240,8 +249,9 @@ def _run_all(all_: Sequence[Cluster]) -> int:
 
 def serve(o: Completed, specs: Sequence[str], index: int, report: int, ask: int, alone: bool, patient: bool = False) -> int:
     """Runs the replicator until SIGTERM. ``specs`` name what is shared with the workers, of each of ``clusters``; ``report`` gets "ready"
-    or the reason of a failure; ``ask`` is read for requests of progress. ``alone``: no worker reads the replicas yet, so that they may be
-    thrown away; ``patient``: there was one before, so a cluster that does not answer now is waited for. Returns the exit code."""
+    or the reason of a failure, and ``BEAT`` once a second; ``ask`` is read for requests of progress. ``alone``: no worker reads the
+    replicas yet, so that they may be thrown away; ``patient``: there was one before, so a cluster that does not answer now is waited for.
+    Returns the exit code."""
     kinds.install()
     encryption = _encryption(o) if o.raw.encryption_provider_config else None
     paths = replica_paths(o)
@@ -262,6 +272,7 @@ def serve(o: Completed, specs: Sequence[str], index: int, report: int, ask: int,
                 all_[i].replicator.request_progress()
 
     threading.Thread(target=asked, name="kas-progress", daemon=True).start()
+    threading.Thread(target=_beat, args=(report,), name="kas-heartbeat", daemon=True).start()
     if encryption is not None:
         threading.Thread(target=_follow, args=(encryption,), name="kas-encryption", daemon=True).start()
     os.write(report, b"ready\n")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kas.config import features
 from kas.config.options import Completed
 from kas.meta.files import private, remove_tree, write_whole
-from kas.meta.pipes import readable
+from kas.meta.pipes import BEAT, readable
 from kas.meta.standard import flush_standard_streams, say
 from kas.observe.process import adopt, age_s, await_adoption, end_child, end_with, look_for_no_cycles, notify_ready, raise_descriptor_limit
 from kas.store.shared import Shared
@@ -57,7 +57,7 @@ class Worker:
     def __init__(self, index: int, pid: int, pipe: int, sockets: dict[str, socket.socket]) -> None:
         self.index, self.pid, self.pipe, self.sockets = index, pid, pipe, sockets
         self.ready, self.report = False, b""
-        self.beats = 0
+        self.said = self.beats = 0  # heartbeats that came on the pipe; how many there were at the last look
         self.silent_s = 0.0  # without a heartbeat, of time in which this process ran
         self.deaf = False  # new connections go to the others
         self.killed_at: float | None = None  # when it is, at the latest
@@ -269,7 +269,7 @@ class _Supervisor:
         os.write(report, b"ok")
         os.close(report)
         os.nice(10)  # workers that are loaded on the same processor are waited for
-        prepare_later(self.options)
+        prepare_later(self.options, lambda why: _say(self.options, why))
 
     def _await_prepared(self, child: Worker) -> bool:
         """Waits for certificates and tokens, then lets the workers go: they wait for the end of the ``go`` pipe. False when the server was
@@ -526,9 +526,7 @@ class _Supervisor:
         now, limit = time.monotonic(), self.options.raw.worker_timeout
         passed, self.looked_at = min(now - self.looked_at, 2 * LOOK_EVERY_S), now
         for w in self.workers.values():
-            if w.index < 0:
-                continue
-            beats = self.shared.memory.beats(w.index)
+            beats = self.shared.memory.beats(w.index) if w.index >= 0 else w.said
             if w.killed_at is not None and now >= w.killed_at:
                 self._signal(w, signal.SIGKILL)
             elif not w.ready or not limit or beats != w.beats:
@@ -539,10 +537,10 @@ class _Supervisor:
             else:
                 w.silent_s += passed
                 if w.silent_s >= limit and w.killed_at is None:
-                    _say(self.options, f"worker {w.index} has not answered for {w.silent_s:.0f} s and is killed")
+                    _say(self.options, f"{w.name} has not answered for {w.silent_s:.0f} s and is killed")
                     w.killed_at = now
                     self._signal(w, signal.SIGKILL)
-                elif w.silent_s >= limit / 3 and not w.deaf and self._others_answer():
+                elif w.silent_s >= limit / 3 and w.index >= 0 and not w.deaf and self._others_answer():
                     _say(self.options, f"worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others")
                     self._deafen(w)
 
@@ -568,7 +566,8 @@ class _Supervisor:
             os.close(w.pipe)
             w.pipe = -1
             return
-        w.report += data
+        w.said += data.count(BEAT)
+        w.report += data.replace(BEAT, b"")
         if w.report.startswith(b"ready\n"):
             w.ready, w.report = True, w.report[6:]
 

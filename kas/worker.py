@@ -298,12 +298,13 @@ def _listeners(
         user = known.whose(credential)
         return user is not None and acted.has(user.name, wanted)
 
-    turns = Turns(loop, knows=known.has, acts=acts, strangers=lambda: known.strangers)
+    makes = functools.partial(
+        Turns, loop, knows=known.has, acts=acts, strangers=lambda: known.strangers,
+        shows=functools.partial(acted.who, known.shown), naming=[name.lower().encode() for name in server.proxies.username_headers],
+    )  # fmt: skip
+    turns = makes()
     if gate is not None:
-        turns = Turns(
-            loop, lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, knows=known.has, lone=known.all_known, acts=acts,
-            strangers=lambda: known.strangers,
-        )  # fmt: skip
+        turns = makes(lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, lone=known.all_known)
     if rendezvous is not None:
         from kas.edge.front.introduction import Introductions  # with what only a server behind a front has
         from kas.edge.front.rendezvous import free

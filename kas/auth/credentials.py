@@ -11,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
+from kas.auth.authn import AuthenticationError, RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken, CacheCounts
 from kas.auth.authn.jwttokens import Getter, JWTTokens, NoteUse, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.authn.websocket import WebSocketToken
+from kas.meta.errors import ApiError, internal
 
 if TYPE_CHECKING:
     from kas.auth.authn.serviceaccount import ServiceAccountTokens
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 class ServiceAccountKeys:
     """What signs service-account tokens and what tells them from others'. The first of ``issuers`` is the one that new tokens name, all
     are accepted. ``signing_key`` and the further public keys in ``more`` are PEM files, read at the first use; with ``own`` the
-    first is made then when nobody has yet. Raises ``OSError`` and ``ValueError`` then. With ``endpoint``, a socket, both are asked of a
-    signer outside (``external``), and no file is read."""
+    first is made then when nobody has yet. Raises ``ApiError`` then where that cannot be, and ``OSError`` and ``ValueError`` for what is in
+    files of others. With ``endpoint``, a socket, both are asked of a signer outside (``external``), and no file is read."""
 
     def __init__(
         self, issuers: Sequence[str], signing_key: Path, more: Sequence[Path] = (), own: bool = False, endpoint: str = ""
@@ -46,7 +47,12 @@ class ServiceAccountKeys:
     def _signing_key(self) -> bytes:
         from kas.auth.tokens import ensure_signing_key
 
-        return ensure_signing_key(self._path) if self._own else self._path.read_bytes()
+        if not self._own:
+            return self._path.read_bytes()
+        try:
+            return ensure_signing_key(self._path)
+        except OSError as e:  # a full disk; asked again, it may have room
+            raise internal(f"the key of service-account tokens cannot be made: {e.strerror}") from None
 
     @property
     def signer(self) -> Signer | ExternalSigner:
@@ -167,4 +173,8 @@ class Credentials:
     def _service_accounts(self) -> ServiceAccountTokens:
         from kas.auth.authn.serviceaccount import ServiceAccountTokens
 
-        return ServiceAccountTokens(self._keys.verifier, self._audiences, self._get, note_use=self._note_use, counts=self._counts)
+        try:
+            verifier = self._keys.verifier
+        except ApiError as e:  # without a key no token is known here
+            raise AuthenticationError(str(e)) from None
+        return ServiceAccountTokens(verifier, self._audiences, self._get, note_use=self._note_use, counts=self._counts)

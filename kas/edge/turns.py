@@ -4,7 +4,8 @@ Granian hands requests over from a thread of its own. All that came since the lo
 which they came, as long as that is short: finding out who asks, and that there is no seat, costs about as much as a small answer, and a
 flood that comes at once would have that done for all of it before anybody else is looked at. So what is not begun when a turn has taken its
 time, or while somebody waits for seats, is put down by credential, and one of each is begun in turn; then others are heard. What a
-credential is worth, and who waits how long then, is for the filters; who they let act as others with it is as many as those.
+credential is worth, and who waits how long then, is for the filters; who they let act as others with it is as many as those, and so is an
+authenticating proxy, which names its users.
 
 Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Then who has nothing put
 down is begun before those who have, and who has four times as much put down as all others together floods: of his, one a turn is begun, and
@@ -29,7 +30,7 @@ import logging
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -94,6 +95,7 @@ class Going(Protocol):
 
 
 Begin = Callable[[Any, dict[str, Any] | None], Going | None]  # without a scope: it is to be refused
+Shows = Callable[[bytes, str, "bytes | None"], "Hashable | None"]
 Arrived = tuple[Begin, "Introductions | None", Any]
 PutDown = tuple[Begin, Any, dict[str, Any], int, int]  # with its size, and its connection where its credential is not known, else 0
 
@@ -107,12 +109,16 @@ class Turns:
         clock: Callable[[], float] = time.monotonic, give_way: Callable[[], object] = os.sched_yield,
         knows: Callable[[bytes], bool] = lambda credential: True, lone: Callable[[], object] = lambda: False,
         acts: Callable[[bytes, bytes], bool] = lambda credential, wanted: False, strangers: Callable[[], int] = lambda: 0,
+        shows: Shows = lambda certificates, named, wanted: None, naming: Sequence[bytes] = (),
     ) -> None:  # fmt: skip
         """``knows(header)`` is whether this Authorization header was good a moment ago, ``acts(header, name)`` whether it was with this
         Impersonate-User header, ``lone()`` whether, while one user asks, nobody was refused lately either: what was given to him lies
-        before nobody else's. ``strangers()`` is how many requests so far came of nobody known."""
+        before nobody else's. ``strangers()`` is how many requests so far came of nobody known. ``shows(key, name, wanted)`` is who was let
+        in with these certificates a moment ago, with that user named by a proxy and that Impersonate-User header (None for none), None for
+        nobody; proxies name users in the first of the headers ``naming`` that is not empty."""
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._lone, self._alone = lone, False  # and whether it was when the last turn began
+        self._shows, self._naming = shows, tuple(naming)
         self._knows, self._acts, self._behind = knows, acts, Behind(loop, self._written, clock)
         self._due = False  # whether a turn is to come
         self._anew = False  # whether that was asked for before who came anew, and goes on in a task, has one
@@ -219,7 +225,7 @@ class Turns:
         if size > SMALL_HEAD and self._bytes + size > HEADS_BYTES and scope["type"] == "http":
             self._dismissed.append((begin, _Dismissed(request.proto)))
             return
-        key, good = _credential(scope, introductions, self._knows, self._acts)
+        key, good = self._credential(scope, introductions)
         connection = 0 if good else _connection(scope)
         self._bytes += size
         if connection and self._strangers.knows(connection):
@@ -233,6 +239,36 @@ class Turns:
                 self._good[key] = None
         waiting.append((begin, request, scope, size, connection))
         self._waiting += 1
+
+    def _credential(self, scope: dict[str, Any], introductions: Introductions | None) -> tuple[int, bool]:
+        """What tells clients apart before it is known who they are, and whether it is known to be good: the credential where it is, with
+        whom it acts as, else the certificates, with whom their proxy names, else the connection where a credential is shown; without one
+        the certificates, else the address. A hash, whose key is the process's own."""
+        client, naming = scope["client"], self._naming
+        credential = wanted = None
+        names: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                credential = value if credential is None else credential
+            elif name == b"impersonate-user":
+                wanted = value if wanted is None else wanted
+            elif name in naming:
+                names.setdefault(name, value)
+        if credential is not None and self._knows(credential):
+            return hash((credential, wanted) if wanted is not None and self._acts(credential, wanted) else credential), True
+        address = client[0] if client else ""
+        who = introductions.of(address) if introductions is not None else None
+        certificates = None if who is None else who.certificates
+        if certificates is not None:
+            named = next((value for header in naming if (value := names.get(header, b""))), b"")
+            found = self._shows(certificates.key, named.decode("utf-8", "replace"), wanted)
+            if found is not None:
+                return hash(found), True
+        if credential is not None:
+            return hash(tuple(client) if client else credential), False
+        if who is None:
+            return hash(address), False
+        return hash(who.client if certificates is None else certificates.key), False
 
     def _go_on(self, began: float, length: float) -> None:
         """Begins some of what was put down, none where this turn has taken its time, one where what was begun before does so in tasks."""
@@ -389,26 +425,3 @@ def _size(scope: dict[str, Any]) -> int:
     for name, value in scope["headers"]:
         size += len(name) + len(value)
     return size
-
-
-def _credential(
-    scope: dict[str, Any], introductions: Introductions | None, knows: Callable[[bytes], bool], acts: Callable[[bytes, bytes], bool]
-) -> tuple[int, bool]:
-    """What tells clients apart before it is known who they are, and whether it is known to be good: the credential where it is, with whom
-    it acts as, the connection where not; without one the certificate, else the address. A hash, whose key is the process's own."""
-    client = scope["client"]
-    credential = wanted = None
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            credential = value if credential is None else credential
-        elif name == b"impersonate-user":
-            wanted = value if wanted is None else wanted
-    if credential is not None:
-        if not knows(credential):
-            return hash(tuple(client) if client else credential), False
-        return hash((credential, wanted) if wanted is not None and acts(credential, wanted) else credential), True
-    address = client[0] if client else ""
-    who = introductions.of(address) if introductions is not None else None
-    if who is None:
-        return hash(address), False
-    return hash(who.client if who.certificates is None else who.certificates.key), False

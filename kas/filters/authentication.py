@@ -41,9 +41,10 @@ class Authenticator(Protocol):
 
 class Remembered:
     """Authorization headers that were good a moment ago, by a digest: (user, until when, the name they are counted
-    under, whether it is a bearer token). No one of them is longer than ``longest``."""
+    under, whether it is a bearer token). No one of them is longer than ``longest``. And certificates that were, which are asked about with
+    each request all the same."""
 
-    __slots__ = ("cache", "entries", "forgotten", "longest", "refused", "strangers")
+    __slots__ = ("_shown", "cache", "entries", "forgotten", "longest", "refused", "strangers")
 
     def __init__(self) -> None:
         # So that no credential lies about in memory.
@@ -51,6 +52,9 @@ class Remembered:
             "authorization_headers", "digests of headers of requests that were let in, for 10 s", 16 << 20, 20 << 10
         )
         self.entries = self.cache.entries
+        self._shown: Expiring[tuple[bytes, str]] = Expiring(
+            "shown_certificates", "who was let in with certificates, for 10 s", 4 << 20, 1 << 10
+        )
         self.refused = -LATELY_S  # when somebody was, for want of a good credential
         self.strangers = 0  # how many requests were nobody's
         self.forgotten = 0  # how often; what was asked before may not be remembered after
@@ -67,6 +71,23 @@ class Remembered:
         """The user of this one, if it was."""
         return self.entries[keyed_digest(credential)][0] if self.has(credential) else None
 
+    def shown(self, certificates: bytes, named: str) -> str | None:
+        """The name of who was let in with these (their key), ``named`` by a proxy or, with "", by themselves."""
+        kept = self._shown.entries.get((certificates, named))
+        return kept[0] if kept is not None and monotonic() < kept[1] else None
+
+    def show(self, req: Request, user: UserInfo, found: Found | None) -> bool:
+        """Whether the request came with certificates; if these were what its user was found by, that is known from now on."""
+        certificates = None if req.peer is None else req.peer.certificates
+        if certificates is None:
+            return False
+        if found is not None and (found.by_certificate or found.by_proxy):
+            name = user.name
+            key = certificates.key, name if found.by_proxy else ""
+            if self.shown(*key) != name:
+                self._shown.put(key, (name, monotonic() + REMEMBERED_S), 2 * len(name))
+        return True
+
     def all_known(self) -> bool:
         """Whether nobody was refused lately."""
         return monotonic() - self.refused > LATELY_S
@@ -80,6 +101,7 @@ class Remembered:
     def forget(self) -> None:
         """A credential may have lost its meaning."""
         self.cache.clear()
+        self._shown.clear()
         self.forgotten += 1
 
 
@@ -157,8 +179,7 @@ def authentication(
     the chain is built. ``revoked(forget)`` registers what to call when a credential may have lost its meaning. ``vouching`` are the names
     and the prefixes of the headers of authenticating proxies: whatever they said, nothing behind this filter sees them.
     """
-    seconds = _durations(registry)
-    timer = Timer(seconds, ("success",))
+    timer = Timer(seconds := _durations(registry), ("success",))
     succeeded = timer.add
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
     revoked((known := remembered or Remembered()).forget)
@@ -178,7 +199,7 @@ def authentication(
                 _tell(req, req.user.notes)
             return None
         began, credential = monotonic(), req.raw_header(b"authorization")
-        found = Found() if credential and shown is None else None
+        found = Found() if credential or shown is not None else None
         try:
             peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
             user = authenticator().authenticate(req.get, peer, req.path, found)
@@ -221,8 +242,9 @@ def authentication(
         if unusual or req.vouches:
             strip(req)
         _tell(req, user.notes)
+        shown = known.show(req, user, found)
         if credential:
-            if found is not None and found.by_header:
+            if found is not None and found.by_header and not shown:
                 known.keep(credential, user, name, _bearer(credential)[0], forgotten)
                 recall.longest = known.longest
             req.drop_header(b"authorization")

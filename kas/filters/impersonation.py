@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 
 from kas.auth.attributes import ALLOW, Attributes, Authorizer, Outcome, attributes_of
@@ -37,6 +37,17 @@ class Acted:
         """Whether this one was."""
         kept = self._pairs.entries.get((requester, wanted))
         return kept is not None and monotonic() < kept[1]
+
+    def who(
+        self, shown: Callable[[bytes, str], str | None], certificates: bytes, named: str, wanted: bytes | None
+    ) -> tuple[bytes, str, bytes | None] | None:
+        """What tells apart those who were let in with these certificates a moment ago: whom a proxy named, else whose they are, and as whom
+        he acts. None for nobody. ``shown(certificates, name)`` is the user who was, with that one named or with ""."""
+        for name in dict.fromkeys((named, "")):
+            user = shown(certificates, name)
+            if user is not None:
+                return certificates, name, wanted if wanted is not None and self.has(user, wanted) else None
+        return None
 
 
 class _Timed:

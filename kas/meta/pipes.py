@@ -6,6 +6,7 @@ import select
 from collections.abc import Iterable
 
 LONGEST_S = 86400.0  # poll(2) counts milliseconds in 32 bits
+BEAT = b"\0"  # what a child that shares no memory says each second on the pipe to its supervisor
 
 def readable(fds: Iterable[int], timeout_s: float | None = None) -> set[int]:
     """Those of ``fds`` that can be read without waiting, because something came, or they ended or broke. Waits for the first of them;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,10 +24,11 @@ class Arrived:
 
     def __init__(
         self, name: str, token: str = "", client: str = "10.0.0.1", takes: float = 0.0, later: float = 0.0, port: int = 1, large: int = 0,
-        acts_as: str = "",
+        acts_as: str = "", remote: str = "",
     ) -> None:  # fmt: skip
         self.name, self.takes, self.later = name, takes, later
         headers = [(b"host", b"x" * (1 + large))] + ([(b"impersonate-user", acts_as.encode())] if acts_as else [])
+        headers += [(b"x-remote-user", remote.encode())] if remote else []
         headers += [(b"authorization", f"Bearer {token}".encode())] if token else []
         self.scope: dict[str, Any] = {
             "type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": headers,
@@ -68,11 +70,17 @@ class Loop:
             asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
             self.give_way, lambda credential: self.known or b"quiet" in credential, lambda: self.lone,
             lambda credential, wanted: credential == b"Bearer proxy" and wanted != b"nobody",
+            shows=self.shows, naming=[b"x-user", b"x-remote-user"],
         )  # fmt: skip
 
-    def arrive(self, *requests: Arrived) -> None:
+    def shows(self, certificates: bytes, named: str, wanted: bytes | None) -> tuple[object, ...] | None:
+        if certificates == b"front":
+            return (certificates, named, wanted) if named not in ("", "new") else None
+        return (certificates,) if certificates == b"ann" and self.known else None
+
+    def arrive(self, *requests: Arrived, introductions: Any = None) -> None:
         for request in requests:
-            self.turns.arrive(self.begin, None, request)
+            self.turns.arrive(self.begin, introductions, request)
 
     def give_way(self) -> None:
         self.gave_way.append(len(self.begun))
@@ -202,6 +210,36 @@ def test_who_a_proxy_acts_as_have_turns_of_their_own() -> None:
         loop.known = False
         loop.arrive(*(Arrived(f"u{i}", f"proxy {i}", acts_as=f"{i}") for i in range(2)), Arrived("q0", "quiet"))
         assert await loop.turn() == ["u0", "q0", "u1"]
+
+    asyncio.run(go())
+
+
+class Shown:
+    """Introductions of clients whose certificates' key is their address."""
+
+    def of(self, address: str) -> Any:
+        return SimpleNamespace(client=address, certificates=SimpleNamespace(key=address.encode()))
+
+
+def test_whom_an_authenticating_proxy_names_have_turns_of_their_own() -> None:
+    """Those it named a moment ago; new ones share a turn. Of a certificate that is no proxy's it counts alone, whoever is named beside it,
+    and beside what is no credential."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        loop.arrive(
+            *(Arrived(f"a{i}", client="front", remote="ann") for i in range(3)), Arrived("b0", client="front", remote="bob"),
+            Arrived("i0", client="front", remote="bob", acts_as="eve"), *(Arrived(f"n{i}", client="front", remote="new") for i in range(2)),
+            *(Arrived(f"c{i}", client="ann", remote=f"{i}") for i in range(2)), introductions=Shown(),
+        )  # fmt: skip
+        assert await loop.turn() == ["a0", "b0", "i0", "n0", "c0", "a1", "n1", "c1"] and await loop.turn() == ["a2"]
+        loop.known = False
+        loop.arrive(
+            *(Arrived(f"c{i}", client="ann", remote=f"{i}") for i in range(2)), Arrived("q0", "quiet"),
+            *(Arrived(f"t{i}", f"{i}", client="front", remote="ann") for i in range(2)), introductions=Shown(),
+        )  # fmt: skip
+        assert await loop.turn() == ["c0", "q0", "t0", "c1", "t1"]
 
     asyncio.run(go())
 

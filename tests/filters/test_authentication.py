@@ -399,3 +399,40 @@ def test_only_who_is_known_keeps_a_connection_of_http2(answer, later):
     assert left("2", ago=filters.PROMPT_S) == ([] if answer is JANE else [False])  # may have been sent before its client was told
     with features.DEFAULT.overridden(UnauthenticatedHTTP2DOSMitigation=False):
         assert left("2") == []
+
+
+class ByCertificate:
+    """Of who shows certificates a proxy's word counts where ``by_proxy``, else they themselves."""
+
+    def __init__(self, by_proxy: bool) -> None:
+        self.by_certificate, self.by_proxy = not by_proxy, by_proxy
+
+    def authenticate(self, get, peer=None):
+        return UserInfo(get("x-remote-user") or "front", ("dev",)) if peer is not None else None
+
+
+@pytest.mark.parametrize("by_proxy", [False, True])
+def test_who_was_let_in_with_certificates_is_known_for_a_moment(by_proxy, monkeypatch):
+    now, forgets, known = [100.0], [], Remembered()
+    monkeypatch.setattr(filters, "monotonic", lambda: now[0])
+    authenticators = Authenticators([ByCertificate(by_proxy), BearerToken(admin_token("good"))])
+    gate = authentication(lambda: authenticators, Registry(), forgets.append, remembered=known)
+
+    def ask(key: bytes | None = b"key", **headers: str) -> str:
+        req = request(**headers)
+        certificates = None if key is None else SimpleNamespace(key=key)
+        req.peer = SimpleNamespace(certificates=certificates, leave=lambda must: None)
+        assert gate.before(req) is None
+        return req.user.name
+
+    assert ask(x_remote_user="ann") == "ann" and ask(None) == ANONYMOUS_USER.name and ask(None, authorization="Bearer good") == "admin"
+    name = "ann" if by_proxy else ""
+    assert known.shown(b"key", name) == "ann" and known.shown(b"other", name) is None and known.shown(b"key", "bob") is None
+    assert len(known._shown.entries) == 1
+    now[0] += REMEMBERED_S - 1
+    assert known.shown(b"key", name) == "ann"
+    now[0] += 1
+    assert known.shown(b"key", name) is None
+    ask(x_remote_user="ann")
+    forgets[0]()
+    assert known.shown(b"key", name) is None

@@ -205,3 +205,18 @@ def test_who_may_become_whom(groups, headers, becomes):
     assert filtered.before(req) is None
     assert (req.user.name, req.user.groups, req.user.uid, req.user.extra) == becomes
     assert req.headers == [(b"accept", b"*/*")]
+
+
+def test_who_shows_certificates_is_whom_their_proxy_names_else_their_own():
+    """And of whom they act as those he was let act as."""
+    acted, shown = Acted(), {(b"front", "ann"): "ann", (b"ann", ""): "ann", (b"front2", ""): "front2", (b"front2", "bob"): "bob"}
+
+    def who(*asked):
+        return acted.who(lambda certificates, name: shown.get((certificates, name)), *asked)
+
+    assert who(b"front", "ann", None) == (b"front", "ann", None) and who(b"front", "bob", None) is None is who(b"eve", "", None)
+    assert who(b"ann", "", None) == (b"ann", "", None) == who(b"ann", "bob", b"bob")  # who says so is no proxy
+    assert [who(b"front2", name, None) for name in ("bob", "eve")] == [(b"front2", "bob", None), (b"front2", "", None)]
+    acted.keep("ann", b"eve")
+    assert who(b"ann", "", b"eve") == (b"ann", "", b"eve") and who(b"ann", "", b"bob") == (b"ann", "", None)
+    assert who(b"front2", "", b"eve") == (b"front2", "", None)

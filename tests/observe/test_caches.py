@@ -195,6 +195,7 @@ def test_the_list_in_the_documentation_is_the_list():
         "counted_keys": 256 << 10, "data_encryption_keys": 4 << 20, "flow_control_flows": 8 << 20, "flow_control_counts": 1 << 20,
         "aggregator_connections": MOST_OF_ALL * CONNECTION_BYTES,
         "aggregator_tls": MOST_CONTEXTS * CONTEXT_BYTES, "webhook_clients": MAX_CLIENTS * (CONTEXT_BYTES + MAX_IDLE * CONNECTION_BYTES),
+        "shown_certificates": 4 << 20,
     }  # fmt: skip
     budgets = {name: row.budget for name, row in here.items()} | made_with_the_server
     one = {"bearer_tokens": 16 << 20, "client_certificates": 16 << 20, "rbac_decisions": 32 << 20}  # others may be alive

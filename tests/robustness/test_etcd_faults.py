@@ -195,7 +195,12 @@ class Faults:
     def stop_replicator(self) -> None:
         pid = children(self.rnd.choice(self.servers), "kas-replicator")[0]
         os.kill(pid, signal.SIGSTOP)
-        self._heal.append(lambda: os.kill(pid, signal.SIGCONT))
+        self._heal.append(lambda: self._go_on(pid))
+
+    @staticmethod
+    def _go_on(pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has been replaced
+            os.kill(pid, signal.SIGCONT)
 
     def kill_worker(self) -> None:
         os.kill(self.rnd.choice(children(self.rnd.choice(self.servers), "python")), signal.SIGKILL)

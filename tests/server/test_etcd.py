@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -45,7 +46,8 @@ def etcd(tmp_path_factory) -> Iterator[Etcd]:
 @pytest.fixture(scope="module")
 def pair(etcd: Etcd, tmp_path_factory) -> Iterator[tuple[KasServer, KasServer]]:
     first, second = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
-    with KasServer(first, *flags(etcd), workers=2) as one, KasServer(second, *flags(etcd)) as two:
+    patient = (*flags(etcd), "--worker-timeout=10m")  # with replicators that tests stop
+    with KasServer(first, *patient, workers=2) as one, KasServer(second, *patient) as two:
         yield one, two
 
 
@@ -239,6 +241,16 @@ def test_a_killed_replicator_is_replaced_and_nothing_is_missed(pair) -> None:
     until(lambda: one("GET", f"{CONFIG_MAPS}/meanwhile")[0] == 200)
     assert one("GET", f"{CONFIG_MAPS}/meanwhile")[1] == made
     assert one("DELETE", f"{CONFIG_MAPS}/meanwhile")[0] == 200
+
+
+def test_a_replicator_that_does_not_run_is_replaced(etcd: Etcd, tmp_path: Path) -> None:
+    """Else every write would wait for a replica that does not follow, for ever."""
+    with KasServer(tmp_path, *flags(etcd), "--worker-timeout=3s") as server:
+        (stuck,) = [pid for pid in _children(server) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+        os.kill(stuck, signal.SIGSTOP)
+        until(lambda: not Path(f"/proc/{stuck}").exists())
+        until(lambda: Client(server)("POST", CONFIG_MAPS, {"metadata": {"generateName": "follows-"}})[0] == 201)
+        assert re.search(r"the replicator has not answered for \d+ s and is killed", server.output)
 
 
 def test_a_refusal_that_comes_of_an_old_replica_is_taken_back(pair) -> None:

@@ -194,7 +194,7 @@ def test_workers_end_with_the_supervisor_whenever_it_ends(tmp_path: Path):
 
 
 def test_a_later_start_makes_no_key_and_loads_nothing_for_it(tmp_path: Path):
-    prepared = LOADS.partition("before =")[0] + "import kas.preparation; kas.preparation.prepare_later(options); print(*sys.modules)"
+    prepared = LOADS.partition("before =")[0] + "import kas.preparation; kas.preparation.prepare_later(options, print); print(*sys.modules)"
     assert "cryptography" in run(prepared, str(tmp_path), "2")
     key = tmp_path / "pki" / "sa.key"
     made = key.read_bytes()

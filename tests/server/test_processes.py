@@ -14,6 +14,7 @@ import requests
 
 from kas.testing.server import KasServer
 from tests.conftest import Client
+from tests.pki import authority
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -101,6 +102,18 @@ def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
     stored = {o["metadata"]["name"] for o in Client(server)("GET", CONFIG_MAPS)[1]["items"]}
     assert set(acknowledged) <= stored
     assert 9 <= int(re.search(r"has not answered for (\d+) s and is killed", server.output)[1]) < 30, "30 s are the default"
+
+
+def test_a_front_that_does_not_run_is_replaced(two, tmp_path: Path):
+    """Nobody could come in any more, and no worker would be missed for it."""
+    (tmp_path / "clients.crt").write_bytes(authority("clients").pem)
+    server = two("--worker-timeout", "9s", "--client-ca-file", str(tmp_path / "clients.crt"))
+    workers, stuck = server.worker_pids(), server.front_pid()
+    os.kill(stuck, signal.SIGSTOP)
+    wait_for(lambda: gone(stuck) and server.front_pid() not in (0, stuck), "a new front")
+    assert requests.get(server.url + "/version", verify=server.ca, timeout=30).status_code == 200
+    assert server.worker_pids() == workers
+    assert 9 <= int(re.search(r"the TLS front has not answered for (\d+) s and is killed", server.output)[1]) < 30
 
 
 def test_a_worker_that_comes_back_is_replaced_too(two):

@@ -49,12 +49,13 @@ Authentication = UserInfo | None | Awaitable[UserInfo | None]
 
 class Found:
     """What is to be known of how a user was found. ``by_header``: by the Authorization header alone, so that it is the same user's whatever
-    else a request says, and may be remembered by it."""
+    else a request says, and may be remembered by it. ``by_certificate``: by the client's certificate alone,
+    ``by_proxy``: by what a proxy said, which showed its own."""
 
-    __slots__ = ("by_header",)
+    __slots__ = ("by_certificate", "by_header", "by_proxy")
 
     def __init__(self) -> None:
-        self.by_header = False
+        self.by_certificate = self.by_header = self.by_proxy = False
 
 
 class RequestAuthenticator(Protocol):

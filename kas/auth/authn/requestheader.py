@@ -20,6 +20,8 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 class RequestHeader:
     """``verifier`` knows the clients of the proxies' CA. Of headers that name one thing the first that is there and not empty counts."""
 
+    by_proxy = True
+
     def __init__(
         self,
         verifier: Verifier,

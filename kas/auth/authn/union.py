@@ -146,4 +146,5 @@ class Authenticators:
 
 def _tell(found: Found | None, member: object) -> None:
     if found is not None:
-        found.by_header = getattr(member, "by_header", False)
+        found.by_header, found.by_proxy = getattr(member, "by_header", False), getattr(member, "by_proxy", False)
+        found.by_certificate = getattr(member, "by_certificate", False)

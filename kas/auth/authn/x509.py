@@ -84,6 +84,8 @@ def lifetimes(metrics: Registry) -> Histogram:
 class ClientCertificate:
     """Remembers the users of recent certificates: reading one costs some 50 µs, a connection is used many times."""
 
+    by_certificate = True
+
     def __init__(self, verifier: Verifier, lifetimes: Histogram | None = None) -> None:
         self._verifier, self._lifetimes = verifier, lifetimes
         self._known: Cache[str, UserInfo] = Cache("client_certificates", "certificates and their users", 16 << 20, 32 << 10)

@@ -17,8 +17,8 @@ OWN = (
     Flag("shutdown-grace", "duration", 20.0, "How long requests in flight may take to end after SIGTERM and --shutdown-delay-duration.",
          own=True),
     Flag("worker-timeout", "duration", 30.0,
-         "How long a worker may not answer the process that watches it before it is killed and replaced; after a third of it new "
-         "connections go to the others. 0 = never.", own=True),
+         "How long a worker, the TLS front or the process that follows etcd may not answer the one that watches it before it is killed and "
+         "replaced; after a third of it new connections go to other workers. 0 = never.", own=True),
     Flag("basic-auth-file", "path", "", 'CSV of password,user,uid,"group1,group2": users by name and password, as up to Kubernetes 1.18.',
          own=True),
     Flag("enable-swagger-ui", "bool", True, "Serve /swagger-ui.", own=True),

@@ -24,6 +24,7 @@ from kas.edge.front.relay import Relay
 from kas.edge.front.rendezvous import Rendezvous
 from kas.edge.front.tls import Contexts, Settings, host, listen
 from kas.edge.front.worker import Worker
+from kas.meta.pipes import BEAT
 from kas.observe.process import Trimmer
 
 log = logging.getLogger("kas.front")
@@ -252,7 +253,7 @@ def _descriptors() -> int:
 
 def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, goaway: bool, report_fd: int) -> None:
     """Runs the front until it is told to stop (SIGTERM) and no worker is left, or until its supervisor is gone. ``report_fd`` gets "ready"
-    or the reason of a failure; SIGHUP makes it look at its files."""
+    or the reason of a failure, and ``BEAT`` once a second; SIGHUP makes it look at its files."""
     import uvloop
 
     parent = os.getppid()
@@ -285,3 +286,5 @@ async def _serve(make: Callable[[], FrontProcess], report_fd: int, parent: int) 
     front.complete.add_done_callback(lambda _: os.write(report_fd, b"ready\n"))
     while not front.ended.done() and os.getppid() == parent:
         await asyncio.wait((front.ended,), timeout=SWEEP_S)
+        with contextlib.suppress(BrokenPipeError):  # the supervisor is gone
+            os.write(report_fd, BEAT)

@@ -225,6 +225,11 @@ class Relay:
             return
         except OSError:
             data = b""
+        if data and self._worker.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            # It was closed before all had been read that was sent there. libuv tells of an error once and does not look again, though there
+            # may be more to hear, and its end.
+            self._loop.remove_reader(self._worker_fd)
+            self._loop.add_reader(self._worker_fd, self._from_worker)
         if self._frames is not None:
             data = self._put_in(data)
         if not data:

@@ -76,7 +76,7 @@ class Worker:
             return
         except OSError:
             data = b""
-        if not data:
+        if not data or self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):  # libuv looks no more at a socket with an error
             self._leave()
             return
         for body in self._messages.of(data):

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import uvloop
 
 from kas.edge.front import process, relay, tls
 from kas.edge.front.frames import GOAWAY
@@ -184,6 +185,31 @@ def test_the_last_answer_arrives_although_the_client_still_sends(tmp_path):
             writer.transport.abort()
 
     run(test())
+
+
+def test_a_worker_that_closes_over_what_it_has_not_read_ends_the_connection(tmp_path):
+    """On the loop that a front runs, which tells of a socket's error once. What was said before still arrives, and nothing is left."""
+
+    async def test():
+        came, said = 300_000, b"go away" * 15_000  # more than the worker takes, and more than one read
+
+        async def serve(reader, writer):
+            (relay,) = s.front._workers[0].relays.values()
+            await until(lambda: relay.came == came)
+            writer.write(said)
+            await until(lambda: not writer.transport.get_write_buffer_size())
+            writer.transport.abort()
+
+        async with scene(tmp_path, serve) as s:
+            for _ in range(2):
+                reader, writer = await s.dial()
+                writer.write(b"x" * came)
+                assert await reader.read() == said
+                writer.transport.abort()
+                await until(lambda: not s.front._open)
+            assert not s.front._workers[0].relays
+
+    uvloop.run(test())
 
 
 def test_a_client_that_ends_is_told_to_the_worker(tmp_path):
