@@ -89,7 +89,7 @@ def csi_driver_name(value: str, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     if not value:
         errs.append(field.required(path))
-    if len(value) > 63:
+    if names.byte_length(value) > 63:
         errs.append(field.too_long(path, 63))
     return errs + invalid_each(path, value, names.is_dns1123_subdomain(value.lower()) if value else ())
 
