@@ -120,6 +120,18 @@ def test_what_is_wrong_with_a_variable():
     assert found == [("spec.variables[0].name", 'Invalid value: "while": must be a valid CEL identifier')]
 
 
+@pytest.mark.parametrize(
+    ("ref", "reason"), [("spec.validations[0].expression", ""), (" ", REQUIRED), ("spec.validations[", INVALID), ("spec.a]", INVALID)]
+)
+def test_a_warning_of_the_type_check_refers_to_a_field(ref, reason):
+    old = POLICIES.create(_policy())
+    new = old | {"status": {"typeChecking": {"expressionWarnings": [{"fieldRef": ref, "warning": "w"}]}}}
+    if reason:
+        assert POLICIES.refusals(new, old, "status") == [("status.typeChecking.expressionWarnings[0].fieldRef", reason)]
+    else:
+        assert POLICIES.update(new, old, "status")["status"] == new["status"]
+
+
 def _mutation(**over) -> dict:
     mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/spec/x'}]"}}
     return {"spec": {"matchConstraints": {"resourceRules": [RULE]}, "mutations": [mutation | over], "reinvocationPolicy": "Never"}}
