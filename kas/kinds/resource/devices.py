@@ -51,7 +51,7 @@ def each_unique(items: Sequence[Any] | None, maximum: int, check: Check, key: Ca
     for i, item in enumerate(items):
         one = key(item)
         if one in seen:
-            errs.append(field.duplicate(field.index(path, i), one._asdict() if isinstance(one, tuple) else one))
+            errs.append(field.duplicate(field.index(path, i), one._asdict() if hasattr(one, "_asdict") else one))
         seen.add(one)
     return errs
 
