@@ -115,9 +115,27 @@ def test_what_is_wrong_with_a_message(over, want):
     assert POLICIES.messages(_policy(validations=[{"expression": "true"} | over])) == [(f"spec.validations[0].{path}", text)]
 
 
+def test_control_characters_are_no_space_to_go():
+    """An expression of them alone is given, and does not compile; a message of them is a message."""
+    assert POLICIES.refusals(_policy(validations=[{"expression": "\x1f"}])) == [("spec.validations[0].expression", INVALID)]
+    assert POLICIES.create(_policy(validations=[{"expression": "true", "message": "\x1f"}]))
+
+
 def test_what_is_wrong_with_a_variable():
     found = POLICIES.messages(_policy(variables=[{"name": "while", "expression": "1"}]))
     assert found == [("spec.variables[0].name", 'Invalid value: "while": must be a valid CEL identifier')]
+
+
+@pytest.mark.parametrize(
+    ("ref", "reason"), [("spec.validations[0].expression", ""), (" ", REQUIRED), ("spec.validations[", INVALID), ("spec.a]", INVALID)]
+)
+def test_a_warning_of_the_type_check_refers_to_a_field(ref, reason):
+    old = POLICIES.create(_policy())
+    new = old | {"status": {"typeChecking": {"expressionWarnings": [{"fieldRef": ref, "warning": "w"}]}}}
+    if reason:
+        assert POLICIES.refusals(new, old, "status") == [("status.typeChecking.expressionWarnings[0].fieldRef", reason)]
+    else:
+        assert POLICIES.update(new, old, "status")["status"] == new["status"]
 
 
 def _mutation(**over) -> dict:

@@ -155,6 +155,13 @@ def test_many_indexes_are_warned_of():
     assert [w.startswith(f"spec.jobTemplate.spec: {text}") for w in warnings] == [True]
 
 
+@pytest.mark.parametrize(("name", "long"), [("a" * 52, False), ("a" * 53, True), ("é" * 27, True)])
+def test_names_of_cron_jobs_are_counted_in_bytes(name, long):
+    obj = cron_job() | {"metadata": {"name": name}}
+    messages = [why for _, why in refused(create, "batch/v1/cronjobs", obj)] if long else create("batch/v1/cronjobs", obj) and []
+    assert any(why.endswith("must be no more than 52 characters") for why in messages) == long
+
+
 def test_a_zone_in_a_stored_schedule_is_warned_of():
     stored, _ = create("batch/v1/cronjobs", cron_job())
     stored["spec"]["schedule"] = "TZ=UTC 0 0 * * *"

@@ -304,6 +304,7 @@ def test_what_is_issued_is_of_the_stub_s_key():
         (_leaf(names=(".a",)), "leaf certificate's DNSName should not start or end with '.'"),
         (_leaf(names=("",)), "leaf certificate should not contain empty DNSName"),
         (_leaf(names=("a b@c",)), "leaf certificate should not contain invalid EmailAddress"),
+        (_leaf(names=(".a@c",)), "leaf certificate should not contain invalid EmailAddress"),
         (_leaf() + _leaf().replace("CERTIFICATE", "X"), "issued certificate chain must consist entirely of CERTFICATE PEM blocks"),
         ("none", "issued certificate chain must contain at least one certificate"),
     ],

@@ -227,14 +227,12 @@ def test_an_address_is_named_by_its_generate_name_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("cidrs", "why"),
+    ("cidrs", "whole", "why"),
     [
-        (["10.0.0.0/24", "10.0.1.0/24", "fd00::/64"], "may only hold up to 2 values"),
-        (["10.0.0.0/24", "10.0.1.0/24"], "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"),
+        (["10.0.0.0/24", "10.0.1.0/24", "fd00::/64"], True, "may only hold up to 2 values"),
+        (["10.0.0.0/24", "10.0.1.0/24"], False, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"),
     ],
 )
-def test_the_blocks_of_services_are_shown_as_go_spells_them(cidrs, why):
-    shown = json.dumps({"CIDRs": cidrs}, separators=(",", ":"))
-    assert CIDRS.messages({"spec": {"cidrs": cidrs}}) == [
-        ("spec.cidrs", f"Invalid value: {shown}: {why}"),
-    ]
+def test_of_too_many_blocks_of_services_the_spec_is_shown_and_of_two_of_a_family_the_list(cidrs, whole, why):
+    shown = json.dumps({"CIDRs": cidrs} if whole else cidrs, separators=(",", ":"))
+    assert CIDRS.messages({"spec": {"cidrs": cidrs}}) == [("spec.cidrs", f"Invalid value: {shown}: {why}")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.config import features
 from kas.kinds.resource.devices import share_id
 from tests.kinds.helpers import NOW, create, update
 from tests.kinds.written import INVALID, REQUIRED, Kind, changed
@@ -204,14 +205,56 @@ def test_names_of_attributes_have_a_slash_or_more_than_upstream_looks_at(name, w
 @pytest.mark.parametrize(
     ("device", "path"),
     [
-        ({"attributes": {"a b": {"bool": True}}}, "attributes[a b]"),
-        ({"capacity": {"/c": {"value": "1"}}}, "capacity[/c]"),
-        ({"consumesCounters": [{"counterSet": "s", "counters": {"A": {"value": "1"}}}]}, "consumesCounters[0].counters[A]"),
+        ({"attributes": {"a b": {"bool": True}}}, "attributes"),
+        ({"attributes": {"a": {}}}, "attributes[a]"),
+        ({"capacity": {"/c": {"value": "1"}}}, "capacity"),
+        ({"consumesCounters": [{"counterSet": "s", "counters": {"A": {"value": "1"}}}]}, "consumesCounters[0].counters"),
     ],
 )
-def test_a_bad_key_of_a_map_is_told_at_its_entry(device, path):
+def test_a_bad_key_of_a_map_is_told_at_the_map_and_a_bad_value_at_its_entry(device, path):
     found = SLICES.refusals(_slice(devices=[{"name": "d1"} | device]))
     assert [at for at, _ in found] == [f"spec.devices[0].{path}"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "found"),
+    [
+        ({"a": {"strings": ["x", "y" * 65]}}, [("attributes[a].strings[1]", "Too long: may not be more than 64 bytes")]),
+        (
+            {"a": {"versions": ["1.2.3", "one"]}},
+            [("attributes[a].versions[1]", 'Invalid value: "one": must be a string compatible with semver.org spec 2.0.0')],
+        ),
+        ({"a": {"bools": []}}, [("attributes[a].bools", "Invalid value: []: must not be empty if specified")]),
+        ({"a": {"ints": list(range(47))}, "b": {"int": 1}}, []),
+        (
+            {"a": {"ints": list(range(48))}, "b": {"int": 1}},
+            [("", "Invalid value: 49: the total number of attribute values must not exceed 48")],
+        ),
+    ],
+)
+def test_lists_of_attributes_are_looked_at_where_there_are_some(attributes, found):
+    obj = _slice(devices=[{"name": "d1", "attributes": attributes}])
+    with features.DEFAULT.overridden(DRAListTypeAttributes=True):
+        got = SLICES.messages(obj) if found else SLICES.create(obj) and []
+    assert got == [(f"spec.devices[0].{at}".rstrip("."), why) for at, why in found]
+
+
+def test_a_status_of_a_device_nobody_has_says_which():
+    old = _allocated()
+    data = {"driver": "gpu.example.com", "pool": "p", "device": "d2"}
+    shown = '{"Driver":"gpu.example.com","Pool":"p","Device":"d2","ShareID":""}'
+    assert CLAIMS.messages(changed(old, "status.devices", [data, data]), old, "status") == [
+        ("status.devices[0]", f"Invalid value: {shown}: must be an allocated device in the claim"),
+        ("status.devices[1]", f"Invalid value: {shown}: must be an allocated device in the claim"),
+        ("status.devices[1]", f"Duplicate value: {shown}"),
+    ]
+
+
+def test_selectors_of_a_class_are_compiled_when_they_change():
+    old = {"spec": {"selectors": [{"cel": {"expression": "no such thing"}}, {"cel": {"expression": "true"}}]}}
+    assert CLASSES.update(changed(old, "spec.extendedResourceName", "example.com/gpu"), old)
+    reordered = {"spec": {"selectors": old["spec"]["selectors"][::-1]}}
+    assert CLASSES.refusals(reordered, old) == [("spec.selectors[1].cel.expression", INVALID)]
 
 
 QUESTIONS = Kind("resource.k8s.io/v1alpha3/resourcepoolstatusrequests")

@@ -96,8 +96,7 @@ class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
             path = field.index("status.typeChecking.expressionWarnings", i)
             if not warning.get("warning"):
                 errs.append(field.required(field.child(path, "warning")))
-            if not (warning.get("fieldRef") or "").strip():
-                errs.append(field.required(field.child(path, "fieldRef")))
+            errs += _field_ref((warning.get("fieldRef") or "").strip(field.GO_SPACE), field.child(path, "fieldRef"))
         return errs + conditions(status.get("conditions"), "status.conditions")
 
     def _rest(self, name: str, spec: dict[str, Any], expressions: PolicyExpressions) -> list[FieldError]:
@@ -143,6 +142,19 @@ class MutatingAdmissionPolicyStrategy(_PolicyStrategy):
         return errs
 
 
+def _field_ref(ref: str, path: str) -> list[FieldError]:
+    """``validateFieldRef``: a JSON path; what it leads to is not looked at."""
+    if not ref:
+        return [field.required(path)]
+    from kas.apiextensions.jsonpath import Path, PathError  # most servers never see one
+
+    try:
+        Path(ref)
+    except PathError as err:
+        return [field.invalid(path, ref, f"invalid JSONPath: {err}")]
+    return []
+
+
 def _mutation(mutation: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:
     """The patch type chooses which of the two expressions is given."""
     kind = mutation.get("patchType") or ""
@@ -156,7 +168,7 @@ def _mutation(mutation: dict[str, Any], path: str, expressions: PolicyExpression
     other = next(name for k, name in members.items() if k != kind)
     if own is None:
         errs.append(field.required(field.child(path, members[kind]), f"must be specified when patchType is {kind}"))
-    elif not (own.get("expression") or "").strip():
+    elif not (own.get("expression") or "").strip(field.GO_SPACE):
         errs.append(field.required(field.child(path, members[kind], "expression")))
     else:
         errs += expressions.mutation(own["expression"], field.child(path, members[kind], "expression"), kind == "JSONPatch")
@@ -195,11 +207,11 @@ def _variable(variable: dict[str, Any], path: str, expressions: PolicyExpression
 
     errs: list[FieldError] = []
     name = variable.get("name") or ""
-    if not name.strip():
+    if not name.strip(field.GO_SPACE):
         errs.append(field.required(field.child(path, "name"), "name is not specified"))
     elif not _IDENTIFIER.fullmatch(name) or name in RESERVED or name in LITERALS:
         errs.append(field.invalid(field.child(path, "name"), name, "must be a valid CEL identifier"))
-    if not (variable.get("expression") or "").strip():
+    if not (variable.get("expression") or "").strip(field.GO_SPACE):
         errs.append(field.required(field.child(path, "expression"), "expression is not specified"))
     else:
         errs += expressions.variable(name, variable["expression"], field.child(path, "expression"))
@@ -209,17 +221,17 @@ def _variable(variable: dict[str, Any], path: str, expressions: PolicyExpression
 def _validation(validation: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:
     errs: list[FieldError] = []
     message, message_expression = validation.get("message") or "", validation.get("messageExpression") or ""
-    if not (validation.get("expression") or "").strip():
+    if not (validation.get("expression") or "").strip(field.GO_SPACE):
         errs.append(field.required(field.child(path, "expression"), "expression is not specified"))
     else:
         errs += expressions.validation(validation["expression"], field.child(path, "expression"))
-    if message_expression and not message_expression.strip():
+    if message_expression and not message_expression.strip(field.GO_SPACE):
         errs.append(field.invalid(field.child(path, "messageExpression"), message_expression, "must be non-empty if specified"))
     elif message_expression:
         errs += expressions.message(message_expression, field.child(path, "messageExpression"))
-    if message and not message.strip():
+    if message and not message.strip(field.GO_SPACE):
         errs.append(field.invalid(field.child(path, "message"), message, "must be non-empty if specified"))
-    elif re.search(r"[\n\r]", message.strip()):
+    elif re.search(r"[\n\r]", message.strip(field.GO_SPACE)):
         errs.append(field.invalid(field.child(path, "message"), message, "must not contain line breaks"))
     reason = validation.get("reason")
     if reason is not None and reason not in REASONS:
@@ -237,7 +249,7 @@ def _audit_annotation(
     else:
         errs.append(field.invalid(at, key, "requires metadata.name be non-empty"))
     expression, at = annotation.get("valueExpression") or "", field.child(path, "valueExpression")
-    trimmed = expression.strip()
+    trimmed = expression.strip(field.GO_SPACE)
     if not trimmed:
         errs.append(field.required(at, "valueExpression is not specified"))
     elif len(trimmed.encode()) > MAX_VALUE_EXPRESSION:

@@ -96,7 +96,7 @@ def match_conditions(items: list[dict[str, Any]] | None, path: str, allowance: A
     for i, item in enumerate(items):
         at = field.index(path, i)
         name = item.get("name") or ""
-        expression = (item.get("expression") or "").strip()
+        expression = (item.get("expression") or "").strip(field.GO_SPACE)
         if not expression:
             errs.append(field.required(field.child(at, "expression")))
         else:

@@ -103,7 +103,7 @@ class CronJobStrategy(Workload):
         name = obj["metadata"].get("name") or ""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         errs += _spec(obj.get("spec") or {}, None, DEFAULT)
-        if len(name) > MAX_NAME:
+        if names.byte_length(name) > MAX_NAME:
             errs.append(field.invalid("metadata.name", name, f"must be no more than {MAX_NAME} characters"))
         return errs
 

@@ -13,6 +13,7 @@ from kas.meta.checks import conditions, dns_subdomain, immutable, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import OMIT_VALUE, FieldError
 from kas.meta.keys import public_key, public_key_of
+from kas.meta.mailaddress import is_address
 from kas.meta.pem import pem_blocks, unreadable
 from kas.registry.printing.cells import labels, part
 from kas.registry.printing.rows import printer
@@ -65,7 +66,7 @@ class PodCertificateRequestStrategy(Strategy):
             value = spec.get(uid) or ""
             if not value:
                 errs.append(field.invalid(f"spec.{uid}", value, "must not be empty"))
-            if len(value) > MAX_UID:
+            if names.byte_length(value) > MAX_UID:
                 errs.append(field.too_long(f"spec.{uid}", MAX_UID))
         seconds = spec.get("maxExpirationSeconds")
         if seconds is None:
@@ -159,8 +160,9 @@ def _permitted(key: Any, path: str, shown: Any) -> list[FieldError]:
         if key.curve.name not in ("secp256r1", "secp384r1", "secp521r1"):
             return [field.invalid(path, f"curve P-{key.curve.key_size}", "elliptic public keys must use curve P256 or P384")]
     elif isinstance(key, rsa.RSAPublicKey):
-        if key.key_size not in (3072, 4096):
-            return [field.invalid(path, f"{key.key_size}-bit modulus", "RSA keys must have modulus size 3072 or 4096")]
+        bits = (key.key_size + 7) // 8 * 8  # of whole bytes
+        if bits not in (3072, 4096):
+            return [field.invalid(path, f"{bits}-bit modulus", "RSA keys must have modulus size 3072 or 4096")]
     elif not isinstance(key, ed25519.Ed25519PublicKey):
         return [field.invalid(path, shown, "unknown public key type; supported types are Ed25519, ECDSA, and RSA")]
     return []
@@ -279,8 +281,7 @@ def _strange_names(leaf: Any) -> list[FieldError]:
         if name.startswith(".") or name.endswith("."):
             errs.append(field.invalid(CHAIN_PATH, name, "leaf certificate's DNSName should not start or end with '.'"))
     for address in found.get_values_for_type(x509.RFC822Name):
-        local, at, domain = address.rpartition("@")
-        if not (local and at and domain) or any(c in address for c in " <>,;"):
+        if not is_address(address):
             errs.append(field.invalid(CHAIN_PATH, address, "leaf certificate should not contain invalid EmailAddress"))
     return errs
 

@@ -103,7 +103,7 @@ def _cidrs(cidrs: list[str] | None) -> list[FieldError]:
         first, second = parse_cidr(cidrs[0]), parse_cidr(cidrs[1])
         if first is not None and second is not None and first.ip.family == second.ip.family:
             text = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
-            errs.append(field.invalid(path, render("networking.ServiceCIDRSpec", {"cidrs": cidrs}), text))
+            errs.append(field.invalid(path, cidrs, text))
     return errs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kas.kinds.core.pod.scheduling import node_selector
 from kas.kinds.resource.devices import (
@@ -33,13 +33,21 @@ MAX_DATA = 10 * 1024
 MAX_INTERFACE_NAME, MAX_HARDWARE_ADDRESS, MAX_IPS = 256, 128, 16
 SOURCES = ("FromClaim", "FromClass")
 
-DeviceID = tuple[str, str, str, str]
+_PARTS = ("driver", "pool", "device", "shareID")
+
+
+class DeviceID(NamedTuple):
+    """What tells one allocated device from another; absent parts are "". Named as Go prints them."""
+
+    Driver: str
+    Pool: str
+    Device: str
+    ShareID: str
 
 
 def device_id(device: dict[str, Any]) -> DeviceID:
-    """What tells one allocated device from another: driver, pool, device, share; absent parts are ""."""
-    driver, pool, name, share = (device.get(key) or "" for key in ("driver", "pool", "device", "shareID"))
-    return driver, pool, name, share
+    """The identity of an allocated device, or of one that a status is about."""
+    return DeviceID(*(device.get(key) or "" for key in _PARTS))
 
 
 def allocated(allocation: dict[str, Any] | None) -> frozenset[DeviceID]:
@@ -115,8 +123,7 @@ def _device(device: dict[str, Any], devices: frozenset[DeviceID], path: str) -> 
     errs += dns_label(device.get("device") or "", field.child(path, "device"))
     errs += share_id(device.get("shareID"), field.child(path, "shareID"))
     if device_id(device) not in devices:
-        shown = "/".join(part for part in device_id(device) if part)
-        errs.append(field.invalid(path, shown, "must be an allocated device in the claim"))
+        errs.append(field.invalid(path, device_id(device)._asdict(), "must be an allocated device in the claim"))
     items, at = device.get("conditions") or [], field.child(path, "conditions")
     if len(items) > MAX_CONDITIONS:
         errs.append(field.too_many(at, len(items), MAX_CONDITIONS))

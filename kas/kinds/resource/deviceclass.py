@@ -33,10 +33,16 @@ class DeviceClassStrategy(Strategy):
         return errs + _spec(obj.get("spec") or {}, old.get("spec") or {})
 
 
+def _kept(spec: dict[str, Any], old: dict[str, Any] | None, name: str) -> bool:
+    """Whether the field is as it is stored."""
+    return old is not None and semantic_equal(spec.get(name), old.get(name), builtin_field("resource.v1.DeviceClassSpec", name))
+
+
 def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
-    errs = selectors(spec.get("selectors"), "spec.selectors", Allowance())
-    of = builtin_field("resource.v1.DeviceClassSpec", "config")
-    stored = old is not None and semantic_equal(spec.get("config"), old.get("config"), of)
+    # Expressions that are stored were valid when they were, and stay so; in another order they are others.
+    allowance = None if _kept(spec, old, "selectors") else Allowance()
+    errs = selectors(spec.get("selectors"), "spec.selectors", allowance)
+    stored = _kept(spec, old, "config")
     errs += each(spec.get("config"), MAX_CONFIGS, lambda item, path: configuration(item, path, stored), "spec.config")
     name = spec.get("extendedResourceName")
     if name is not None and not is_extended(name):

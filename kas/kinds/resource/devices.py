@@ -42,30 +42,30 @@ def each(items: Sequence[Any] | None, maximum: int, check: Check, path: str) -> 
 
 
 def each_unique(items: Sequence[Any] | None, maximum: int, check: Check, key: Callable[[Any], Any], path: str) -> list[FieldError]:
-    """As ``each``, and every key once; a repeated one is reported at the item."""
+    """As ``each``, and every key once; a repeated one is reported at the item. A named tuple shows as the struct of Go's that it is."""
     items = items or []
     errs = each(items, maximum, check, path)
     if 0 <= maximum < len(items):
         return errs
     seen: set[Any] = set()
     for i, item in enumerate(items):
-        if key(item) in seen:
-            errs.append(field.duplicate(field.index(path, i), key(item)))
-        seen.add(key(item))
+        one = key(item)
+        if one in seen:
+            errs.append(field.duplicate(field.index(path, i), one._asdict() if hasattr(one, "_asdict") else one))
+        seen.add(one)
     return errs
 
 
 def each_entry(
     items: Mapping[str, Any] | None, maximum: int, key_length: int, key_check: Check, check: Check, path: str
 ) -> list[FieldError]:
-    """A bounded map, in key order; long keys are cut in the middle where they show in a path."""
+    """A bounded map, in key order: a bad key is told at the map, a bad value at its entry, where long keys are cut in the middle."""
     items = items or {}
     if 0 <= maximum < len(items):
         return [field.too_many(path, len(items), maximum)]
     errs: list[FieldError] = []
     for name in sorted(items):
-        at = field.key(path, _shortened(name, key_length))
-        errs += key_check(name, at) + check(items[name], at)
+        errs += key_check(name, path) + check(items[name], field.key(path, _shortened(name, key_length)))
     return errs
 
 
@@ -160,15 +160,17 @@ def request_reference(name: str, path: str, known: Mapping[str, frozenset[str]])
 # -- selectors and configuration -----------------------------------------------------------------------------------------
 
 
-def selectors(items: Sequence[dict[str, Any]] | None, path: str, allowance: Allowance) -> list[FieldError]:
-    """Each one a CEL expression that compiles; and how many there may be."""
+def selectors(items: Sequence[dict[str, Any]] | None, path: str, allowance: Allowance | None) -> list[FieldError]:
+    """Each one a CEL expression that compiles, and how many there may be; without ``allowance`` they are stored, and not compiled again."""
     return each(items, MAX_SELECTORS, lambda item, at: _selector(item, at, allowance), path)
 
 
-def _selector(selector: dict[str, Any], path: str, allowance: Allowance) -> list[FieldError]:
+def _selector(selector: dict[str, Any], path: str, allowance: Allowance | None) -> list[FieldError]:
     cel = selector.get("cel")
     if cel is None:
         return [field.required(field.child(path, "cel"))]
+    if allowance is None:
+        return []
     expression, at = cel.get("expression") or "", field.child(path, "cel", "expression")
     if len(expression.encode()) > MAX_EXPRESSION:
         return [field.too_long(at, MAX_EXPRESSION)]

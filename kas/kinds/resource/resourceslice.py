@@ -32,6 +32,7 @@ from kas.types.scheme import builtin_field
 
 MAX_DEVICES, MAX_ADVANCED_DEVICES = 128, 64
 MAX_PROPERTIES = 32  # attributes and capacities of a device together
+MAX_ATTRIBUTE_VALUES = 48  # of all attributes of a device, each item of a list being one
 MAX_VALUE = 64
 MAX_TAINTS = 16
 MAX_COUNTER_SETS, MAX_COUNTERS, MAX_CONSUMPTIONS = 8, 32, 2
@@ -42,7 +43,7 @@ _SEMVER = re.compile(
     r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?",
     re.ASCII,
 )
-_LIST_ATTRIBUTES = ("ints", "bools", "strings", "versions")
+_LIST_ATTRIBUTES = ("bools", "ints", "strings", "versions")
 
 
 @strategy_for("resource.k8s.io", "resourceslices")
@@ -162,6 +163,9 @@ def _device(device: dict[str, Any], old: dict[str, Any] | None, per_device: bool
     total = len(attributes) + len(capacity)
     if total > MAX_PROPERTIES:
         errs.append(field.invalid(path, total, f"the total number of attributes and capacities must not exceed {MAX_PROPERTIES}"))
+    values = sum(sum(len(a.get(name) or ()) for name in _LIST_ATTRIBUTES) or 1 for a in attributes.values())
+    if values > MAX_ATTRIBUTE_VALUES:
+        errs.append(field.invalid(path, values, f"the total number of attribute values must not exceed {MAX_ATTRIBUTE_VALUES}"))
     errs += each_entry(attributes, -1, MAX_KEY, device_qualified_name, _attribute, field.child(path, "attributes"))
     shared = bool(device.get("allowMultipleAllocations"))
     if old is None or not semantic_equal(old.get("capacity"), device.get("capacity"), builtin_field("resource.v1.Device", "capacity")):
@@ -217,19 +221,31 @@ def _no_placement(device: dict[str, Any], path: str) -> list[FieldError]:
     return [field.invalid(path, None, text)]
 
 
+def _text_value(text: str, path: str) -> list[FieldError]:
+    return [field.too_long(path, MAX_VALUE)] if names.byte_length(text) > MAX_VALUE else []
+
+
+def _version_value(version: str, path: str) -> list[FieldError]:
+    errs = [] if _SEMVER.fullmatch(version) else [field.invalid(path, version, "must be a string compatible with semver.org spec 2.0.0")]
+    return errs + _text_value(version, path)
+
+
+_VALUES = {"string": _text_value, "version": _version_value}
+
+
 def _attribute(attribute: dict[str, Any], path: str) -> list[FieldError]:
-    """One typed value."""
+    """One typed value, or a list of some of one type."""
     errs: list[FieldError] = []
     present = [name for name in ("bool", "int", "string", "version", *_LIST_ATTRIBUTES) if attribute.get(name) is not None]
-    text, version = attribute.get("string"), attribute.get("version")
-    if text is not None and len(text.encode()) > MAX_VALUE:
-        errs.append(field.too_long(field.child(path, "string"), MAX_VALUE))
-    if version is not None:
-        at = field.child(path, "version")
-        if not _SEMVER.fullmatch(version):
-            errs.append(field.invalid(at, version, "must be a string compatible with semver.org spec 2.0.0"))
-        if len(version.encode()) > MAX_VALUE:
-            errs.append(field.too_long(at, MAX_VALUE))
+    for name, check in _VALUES.items():
+        if attribute.get(name) is not None:
+            errs += check(attribute[name], field.child(path, name))
+    for name in _LIST_ATTRIBUTES:
+        items, at = attribute.get(name), field.child(path, name)
+        if items is not None and not items:
+            errs.append(field.invalid(at, items, "must not be empty if specified"))
+        if name[:-1] in _VALUES:
+            errs += each(items, -1, _VALUES[name[:-1]], at)
     if not present:
         errs.append(field.invalid(path, "", "exactly one value must be specified"))
     elif len(present) > 1:
