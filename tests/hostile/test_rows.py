@@ -10,7 +10,7 @@ import pytest
 
 from kas.testing.server import KasServer
 from tests.hostile.attacker import Attacker
-from tests.hostile.bystander import Bystander
+from tests.hostile.bystander import AT_MOST, Bystander
 from tests.hostile.conftest import Caller, resident
 from tests.hostile.rows import ROWS
 
@@ -19,7 +19,6 @@ MODULES = (
 )  # fmt: skip
 for _module in MODULES:
     importlib.import_module(f"tests.hostile.rows_{_module}")
-AT_MOST = 5  # times that a row is tried
 RELEASED_S = 60  # until memory must have come back
 
 
