@@ -62,14 +62,14 @@ def handshake(client, path: str, query: str, protocols: list[str], **headers: st
 
 def under_way(client, subresource: str) -> list[str]:
     """What the metrics say of the requests for it that are under way."""
-    text = client.session.get(f"{client.server.url}/metrics", timeout=20).text
+    text = client.session.get(f"{client.server.url}/metrics", timeout=60).text
     lines = [line for line in text.splitlines() if line.startswith("apiserver_longrunning_requests{")]
     return [line.rpartition(" ")[2] for line in lines if f'scope="resource",subresource="{subresource}",verb="CONNECT"' in line]
 
 
 def test_log_is_streamed_as_it_grows(client, namespace, kubelet):
     url = f"{client.server.url}/api/v1/namespaces/{namespace}/pods/p/log?follow=true&tailLines=5&timestamps=1"
-    with client.session.get(url, stream=True, timeout=20) as r:
+    with client.session.get(url, stream=True, timeout=60) as r:
         assert (r.status_code, r.headers["content-type"]) == (200, "text/plain")
         lines = r.iter_lines()
         assert next(lines) == b"first line"
@@ -303,11 +303,11 @@ def test_node_proxy_passes_requests_without_identity(client, namespace, kubelet)
 
 
 def test_redirects_are_not_followed(client, namespace, kubelet):
-    r = client.session.get(f"{client.server.url}/api/v1/nodes/{namespace}/proxy/redirect", allow_redirects=False, timeout=10)
+    r = client.session.get(f"{client.server.url}/api/v1/nodes/{namespace}/proxy/redirect", allow_redirects=False, timeout=60)
     assert (r.status_code, r.headers["location"]) == (302, f"/api/v1/nodes/{namespace}/proxy/elsewhere")
     assert "access-control-allow-origin" not in r.headers
     assert kubelet.seen[-1]["path"] == "/redirect"
-    r = client.session.get(f"{client.server.url}/api/v1/nodes/{namespace}/proxy?a=1", allow_redirects=False, timeout=10)
+    r = client.session.get(f"{client.server.url}/api/v1/nodes/{namespace}/proxy?a=1", allow_redirects=False, timeout=60)
     assert (r.status_code, r.headers["location"]) == (301, f"/api/v1/nodes/{namespace}/proxy/?a=1")
 
 
@@ -375,7 +375,7 @@ def test_a_client_that_leaves_ends_the_connection_behind(client, namespace):
     ip = global_address()
     with FakeKubelet(ip) as web:
         make_pod(client, namespace, "web", "n", web.port, phase="Running", podIP=ip, podIPs=[{"ip": ip}])
-        with client.session.get(f"{client.server.url}/api/v1/namespaces/{namespace}/pods/web/proxy/big", stream=True, timeout=10) as r:
+        with client.session.get(f"{client.server.url}/api/v1/namespaces/{namespace}/pods/web/proxy/big", stream=True, timeout=60) as r:
             assert len(r.raw.read(100_000)) == 100_000
         assert web.gone.wait(10), "the backend's connection outlived the client's"
 
@@ -417,7 +417,7 @@ def test_open_streams_do_not_hold_up_the_end(kas_server, connect, tmp_path):
         base = "/api/v1/namespaces/default/pods/p"
         _, ws, loop = handshake(client, f"{base}/exec", "command=x&stdin=1&stdout=1", [V5])
         assert ws is not None
-        with client.session.get(f"{server.url}{base}/log?follow=true", stream=True, timeout=20) as r:
+        with client.session.get(f"{server.url}{base}/log?follow=true", stream=True, timeout=60) as r:
             assert next(r.iter_lines()) == b"first line"
             assert server.stop() == 0, "it waited for them and was killed, which is long before its grace ends"
         k.more_log.set()
@@ -434,4 +434,4 @@ def test_the_read_only_port_connects_to_nothing(kas_server):
     url = re.search(r"http://127\.0\.0\.1:\d+", server.output).group()
     inside = "namespaces/default"
     for path in ("nodes/n/proxy/x", f"{inside}/pods/p/proxy/x", f"{inside}/pods/p/exec", f"{inside}/services/s/proxy/"):
-        assert requests.get(f"{url}/api/v1/{path}", timeout=10).status_code in (403, 405)
+        assert requests.get(f"{url}/api/v1/{path}", timeout=60).status_code in (403, 405)

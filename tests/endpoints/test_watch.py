@@ -155,7 +155,7 @@ def test_refusals(client, history):
 def test_a_future_revision_hides_what_comes_before_it(client, history):
     path, _ = history
     now = int(client("GET", path)[1]["metadata"]["resourceVersion"])
-    with client.session.get(f"{client.server.url}{path}?watch=1&timeoutSeconds=3&resourceVersion={now + 2}", stream=True, timeout=30) as r:
+    with client.session.get(f"{client.server.url}{path}?watch=1&timeoutSeconds=3&resourceVersion={now + 2}", stream=True, timeout=60) as r:
         for i in range(4):
             client("POST", path, {"metadata": {"name": f"f{i}"}})
         found = [json.loads(line) for line in r.iter_lines()]
@@ -201,7 +201,7 @@ def test_bookmarks_of_every_kind_and_form(client):
     for path in paths:
         for accept in (PARTIAL, PROTOBUF):
             url = f"{client.server.url}{path}?watch=1&timeoutSeconds=30&allowWatchBookmarks=1"
-            with client.session.get(url, headers={"Accept": accept}, stream=True, timeout=30) as r:
+            with client.session.get(url, headers={"Accept": accept}, stream=True, timeout=60) as r:
                 assert r.status_code == 200, (path, accept, r.text)
                 got = b""
                 for piece in r.iter_content(None):

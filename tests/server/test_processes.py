@@ -59,7 +59,7 @@ def test_workers_end_with_the_process_that_started_them(two, stopped: bool):
     server.process.wait()
     server = two()  # at once: it waits for what is about to end
     assert all(gone(pid) for pid in workers)
-    assert requests.get(server.url + "/readyz", verify=server.ca, timeout=30).status_code == 200
+    assert requests.get(server.url + "/readyz", verify=server.ca, timeout=60).status_code == 200
 
 
 def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
@@ -89,7 +89,7 @@ def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
         wait_for(lambda: "new connections go to others" in server.output, "the port to be without it")
         # The other answers every new connection.
         for _ in range(20):
-            assert requests.get(server.url + "/version", verify=server.ca, timeout=30).status_code == 200
+            assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
         wait_for(lambda: gone(stuck), "its end")
         wait_for(lambda: stuck not in server.worker_pids(), "a new worker")
         done = len(acknowledged)
@@ -113,7 +113,7 @@ def test_a_worker_that_comes_back_is_replaced_too(two):
     wait_for(lambda: gone(stuck), "its end")
     wait_for(lambda: stuck not in server.worker_pids(), "a new worker")
     for _ in range(10):
-        assert requests.get(server.url + "/version", verify=server.ca, timeout=30).status_code == 200
+        assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
 
 
 def test_it_ends_when_told_to_though_a_worker_is_stopped(two):
