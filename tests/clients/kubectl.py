@@ -62,7 +62,7 @@ class Kubectl:
         return [self.program, "--namespace", self.namespace, *args]
 
     def __call__(
-        self, *args: str, code: int | None = 0, stdin: str | None = None, timeout: float = 40, env: dict[str, str] | None = None
+        self, *args: str, code: int | None = 0, stdin: str | None = None, timeout: float = 120, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess:
         """Runs ``kubectl args``; ``code`` None accepts any exit code."""
         self.calls += 1

@@ -322,7 +322,7 @@ def test_delete_with_cascade(k: Kubectl, name: str, cascade: str):
 def test_delete_namespace(k: Kubectl, name: str):
     k("create", "namespace", name)
     k("apply", "-n", name, "-f", str(MANIFESTS / "workloads.yaml"), "-f", str(MANIFESTS / "network-config.yaml"))
-    k("delete", "namespace", name, "--timeout=60s", timeout=60)
+    k("delete", "namespace", name, "--timeout=60s")
     assert "NotFound" in k.error("get", "namespace", name)
 
 

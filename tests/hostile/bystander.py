@@ -24,9 +24,9 @@ from kas.testing.server import KasServer
 
 COLLECTION = "/api/v1/namespaces/kube-system/configmaps"
 PATH = f"{COLLECTION}/bystander"
-# Quiet is the last second in which nobody attacked the server, in windows: the first bystander serves all of them, each later one the
-# last anew.
-WINDOW_S, WINDOWS = 0.25, 4
+# Quiet is the last second in which nobody attacked the server, in windows: the first bystander serves all of them, a later one the last
+# anew when that is so old, or when it was not served as in them.
+WINDOW_S, WINDOWS, OLD_S = 0.25, 4, 5.0
 # p99 may be three times the quiet one, and as long as so many quiet GETs take, because what is validated beside the loop shares the
 # interpreter's lock with it: each turn of the other side is a millisecond, or one call into compiled code (docs/threat-model.md).
 P99_RATIO, P99_GETS = 3.0, 150
@@ -121,10 +121,11 @@ class Times(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """A window: what requests took, and how many seconds of processor time the workers did for them."""
+    """A window: what requests took, how many seconds of processor time the workers did for them, and when it ended."""
 
     times: Times
     worker_s: float
+    ended: float
 
 
 _quiet: dict[int, deque[Quiet]] = {}  # by the server's process
@@ -134,18 +135,23 @@ class Bystander:
     """``beside(attack)`` asserts that this client was served during an attack as it is when all is quiet. Or a context manager, outside of
     which it is quiet, and after which ``why`` says what others did to it."""
 
-    def __init__(self, server: KasServer) -> None:
-        self._server = server
+    def __init__(self, server: KasServer, echo: Echo) -> None:
+        self._server, self._echo = server, echo
         self.errors: list[str] = []
-        self._echo = Echo()
         self._make()
-        windows = _quiet.setdefault(server.worker_pids()[0], deque(maxlen=WINDOWS))
-        for _ in range(1 if windows else WINDOWS):
-            began = self._processor()
-            windows.append(Quiet(self._serve_for(WINDOW_S), self._processor() - began))
+        self._windows = _quiet.setdefault(server.worker_pids()[0], deque(maxlen=WINDOWS))
+        self.look_at_quiet(OLD_S)
+        self.disturbed = Times([], [])
+
+    def look_at_quiet(self, old_s: float = 0.0) -> None:
+        """What it is like when nobody attacks, of which the newest window is at most so old."""
+        windows = self._windows
+        if not windows or time.monotonic() - windows[-1].ended > old_s:
+            for _ in range(1 if windows else WINDOWS):
+                began = self._processor()
+                windows.append(Quiet(self._serve_for(WINDOW_S), self._processor() - began, time.monotonic()))
         self.quiet = Times([t for w in windows for t in w.times.gets], [t for w in windows for t in w.times.echoes])
         self.get_s = sum(w.worker_s for w in windows) / len(self.quiet.gets)  # of the server's own time
-        self.disturbed = Times([], [])
 
     def __enter__(self) -> Bystander:
         self._stop, self._began = threading.Event(), threading.Event()
@@ -164,17 +170,15 @@ class Bystander:
     def beside(self, attack: Callable[[], T]) -> T:
         """What ``attack()`` gave. Tried again when this client was not served meanwhile, as somebody else may have had the machine: what an
         attack does by itself it does again. Asserts that one of them left it its answers."""
-        for _ in range(AT_MOST):
+        for tries in range(AT_MOST):
+            if tries:
+                self.look_at_quiet()
             with self:
                 given = attack()
             if not self.why():
                 break
         self.check()
         return given
-
-    def close(self) -> None:
-        """Ends the process beside it."""
-        self._echo.close()
 
     def _processor(self) -> float:
         return processor_seconds(self._server.worker_pids())

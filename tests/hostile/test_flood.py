@@ -10,19 +10,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from kas.testing.server import KasServer
-from tests.hostile.bystander import Bystander
+from tests.hostile.bystander import Bystander, Echo
 
 SEATS = ("--max-requests-inflight=40", "--max-mutating-requests-inflight=20")  # five of them are for people
 TIMES = 10
 WORKERS = 2
 
 
-def test_a_tenant_that_floods_is_bounded_and_others_are_served(kas_server: Callable[..., KasServer], tmp_path: Path):
+def test_a_tenant_that_floods_is_bounded_and_others_are_served(kas_server: Callable[..., KasServer], tmp_path: Path, echo: Echo):
     tokens = tmp_path / "tokens.csv"
     tokens.write_text("flood-token,flood,1\nquiet-token,quiet,2\n")
     flags = ("--token-auth-file", str(tokens), "--authorization-mode=AlwaysAllow", "--unsafe-no-fsync", *SEATS)
     server = kas_server(*flags, workers=WORKERS)
-    quiet = Bystander(SimpleNamespace(token="quiet-token", port=server.port, ca=server.ca, worker_pids=server.worker_pids))  # type: ignore[arg-type]
+    of_quiet = SimpleNamespace(token="quiet-token", port=server.port, ca=server.ca, worker_pids=server.worker_pids)
+    quiet = Bystander(of_quiet, echo)  # type: ignore[arg-type]
     stop = threading.Event()
     answers: list[int] = []
 
@@ -50,7 +51,4 @@ def test_a_tenant_that_floods_is_bounded_and_others_are_served(kas_server: Calla
             t.join()
         assert len(answers) >= 1000 and set(answers) <= {200, 429} and answers.count(200) > 500
 
-    try:
-        quiet.beside(floods)
-    finally:
-        quiet.close()
+    quiet.beside(floods)

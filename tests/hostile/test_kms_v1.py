@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kas.testing.server import KasServer
-from tests.hostile.bystander import Bystander
+from tests.hostile.bystander import Bystander, Echo
 from tests.hostile.conftest import Caller
 from tests.security.kms import PluginV1
 
@@ -66,16 +66,13 @@ def asked(sealed: Sealed, method: str, requests: list[tuple]) -> list[int]:
         sealed.plugin.release()
 
 
-def test_only_who_needs_the_plugin_waits_for_it(sealed: Sealed) -> None:
+def test_only_who_needs_the_plugin_waits_for_it(sealed: Sealed, echo: Echo) -> None:
     made: list[str] = []
 
     def write() -> list[int]:
         made[:] = (f"s{len(made)}-{i}" for i in range(WRITERS))
         return asked(sealed, "Encrypt", [("POST", SECRETS, {"metadata": {"name": n}, "stringData": {"a": "b"}}) for n in made])
 
-    one = Bystander(sealed.server)
-    try:
-        assert one.beside(write) == [201] * WRITERS
-        assert one.beside(lambda: asked(sealed, "Decrypt", [("GET", f"{SECRETS}/{n}") for n in made])) == [200] * WRITERS
-    finally:
-        one.close()
+    one = Bystander(sealed.server, echo)
+    assert one.beside(write) == [201] * WRITERS
+    assert one.beside(lambda: asked(sealed, "Decrypt", [("GET", f"{SECRETS}/{n}") for n in made])) == [200] * WRITERS

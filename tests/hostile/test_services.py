@@ -17,7 +17,7 @@ import pytest
 from kas.testing.server import KasServer
 from tests import pki, tlsstub
 from tests.auth.issuer import Issuer
-from tests.hostile.bystander import Bystander
+from tests.hostile.bystander import Bystander, Echo
 from tests.hostile.conftest import Caller, resident
 from tests.security.kms import Plugin
 
@@ -76,15 +76,12 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 
 
 @pytest.fixture
-def bystander(asked: Asked) -> Iterator[Bystander]:
+def bystander(asked: Asked, echo: Echo) -> Iterator[Bystander]:
     """A client of this server, which must be served as before and which memory is looked at for."""
-    one, before = Bystander(asked.server), sum(resident(asked.server).values())
-    try:
-        yield one
-        one.check()
-        assert sum(resident(asked.server).values()) - before < MOST_MB << 20
-    finally:
-        one.close()
+    one, before = Bystander(asked.server, echo), sum(resident(asked.server).values())
+    yield one
+    one.check()
+    assert sum(resident(asked.server).values()) - before < MOST_MB << 20
 
 
 def secrets(asked: Asked, name: str, many: int = 20) -> set[int]:

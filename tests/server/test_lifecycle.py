@@ -594,7 +594,7 @@ def test_descriptors_may_have_any_number(tmp_path: Path, connect):
 
 def _ready(server) -> bool:
     try:
-        return requests.get(server.url + "/readyz", verify=server.ca, timeout=5).status_code == 200
+        return requests.get(server.url + "/readyz", verify=server.ca, timeout=60).status_code == 200
     except requests.RequestException:
         return False
 
