@@ -14,7 +14,7 @@ from tests.hostile.rows_upgrades import untaken
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 STREAMS = 200  # of a connection
-LEFT_S = 3.0
+LEFT_S = 2.0
 
 
 @contextlib.contextmanager
