@@ -176,7 +176,7 @@ class Attacker:
     def raw(self, connections: int, *pieces: bytes, listen: float = 1.0) -> None:
         """The same bytes on several connections at once; nobody reads before all was sent."""
         with contextlib.ExitStack() as stack:
-            wires = [stack.enter_context(self.wire(timeout=5.0)) for _ in range(connections)]
+            wires = [stack.enter_context(self.wire(timeout=2.0)) for _ in range(connections)]
             for s in wires:
                 with contextlib.suppress(OSError):
                     for piece in pieces:
