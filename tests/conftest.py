@@ -56,8 +56,8 @@ class Client:
         if body is not None:
             sent.setdefault("Content-Type", ctype)
         if isinstance(body, (bytes, str)):
-            return self.session.request(method, self.server.url + path, data=body, headers=sent, timeout=30)
-        return self.session.request(method, self.server.url + path, json=body, headers=sent, timeout=30)
+            return self.session.request(method, self.server.url + path, data=body, headers=sent, timeout=60)
+        return self.session.request(method, self.server.url + path, json=body, headers=sent, timeout=60)
 
 
 @pytest.fixture(scope="session", autouse=True)

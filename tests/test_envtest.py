@@ -139,7 +139,7 @@ def test_a_control_plane_is_started_used_and_stopped(plane) -> None:
     who = {"spec": {"token": token.json()["status"]["token"]}}
     review = running.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", who).json()
     assert review["status"]["user"]["username"] == "system:serviceaccount:default:mine", "its key is told by a certificate"
-    assert requests.get(f"{running.url}/api/v1/pods", verify=str(running.ca), timeout=30).status_code == 403
+    assert requests.get(f"{running.url}/api/v1/pods", verify=str(running.ca), timeout=60).status_code == 403
     with running.ask("GET", "/api/v1/pods?watch=true", stream=True) as open_watch:
         assert open_watch.status_code == 200
         running.stop()

@@ -19,8 +19,8 @@ READY = re.compile(r'kas ready on (\S+?)[,\s]|"msg": "ready", "addresses": \["([
 BUG = re.compile(r"apiserver panic'd on|exception was never retrieved|Fatal Python error")
 FRONT = "kas-front"
 BESIDE = (FRONT, "kas-replicator")  # children that answer no requests
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
 
 
 class KasServer:

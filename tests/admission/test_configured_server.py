@@ -113,7 +113,7 @@ def test_a_slow_backend_holds_nobody_else_up(running, connect, backend):
     release = threading.Event()
 
     def slowly(asked):
-        release.wait(20)
+        release.wait(60)
         return reviewed(True)
 
     backend.answers = slowly

@@ -80,7 +80,7 @@ class Backend:
         self._thread.join(10)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def start(self) -> None:
         """Listens, on the port it had before if it had one."""

@@ -91,7 +91,7 @@ def test_a_watch_has_a_beginning_and_an_end(kas_server, connect, tmp_path):
     rule = {"level": "RequestResponse", "verbs": ["watch"]}
     client = connect(kas_server("--controllers", "none", policy(tmp_path, rule), f"--audit-log-path={log}"))
     url = f"{client.server.url}/api/v1/namespaces/default/configmaps?watch=1"
-    with client.session.get(url, headers={"Audit-ID": "watch"}, stream=True, timeout=30) as r:
+    with client.session.get(url, headers={"Audit-ID": "watch"}, stream=True, timeout=60) as r:
         assert r.status_code == 200
         recorded(log, lambda events: [e["stage"] for e in events] == ["RequestReceived", "ResponseStarted"])
     events = recorded(log, complete("watch"))

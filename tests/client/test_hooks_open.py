@@ -23,7 +23,7 @@ def opened(story, *answers, credentials=ANONYMOUS, room=10):
     async def run(backend, pool, target):
         shares = Shares(room)
         hook = HookClient(target, credentials, shares, "backend", sleep=lambda seconds: asyncio.sleep(0))
-        assert await hook.post(b"first", 10.0) == b"ok"
+        assert await hook.post(b"first", 60.0) == b"ok"
         try:
             return await story(backend, hook, shares)
         finally:
@@ -40,7 +40,7 @@ def refused(*answers, timeout_s=10.0):
             await hook.post(b"second", timeout_s)
         assert shares.running("backend") == 0
         backend.answers = [USUAL]
-        assert await hook.post(b"third", 10.0) == b"ok"
+        assert await hook.post(b"third", 60.0) == b"ok"
         assert shares.running("backend") == 0
         return str(e.value).partition('": ')[2] or str(e.value), e.value.code, backend.connections
 
@@ -50,7 +50,7 @@ def refused(*answers, timeout_s=10.0):
 def test_one_connection_serves_one_question_after_the_other():
     async def story(backend, hook, shares):
         for n in range(20):
-            assert await hook.post(b"x" * n * 10_000, 10.0) == b"ok"
+            assert await hook.post(b"x" * n * 10_000, 60.0) == b"ok"
         assert backend.connections == 1 and backend.requests == 21 and shares.running("backend") == 0
 
     opened(story, USUAL)
@@ -60,7 +60,7 @@ def test_the_usual_question_takes_few_functions():
     """Each call of a function of Python on the way costs what a good part of the rest does, in caches that others have emptied."""
 
     async def story(backend, hook, shares):
-        await hook.post(b"second", 10.0)
+        await hook.post(b"second", 60.0)
         called = []
 
         def seen(frame, event, arg):
@@ -69,7 +69,7 @@ def test_the_usual_question_takes_few_functions():
 
         sys.setprofile(seen)
         try:
-            await hook.post(b"third", 10.0)
+            await hook.post(b"third", 60.0)
         finally:
             sys.setprofile(None)
         assert set(called) == {"HookClient.post"}
@@ -127,14 +127,14 @@ def test_who_waits_goes_on_where_the_answer_comes_and_not_in_another_turn_of_the
 
 def test_a_question_that_is_given_up_closes_its_connection():
     async def story(backend, hook, shares):
-        asked = asyncio.ensure_future(hook.post(b"second", 10.0))
+        asked = asyncio.ensure_future(hook.post(b"second", 60.0))
         await until(lambda: backend.requests == 2)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
         assert shares.running("backend") == 0 and not hook._pool._idle
         backend.answers = [USUAL]
-        assert await hook.post(b"third", 10.0) == b"ok" and backend.connections == 2
+        assert await hook.post(b"third", 60.0) == b"ok" and backend.connections == 2
 
     opened(story, b"")
 
@@ -156,7 +156,7 @@ def test_an_answer_that_is_not_the_usual_one(answer, said, code, connections):
 
 def test_a_backend_that_asks_to_be_asked_again():
     async def story(backend, hook, shares):
-        assert await hook.post(b"second", 10.0) == b"ok"
+        assert await hook.post(b"second", 60.0) == b"ok"
         assert backend.requests == 3 and backend.connections == 1 and shares.running("backend") == 0
 
     opened(story, b"HTTP/1.1 429 Later\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n", USUAL)
@@ -165,7 +165,7 @@ def test_a_backend_that_asks_to_be_asked_again():
 def test_retry_after_with_a_good_answer_is_just_that():
     async def story(backend, hook, shares):
         for _ in range(3):
-            assert await hook.post(b"again", 10.0) == b"ok"
+            assert await hook.post(b"again", 60.0) == b"ok"
         assert backend.requests == 4
 
     opened(story, b"HTTP/1.1 200 OK\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\nok")
@@ -176,18 +176,18 @@ def test_who_finds_no_room_leaves_the_connection():
         for _ in range(3):
             assert shares.take("backend")
         with pytest.raises(HookError, match="3 requests are waiting for it already"):
-            await hook.post(b"second", 10.0)
+            await hook.post(b"second", 60.0)
         assert len(hook._pool._idle) == 1 and backend.requests == 1
         for _ in range(3):
             shares.give("backend")
-        assert await hook.post(b"third", 10.0) == b"ok" and backend.connections == 1
+        assert await hook.post(b"third", 60.0) == b"ok" and backend.connections == 1
 
     opened(story, USUAL, room=4)
 
 
 def test_a_connection_made_with_other_certificates_is_not_kept():
     async def story(backend, hook, shares):
-        asked = asyncio.ensure_future(hook.post(b"second", 10.0))
+        asked = asyncio.ensure_future(hook.post(b"second", 60.0))
         await until(lambda: backend.requests == 2)
         hook._pool.renew()
         backend.open[0].write(USUAL)
@@ -243,7 +243,7 @@ def test_a_token_that_is_in_a_file_is_read_for_each_question(tmp_path):
         hook._pool = Watched(hook._pool, heads)
         token.write_text("two")
         now[0] += 1000.0
-        assert await hook.post(b"x", 10.0) == b"ok"
+        assert await hook.post(b"x", 60.0) == b"ok"
 
     credentials = Credentials(token_file=str(token))
     credentials.clock = lambda: now[0]

@@ -40,7 +40,7 @@ def test_what_arrives(proxy, tmp_path, pair, tls, loop):
 
     def ended():
         for _ in range(2):
-            assert proxy.ended.acquire(timeout=20)
+            assert proxy.ended.acquire(timeout=60)
 
     with asyncio.Runner(loop_factory=loop) as runner:
         assert runner.run(answered(proxy, via, pair, tls, ended)) == [BIG, b"x", BIG, b"y"]
@@ -62,7 +62,7 @@ def test_an_agent_that_says_nothing(proxy, tmp_path):
     via, registry = through(proxy, tmp_path)
     proxy.silent = True
     assert dialled(via, 0.2) == f"dial tcp 10.9.8.7:443 via proxy {proxy.path}: i/o timeout"
-    assert proxy.gave_up.wait(10) and set(proxy.got) <= {DIAL_REQ, DIAL_CLS}
+    assert proxy.gave_up.wait(60) and set(proxy.got) <= {DIAL_REQ, DIAL_CLS}
     assert registry.metrics[f"{NAME}failure_count"].values == {("grpc", "proxy", "uds"): 2}
 
 
@@ -145,9 +145,9 @@ def test_neither_side_holds_more_than_windows(proxy, tmp_path):
         slow.enough.clear()
         slow.enough_at = held
         transport.resume_reading()
-        await asyncio.wait_for(slow.enough.wait(), 20)
+        await asyncio.wait_for(slow.enough.wait(), 60)
         transport.abort()
-        await asyncio.wait_for(slow.lost.wait(), 10)
+        await asyncio.wait_for(slow.lost.wait(), 60)
         server.close()
         return held
 

@@ -117,7 +117,7 @@ def test_a_server_with_a_proxy(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Non
         with KasServer(tmp_path, "--unsafe-no-fsync") as server, requests.Session() as session:
             session.trust_env, session.verify, session.headers["Authorization"] = False, server.ca, f"Bearer {server.token}"
             path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-            assert session.post(server.url + path, json=made, timeout=30).status_code == 201
-            answer = session.post(f"{server.url}/api/v1/namespaces/default/configmaps", json={"metadata": {"name": "a"}}, timeout=30)
+            assert session.post(server.url + path, json=made, timeout=60).status_code == 201
+            answer = session.post(f"{server.url}/api/v1/namespaces/default/configmaps", json={"metadata": {"name": "a"}}, timeout=60)
         assert answer.status_code == 500 and "hook.example" in answer.text and "Forbidden" in answer.text, answer.text
         assert set(proxy.asked) == {"hook.example:443"}

@@ -43,7 +43,8 @@ class Kubectl:
 
     def __init__(self, program: str, version: str, server: KasServer, home: Path) -> None:
         self.program, self.server, self.home = program, server, home
-        self.namespace = "k" + version.replace(".", "-")
+        # Its own: with another module's tests in between, or another order, one version may be prepared twice on one server.
+        self.namespace = f"k{version.replace('.', '-')}-{home.name}"
         # It lives too briefly to be worth collecting garbage in: a third of its processor time.
         self.env = {**os.environ, "KUBECONFIG": server.kubeconfig, "HOME": str(home), "LC_ALL": "C", "GOGC": "off"}
         # One file of its own when TLS trust comes from the environment: kubectl reads the kubeconfig's CA, nothing else.
@@ -63,7 +64,7 @@ class Kubectl:
         return [self.program, "--namespace", self.namespace, *args]
 
     def __call__(
-        self, *args: str, code: int | None = 0, stdin: str | None = None, timeout: float = 40, env: dict[str, str] | None = None
+        self, *args: str, code: int | None = 0, stdin: str | None = None, timeout: float = 120, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess:
         """Runs ``kubectl args``; ``code`` None accepts any exit code."""
         self.calls += 1

@@ -37,7 +37,7 @@ class Component:
         elif kind:
             found = self.kind(api_version, kind)
             data = envelope(api_version, kind, encode_protobuf(found.type, {"apiVersion": api_version, "kind": kind, **obj}))
-        answer = self.session.request(method, self.url + path, data=data, headers={"Content-Type": media}, timeout=30)
+        answer = self.session.request(method, self.url + path, data=data, headers={"Content-Type": media}, timeout=60)
         assert answer.headers["content-type"] == PROTOBUF, answer.text
         api_version, kind, raw, _ = open_envelope(answer.content)
         found = self.kind(api_version, kind)

@@ -137,7 +137,7 @@ def test_nodes(k: Kubectl, name: str):
     assert {"key": "dedicated", "value": "web", "effect": "NoSchedule"} in taints
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": k.namespace}}
     k.create({**pod, "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}})
-    assert f"pod/{name} evicted" in k.out("drain", node, "--force", "--ignore-daemonsets", "--timeout=20s")
+    assert f"pod/{name} evicted" in k.out("drain", node, "--force", "--ignore-daemonsets", "--timeout=60s")
     assert "Taints:" in k.out("describe", "node", node)
     k("delete", "node", node)
 

@@ -235,16 +235,16 @@ def test_rollout_status(k: Kubectl, name: str):
     deployed(k, name)
     assert "exceeded its progress deadline" not in k("rollout", "status", f"deployment/{name}", "--watch=false").stdout
     rolled_out(k, "deployment", name)
-    assert "successfully rolled out" in k.out("rollout", "status", f"deployment/{name}", "--timeout=20s")
+    assert "successfully rolled out" in k.out("rollout", "status", f"deployment/{name}", "--timeout=60s")
 
 
 def test_rollout_status_of_others(k: Kubectl):
     k.apply("workloads.yaml")
     k("scale", "statefulset/db", "--replicas=2")
     rolled_out(k, "statefulset", "db")
-    assert "roll out complete: 2 new pods" in k.out("rollout", "status", "statefulset/db", "--timeout=20s")
+    assert "roll out complete: 2 new pods" in k.out("rollout", "status", "statefulset/db", "--timeout=60s")
     rolled_out(k, "daemonset", "agent")
-    assert "successfully rolled out" in k.out("rollout", "status", "daemonset/agent", "--timeout=20s")
+    assert "successfully rolled out" in k.out("rollout", "status", "daemonset/agent", "--timeout=60s")
 
 
 def test_rollout_status_follows_a_watch(k: Kubectl, name: str):
@@ -252,7 +252,7 @@ def test_rollout_status_follows_a_watch(k: Kubectl, name: str):
     timer = threading.Timer(1.0, rolled_out, (k, "deployment", name))
     timer.start()
     try:
-        assert "successfully rolled out" in k.out("rollout", "status", f"deployment/{name}", "--timeout=20s")
+        assert "successfully rolled out" in k.out("rollout", "status", f"deployment/{name}", "--timeout=60s")
     finally:
         timer.join()
 
@@ -307,7 +307,7 @@ def owned(k: Kubectl, name: str) -> None:
 
 def test_delete_without_cascade(k: Kubectl, name: str):
     owned(k, name)
-    k("delete", "deployment", name, "--cascade=orphan", "--timeout=20s")
+    k("delete", "deployment", name, "--cascade=orphan", "--timeout=60s")
     left = k.get("replicaset", name + "-h1")["metadata"]
     assert "ownerReferences" not in left and "deletionTimestamp" not in left
 
@@ -315,14 +315,14 @@ def test_delete_without_cascade(k: Kubectl, name: str):
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
 def test_delete_with_cascade(k: Kubectl, name: str, cascade: str):
     owned(k, name)
-    k("delete", "deployment", name, f"--cascade={cascade}", "--timeout=20s")
+    k("delete", "deployment", name, f"--cascade={cascade}", "--timeout=60s")
     k.until(lambda: k.out("get", "deployment,replicaset", "-o", "name").count(name) == 0)
 
 
 def test_delete_namespace(k: Kubectl, name: str):
     k("create", "namespace", name)
     k("apply", "-n", name, "-f", str(MANIFESTS / "workloads.yaml"), "-f", str(MANIFESTS / "network-config.yaml"))
-    k("delete", "namespace", name, "--timeout=30s", timeout=60)
+    k("delete", "namespace", name, "--timeout=60s")
     assert "NotFound" in k.error("get", "namespace", name)
 
 
@@ -330,11 +330,11 @@ def test_wait(k: Kubectl, name: str):
     deployed(k, name)
     assert "timed out waiting for the condition" in k.error("wait", f"deployment/{name}", "--for=condition=Available", "--timeout=1s")
     rolled_out(k, "deployment", name)
-    assert "condition met" in k.out("wait", f"deployment/{name}", "--for=condition=Available", "--timeout=20s")
-    k("wait", f"deployment/{name}", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=20s")
-    process = k.popen("wait", f"deployment/{name}", "--for=delete", "--timeout=30s")
+    assert "condition met" in k.out("wait", f"deployment/{name}", "--for=condition=Available", "--timeout=60s")
+    k("wait", f"deployment/{name}", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=60s")
+    process = k.popen("wait", f"deployment/{name}", "--for=delete", "--timeout=60s")
     k("delete", "deployment", name, "--cascade=background")
-    _, err = process.communicate(timeout=40)
+    _, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
 
 

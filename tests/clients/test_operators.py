@@ -60,7 +60,7 @@ def operator(server: KasServer, log: Path, *command: str, **env: str) -> Iterato
         finally:
             process.terminate()
             try:
-                process.wait(30)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -157,7 +157,7 @@ def test_lightkube(server, api, name):
 # --- kopf
 
 
-def eventually(condition, log: Path, seconds: float = 60):
+def eventually(condition, log: Path, seconds: float = 200):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, log.read_text()[-4000:]
@@ -192,5 +192,5 @@ def test_kopf_operator(server, api, name, tmp_path):
         assert trace.read_text() == f"{name} gone\n"
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
         log.close()

@@ -30,7 +30,7 @@ def namespace(server, name: str) -> str:
 
 
 def create(s: requests.Session, url: str, name: str, **data: str) -> dict:
-    answer = s.post(url, json={"metadata": {"name": name}, "data": data}, timeout=30)
+    answer = s.post(url, json={"metadata": {"name": name}, "data": data}, timeout=60)
     assert answer.status_code == 201, answer.text
     return answer.json()
 
@@ -132,7 +132,7 @@ class Informer(threading.Thread):
                 time.sleep(0.05)  # refused or cut: the next round resumes
 
     def _watch(self) -> None:
-        connection = http.client.HTTPSConnection(self.host, context=self.context, timeout=20)
+        connection = http.client.HTTPSConnection(self.host, context=self.context, timeout=60)
         try:
             connection.request(
                 "GET", f"{self.path}?watch=true&allowWatchBookmarks=true&resourceVersion={self.revision}", headers=self.headers
@@ -181,7 +181,7 @@ def test_watch_survives_restarts(kas_server):
             name, n = f"c{n:05}", n + 1
             asked.append(name)
             try:
-                answer = s.post(server.url + path, json={"metadata": {"name": name}}, timeout=10)
+                answer = s.post(server.url + path, json={"metadata": {"name": name}}, timeout=60)
                 if answer.status_code == 201:
                     acknowledged[name] = int(answer.json()["metadata"]["resourceVersion"])
             except requests.RequestException:

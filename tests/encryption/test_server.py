@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import shutil
 import subprocess
@@ -116,11 +117,12 @@ def test_watches_and_selectors_work_on_sealed_objects_in_all_workers(start, tmp_
     begin = client("GET", f"{CORE}/secrets")["metadata"]["resourceVersion"]
     for i in range(20):
         client.secret(f"s{i}", f"v{i}", labels={"odd": str(i % 2)})
+    client.secret("last", "v", labels={"odd": "0"})
     assert len(client("GET", f"{CORE}/secrets?labelSelector=odd%3D1&limit=500")["items"]) == 10
-    query = f"watch=true&resourceVersion={begin}&labelSelector=odd%3D0&timeoutSeconds=5"
-    watch = client.session.get(f"{client.server.url}{CORE}/secrets?{query}", timeout=60, stream=True)
-    names = [json.loads(line)["object"]["metadata"]["name"] for line in watch.iter_lines()]
-    assert names == [f"s{i}" for i in range(0, 20, 2)]
+    query = f"watch=true&resourceVersion={begin}&labelSelector=odd%3D0"
+    with client.session.get(f"{client.server.url}{CORE}/secrets?{query}", timeout=60, stream=True) as watch:
+        seen = (json.loads(line)["object"]["metadata"]["name"] for line in watch.iter_lines())
+        assert list(itertools.takewhile(lambda name: name != "last", seen)) == [f"s{i}" for i in range(0, 20, 2)]
 
 
 def test_custom_resources_are_sealed_by_the_rule_of_their_group(start, tmp_path):

@@ -65,7 +65,7 @@ def test_openapi_has_entity_tags_and_hashed_addresses(client):
         sent, until = (parsedate_to_datetime(each.headers[name]) for name in ("date", "expires"))
         assert 364 <= (until - sent).days <= 365
     assert same.status_code == 304 and "expires" not in client.raw("GET", "/openapi/v3/apis/apps/v1").headers
-    moved = client.session.get(client.server.url + "/openapi/v3/apis/apps/v1?hash=OLD", allow_redirects=False, timeout=10)
+    moved = client.session.get(client.server.url + "/openapi/v3/apis/apps/v1?hash=OLD", allow_redirects=False, timeout=60)
     assert moved.status_code == 301 and moved.headers["location"] == address
     # As Go's http.Redirect answers.
     assert moved.headers["content-type"] == "text/html; charset=utf-8" and moved.text == f'<a href="{address}">Moved Permanently</a>.\n\n'
@@ -147,9 +147,9 @@ def test_credentials(client):
     url, ca = client.server.url, client.server.ca
     anonymous = requests.Session()
     anonymous.trust_env = False
-    assert anonymous.get(url + "/api/v1/pods", verify=ca, timeout=10).status_code == 403
-    assert anonymous.get(url + "/healthz", verify=ca, timeout=10).status_code == 200
-    wrong = anonymous.get(url + "/api", headers={"Authorization": "Bearer nope"}, verify=ca, timeout=10)
+    assert anonymous.get(url + "/api/v1/pods", verify=ca, timeout=60).status_code == 403
+    assert anonymous.get(url + "/healthz", verify=ca, timeout=60).status_code == 200
+    wrong = anonymous.get(url + "/api", headers={"Authorization": "Bearer nope"}, verify=ca, timeout=60)
     assert wrong.status_code == 401 and wrong.json()["reason"] == "Unauthorized"
 
 
@@ -189,12 +189,12 @@ def test_plain_ports(kas_server):
     insecure, read_only = re.findall(r"http://127\.0\.0\.1:\d+", server.output)
     s = requests.Session()
     s.trust_env = False
-    made = s.post(insecure + "/api/v1/namespaces/default/configmaps", json={"metadata": {"name": "a"}}, timeout=10)
+    made = s.post(insecure + "/api/v1/namespaces/default/configmaps", json={"metadata": {"name": "a"}}, timeout=60)
     assert made.status_code == 201
-    assert s.get(read_only + "/api/v1/namespaces/default/configmaps/a", timeout=10).status_code == 200
-    assert s.delete(read_only + "/api/v1/namespaces/default/configmaps/a", timeout=10).status_code == 405
-    assert s.get(read_only + "/api/v1/secrets", timeout=10).status_code in (403, 429)
-    statuses = [s.get(read_only + "/api/v1/namespaces", timeout=10).status_code for _ in range(6)]
+    assert s.get(read_only + "/api/v1/namespaces/default/configmaps/a", timeout=60).status_code == 200
+    assert s.delete(read_only + "/api/v1/namespaces/default/configmaps/a", timeout=60).status_code == 405
+    assert s.get(read_only + "/api/v1/secrets", timeout=60).status_code in (403, 429)
+    statuses = [s.get(read_only + "/api/v1/namespaces", timeout=60).status_code for _ in range(6)]
     assert 429 in statuses
 
 

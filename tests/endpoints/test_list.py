@@ -303,7 +303,7 @@ def test_gzip_is_a_complete_member(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for i in range(20):
         client("POST", path, {"metadata": {"name": f"g{i}"}, "data": {"x": "z" * 200_000}})
-    with client.session.get(client.server.url + path, headers={"Accept-Encoding": "gzip"}, stream=True, timeout=30) as r:
+    with client.session.get(client.server.url + path, headers={"Accept-Encoding": "gzip"}, stream=True, timeout=60) as r:
         assert len(json.loads(gzip.decompress(r.raw.read(decode_content=False)))["items"]) >= 20
 
 

@@ -99,7 +99,7 @@ def test_what_kubelets_are_shown_and_must_be_of_is_replaced(tmp_path: Path, monk
 
     def ask(verify: bool = True) -> None:
         target = locations.kubelet("n", verify=verify)
-        connection = http.client.HTTPSConnection(target.host, int(target.port), context=target.tls, timeout=10)
+        connection = http.client.HTTPSConnection(target.host, int(target.port), context=target.tls, timeout=60)
         connection.request("GET", "/")
         connection.getresponse().read()
         connection.close()

@@ -29,6 +29,7 @@ from tests.types.kinds import kind_for
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+NOT_OLDER = "resourceVersionMatch=NotOlderThan"
 
 
 def events(client, path, query="", **headers):
@@ -36,6 +37,12 @@ def events(client, path, query="", **headers):
     r = client.raw("GET", f"{path}{'&' if '?' in path else '?'}watch=1&timeoutSeconds=1&{query}", **headers)
     assert r.status_code == 200, r.text
     return [json.loads(line) for line in r.content.splitlines()]
+
+
+def side_by_side(ask, whats):
+    """What ``ask`` gives for each, none of which waits for another: a watch takes its second."""
+    with ThreadPoolExecutor(len(whats)) as pool:
+        return list(pool.map(ask, whats))
 
 
 def brief(found):
@@ -62,20 +69,19 @@ ALL = [("ADDED", "w1"), ("ADDED", "w2"), ("MODIFIED", "w1"), ("MODIFIED", "w1"),
 
 def test_from_a_revision_in_every_form(client, history):
     path, rv = history
-    whole = events(client, path, f"resourceVersion={rv}")
+    url = f"{path}?watch=1&timeoutSeconds=1&resourceVersion={rv}"
+    forms = ("application/json", PARTIAL, TABLE, PROTOBUF, PARTIAL.replace("application/json", PROTOBUF))
+    *texts, raw, packed = (r.content for r in side_by_side(lambda form: client.raw("GET", url, Accept=form), forms))
+    whole, partial, table = ([json.loads(line) for line in text.splitlines()] for text in texts)
     assert brief(whole) == ALL
     revisions = [int(e["object"]["metadata"]["resourceVersion"]) for e in whole]
     assert revisions == sorted(set(revisions)) and revisions[0] > int(rv)
-    assert brief(events(client, path, f"resourceVersion={rv}", Accept=PARTIAL)) == ALL
-    rows = [e["object"] for e in events(client, path, f"resourceVersion={rv}", Accept=TABLE) if "rows" in e["object"]]
+    assert brief(partial) == ALL
+    rows = [e["object"] for e in table if "rows" in e["object"]]
     shown = [t["rows"][0]["object"]["metadata"]["name"] for t in rows]
     assert [n for n in shown if n != "kube-root-ca.crt"] == [n for _, n in ALL]
     assert len(rows[0]["columnDefinitions"]) == 3 and not rows[1].get("columnDefinitions")
-    raw = client.raw("GET", f"{path}?watch=1&timeoutSeconds=1&resourceVersion={rv}", Accept=PROTOBUF).content
     assert raw.endswith(protobuf_frames(whole))
-    partial = events(client, path, f"resourceVersion={rv}", Accept=PARTIAL)
-    as_protobuf = PARTIAL.replace("application/json", PROTOBUF)
-    packed = client.raw("GET", f"{path}?watch=1&timeoutSeconds=1&resourceVersion={rv}", Accept=as_protobuf).content
     assert packed.endswith(protobuf_frames(partial))
     kinds, at = [], 0
     while at < len(raw):
@@ -109,10 +115,12 @@ def test_old_paths_names_and_all_namespaces(client, history, namespace):
     path, rv = history
     old = f"/api/v1/watch/namespaces/{namespace}/configmaps"
     w2 = [("ADDED", "w2"), ("DELETED", "w2")]
-    assert brief(events(client, old, f"resourceVersion={rv}")) == ALL
-    assert brief(events(client, f"{old}/w2", f"resourceVersion={rv}")) == w2
-    assert brief(events(client, path, f"resourceVersion={rv}&fieldSelector=metadata.name=w2")) == w2
-    everywhere = events(client, "/api/v1/configmaps", f"resourceVersion={rv}&fieldSelector=metadata.name=w2")
+    one = "?fieldSelector=metadata.name=w2"
+    paths = (old, f"{old}/w2", f"{path}{one}", f"/api/v1/configmaps{one}")
+    whole, named, selected, everywhere = side_by_side(lambda path: events(client, path, f"resourceVersion={rv}"), paths)
+    assert brief(whole) == ALL
+    assert brief(named) == w2
+    assert brief(selected) == w2
     assert brief([e for e in everywhere if e["object"]["metadata"]["namespace"] == namespace]) == w2
     code, body = client("GET", f"{old}/w2?fieldSelector=metadata.name=w1")
     assert (code, body["message"]) == (400, "fieldSelector metadata.name doesn't match requested name")
@@ -122,13 +130,15 @@ def test_old_paths_names_and_all_namespaces(client, history, namespace):
 def test_current_state_first(client, history):
     path, rv = history
     end = {"k8s.io/initial-events-end": "true"}
-    for query in ("", "resourceVersion=0", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"):
-        assert brief(events(client, path, query)) == [("ADDED", "w1")]
-        found = events(client, path, f"{query}&allowWatchBookmarks=true")
-        marked = next(e["object"] for e in found if e["type"] == "BOOKMARK")  # a periodic one may follow
+    starts, without = ("", "resourceVersion=0", f"sendInitialEvents=true&{NOT_OLDER}"), f"sendInitialEvents=false&{NOT_OLDER}"
+    queries = (*starts, *(f"{query}&allowWatchBookmarks=true" for query in starts), without)
+    *found, none = side_by_side(lambda query: events(client, path, query), queries)
+    assert [brief(plain) for plain in found[:3]] == [[("ADDED", "w1")]] * 3
+    for bookmarked in found[3:]:
+        marked = next(e["object"] for e in bookmarked if e["type"] == "BOOKMARK")  # a periodic one may follow
         assert marked["metadata"]["annotations"] == end
         assert marked["kind"] == "ConfigMap" and int(marked["metadata"]["resourceVersion"]) > int(rv)
-    assert brief(events(client, path, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan")) == []
+    assert brief(none) == []
     # Below /watch/ the options are those of a list unless they say watch.
     old = path.replace("/api/v1/", "/api/v1/watch/")
     r = client.raw("GET", f"{old}?timeoutSeconds=1&allowWatchBookmarks=1")
@@ -155,12 +165,15 @@ def test_refusals(client, history):
 def test_a_future_revision_hides_what_comes_before_it(client, history):
     path, _ = history
     now = int(client("GET", path)[1]["metadata"]["resourceVersion"])
-    with client.session.get(f"{client.server.url}{path}?watch=1&timeoutSeconds=3&resourceVersion={now + 2}", stream=True, timeout=30) as r:
+    found = []
+    with client.session.get(f"{client.server.url}{path}?watch=1&resourceVersion={now + 2}", stream=True, timeout=60) as r:
         for i in range(4):
             client("POST", path, {"metadata": {"name": f"f{i}"}})
-        found = [json.loads(line) for line in r.iter_lines()]
+        for line in r.iter_lines():
+            found.append(json.loads(line))
+            if found[-1]["object"]["metadata"]["name"] == "f3":
+                break
     assert all(int(e["object"]["metadata"]["resourceVersion"]) > now + 2 for e in found)
-    assert [n for _, n in brief(found)][-1] == "f3"
     for i in range(4):
         client("DELETE", f"{path}/f{i}")
 
@@ -177,14 +190,15 @@ def test_a_bookmark_before_the_end(client, history):
 def test_initial_events_that_are_to_end_come_in_no_table(client, history):
     path, rv = history
     ask = "watch=1&timeoutSeconds=1&allowWatchBookmarks=true"
+    asked = []
     for query in (f"{ask}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", ask, f"{ask}&resourceVersion=0"):
         status, refused = client("GET", f"{path}?{query}", Accept=TABLE)
         assert (status, refused["reason"]) == (406, "NotAcceptable") and "application/yaml" in refused["message"]
-        found = client.raw("GET", f"{path}?{query}", Accept=f"{TABLE},application/json").content
-        assert {json.loads(line)["object"]["kind"] for line in found.splitlines()} == {"ConfigMap"}
-    for query in ("watch=1&timeoutSeconds=1", f"{ask}&resourceVersion={rv}"):
-        found = client.raw("GET", f"{path}?{query}", Accept=TABLE).content
-        assert {json.loads(line)["object"]["kind"] for line in found.splitlines()} == {"Table"}
+        asked.append((query, f"{TABLE},application/json", "ConfigMap"))
+    asked += [(query, TABLE, "Table") for query in ("watch=1&timeoutSeconds=1", f"{ask}&resourceVersion={rv}")]
+    answers = side_by_side(lambda one: client.raw("GET", f"{path}?{one[0]}", Accept=one[1]).content, asked)
+    for (query, _, kind), found in zip(asked, answers, strict=True):
+        assert {json.loads(line)["object"]["kind"] for line in found.splitlines()} == {kind}, query
 
 
 def test_bookmarks_of_every_kind_and_form(client):
@@ -201,7 +215,7 @@ def test_bookmarks_of_every_kind_and_form(client):
     for path in paths:
         for accept in (PARTIAL, PROTOBUF):
             url = f"{client.server.url}{path}?watch=1&timeoutSeconds=30&allowWatchBookmarks=1"
-            with client.session.get(url, headers={"Accept": accept}, stream=True, timeout=30) as r:
+            with client.session.get(url, headers={"Accept": accept}, stream=True, timeout=60) as r:
                 assert r.status_code == 200, (path, accept, r.text)
                 got = b""
                 for piece in r.iter_content(None):
@@ -221,8 +235,8 @@ def test_versions_share_one_history(client, namespace):
     v1 = path.replace("/v2/", "/v1/")
     assert client("POST", v1, {"metadata": {"name": "h"}, "spec": spec})[0] == 201
     client("DELETE", f"{path}/h")
-    for where, version in ((path, "autoscaling/v2"), (v1, "autoscaling/v1")):
-        found = events(client, where, f"resourceVersion={rv}")
+    watched = side_by_side(lambda where: events(client, where, f"resourceVersion={rv}"), (path, v1))
+    for found, version in zip(watched, ("autoscaling/v2", "autoscaling/v1"), strict=True):
         assert brief(found) == [("ADDED", "h"), ("DELETED", "h")] and {e["object"]["apiVersion"] for e in found} == {version}
     core = f"/api/v1/namespaces/{namespace}/events"
     rv = client("GET", core)[1]["metadata"]["resourceVersion"]

@@ -28,6 +28,8 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GET_VERSION = b"\x82\x87\x04\x08/version\x01\x01x"
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
 END_STREAM, END_HEADERS = 1, 4
+MOMENT_S = 0.2
+LAST = b"\x9dlast\xe3\x01\x7f"  # what a ping says behind all else
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -155,13 +157,17 @@ class Attacker:
             yield s
 
     def frames(self, pieces: Iterable[bytes], listen: float = 1.0) -> None:
-        """Frames on a connection of HTTP/2, sent without reading; then what comes back is read for a while."""
+        """Frames on a connection of HTTP/2, sent without reading; then what comes back is read for a while, which is a moment once a ping
+        behind them all is answered: it has all been looked at by then."""
         with self.wire("h2") as s:
             for piece in pieces:
                 s.sendall(piece)
+            s.sendall(frame(PING, 0, 0, LAST))
             s.settimeout(listen)
-            while s.recv(65536):
-                pass
+            got = b""
+            while data := s.recv(65536):
+                if LAST in (got := got[1 - len(LAST) :] + data):
+                    s.settimeout(min(listen, MOMENT_S))
 
     def head(self, method: str, path: str, *lines: str) -> bytes:
         """The head of a request in HTTP/1.1."""
@@ -170,7 +176,7 @@ class Attacker:
     def raw(self, connections: int, *pieces: bytes, listen: float = 1.0) -> None:
         """The same bytes on several connections at once; nobody reads before all was sent."""
         with contextlib.ExitStack() as stack:
-            wires = [stack.enter_context(self.wire(timeout=5.0)) for _ in range(connections)]
+            wires = [stack.enter_context(self.wire(timeout=2.0)) for _ in range(connections)]
             for s in wires:
                 with contextlib.suppress(OSError):
                     for piece in pieces:

@@ -16,21 +16,23 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 from kas.testing.server import KasServer
 
 COLLECTION = "/api/v1/namespaces/kube-system/configmaps"
 PATH = f"{COLLECTION}/bystander"
-# Quiet is the last second in which nobody attacked the server, in windows: the first bystander serves all of them, each later one the
-# last anew.
-WINDOW_S, WINDOWS = 0.25, 4
+# Quiet is the last second in which nobody attacked the server, in windows: the first bystander serves all of them, a later one the last
+# anew when that is so old, or when it was not served as in them.
+WINDOW_S, WINDOWS, OLD_S = 0.25, 4, 5.0
 # p99 may be three times the quiet one, and as long as so many quiet GETs take, because what is validated beside the loop shares the
 # interpreter's lock with it: each turn of the other side is a millisecond, or one call into compiled code (docs/threat-model.md).
 P99_RATIO, P99_GETS = 3.0, 150
 # Nothing may hold the loop for longer than it takes the worker, of its own time, to answer so many quiet GETs.
 HELD_GETS = 1500
+AT_MOST = 5  # times that an attack is tried
+T = TypeVar("T")
 _BUCKET = re.compile(r'^apiserver_event_loop_held_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.M)
 _ECHO = """
 import socket, sys
@@ -115,31 +117,37 @@ class Times(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """A window: what requests took, and how many seconds of processor time the workers did for them."""
+    """A window: what requests took, how many seconds of processor time the workers did for them, and when it ended."""
 
     times: Times
     worker_s: float
+    ended: float
 
 
 _quiet: dict[int, deque[Quiet]] = {}  # by the server's process
 
 
 class Bystander:
-    """A context manager: outside of it quiet, inside of it disturbed. ``check`` says whether the disturbed one was served as the quiet one.
-    """
+    """``beside(attack)`` asserts that this client was served during an attack as it is when all is quiet. Or a context manager, outside of
+    which it is quiet, and after which ``why`` says what others did to it."""
 
-    def __init__(self, server: KasServer) -> None:
-        self._server = server
+    def __init__(self, server: KasServer, echo: Echo) -> None:
+        self._server, self._echo = server, echo
         self.errors: list[str] = []
-        self._echo = Echo()
         self._make()
-        windows = _quiet.setdefault(server.worker_pids()[0], deque(maxlen=WINDOWS))
-        for _ in range(1 if windows else WINDOWS):
-            began = self._processor()
-            windows.append(Quiet(self._serve_for(WINDOW_S), self._processor() - began))
+        self._windows = _quiet.setdefault(server.worker_pids()[0], deque(maxlen=WINDOWS))
+        self.look_at_quiet(OLD_S)
+        self.disturbed = Times([], [])
+
+    def look_at_quiet(self, old_s: float = 0.0) -> None:
+        """What it is like when nobody attacks, of which the newest window is at most so old."""
+        windows = self._windows
+        if not windows or time.monotonic() - windows[-1].ended > old_s:
+            for _ in range(1 if windows else WINDOWS):
+                began = self._processor()
+                windows.append(Quiet(self._serve_for(WINDOW_S), self._processor() - began, time.monotonic()))
         self.quiet = Times([t for w in windows for t in w.times.gets], [t for w in windows for t in w.times.echoes])
         self.get_s = sum(w.worker_s for w in windows) / len(self.quiet.gets)  # of the server's own time
-        self.disturbed = Times([], [])
 
     def __enter__(self) -> Bystander:
         self._stop, self._began = threading.Event(), threading.Event()
@@ -149,13 +157,24 @@ class Bystander:
         self._began.wait(60)  # an attack may be over before a thread has begun
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        if kind is None:
+            self._now = self._holds()  # what is cleaned up after an attack is not its doing
 
-    def close(self) -> None:
-        """Ends the process beside it."""
-        self._echo.close()
+    def beside(self, attack: Callable[[], T]) -> T:
+        """What ``attack()`` gave. Tried again when this client was not served meanwhile, as somebody else may have had the machine: what an
+        attack does by itself it does again. Asserts that one of them left it its answers."""
+        for tries in range(AT_MOST):
+            if tries:
+                self.look_at_quiet()
+            with self:
+                given = attack()
+            if not self.why():
+                break
+        self.check()
+        return given
 
     def _processor(self) -> float:
         return processor_seconds(self._server.worker_pids())
@@ -224,7 +243,7 @@ class Bystander:
         assert not self.errors, self.errors[:3]
         assert self.disturbed.gets, "no request was answered"
         noise = max(1.0, _p99(self.disturbed.echoes) / _p99(self.quiet.echoes))
-        now, most = self._holds(), HELD_GETS * self.get_s * noise
+        now, most = self._now, HELD_GETS * self.get_s * noise
         bound = min((le for le in now if le >= most), default=math.inf)
         if now[math.inf] - now[bound] > self._held[math.inf] - self._held[bound]:
             return f"the loop was held for more than {bound} s; a quiet GET takes {self.get_s * 1000:.2f} ms of the worker"

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from kas.testing.server import KasServer
-from tests.hostile.bystander import Bystander, processor_seconds
+from tests.hostile.bystander import Bystander, Echo, processor_seconds
 from tests.hostile.hostile_wire import dial
 
 # mallory has no rights but those every user has, and what a test gives her.
@@ -116,15 +116,19 @@ def grant(admin: Caller) -> Iterator[Callable[..., None]]:
         admin("DELETE", path)
 
 
+@pytest.fixture(scope="session")
+def echo() -> Iterator[Echo]:
+    one = Echo()
+    yield one
+    one.close()
+
+
 @pytest.fixture
-def bystander(target: KasServer) -> Iterator[Bystander]:
-    """Somebody else's client; what it is asked for inside of ``with bystander:`` is served as it was before."""
-    one = Bystander(target)
-    try:
-        yield one
-        one.check()
-    finally:
-        one.close()
+def bystander(target: KasServer, echo: Echo) -> Iterator[Bystander]:
+    """Somebody else's client, which in the end was served beside an attack as it was before."""
+    one = Bystander(target, echo)
+    yield one
+    one.check()
 
 
 def resident(server: KasServer) -> dict[int, int]:

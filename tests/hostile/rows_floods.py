@@ -13,7 +13,7 @@ from tests.hostile.flooder import FLOODS
 from tests.hostile.rows import row
 from tests.hostile.rows_upgrades import UPGRADE
 
-FLOODED_S = 3.0
+FLOODED_S = 2.0
 AT_ONCE = 8
 SPDY = ("Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io", "Content-Length: 0")
 

@@ -25,7 +25,7 @@ from tests.hostile.attacker import (
 from tests.hostile.rows import row
 
 CONNECTIONS, STREAMS = 8, 1500
-UNTAKEN_S = 3.0
+UNTAKEN_S = 2.0
 
 
 def fill(a: Attacker) -> None:

@@ -11,7 +11,7 @@ from tests.hostile.rows_lists import let_mallory_watch
 
 UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
 MASK = bytes(4)
-UNTAKEN_S = 4.0
+UNTAKEN_S = 2.0
 TEXT, BINARY, PING, CONTINUED = 0x81, 0x82, 0x89, 0x00
 
 

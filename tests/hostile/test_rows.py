@@ -10,7 +10,7 @@ import pytest
 
 from kas.testing.server import KasServer
 from tests.hostile.attacker import Attacker
-from tests.hostile.bystander import Bystander
+from tests.hostile.bystander import AT_MOST, Bystander
 from tests.hostile.conftest import Caller, resident
 from tests.hostile.rows import ROWS
 
@@ -19,7 +19,6 @@ MODULES = (
 )  # fmt: skip
 for _module in MODULES:
     importlib.import_module(f"tests.hostile.rows_{_module}")
-AT_MOST = 5  # times that a row is tried
 RELEASED_S = 60  # until memory must have come back
 
 
@@ -37,6 +36,8 @@ def test_row(target: KasServer, admin: Caller, bystander: Bystander, attacker: A
     before, most = sum(found.values()), row.mb * (len(found) - 1)  # in each worker, and the TLS front where there is one
     allowed = row.codes | {429}
     for left in reversed(range(AT_MOST)):
+        if left < AT_MOST - 1:
+            bystander.look_at_quiet()
         with bystander:
             row.attack(attacker)
         attacker.clean()

@@ -4,6 +4,7 @@ slow, huge or wrong, beside a bystander. One server has them all, and an audit p
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import ssl
@@ -16,7 +17,7 @@ import pytest
 from kas.testing.server import KasServer
 from tests import pki, tlsstub
 from tests.auth.issuer import Issuer
-from tests.hostile.bystander import Bystander
+from tests.hostile.bystander import Bystander, Echo
 from tests.hostile.conftest import Caller, resident
 from tests.security.kms import Plugin
 
@@ -25,6 +26,7 @@ KMS_TIMEOUT = "2s"
 RULES = 10_000
 MOST_MB = 96
 CHAIN = 100
+TURNS = itertools.count()
 
 
 class Asked:
@@ -74,36 +76,37 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 
 
 @pytest.fixture
-def beside(asked: Asked) -> Iterator[Bystander]:
+def bystander(asked: Asked, echo: Echo) -> Iterator[Bystander]:
     """A client of this server, which must be served as before and which memory is looked at for."""
-    one, before = Bystander(asked.server), sum(resident(asked.server).values())
-    try:
-        yield one
-        one.check()
-        assert sum(resident(asked.server).values()) - before < MOST_MB << 20
-    finally:
-        one.close()
+    one, before = Bystander(asked.server, echo), sum(resident(asked.server).values())
+    yield one
+    one.check()
+    assert sum(resident(asked.server).values()) - before < MOST_MB << 20
 
 
 def secrets(asked: Asked, name: str, many: int = 20) -> set[int]:
     """Statuses of as many secrets that are written and read at once."""
+    turn = next(TURNS)
+
     def one(i: int) -> set[int]:
-        caller = Caller(asked.server, asked.server.token)
-        made = caller("POST", SECRETS, {"metadata": {"name": f"{name}-{i}"}, "stringData": {"a": "b"}})[0]
-        return {made, caller("GET", f"{SECRETS}/{name}-{i}")[0], caller("GET", SECRETS)[0]}
+        caller, named = Caller(asked.server, asked.server.token), f"{name}-{turn}-{i}"
+        made = caller("POST", SECRETS, {"metadata": {"name": named}, "stringData": {"a": "b"}})[0]
+        return {made, caller("GET", f"{SECRETS}/{named}")[0], caller("GET", SECRETS)[0]}
 
     with ThreadPoolExecutor(8) as pool:
         return set().union(*pool.map(one, range(many)))
 
 
-def test_a_key_plugin_that_does_not_answer(asked: Asked, beside: Bystander) -> None:
-    with beside:
+def test_a_key_plugin_that_does_not_answer(asked: Asked, bystander: Bystander) -> None:
+    def attack() -> None:
         asked.plugin.hold()
         try:
             assert secrets(asked, "slow") <= {200, 201, 404, 500}
             asked.admin("GET", "/readyz")
         finally:
             asked.plugin.release()
+
+    bystander.beside(attack)
     assert secrets(asked, "again", 2) <= {200, 201}
 
 
@@ -111,15 +114,18 @@ def test_a_key_plugin_that_does_not_answer(asked: Asked, beside: Bystander) -> N
     ("huge", "annotation", b"x" * 300_000), ("large", "annotation", b"x" * 33_000), ("long", "key_id", "k" * 2000),
     ("sick", "healthz", "x" * 200_000), ("wrong", "encrypts_with", "b"),
 ])  # fmt: skip
-def test_a_key_plugin_whose_answers_are_none(asked: Asked, beside: Bystander, called: str, name: str, value: object) -> None:
+def test_a_key_plugin_whose_answers_are_none(asked: Asked, bystander: Bystander, called: str, name: str, value: object) -> None:
     before = getattr(asked.plugin, name)
-    with beside:
+
+    def attack() -> None:
         setattr(asked.plugin, name, value)
         try:
             assert secrets(asked, called) <= {200, 201, 404, 500}
             asked.admin("GET", "/readyz")
         finally:
             setattr(asked.plugin, name, before)
+
+    bystander.beside(attack)
 
 
 def tokens(asked: Asked, many: int = 40) -> set[int]:
@@ -136,9 +142,11 @@ def tokens(asked: Asked, many: int = 40) -> set[int]:
 
 
 @pytest.mark.parametrize("fault", ["slow", "huge", "vast", "garbage", "error", "loop", "down"])
-def test_an_issuer_whose_keys_do_not_come(asked: Asked, beside: Bystander, fault: str) -> None:
+def test_an_issuer_whose_keys_do_not_come(asked: Asked, bystander: Bystander, fault: str) -> None:
     tokens(asked, 1)
-    with beside:
+
+    def attack() -> None:
+        asked.issuer.release.clear()
         asked.issuer.fault = fault
         try:
             assert tokens(asked) <= {200, 401}
@@ -146,8 +154,10 @@ def test_an_issuer_whose_keys_do_not_come(asked: Asked, beside: Bystander, fault
             asked.issuer.fault = ""
             asked.issuer.release.set()
 
+    bystander.beside(attack)
 
-def test_chains_of_100_certificates(asked: Asked, beside: Bystander, tmp_path: Path) -> None:
+
+def test_chains_of_100_certificates(asked: Asked, bystander: Bystander, tmp_path: Path) -> None:
     """Of which each is issued by the next: before anybody knows whose they are."""
     chain = [asked.by]
     for i in range(CHAIN):
@@ -165,6 +175,6 @@ def test_chains_of_100_certificates(asked: Asked, beside: Bystander, tmp_path: P
             return s.recv(65536)
         return b""
 
-    with beside, ThreadPoolExecutor(8) as pool:
-        answers = set(pool.map(show, range(80)))
+    with ThreadPoolExecutor(8) as pool:
+        answers = bystander.beside(lambda: set(pool.map(show, range(80))))
     assert all(not answer or answer.startswith((b"HTTP/1.1 401", b"HTTP/1.1 403", b"HTTP/1.1 200")) for answer in answers)

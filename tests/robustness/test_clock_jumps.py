@@ -50,7 +50,7 @@ class Holder:
     def status(self) -> int:
         review = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
         shown = {"headers": self.headers, "verify": self.ca, "cert": self.certificate}
-        return requests.post(self.url + ME, json=review, timeout=30, **shown).status_code
+        return requests.post(self.url + ME, json=review, timeout=60, **shown).status_code
 
 
 def token(client: Client) -> str:

@@ -90,7 +90,7 @@ class Wire:
         sent = {k.replace("_", "-"): v for k, v in headers.items()}
         request = self.session.prepare_request(requests.Request(method, self.server.url, data=body, headers=sent))
         request.url = self.server.url + path  # not normalised
-        r = self.session.send(request, timeout=10, verify=self.server.ca, allow_redirects=False)
+        r = self.session.send(request, timeout=60, verify=self.server.ca, allow_redirects=False)
         if path.partition("?")[0].rstrip("/") in ("/api/v1/watch", "/api/v1/proxy"):
             return r  # a HEAD, which has no text, of what cannot be read as a request
         if r.status_code == 500 and method == "DELETE" and body and '"reason"' not in r.text:
@@ -384,7 +384,7 @@ def test_bodies_beyond_the_limit(wire):
             yield big[at : at + 65536]
 
     try:
-        r = wire.session.post(wire.server.url + COLLECTIONS[0], data=pieces(), headers={"Content-Type": JSON}, timeout=10)
+        r = wire.session.post(wire.server.url + COLLECTIONS[0], data=pieces(), headers={"Content-Type": JSON}, timeout=60)
         assert r.status_code == 413
     except requests.ConnectionError:
         pass  # answered and closed while we were still sending

@@ -58,7 +58,7 @@ class Nursery:
     def ask(self, text: str) -> str:
         self.process.stdin.write(text.encode() + b"\n")
         self.process.stdin.flush()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not self.answers:
             assert time.monotonic() < deadline, f"no answer to {text!r}"
             self.read(0.5)
@@ -71,7 +71,7 @@ class Nursery:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(60)
         self.process.stdout.close()
 
 

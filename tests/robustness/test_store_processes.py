@@ -155,7 +155,7 @@ def test_write_of_a_worker_that_died_before_publishing(tmp_path: Path) -> None:
         store.refresh()
         seen: list[int] = []
         while len(seen) < 2:  # together, or one after the other
-            await asyncio.wait_for(ready.wait(), 10)
+            await asyncio.wait_for(ready.wait(), 60)
             ready.clear()
             seen += [e.revision for e in watcher.take()]
         assert seen == [1, 2]

@@ -13,7 +13,7 @@ from typing import Any
 from tests.security.normal import Normal
 
 LIMIT_S = 60.0
-QUIET_S = 1.0  # nothing new for so long: that was all
+QUIET_S = 0.2  # nothing new for so long: that was all, unless more is there at the end (`AuditIDs.late`)
 MISSING_S = 15.0  # when it is less than what was recorded: a busy machine takes its time
 LOOK_EVERY_S = 0.1
 STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
@@ -26,27 +26,35 @@ class AuditIDs:
     def __init__(self, case: str, directory: Path) -> None:
         self._case, self._directory = case, directory
         self.steps: dict[str, int] = {}
+        self._found = 0  # lines in the file when it was last looked at, for all that was sent
 
     def of(self, step: int) -> str:
         """The id that step number ``step`` is sent with."""
         x = hashlib.sha1(f"{self._case} {step} {self._directory}".encode()).hexdigest()
         made = f"{x[:8]}-{x[8:12]}-4{x[13:16]}-8{x[17:20]}-{x[20:32]}"
         self.steps[made] = step
+        self._found = 0
         return made
 
     def file(self, path: Path, step: dict[str, Any], recorded: dict[str, Any], normal: Normal) -> dict[str, Any]:
         """What a file has about the case; ``recorded`` is what it had."""
 
-        def read() -> list[str]:
-            lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
-            return [line for line in lines if any(own in line for own in self.steps)]
-
-        lines = _complete(read, step, recorded)
+        lines = _complete(lambda: self._lines(path), step, recorded)
+        self._found = len(lines)
         if step.get("raw"):
             # What ends a watch is written when the server sees that its client is gone, which may be after the next request.
             lines.sort(key=lambda line: next(n for own, n in self.steps.items() if own in line))
             return {"lines": [normal.text(line) for line in lines]}
         return {"events": self._ordered([json.loads(line) for line in lines], normal)}
+
+    def _lines(self, path: Path) -> list[str]:
+        """What a file has about the case."""
+        lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
+        return [line for line in lines if any(own in line for own in self.steps)]
+
+    def late(self, path: Path) -> int:
+        """How many lines came to the file after it was looked at."""
+        return max(0, len(self._lines(path)) - self._found) if self._found else 0
 
     def sent(
         self, take: Callable[[], list[dict[str, Any]]], step: dict[str, Any], recorded: dict[str, Any], normal: Normal

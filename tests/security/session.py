@@ -39,6 +39,7 @@ class Session:
         self._saved: dict[str, Any] = {}
         self._namespace = "none"
         self._audited: bool = setup.get("audited", False)
+        self._audits: dict[str, audited.AuditIDs] = {}
         self._stubs: dict[str, Stub] = {}
         self._background: list[http.client.HTTPSConnection] = []
         stubs, files = setup.get("stubs") or {}, {**setup["files"]}
@@ -102,6 +103,7 @@ class Session:
             str(self.files.directory): "<dir>", f"127.0.0.1:{self.server.port}": "<server>",
         })  # fmt: skip
         ids, out = audited.AuditIDs(case["id"], self.files.directory), []
+        self._audits[case["id"]] = ids
         try:
             for i, step in enumerate(case["in"]["steps"]):
                 done = self._looked(step, case["out"][i], ids, normal)
@@ -111,6 +113,11 @@ class Session:
             while self._background:
                 self._background.pop().close()
         return out
+
+    def late(self) -> list[str]:
+        """Cases about which there is more in the log than when they were looked at."""
+        path = self.files.path("audit.log")
+        return [f"{case}: {late} more events" for case, ids in self._audits.items() if (late := ids.late(path))]
 
     def _looked(
         self, step: dict[str, Any], recorded: dict[str, Any], ids: audited.AuditIDs, normal: Normal
@@ -254,7 +261,7 @@ class Session:
 
     def _context(self, shown: str | None) -> ssl.SSLContext:
         if shown not in self._contexts:
-            context = ssl.create_default_context()
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's authorities, which take longest to load
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             if shown is not None:
                 context.load_cert_chain(self.files.path(shown), self.files.path(shown).with_suffix(".key"))

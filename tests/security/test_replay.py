@@ -77,6 +77,7 @@ def replayed(setup: str, directory: Path, begin) -> list[str]:
             known = {int(step) for name, step in KNOWN if name == case["id"]}
             wrong += [f"{case['id']}\t{i}\t{'; '.join(different[i][:3])}" for i in sorted(set(different) - known)]
             wrong += [f"{case['id']}\t{i}\tdoes not differ any more" for i in sorted(known - set(different))]
+        wrong += session.late()
     return wrong
 
 

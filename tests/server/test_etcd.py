@@ -456,7 +456,7 @@ def test_the_replicator_ends_last(tmp_path: Path) -> None:
         assert Path(f"/proc/{replicator}/comm").exists()
         assert not int(Path(f"/proc/{replicator}/status").read_text().split("ShdPnd:")[1].split()[0], 16)
         os.kill(worker, signal.SIGCONT)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(60) == 0
         assert not Path(f"/proc/{replicator}/comm").exists()
 
 

@@ -47,7 +47,7 @@ def server(etcd: Etcd, tmp_path_factory) -> Iterator[KasServer]:
 
 
 def metrics(client: Client) -> str:
-    return client.session.get(f"{client.server.url}/metrics", timeout=20).text
+    return client.session.get(f"{client.server.url}/metrics", timeout=60).text
 
 
 def event(name: str) -> dict:

@@ -242,7 +242,7 @@ def test_what_repeats_a_flag_is_told_in_part():
 
 def test_an_external_host_that_no_certificate_can_have(tmp_path: Path):
     with KasServer(tmp_path, "--unsafe-no-fsync", "--external-hostname", "é:80") as server:
-        assert requests.get(server.url + "/readyz", verify=str(server.ca), timeout=30).status_code == 200
+        assert requests.get(server.url + "/readyz", verify=str(server.ca), timeout=60).status_code == 200
 
 
 def test_too_few_addresses_are_refused(tmp_path: Path):
@@ -259,7 +259,7 @@ def test_as_few_addresses_as_allowed_are_enough(tmp_path: Path):
         wait_for(lambda: "the store's file ends at 562 MiB" in server.output, "what is told")
         headers = {"Authorization": f"Bearer {server.token}"}
         for path in ["/openapi/v2", "/api/v1/pods", "/metrics"] * 5:
-            assert requests.get(server.url + path, headers=headers, verify=str(server.ca), timeout=30).status_code == 200
+            assert requests.get(server.url + path, headers=headers, verify=str(server.ca), timeout=60).status_code == 200
     assert "Traceback" not in server.output and "new thread" not in server.output
 
 
@@ -594,7 +594,7 @@ def test_descriptors_may_have_any_number(tmp_path: Path, connect):
 
 def _ready(server) -> bool:
     try:
-        return requests.get(server.url + "/readyz", verify=server.ca, timeout=5).status_code == 200
+        return requests.get(server.url + "/readyz", verify=server.ca, timeout=60).status_code == 200
     except requests.RequestException:
         return False
 

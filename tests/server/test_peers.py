@@ -69,7 +69,7 @@ def resources(client: Client, accept: str = AGGREGATED) -> set[str]:
 
 def metric(client: Client, name: str, **labels: str) -> float:
     """The sum of a counter's values with these labels."""
-    told = client.session.get(f"{client.server.url}/metrics", timeout=20).text
+    told = client.session.get(f"{client.server.url}/metrics", timeout=60).text
     return sum(
         sample.value
         for family in text_string_to_metric_families(told) for sample in family.samples

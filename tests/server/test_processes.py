@@ -8,10 +8,12 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import requests
 
+from kas.supervisor import _Supervisor
 from kas.testing.server import KasServer
 from tests.conftest import Client
 from tests.pki import authority
@@ -60,7 +62,7 @@ def test_workers_end_with_the_process_that_started_them(two, stopped: bool):
     server.process.wait()
     server = two()  # at once: it waits for what is about to end
     assert all(gone(pid) for pid in workers)
-    assert requests.get(server.url + "/readyz", verify=server.ca, timeout=30).status_code == 200
+    assert requests.get(server.url + "/readyz", verify=server.ca, timeout=60).status_code == 200
 
 
 def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
@@ -90,7 +92,7 @@ def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
         wait_for(lambda: "new connections go to others" in server.output, "the port to be without it")
         # The other answers every new connection.
         for _ in range(20):
-            assert requests.get(server.url + "/version", verify=server.ca, timeout=30).status_code == 200
+            assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
         wait_for(lambda: gone(stuck), "its end")
         wait_for(lambda: stuck not in server.worker_pids(), "a new worker")
         done = len(acknowledged)
@@ -126,7 +128,12 @@ def test_a_worker_that_comes_back_is_replaced_too(two):
     wait_for(lambda: gone(stuck), "its end")
     wait_for(lambda: stuck not in server.worker_pids(), "a new worker")
     for _ in range(10):
-        assert requests.get(server.url + "/version", verify=server.ca, timeout=30).status_code == 200
+        assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
+
+
+def test_workers_have_the_grace_that_was_asked_for():
+    raw = SimpleNamespace(shutdown_delay_duration=2.0, shutdown_grace=1.0)
+    assert _Supervisor._grace_s(SimpleNamespace(options=SimpleNamespace(raw=raw))) == 8.0
 
 
 def test_it_ends_when_told_to_though_a_worker_is_stopped(two):
@@ -134,6 +141,6 @@ def test_it_ends_when_told_to_though_a_worker_is_stopped(two):
     workers = server.worker_pids()
     os.kill(workers[1], signal.SIGSTOP)
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(24) == 1  # the default grace, with what is added to it, is 25 s
+    assert server.process.wait(100) == 1
     assert "did not end in time and were killed" in server.output
     wait_for(lambda: all(gone(pid) for pid in workers), "the workers' end")

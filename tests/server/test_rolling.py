@@ -52,7 +52,7 @@ class Balancer:
 
     def _check(self, port: int) -> None:
         while not self._ended.wait(CHECK_S):
-            connection = http.client.HTTPSConnection("127.0.0.1", port, context=self._context, timeout=30)
+            connection = http.client.HTTPSConnection("127.0.0.1", port, context=self._context, timeout=60)
             try:
                 connection.request("GET", "/readyz", headers={"Authorization": f"Bearer {TOKEN}"})
                 self.ready[port] = connection.getresponse().status == 200

@@ -19,7 +19,7 @@ def test_the_manager_is_told_once_it_answers(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         with KasServer(tmp_path / "kas", "--unsafe-no-fsync") as server:
             assert manager.recv(100) == b"READY=1\n"
-            assert requests.get(f"{server.url}/readyz", verify=server.ca, timeout=30).text == "ok"
+            assert requests.get(f"{server.url}/readyz", verify=server.ca, timeout=60).text == "ok"
             manager.settimeout(0)
             with pytest.raises(BlockingIOError):  # once
                 manager.recv(100)
@@ -29,7 +29,7 @@ def test_the_manager_is_told_once_it_answers(tmp_path: Path, monkeypatch: pytest
 def test_a_manager_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "none"))
     with KasServer(tmp_path / "kas", "--unsafe-no-fsync") as server:
-        assert requests.get(f"{server.url}/readyz", verify=server.ca, timeout=30).text == "ok"
+        assert requests.get(f"{server.url}/readyz", verify=server.ca, timeout=60).text == "ok"
     assert f"kas: systemd could not be told of the start at {tmp_path}/none: " in server.output
 
 

@@ -1,0 +1,20 @@
+"""What is late in an audit log is told, although nobody waits for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.security.audited import AuditIDs
+from tests.security.normal import Normal
+
+
+def test_more_events_than_were_looked_at_are_late(tmp_path: Path) -> None:
+    log, ids = tmp_path / "audit.log", AuditIDs("case", tmp_path)
+    event = {"auditID": ids.of(3), "stage": "ResponseComplete"}
+    log.write_text(json.dumps(event) + "\n" + json.dumps({**event, "auditID": "another"}) + "\n")
+    assert ids.file(log, {}, {"events": [event]}, Normal({})) == {"events": [{**event, "auditID": "<step 3>"}]}
+    assert ids.late(log) == 0
+    with log.open("a") as file:
+        file.write(json.dumps(event) + "\n")
+    assert ids.late(log) == 1
