@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken, CacheCounts
@@ -17,6 +17,7 @@ from kas.auth.authn.jwttokens import Getter, JWTTokens, NoteUse, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.authn.websocket import WebSocketToken
+from kas.meta.records import NamedTuple
 
 if TYPE_CHECKING:
     from kas.auth.authn.serviceaccount import ServiceAccountTokens
@@ -44,7 +45,7 @@ class ServiceAccountKeys:
 
     @cached_property
     def _signing_key(self) -> bytes:
-        from kas.auth.tokens import ensure_signing_key
+        from kas.auth.signingkey import ensure_signing_key
 
         return ensure_signing_key(self._path) if self._own else self._path.read_bytes()
 
