@@ -12,16 +12,13 @@ import hashlib
 import json
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kas.auth import jws
 from kas.auth.authn import AuthenticationError
 from kas.auth.user import service_account_username
 from kas.meta.keys import private_key
 from kas.meta.pem import unreadable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Claims = dict[str, Any]
 
@@ -126,28 +123,6 @@ def discovery_document(issuer: str, jwks_uri: str, algorithms: Sequence[str]) ->
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": sorted(set(algorithms)),
     }
-
-
-def ensure_signing_key(path: Path) -> bytes:
-    """The PEM of the key that signs service-account tokens (RS256, which every client library verifies), made when it is not there: of
-    several processes that make it at once the first one's counts. Takes some tenths of a second then. Raises ``OSError``."""
-    if not path.exists():
-        import os
-        import tempfile
-
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import rsa
-
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        key = rsa.generate_private_key(65537, 2048)
-        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name + ".") as f:  # readable by its owner alone
-            f.write(pem)
-            f.flush()
-            os.fsync(f.fileno())
-            with contextlib.suppress(FileExistsError):
-                os.link(f.name, path)
-    return path.read_bytes()
 
 
 def load_public_keys(pem: bytes) -> list[Any]:
