@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
 from kas import KUBERNETES_VERSION, __version__
-from kas.config import flagset
-from kas.config.options import complete, read
 from kas.meta.standard import CONTROLS, open_standard_streams
 from kas.meta.suggest import did_you_mean
 
@@ -69,6 +68,10 @@ def version_text() -> str:
 
 def serve(args: Sequence[str]) -> int:
     """``kas serve``: serve until told to stop. Returns the exit code; everything wrong with the flags is told at once."""
+    gc.disable()  # what is loaded here stays
+    from kas.config import flagset
+    from kas.config.options import complete, read
+
     asked = flagset.parse(args).values
     if asked.get("help"):
         from kas.config.help import columns, usage
@@ -80,6 +83,8 @@ def serve(args: Sequence[str]) -> int:
     from kas.preflight import preflight
     from kas.supervisor import run
 
+    gc.freeze()
+    gc.enable()
     options, errors = read(args)
     errors += preflight(options)
     for text in (e.translate(CONTROLS) for e in errors):  # one a line, whatever was typed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -12,6 +12,7 @@ from kas.admission import Plugin
 from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, Authorizer, Outcome
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.user import MASTERS, UserInfo
+from kas.meta.records import NamedTuple
 from kas.request.http import Request, Response
 
 if TYPE_CHECKING:

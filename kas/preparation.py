@@ -6,6 +6,7 @@ In a child of the supervisor, which neither keeps what this needs nor waits for 
 from __future__ import annotations
 
 import base64
+import gc
 import os
 import socket
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from kas.meta.files import write_whole
 
 def prepare(o: Completed) -> None:
     """Runs in a child of its own: certificates, keys, the admin token and its kubeconfig."""
+    gc.disable()  # it ends soon
     names = certpaths.service_names()
     ips = ["127.0.0.1", "::1", str(o.service_ranges[0].network_address + 1)]
     extra = [o.raw.bind_address, o.advertise_address, o.endpoint_address, o.external_host, *o.raw.tls_san]
@@ -33,7 +35,10 @@ def prepare(o: Completed) -> None:
     pki, serving = o.data_dir / "pki", o.serving_pair if o.raw.cert_dir and not o.raw.tls_cert_file else None
     paths = certpaths.paths_in(pki, serving)
     if not certpaths.as_noted(paths, names, ips, time()):
-        from kas.edge import certs
+        from kas.meta.patterns import compiled_later
+
+        with compiled_later("cryptography"):  # one of them, for names as text, takes half as long as all else that is loaded here
+            from kas.edge import certs
 
         certs.ensure(pki, names, ips, serving)
     token_file = o.data_dir / "admin.token"
@@ -62,7 +67,7 @@ def prepare_later(o: Completed, told: Callable[[str], object]) -> None:
     path = o.data_dir / "pki" / "sa.key"
     if path.exists() or o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint:
         return
-    from kas.auth.tokens import ensure_signing_key
+    from kas.auth.signingkey import ensure_signing_key
 
     try:
         ensure_signing_key(path)

@@ -69,10 +69,11 @@ there = (
     "kas.patch.fieldmanager", "kas.registry.printing", "kas.registry.write",
 )
 print(*(m for m in missing if m in sys.modules), *(m for m in there if m not in sys.modules))
-# Each takes half a millisecond to make: for records that a start needs there are tuples with names.
+# A dataclass takes half a millisecond to make, and one of typing's tuples a third of that: for records there is kas.meta.records.
 made = [
     value for name, module in list(sys.modules.items()) if name.startswith("kas.") for value in vars(module).values()
-    if isinstance(value, type) and value.__module__ == name and dataclasses.is_dataclass(value)
+    if isinstance(value, type) and value.__module__ == name
+    and (dataclasses.is_dataclass(value) or (tuple in value.__bases__ and hasattr(value, "_fields")))
 ]
 print(*(f"{value.__module__}.{value.__name__}" for value in made))
 """
@@ -92,6 +93,35 @@ unused = (
     "base64", "inspect", "dataclasses", "ctypes", "kas._codecs", "kas._fastpath",
 )
 print(*(m for m in unused if m in sys.modules), *["gated fields"] * features.gated_fields.cache_info().currsize)
+"""
+
+# What makes certificates and keys for a first start, as the child does that ends then.
+PREPARES = """
+import gc, re, sys
+from kas.config.options import complete, read
+options, errors = read(["--data-dir", sys.argv[1], "--secure-port", "6443", "--controllers", "none"])
+assert not errors, errors
+compiled, compile_now = [], re.compile
+re.compile = lambda pattern, flags=0: compiled.append(pattern) or compile_now(pattern, flags)
+from kas.preparation import prepare, prepare_later
+prepare(complete(options))
+prepare_later(complete(options))
+assert "cryptography.x509" in sys.modules and compiled
+unused = ("kas.auth.tokens", "kas.auth.authn", "kas._fastpath", "uuid", "platform", "tempfile", "logging")
+print(*(m for m in unused if m in sys.modules))
+# One of cryptography's patterns is over all of Unicode, and took half as long as everything else.
+print(*(p.encode() for p in compiled if isinstance(p, str) and chr(sys.maxunicode) in p), *["cycles"] * gc.isenabled())
+"""
+
+# What is loaded stays: nothing looks for cycles in it meanwhile.
+COMMAND = """
+import gc, sys
+import kas.cli
+looked = []
+gc.callbacks.append(lambda phase, info: looked.append("kas.supervisor" in sys.modules))
+gc.collect()
+assert kas.cli.serve(["--no-such-flag"]) == 1 and "kas.supervisor" in sys.modules and gc.isenabled()
+print(*looked[2:].count(False) * ["looked"])
 """
 
 # What is loaded once a server waits for its first client, and what for a group that this client asks for.
@@ -157,6 +187,19 @@ def test_kinds_are_loaded_for_those_who_ask():
 def test_the_supervisor_loads_no_loop_no_tls_no_compression_no_log_and_no_codecs(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", SUPERVISES, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
+
+
+def test_who_makes_certificates_and_keys_loads_no_more_than_that_takes(tmp_path: Path):
+    tmp_path.joinpath("data").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARES, str(tmp_path / "data")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stderr, done.stdout.split()) == ("", [])
+
+
+def test_nothing_looks_for_cycles_while_the_command_loads():
+    done = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stderr, done.stdout.split()) == ("kas: unknown flag: --no-such-flag\n", [])
 
 
 @pytest.mark.parametrize("order", sorted(GRANIAN))

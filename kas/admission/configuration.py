@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.meta.field import FieldError, duplicate, go_quote, required
+from kas.meta.records import NamedTuple
 from kas.types.configfile import (
     RAW,
     STRING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kas.admission.matching import Equivalents
 from kas.auth.attributes import Authorizer
@@ -13,6 +13,7 @@ from kas.client.http import Egress
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import inject
+from kas.meta.records import NamedTuple
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
 

@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.admission.configuration import DIRECTORY as FIELD
 from kas.admission.configuration import InitializationError
@@ -21,6 +21,7 @@ from kas.config import features
 from kas.kinds.admissionregistration.staticnames import SUFFIX, ConfigurationStrategy
 from kas.meta import goerrors
 from kas.meta.field import forbidden, go_quote, invalid
+from kas.meta.records import NamedTuple
 from kas.observe.metrics import Registry as Metrics
 from kas.observe.reloads import Reloads
 from kas.registry.registries import Registries

@@ -6,11 +6,12 @@ Upstream: ``pkg/admission/plugin/webhook/predicates`` and ``pkg/admission/plugin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.informers import Informers, Objects
 from kas.meta import errors
+from kas.meta.records import NamedTuple
 from kas.meta.selectors import EVERYTHING, LabelSelector, SelectorError, from_label_selector
 
 Obj = dict[str, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
@@ -19,6 +19,7 @@ from kas.kinds.core.columns import storage_class
 from kas.kinds.core.pod.qos import quality_of_service
 from kas.kinds.core.resources import is_extended, is_native
 from kas.meta.quantity import Quantity
+from kas.meta.records import NamedTuple
 from kas.meta.selectors import Requirement
 
 Obj = dict[str, Any]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.endpoints.discovery import version_key
+from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
 from kas.store import Event, Record
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -18,6 +18,7 @@ from kas.aggregator.apiservices import APIService, APIServices, GroupVersion, Se
 from kas.aggregator.transport import PROBER
 from kas.client.http import BackendError
 from kas.endpoints.discovery import Version, aggregated_resources
+from kas.meta.records import NamedTuple
 from kas.types.scheme import builtin_kind, decode, find_builtin_kind
 
 if TYPE_CHECKING:

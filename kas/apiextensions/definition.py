@@ -4,11 +4,12 @@ of theirs first comes. Most definitions of a server are never used.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from kas.meta.kubeversion import version_key
+from kas.meta.records import NamedTuple
 from kas.meta.stored import Stored, object_of
 from kas.types.scheme import without_member
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.meta import field
 from kas.meta.checks import repeats, unsupported
 from kas.meta.field import FieldError
+from kas.meta.records import NamedTuple
 
 Schema = dict[str, Any]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import orjson
 
 from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, Schema, walk
+from kas.meta.records import NamedTuple
 from kas.meta.regex import RegexError, compiled
 from kas.types.scheme import TypeDesc
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.audit._engine import Said
 from kas.auth.attributes import Attributes, aggregate
@@ -16,6 +16,7 @@ from kas.meta import field
 from kas.meta.field import FieldError
 from kas.meta.goerrors import unreadable
 from kas.meta.names import is_dns1123_subdomain
+from kas.meta.records import NamedTuple
 from kas.observe.caches import Cache
 from kas.types.configfile import BOOL, STRING, ConfigurationError, Named, Struct, decode, kind_of, parse
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from kas.auth.authn import AuthenticationError, RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken, CacheCounts
@@ -18,6 +18,7 @@ from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.authn.websocket import WebSocketToken
 from kas.meta.errors import ApiError, internal
+from kas.meta.records import NamedTuple
 
 if TYPE_CHECKING:
     from kas.auth.authn.serviceaccount import ServiceAccountTokens
@@ -45,7 +46,7 @@ class ServiceAccountKeys:
 
     @cached_property
     def _signing_key(self) -> bytes:
-        from kas.auth.tokens import ensure_signing_key
+        from kas.auth.signingkey import ensure_signing_key
 
         if not self._own:
             return self._path.read_bytes()

@@ -10,9 +10,10 @@ import contextlib
 import re
 import warnings
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.meta.keys import MAX_RSA_BITS, MIN_RSA_BITS, usable
+from kas.meta.records import NamedTuple
 
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 EC = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}  # by the curve

@@ -12,16 +12,13 @@ import hashlib
 import json
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kas.auth import jws
 from kas.auth.authn import AuthenticationError
 from kas.auth.user import service_account_username
 from kas.meta.keys import private_key
 from kas.meta.pem import unreadable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Claims = dict[str, Any]
 
@@ -31,7 +28,6 @@ LEGACY_CLAIMS = "kubernetes.io/serviceaccount"
 WARN_AFTER_S = 3607
 EXTENDED_EXPIRATION_S = 365 * 24 * 3600
 MAX_TOKEN = 16 << 10
-KEY_BYTES = 4 << 10  # more than a new key takes
 MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
 
 
@@ -127,36 +123,6 @@ def discovery_document(issuer: str, jwks_uri: str, algorithms: Sequence[str]) ->
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": sorted(set(algorithms)),
     }
-
-
-def ensure_signing_key(path: Path) -> bytes:
-    """The PEM of the key that signs service-account tokens (RS256, which every client library verifies), made when it is not there: of
-    several processes that make it at once the first one's counts. Takes some tenths of a second then. Raises ``OSError``, and leaves
-    nothing then."""
-    if not path.exists():
-        import os
-        import tempfile
-
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd, new = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")  # readable by its owner alone
-        try:
-            with os.fdopen(fd, "wb", buffering=0) as f:  # what could not be written is not tried once more by closing
-                os.posix_fallocate(fd, 0, KEY_BYTES)  # a full disk costs whoever asks no key
-                f.truncate(f.write(_new_key()))
-                os.fsync(fd)
-            with contextlib.suppress(FileExistsError):
-                os.link(new, path)
-        finally:
-            os.unlink(new)
-    return path.read_bytes()
-
-
-def _new_key() -> bytes:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
-    key = rsa.generate_private_key(65537, 2048)
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 def load_public_keys(pem: bytes) -> list[Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from kas.meta.records import NamedTuple
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"

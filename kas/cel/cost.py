@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.cel.interpreter import LIST_COST, MAP_COST, STRUCT_COST
 from kas.cel.library.declare import REGEX, TRAVERSAL
@@ -14,6 +14,7 @@ from kas.cel.library.objects import CIDR_TYPE, IP_TYPE
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.types import Type
+from kas.meta.records import NamedTuple
 
 MAX = (1 << 64) - 1
 

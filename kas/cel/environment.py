@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.cel.types import DYN, Type, variables_of
+from kas.meta.records import NamedTuple
 
 
 class Variable(NamedTuple):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.cel.macros import MACROS, MacroError, bind
 from kas.cel.problems import CompileError, Problem
 from kas.cel.syntax import Call, Const, Ident, ListOf, MapOf, Node, Select, qualified_name
 from kas.cel.values import Uint
 from kas.cel.words import RESERVED
+from kas.meta.records import NamedTuple
 from kas.meta.scalars import decimal
 
 MAX_CODE_POINTS = 100_000

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from typing import NamedTuple
+
+from kas.meta.records import NamedTuple
 
 MAX_SHOWN = 100
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from kas.meta.patterns import later
 
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n?")
+_CHUNK = later(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n?")
 _SIZE, _DATA, _GAP, _TRAILER = range(4)  # what comes next
 LINE_BYTES = 64 << 10
 TRAILER_BYTES = 4 << 10

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ssl
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from kas.client._exchange import Wire
 from kas.client.chunks import ChunkError, Chunks
@@ -28,6 +28,7 @@ from kas.client.http import (
     os_text,
     parse_head,
 )
+from kas.meta.records import NamedTuple
 
 _OK = 200
 _NO_HEAD = Head(0, "", b"", [], {})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
 from kas.client.http import BackendError, Headers, Target, Via, connect
+from kas.meta.records import NamedTuple
 
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset((301, 302, 303, 307, 308))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import re
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 from urllib.parse import quote
 
 from kas.client.chunks import ChunkError, Chunks
+from kas.meta.patterns import later
+from kas.meta.records import NamedTuple
 from kas.meta.tls import trust_as_go
 from kas.meta.waiting import Stint
 
@@ -26,7 +27,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 Factory = Callable[[], P]
 # Headers: a name, and a value without what it may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
-_FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
+_FIELDS = later(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
 CHUNK = 64 << 10
 # What is kept for later takes at most: buffers of TLS and of the loop, and the authorities of a system.
 CONNECTION_BYTES, CONTEXT_BYTES = 64 << 10, 1 << 20

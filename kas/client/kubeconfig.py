@@ -13,7 +13,7 @@ import posixpath
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kas.client.http import Headers, Target
@@ -23,6 +23,7 @@ from kas.meta.field import go_quote
 from kas.meta.files import private
 from kas.meta.goerrors import unreadable
 from kas.meta.gourl import parse
+from kas.meta.records import NamedTuple
 from kas.meta.tls import trust_as_go
 from kas.types import configfile
 from kas.types.configfile import BOOL, BYTES, RAW, STRING, Struct

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import NamedTuple
 
 from kas.client._exchange import Kept
 from kas.client.exchange import Exchange, exchange
 from kas.client.http import CONNECTION_BYTES, Target
+from kas.meta.records import NamedTuple
 
 MAX_IDLE = 25
 IDLE_S = 90.0

@@ -11,11 +11,11 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from kas.client.http import Target, Via
 from kas.meta.gourl import parse
+from kas.meta.records import NamedTuple
 
 PORTS = {"http": 80, "https": 443}
 SOCKS = "socks5"

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kas.config.flagtypes import quote
+from kas.meta.records import NamedTuple
 
 if TYPE_CHECKING:
     from kas.config.options import Options

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from kas.config.flagtypes import parse_bool
+from kas.meta.records import NamedTuple
 from kas.meta.suggest import did_you_mean
 
 TABLE = Path(__file__).parent / "tables" / "gates.json"

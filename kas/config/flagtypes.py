@@ -10,9 +10,10 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.meta import duration
+from kas.meta.records import NamedTuple
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))

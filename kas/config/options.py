@@ -7,12 +7,13 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.config import address, features, flagset, validation
 from kas.config.flags import BY_NAME, FLAGS, Flag
 from kas.config.flagtypes import TYPES
 from kas.config.overrides import Override, overrides
+from kas.meta.records import NamedTuple
 
 # Beside --etcd-*
 OF_ETCD = (

@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kas.aggregator.aggregator import Aggregator
 from kas.auth.attributes import Authorizer
 from kas.auth.credentials import ServiceAccountKeys
 from kas.meta import inject
+from kas.meta.records import NamedTuple
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
 

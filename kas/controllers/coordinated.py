@@ -12,11 +12,12 @@ import datetime
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.coordination.lease import OLDEST_EMULATION, Version, semantic_version
+from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 from kas.store import Event, Record

@@ -12,13 +12,14 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.controllers import Controller
 from kas.controllers.client import Client
 from kas.controllers.runner import keep
 from kas.meta.errors import ApiError
 from kas.meta.random import new_uid
+from kas.meta.records import NamedTuple
 from kas.observe.hooks import Hooks
 from kas.registry.registries import Registries
 from kas.store import StoreError

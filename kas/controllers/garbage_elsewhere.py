@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.controllers.client import split_key
 from kas.controllers.graph import uid_of
 from kas.controllers.queue import WorkQueue
+from kas.meta.records import NamedTuple
 from kas.registry.generic import Registry
 from kas.store import PAGE_BYTES, Store
 

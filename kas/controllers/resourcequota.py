@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -22,6 +22,7 @@ from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue
 from kas.meta.equality import semantic_equal
 from kas.meta.quantity import Quantity
+from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
 from kas.meta.waiting import Stint
 from kas.registry.generic import Registry

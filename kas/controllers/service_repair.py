@@ -13,7 +13,7 @@ import logging
 import socket
 import time
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from kas.controllers.client import Client, split_key
 from kas.kinds.core.service.allocation import (
@@ -30,6 +30,7 @@ from kas.kinds.core.service.allocation import (
 from kas.kinds.core.service.allocation.families import family_of
 from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError
+from kas.meta.records import NamedTuple
 from kas.meta.scalars import format_micro_time, parse_time
 from kas.meta.stored import object_of
 from kas.meta.waiting import Stint

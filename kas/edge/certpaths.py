@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.meta.files import write_whole
+from kas.meta.records import NamedTuple
 
 NOTED = "checked.json"
 

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.edge.asgi import PARKED
 from kas.edge.granianparts import (
@@ -25,6 +25,7 @@ from kas.edge.granianparts import (
     WorkerSignal,
 )
 from kas.edge.turns import Turns
+from kas.meta.records import NamedTuple
 
 # granian counts connections, not requests: an open watch holds one. Max-in-flight is a filter of ours. At the limit it stops to accept,
 # and new connections wait in the kernel; where descriptors ended first its accepting would never begin again.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 from kas._codecs import DecodeError, go_base64
 from kas.meta import duration, field, gourl
 from kas.meta.field import FieldError
+from kas.meta.records import NamedTuple
 from kas.types.configfile import DURATION, INT32, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse, read_file
 
 Obj = dict[str, Any]

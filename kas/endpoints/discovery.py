@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kas.config import features
 from kas.meta.kubeversion import version_key
+from kas.meta.records import NamedTuple
 
 if TYPE_CHECKING:
     from kas.apiextensions.definition import DefinedVersion, Definition

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from kas.meta.records import NamedTuple
 
 if TYPE_CHECKING:
     from kas.client.http import Via

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -37,6 +37,7 @@ from kas.endpoints.listpages import (
 )
 from kas.endpoints.sifting import Sieve, sifted
 from kas.meta.aside import POOL
+from kas.meta.records import NamedTuple
 from kas.meta.waiting import awaited
 from kas.registry import printing as printers
 from kas.registry.versions import Shown

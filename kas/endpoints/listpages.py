@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kas.auth.user import SERVICE_ACCOUNT_PREFIX
 from kas.endpoints import respond
 from kas.endpoints.served import Served
 from kas.meta import errors
 from kas.meta.aside import LARGE, POOL
+from kas.meta.records import NamedTuple
 from kas.meta.rota import Places
 from kas.meta.waiting import Stint
 from kas.registry.versions import Shown

@@ -6,12 +6,13 @@ Validation and its texts are apimachinery's ``meta/v1/validation`` and ``interna
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kas.config import features
 from kas.endpoints import optionsvalidation as validation
 from kas.meta import errors, field
 from kas.meta.errors import bad_request
+from kas.meta.records import NamedTuple
 from kas.meta.scalars import int64, parse_uint64
 from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
 from kas.observe.caches import Cache

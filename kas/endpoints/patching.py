@@ -6,7 +6,7 @@ Patches work on the object in the version of the URL. The result is decoded and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -23,6 +23,7 @@ from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
 from kas.meta import errors, field, gojson
 from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
+from kas.meta.records import NamedTuple
 from kas.patch import jsonpatch, mergepatch, strategicmerge
 from kas.patch.strict import json_patch_errors
 from kas.registry.strategy import Context, Obj

@@ -7,7 +7,7 @@ client takes gzip, as upstream does, at level 1.
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -15,6 +15,7 @@ from kas._fastpath import PlainGet, plain_failure
 from kas.config import features
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
+from kas.meta.records import NamedTuple
 from kas.observe.caches import Cache
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response

@@ -7,13 +7,14 @@ Words and rules are those of apiserver ``pkg/sharding`` and apimachinery ``pkg/s
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.cel.parser import parse as parse_cel
 from kas.cel.problems import CompileError
 from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.values import Uint
 from kas.meta.field import go_quote
+from kas.meta.records import NamedTuple
 
 FIELDS = ("object.metadata.uid", "object.metadata.namespace")
 END = "0x10000000000000000"  # 2^64, which no hash reaches

@@ -8,13 +8,14 @@ that a webhook converts may have it under another name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.endpoints.listpages import PAGE_BYTES, PAGE_ITEMS, Listing, large
 from kas.endpoints.options import ListOptions, list_options
 from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
 from kas.meta.aside import step
+from kas.meta.records import NamedTuple
 from kas.meta.selectors import FieldSelector
 from kas.registry.strategy import Obj
 from kas.registry.versions import Shown

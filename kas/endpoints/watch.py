@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
@@ -23,6 +23,7 @@ from kas.endpoints.sifting import LONG_QUERY, Asked, Sieve, asked_of, converted
 from kas.meta import errors
 from kas.meta.aside import POOL, step
 from kas.meta.errors import ApiError, bad_request
+from kas.meta.records import NamedTuple
 from kas.meta.waiting import Stint
 from kas.observe.metrics import Histogram
 from kas.registry import printing as printers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kas.auth.attributes import Authorizer
 from kas.filters.audit_id import audit_id
@@ -36,6 +36,7 @@ from kas.filters.tracing import tracing
 from kas.filters.trusted import trusted
 from kas.filters.wait_group import WaitGroup, wait_group
 from kas.filters.warnings import warnings
+from kas.meta.records import NamedTuple
 from kas.observe.logs import current_verbosity, verbosity_of
 from kas.observe.metrics import Registry
 from kas.observe.tracing import Tracer

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas._fastpath import Way
 from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError
+from kas.meta.records import NamedTuple
 from kas.request.http import Handler, Request, Response
 from kas.request.websocket import Upgrade
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kas.meta import field, gourl
 from kas.meta.field import FieldError
 from kas.meta.goerrors import unreadable
+from kas.meta.records import NamedTuple
 from kas.observe.tracing import MILLION
 from kas.types.configfile import INT32, STRING, ConfigurationError, Document, Kinds, Struct, check, kind_of, of_kind, parse
 

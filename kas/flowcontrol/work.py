@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from kas.flowcontrol._engine import Flow
+from kas.meta.records import NamedTuple
 from kas.observe.caches import Cache
 from kas.request.http import Request
 from kas.request.requestinfo import RequestInfo

@@ -16,6 +16,7 @@ from kas.config import features
 from kas.meta import field, ip, ipchecks, names
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
+from kas.meta.patterns import later
 from kas.meta.scalars import decimal
 
 IMMUTABLE = "field is immutable"
@@ -163,7 +164,7 @@ def not_more_than_100_percent(value: Any, path: str) -> list[FieldError]:
 
 # -- conditions ----------------------------------------------------------------------------------------------------------
 
-_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_REASON = later(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _REASON_MESSAGE = (
     "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters "
     "or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or "

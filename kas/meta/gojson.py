@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ import orjson
 
 from kas._codecs import syntax_fault
 from kas.meta import utf8
+from kas.meta.patterns import later
 
 
 class JSONError(ValueError):
@@ -24,7 +24,7 @@ class JSONError(ValueError):
 
 # What Go reads kind and apiVersion of any object into.
 TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = later("[\ud800-\udfff]")
 
 
 def loads(data: bytes | str) -> Any:

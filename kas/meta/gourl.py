@@ -4,11 +4,11 @@ and their text as ``url.URL`` gives them."""
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 from urllib.parse import unquote, unquote_to_bytes
 
 from kas.meta.field import go_quote
 from kas.meta.netip import parse_addr
+from kas.meta.records import NamedTuple
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")

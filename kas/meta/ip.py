@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import NamedTuple
+
+from kas.meta.records import NamedTuple
 
 _DECIMAL = re.compile(r"[0-9]+\Z", re.ASCII)
 _HEX = re.compile(r"[0-9A-Fa-f]+\Z", re.ASCII)

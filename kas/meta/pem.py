@@ -6,7 +6,8 @@ import base64
 import binascii
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+
+from kas.meta.records import NamedTuple
 
 _BEGIN, _END, _DASHES = b"-----BEGIN ", b"-----END ", b"-----"
 _BLANKS = b" \t\r"

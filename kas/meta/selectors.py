@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.meta import field, names
 from kas.meta.field import FieldError
+from kas.meta.records import NamedTuple
 from kas.observe.caches import remembered
 
 

@@ -10,7 +10,9 @@ import weakref
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from time import monotonic
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+from kas.meta.records import NamedTuple
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

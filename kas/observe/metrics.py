@@ -17,9 +17,10 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas._fastpath import Timer as Timer
+from kas.meta.records import NamedTuple
 from kas.observe.stability import level_of
 
 Labels = tuple[str, ...]

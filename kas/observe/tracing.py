@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from random import getrandbits
 from time import time_ns
 from typing import Any, Protocol
 
+from kas.meta.patterns import later
+
 # version, trace, parent, flags; all zeros say nothing, and the version ff is none.
-_TRACEPARENT = re.compile(r"\A(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})\Z")
+_TRACEPARENT = later(r"\A(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})\Z")
 INTERNAL, SERVER = 1, 2
 MILLION = 1_000_000
 MAX_CHILDREN = 256  # of one request: a collection that is deleted is many writes

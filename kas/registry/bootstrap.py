@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from kas.meta.names import is_label_value
 from kas.meta.random import new_uid
+from kas.meta.records import NamedTuple
 from kas.registry import bootstrap_rbac, bootstrap_trust
 from kas.store import TransformError
 from kas.types.mistakes import mistake

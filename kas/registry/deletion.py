@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
 
 from kas.meta import errors
+from kas.meta.records import NamedTuple
 from kas.meta.scalars import format_time, parse_time
 from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from kas.meta.records import NamedTuple
 from kas.registry.strategy import Context, Obj
 
 __all__ = [

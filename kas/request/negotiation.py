@@ -7,9 +7,9 @@ ones; the memo is bounded and simply emptied when full. Refusals are ApiErrors w
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from kas.meta import errors
+from kas.meta.records import NamedTuple
 from kas.observe.caches import Cache
 
 JSON = "application/json"

@@ -21,11 +21,12 @@ A table is a mapping of JSON names to one of these, for the value, or the items 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas import checks
 from kas._codecs import Field, TypeDesc
 from kas.checks import Check, Scope
+from kas.meta.records import NamedTuple
 from kas.types.scheme import BUILTIN, builtin_type
 
 Group = tuple[Sequence[str], int, int] | tuple[Sequence[str], int, int, Sequence[str]]

@@ -8,7 +8,7 @@ Upstream: a codec of ``serializer.EnableStrict``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -16,6 +16,7 @@ from kas._codecs import DecodeError, go_base64
 from kas.meta import duration, gojson
 from kas.meta.field import FieldError, go_quote
 from kas.meta.goerrors import unreadable
+from kas.meta.records import NamedTuple
 
 
 class ConfigurationError(ValueError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import orjson
 
@@ -54,6 +54,7 @@ from kas._codecs import (
     zero,
 )
 from kas.meta import quantity, scalars
+from kas.meta.records import NamedTuple
 from kas.observe import caches
 
 __all__ = [
@@ -216,13 +217,13 @@ class BuiltIn:
         self._resources = {(r.group, r.version, r.resource): r for r in self.resources}
 
     def _register(self, group: str, version: str, kind: str, type: TypeDesc) -> None:
-        self._kinds.setdefault((group, version, kind), Kind(group, version, kind, type))
+        if (group, version, kind) not in self._kinds:
+            self._kinds[group, version, kind] = Kind(group, version, kind, type)
 
     def _register_kinds(self, rows: list[tuple[str, dict[str, Any], int]]) -> None:
         packages: dict[str, tuple[str, str]] = {}
         for full, attributes, _ in rows:
-            gvk = attributes.get("gvk")
-            if isinstance(gvk, list):
+            if attributes and isinstance(gvk := attributes.get("gvk"), list):
                 package = full.rpartition(".")[0]
                 for group, version, kind in gvk:
                     self._register(group, version, kind, self.types[full])
@@ -230,9 +231,11 @@ class BuiltIn:
                         packages[package] = (group, version)
         # Kinds the tables name no group for: messages with kind and apiVersion in the package of a known group version.
         for full, attributes, has_type_meta in rows:
+            if not has_type_meta or "gvk" in attributes:
+                continue
             package, _, name = full.rpartition(".")
             gv = packages.get(package) or _package_group(package)
-            if gv and has_type_meta and "gvk" not in attributes:
+            if gv:
                 self._register(*gv, name, self.types[full])
         versions = {(g, v) for g, v, _ in self._kinds} | {(g.group, v) for g in self.groups.values() for v in g.versions}
         versions.add(("meta.k8s.io", "v1"))

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
+from kas.meta.records import NamedTuple
 from kas.types.scheme import DecodeError, Field, TypeDesc, decode, varint
 
 BYTES = 2  # wire type

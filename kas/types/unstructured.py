@@ -6,11 +6,10 @@ its text is another (apimachinery's ``runtime/converter.go``).
 
 from __future__ import annotations
 
-import re
-
+from kas.meta.patterns import later
 from kas.types.scheme import Field, TypeDesc
 
-_MISMATCH = re.compile(r"json: cannot unmarshal (\w+)(?: (\S+))? into Go (?:struct field [^.]+\.(\S+)|value) of type (.+)")
+_MISMATCH = later(r"json: cannot unmarshal (\w+)(?: (\S+))? into Go (?:struct field [^.]+\.(\S+)|value) of type (.+)")
 _SOURCES = {"string": "string", "bool": "bool", "array": "slice", "object": "map", "number": "int64"}
 _SCALARS = {"string": "string", "bool": "bool", "int32": "int32", "int64": "int64", "double": "float64"}
 

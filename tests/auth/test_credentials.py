@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kas.auth import tokens
+from kas.auth import signingkey, tokens
 from kas.auth.authn import AuthenticationError
 from kas.auth.credentials import Credentials, ServiceAccountKeys
 from kas.meta.errors import ApiError
@@ -35,7 +35,7 @@ def test_a_key_that_finds_no_room_leaves_nothing_and_is_made_later(tmp_path: Pat
     """Nor is one thought of: it takes tenths of a second of whoever asks."""
     own = keys(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(tokens, "_new_key", lambda: pytest.fail("a key was made"))
+        patched.setattr(signingkey, "_new_key", lambda: pytest.fail("a key was made"))
         with no_room(), pytest.raises(ApiError) as refused:
             _ = own.signer
     assert refused.value.code == 500

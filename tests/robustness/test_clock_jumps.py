@@ -18,7 +18,7 @@ import pytest
 import requests
 
 from kas.auth.authn.bearer import SUCCESS_TTL_S
-from kas.auth.tokens import ensure_signing_key
+from kas.auth.signingkey import ensure_signing_key
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, TIME_TO_LIVE
 from kas.store.etcd.client import Client as EtcdClient

@@ -6,7 +6,7 @@ Upstream: ``plugin/pkg/admission/limitranger/admission.go``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
@@ -16,6 +16,7 @@ from kas.meta import errors
 from kas.meta.aside import POOL
 from kas.meta.quantity import Quantity
 from kas.meta.quantity import cached as quantity
+from kas.meta.records import NamedTuple
 
 Obj = dict[str, Any]
 ANNOTATION = "kubernetes.io/limit-ranger"

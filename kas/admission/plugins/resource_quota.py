@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import weakref
 from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -30,6 +30,7 @@ from kas.informers import Informers
 from kas.meta import errors
 from kas.meta.aside import LARGE, POOL, is_large, step
 from kas.meta.quantity import Quantity
+from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import builtin, update
 from kas.registry.registries import Registries

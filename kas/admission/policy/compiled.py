@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.admission.expressions import Evaluator, Expression, MatchConditions, OutOfBudgetError
 from kas.admission.matching import GVK, Matcher
@@ -14,6 +14,7 @@ from kas.cel.environment import Environment
 from kas.cel.interpreter import PER_CALL_LIMIT
 from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.types import DYN, Type
+from kas.meta.records import NamedTuple
 
 Obj = dict[str, Any]
 

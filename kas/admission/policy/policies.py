@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kas.admission import Attributes
 from kas.admission.configuration import DIRECTORY, Section, versioned
@@ -14,6 +14,7 @@ from kas.admission.versioned import Versioned
 from kas.informers import Informers, Objects
 from kas.informers.reflector import split_key
 from kas.meta.errors import ApiError
+from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
 from kas.meta.waiting import Stint
 from kas.observe.metrics import Registry as Metrics

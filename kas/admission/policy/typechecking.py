@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas import cel
 from kas.admission.matching import GVK
@@ -20,6 +20,7 @@ from kas.cel.library.objects import AUTHORIZER
 from kas.cel.schemas import Structs, declare, escape
 from kas.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of, struct
 from kas.meta import field
+from kas.meta.records import NamedTuple
 from kas.types.scheme import Field, TypeDesc, builtin_type
 
 Obj = dict[str, Any]

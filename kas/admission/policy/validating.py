@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.admission import Attributes
 from kas.admission.conditionmetrics import ConditionMetrics
 from kas.admission.expressions import BUDGET, MATCH_CONDITIONS_BUDGET, Activation, Evaluator, Failed, OutOfBudgetError
 from kas.admission.policy.compiled import Policy, Validation, evaluator_of
+from kas.meta.records import NamedTuple
 
 Obj = dict[str, Any]
 MAX_MESSAGE_B = 5 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -16,6 +16,7 @@ from kas.admission.webhook.hooks import REVIEW_VERSIONS
 from kas.client.hooks import HookError, read_review
 from kas.meta import names
 from kas.meta.field import go_quote
+from kas.meta.records import NamedTuple
 from kas.types.scheme import builtin_kind
 
 Obj = dict[str, Any]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kas.auth.attributes import aggregate
 from kas.meta import duration
 from kas.meta.field import NOT_SUPPORTED, FieldError, child, duplicate, go_quote, index, invalid, not_supported, required
 from kas.meta.names import is_dns1123_subdomain
+from kas.meta.records import NamedTuple
 from kas.types.configfile import BOOL, DURATION, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse, read_file
 
 if TYPE_CHECKING:

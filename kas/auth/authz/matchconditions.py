@@ -6,7 +6,7 @@ Upstream: apiserver ``pkg/authorization/cel``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.auth.attributes import aggregate
 from kas.cel import CompileError, EvaluationError, Program, ProgramError
@@ -14,6 +14,7 @@ from kas.cel import compile as compile_cel
 from kas.cel.authorization import ENVIRONMENT
 from kas.cel.types import BOOL
 from kas.meta.field import GO_SPACE, FieldError, child, duplicate, index, invalid, required, too_many
+from kas.meta.records import NamedTuple
 
 MAX_CONDITIONS = 64
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas._fastpath import Decisions, Matcher
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregate
@@ -23,6 +23,7 @@ from kas.auth.authz.manybound import ManyBound
 from kas.auth.authz.roles import Role, listed
 from kas.auth.user import UserInfo, service_account_username
 from kas.meta.field import go_quote
+from kas.meta.records import NamedTuple
 from kas.observe.caches import Budget
 
 Obj = dict[str, Any]

@@ -7,7 +7,9 @@ it allows; the order of its rules does not matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from kas.meta.records import NamedTuple
 
 Rule = dict[str, Any]
 _OF_RESOURCES, _OF_PATHS = ("verbs", "apiGroups", "resources", "resourceNames"), ("verbs", "nonResourceURLs")

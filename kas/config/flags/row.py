@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.config.flagtypes import TYPES, FlagType
+from kas.meta.records import NamedTuple
 
 
 class Effect(NamedTuple):

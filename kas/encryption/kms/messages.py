@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
 
 from kas.auth.attributes import aggregate
 from kas.encryption.ciphers import SealError
 from kas.meta import protowire
 from kas.meta.names import fully_qualified_domain_name
 from kas.meta.protowire import BYTES, VARINT, put_bytes, put_int, put_text
+from kas.meta.records import NamedTuple
 
 AES_GCM_KEY, HKDF_SEED = 0, 1
 KEY_ID_MAX = DEK_SOURCE_MAX = 1024

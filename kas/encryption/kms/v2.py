@@ -12,7 +12,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kas.auth.attributes import aggregate
 from kas.encryption.ciphers import SealError
@@ -32,6 +31,7 @@ from kas.encryption.kms.messages import (
 from kas.encryption.observed import FROM, TO, Observed, key_id_hash
 from kas.encryption.union import Opener
 from kas.meta.field import go_quote
+from kas.meta.records import NamedTuple
 
 SERVICE = "v2.KeyManagementService"
 WRITE_MAX_S = 180.0  # kmsv2PluginWriteDEKSourceMaxTTL

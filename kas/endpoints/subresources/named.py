@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.admission import CREATE
 from kas.endpoints import managedfields, respond
@@ -11,6 +11,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.write import Writer, options_dict
 from kas.meta.aside import LARGE, step
+from kas.meta.records import NamedTuple
 from kas.patch.fieldmanager import builtin, update
 from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj

@@ -6,9 +6,9 @@ import base64
 import logging
 from collections.abc import Awaitable
 from datetime import timedelta
-from typing import NamedTuple
 
 from kas.meta.pem import pem_blocks, unreadable
+from kas.meta.records import NamedTuple
 from kas.observe.metrics import Counter
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.admission import Encoded

@@ -23,11 +23,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError
 
+from kas.meta.records import NamedTuple
 from kas.meta.tls import trust_as_go
 from kas.store.errors import Compacted, Damaged, Full, FutureRevision, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.admission.configuration import Section, versioned
 from kas.admission.plugins._podsecurity.policy import LEVELS, PREFIX, PRIVILEGED, LevelVersion, Policy, parse_version
 from kas.meta.field import FieldError, duplicate, invalid, required
 from kas.meta.names import is_dns1123_label, is_dns1123_subdomain
+from kas.meta.records import NamedTuple
 from kas.types.configfile import STRING, Struct, check
 
 MODES = ("enforce", "audit", "warn")

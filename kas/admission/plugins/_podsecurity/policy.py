@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kas.meta import field
 from kas.meta.field import FieldError
+from kas.meta.records import NamedTuple
 
 PRIVILEGED, BASELINE, RESTRICTED = "privileged", "baseline", "restricted"
 LEVELS = {PRIVILEGED: 0, BASELINE: 1, RESTRICTED: 2}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from kas.meta import errors
+from kas.meta.records import NamedTuple
 from kas.registry.admission import Encoded
 from kas.registry.generic import Registry
 from kas.registry.strategy import Context, Obj

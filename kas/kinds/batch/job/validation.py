@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas import checks
 from kas.kinds.core.pod.options import Options
@@ -16,6 +16,7 @@ from kas.meta.checks import unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import converted, label_selector
+from kas.meta.records import NamedTuple
 from kas.meta.scalars import decimal
 from kas.types.checktables import ANY, ENUM, Checked
 from kas.types.gostruct import render, sorted_map

@@ -6,7 +6,7 @@ The rules common to all come first, in upstream's order, because the order of er
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.config import features
 from kas.kinds.core.pod.fieldrefs import ENV_FIELDS, object_field, resource_field
@@ -20,6 +20,7 @@ from kas.kinds.core.resources import container_requirements
 from kas.meta import cached, field, names
 from kas.meta.checks import unsupported
 from kas.meta.field import FieldError
+from kas.meta.records import NamedTuple
 
 Container = Mapping[str, Any]
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")

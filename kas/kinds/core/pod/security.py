@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from kas.kinds.core.pod.volumesources import local_descending_path
 from kas.meta import field, names
 from kas.meta.checks import unsupported
 from kas.meta.field import FieldError
+from kas.meta.patterns import later
 from kas.types.gostruct import render
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MAX_ID = 2147483647
 SYSCTL_LENGTH = 253
 _SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 SYSCTL_PATTERN = rf"^({_SEGMENT}[\./])*{_SEGMENT}$"
-_SYSCTL = re.compile(rf"(?:{_SEGMENT}[\./])*{_SEGMENT}")
+_SYSCTL = later(rf"(?:{_SEGMENT}[\./])*{_SEGMENT}")
 PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
@@ -93,11 +93,11 @@ def apparmor_profile(profile: Context | None, path: str) -> list[FieldError]:
 
 # -- Windows -----------------------------------------------------------------------------------------------------------
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_NETBIOS = re.compile(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}')
+_CONTROL = later(r"[\x00-\x1f\x7f]")
+_NETBIOS = later(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}')
 _DNS_LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
-_DNS_DOMAIN = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*")
-_USER_CHARACTERS = re.compile(r'["/\\:;|=,+*?<>@\[\]]')
+_DNS_DOMAIN = later(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*")
+_USER_CHARACTERS = later(r'["/\\:;|=,+*?<>@\[\]]')
 
 
 def windows_options(options: Context | None, path: str) -> list[FieldError]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from kas.meta import field, names
 from kas.meta.checks import csi_driver_name, unsupported
 from kas.meta.field import FieldError
+from kas.meta.patterns import later
 
 Source = Mapping[str, Any]
 MORE_THAN_ONE = "may not specify more than 1 volume type"
@@ -20,9 +20,9 @@ ISCSI_NAME_LENGTH = (
 )
 HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 _INITIATORS = {
-    "iqn": re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.([a-zA-Z0-9\-.]+)(:[^,;*&$|\t\n\f\r ]+)\Z"),
-    "eui": re.compile(r"\Aeui.[a-zA-Z0-9]{16}\Z"),
-    "naa": re.compile(r"\Anaa.[a-zA-Z0-9]{32}\Z"),
+    "iqn": later(r"iqn\.[0-9]{4}-[0-9]{2}\.([a-zA-Z0-9\-.]+)(:[^,;*&$|\t\n\f\r ]+)\Z"),
+    "eui": later(r"\Aeui.[a-zA-Z0-9]{16}\Z"),
+    "naa": later(r"\Anaa.[a-zA-Z0-9]{32}\Z"),
 }
 
 

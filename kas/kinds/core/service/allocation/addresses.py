@@ -10,9 +10,10 @@ import ipaddress
 import secrets
 import socket
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kas.meta.ip import parse_ip
+from kas.meta.records import NamedTuple
 
 FULL = "range is full"
 TAKEN = "provided IP is already allocated"
