@@ -9,7 +9,6 @@ import contextlib
 import os
 from pathlib import Path
 
-
 KEY_BYTES = 4 << 10  # more than a new key takes
 
 
