@@ -105,7 +105,7 @@ compiled, compile_now = [], re.compile
 re.compile = lambda pattern, flags=0: compiled.append(pattern) or compile_now(pattern, flags)
 from kas.preparation import prepare, prepare_later
 prepare(complete(options))
-prepare_later(complete(options))
+prepare_later(complete(options), print)
 assert "cryptography.x509" in sys.modules and compiled
 unused = ("kas.auth.tokens", "kas.auth.authn", "kas._fastpath", "uuid", "platform", "tempfile", "logging")
 print(*(m for m in unused if m in sys.modules))
