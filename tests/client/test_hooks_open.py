@@ -107,7 +107,7 @@ def test_who_waits_goes_on_where_the_answer_comes_and_not_in_another_turn_of_the
     async def story(backend, hook, shares):
         ((_, connection),) = hook._pool._idle
         for at_once in (True, False):
-            asked = asyncio.ensure_future(hook.post(b"again", 10.0))
+            asked = asyncio.ensure_future(hook.post(b"again", 60.0))
             await until(lambda: asked._fut_waiter is not None)  # noqa: B023
             done = asyncio.get_running_loop().create_future()
 

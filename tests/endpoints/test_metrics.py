@@ -10,6 +10,7 @@ import mmap
 import os
 import resource
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import SimpleNamespace
@@ -733,8 +734,8 @@ async def backends_that_became_unavailable(m: Metered) -> None:
     await unavailable(m, "aggregator_unavailable_apiservice_total", True, reason="ServiceNotFound")
 
 
-async def queued(m: Metered, sample: str, expected: float) -> None:
-    """A queue of three items, one of which fails and comes again."""
+async def queued(m: Metered, sample: str, expected: float) -> str:
+    """The name of a queue of three items, one of which fails and comes again."""
     failed: list[str] = []
 
     async def work(item: str) -> None:
@@ -742,12 +743,13 @@ async def queued(m: Metered, sample: str, expected: float) -> None:
             failed.append(item)
             raise not_found("", "things", item)
 
-    assert m.value(sample, name=f"test-{sample}") == 0
-    queue = WorkQueue(work, f"test-{sample}")
+    name = f"test-{uuid.uuid4()}"  # what queues count is the process's
+    assert m.value(sample, name=name) == 0
+    queue = WorkQueue(work, name)
     for item in ("a", "bad", "a", "c"):
         queue.add(item)
     if sample == "workqueue_depth":
-        assert m.value(sample, name=f"test-{sample}") == expected
+        assert m.value(sample, name=name) == expected
     task = asyncio.ensure_future(queue.run())
     for _ in range(3000):
         if failed and not len(queue) and not queue._timers:
@@ -755,7 +757,8 @@ async def queued(m: Metered, sample: str, expected: float) -> None:
         await asyncio.sleep(0.02)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert m.value(sample, name=f"test-{sample}") == (0 if sample == "workqueue_depth" else expected)
+    assert m.value(sample, name=name) == (0 if sample == "workqueue_depth" else expected)
+    return name
 
 
 @of("workqueue_depth")
@@ -775,14 +778,14 @@ async def retries(m: Metered) -> None:
 
 @of("workqueue_queue_duration_seconds")
 async def waited(m: Metered) -> None:
-    await queued(m, "workqueue_queue_duration_seconds_count", 4)
-    assert m.value("workqueue_queue_duration_seconds_sum", name="test-workqueue_queue_duration_seconds_count") > 0
+    name = await queued(m, "workqueue_queue_duration_seconds_count", 4)
+    assert m.value("workqueue_queue_duration_seconds_sum", name=name) > 0
 
 
 @of("workqueue_work_duration_seconds")
 async def worked(m: Metered) -> None:
-    await queued(m, "workqueue_work_duration_seconds_count", 4)
-    assert m.value("workqueue_work_duration_seconds_sum", name="test-workqueue_work_duration_seconds_count") > 0
+    name = await queued(m, "workqueue_work_duration_seconds_count", 4)
+    assert m.value("workqueue_work_duration_seconds_sum", name=name) > 0
 
 
 async def at_work(m: Metered, sample: str) -> None:

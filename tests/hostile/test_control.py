@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kas.testing.server import KasServer
-from tests.hostile.bystander import P99_RATIO, Bystander
+from tests.hostile.bystander import P99_RATIO, Bystander, Echo
 from tests.hostile.conftest import FLAGS
 from tests.hostile.rows_floods import sent_heads
 
@@ -19,9 +19,9 @@ AT_MOST = 5  # times that it is tried: what a flood does by itself it does again
 def other(kas_server: Callable[..., KasServer]) -> Iterator[tuple[KasServer, Bystander]]:
     """Another server, with a bystander of its own: both have as much to do for theirs, and give as little to strangers beside them."""
     server = kas_server("--unsafe-no-fsync", *FLAGS)
-    one = Bystander(server)
-    yield server, one
-    one.close()
+    echo = Echo()  # each of two threads has one of its own
+    yield server, Bystander(server, echo)
+    echo.close()
 
 
 def _p99(times: list[float]) -> float:
