@@ -224,6 +224,18 @@ class Target:
     def kas(cls, server: KasServer) -> Target:
         return cls("kas", "127.0.0.1", server.port, server.ca, server.token, (server.pid,))
 
+    def ask(self, method: str, path: str, body: dict[str, Any] | None, want: tuple[int, ...]) -> Any:
+        """The JSON of an answer. RuntimeError for one with a status that is not in ``want``."""
+        connection = http.client.HTTPSConnection(self.host, self.port, context=ssl.create_default_context(cafile=self.ca))
+        with contextlib.closing(connection):
+            head = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+            connection.request(method, path, None if body is None else json.dumps(body), head)
+            answer = connection.getresponse()
+            text = answer.read()
+        if answer.status not in want:
+            raise RuntimeError(f"{self.name}: {method} {path}: {answer.status} {text[:300]!r}")
+        return json.loads(text)
+
 
 def other_target(args: argparse.Namespace, directory: Path) -> Target | None:
     """The server to compare with, from ``--kubeconfig`` or ``--url``, ``--token``, ``--ca``; None when there is none."""
@@ -434,18 +446,7 @@ class Bench:
             self._prepare(target)
 
     def _prepare(self, target: Target) -> None:
-        context = ssl.create_default_context(cafile=target.ca)
-        connection = http.client.HTTPSConnection(target.host, target.port, context=context)
-
-        def call(method: str, path: str, body: dict[str, Any], want: tuple[int, ...]) -> Any:
-            head = {"Authorization": f"Bearer {target.token}", "Content-Type": "application/json"}
-            connection.request(method, path, json.dumps(body), head)
-            answer = connection.getresponse()
-            text = answer.read()
-            if answer.status not in want:
-                raise RuntimeError(f"{target.name}: {method} {path}: {answer.status} {text[:300]!r}")
-            return json.loads(text)
-
+        call = target.ask
         call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}, (201,))
         call("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}}, (201, 409))
         call("POST", CONFIGMAPS, configmap("one"), (201,))
@@ -460,7 +461,6 @@ class Bench:
         target.nobody, target.reader = (
             call("POST", f"{accounts}/{name}/token", lasting, (201,))["status"]["token"] for name in ("default", "reader")
         )
-        connection.close()
         self.client.run(target, "POST", CONFIGMAPS, count=256, body=configmap("c-%d"), first=0)
         if self.wants("list"):
             self.client.run(target, "POST", PODS, count=self.args.pods, body=pod("c-%d"), first=0)
@@ -499,6 +499,9 @@ class Bench:
             print(f"{'':24} {'kas /s':>10} {'CPU µs':>10} {'p50 ms':>9} {'p99 ms':>9}   {'other /s':>10} {'CPU µs':>10} {'p50 ms':>9} {'p99 ms':>9} {'ratio':>7}")
         else:
             print(f"{'':24} {'/s':>10} {'CPU µs':>10} {'scaled':>10} {'loop':>6} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'busy':>6}")
+        self._rows()
+
+    def _rows(self) -> None:
         one, many = f"{CONFIGMAPS}/one", f"{CONFIGMAPS}/c-%d"
         merge = {"data": {"seq": "%q"}}
         self.row("get", "GET", one)
