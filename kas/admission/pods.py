@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from kas.config import features
 from kas.meta.quantity import Quantity
 from kas.meta.quantity import cached as quantity
 
 Obj = dict[str, Any]
 Amounts = dict[str, Quantity]
 
+NOTHING = Quantity(0)
 MIRROR = "kubernetes.io/config.mirror"
 EXISTS = "Exists"
 # Volume sources that name a secret in a reference of their own.
@@ -125,19 +127,40 @@ def pod_level(name: str) -> bool:
     return name in ("cpu", "memory") or name.startswith("hugepages-")
 
 
-def _held(container: Obj, kind: str, status: Obj) -> Amounts:
-    """What a container may use: what it asks for, what it was given, what it has; the first counts not where it cannot be had."""
-    own = amounts((container.get("resources") or {}).get(kind))
-    known = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
-    found = next((s for s in known if s.get("name") == container.get("name")), None)
-    if found is None or found.get("resources") is None:
-        return own
-    pending: Obj = next((c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"), {})
-    total: Amounts = {} if pending.get("reason") == "Infeasible" else own
-    _at_least(total, amounts(found["resources"].get(kind)))
-    if kind == "requests":
-        _at_least(total, amounts(found.get("allocatedResources")))
-    return total
+class _Held:
+    """What containers of a pod, and the pod as a whole, may use: what is asked for, what was given, what is there. What is asked for counts
+    not where the node cannot give it; without a status it is all that counts."""
+
+    def __init__(self, status: Obj | None) -> None:
+        status = status or {}
+        known = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+        self._containers = {of.get("name"): of for of in known if of.get("resources") is not None}
+        whole = status.get("resources") is not None and features.DEFAULT.enabled("InPlacePodLevelResourcesVerticalScaling")
+        self._whole = status if whole else None
+        pending: Obj = next((c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"), {})
+        self._infeasible = pending.get("reason") == "Infeasible"
+
+    def container(self, container: Obj, kind: str, running: bool = True) -> Amounts:
+        """Of one; of a status only where it goes on ``running``, as sidecars do."""
+        own = amounts((container.get("resources") or {}).get(kind))
+        return self._most(own, self._containers.get(container.get("name")) if running else None, kind)
+
+    def whole(self, own: Obj, kind: str) -> Amounts:
+        """Of what a pod says for all of its containers, for each resource that it names."""
+        asked, found = amounts(own.get(kind)), self._whole
+        if kind == "limits" and self._infeasible and found is not None and found["resources"].get(kind) is None:
+            return asked  # there are none that hold instead
+        most = self._most(asked, found, kind)
+        return {name: most.get(name, NOTHING) for name in asked}
+
+    def _most(self, own: Amounts, found: Obj | None, kind: str) -> Amounts:
+        if found is None:
+            return own
+        total = {} if self._infeasible else dict(own)
+        _at_least(total, amounts(found["resources"].get(kind)))
+        if kind == "requests":
+            _at_least(total, amounts(found.get("allocatedResources")))
+        return total
 
 
 def effective(
@@ -145,25 +168,25 @@ def effective(
 ) -> Amounts:
     """What the scheduler counts of ``kind`` ("requests" or "limits"): containers and sidecars together, or the largest init step.
 
-    With ``status`` a running container counts at least what it has. ``whole`` are the resources that the pod may say for all.
+    With ``status`` a running container, and the pod as a whole, count at least what they have. ``whole`` are the resources that the pod may
+    say for all.
     """
-    status = status or {}
+    held = _Held(status)
     total: Amounts = {}
     for container in spec.get("containers") or ():
-        add(total, _held(container, kind, status))
+        add(total, held.container(container, kind))
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
         sidecar = container.get("restartPolicy") == "Always"
-        own = _held(container, kind, status if sidecar else {})
-        step = dict(sidecars)
-        add(step, own)
+        own = held.container(container, kind, running=sidecar)
         if sidecar:
             add(total, own)
-            sidecars = step
-        _at_least(peak, step)
+            add(sidecars, own)
+        # Of what this one does not name no more is needed than before: the peak has it.
+        _at_least(peak, {name: sidecars[name] if sidecar else need + sidecars.get(name, NOTHING) for name, need in own.items()})
     _at_least(total, peak)
-    for name, need in amounts((spec.get("resources") or {}).get(kind)).items():
+    for name, need in held.whole(spec.get("resources") or {}, kind).items():
         if whole(name):
             total[name] = need
     if overhead:

@@ -303,3 +303,36 @@ FAMILIES["apply: a set that another has in another order"] = lambda n: (
     [*_emptied(), _applied("a", [f"a.b/x{i}" for i in range(n)])], _applied("b", [f"a.b/x{i}" for i in reversed(range(n))])
 )
 FAMILIES["apply: nothing of what was a set"] = lambda n: ([*_emptied(), _applied("a", [f"a.b/x{i}" for i in range(n)])], _applied("a", []))
+
+
+# -- what pods need, where it is held against a quota and the limits of a namespace
+
+LIMITED = "/api/v1/namespaces/limited"
+LIMITS = [
+    create("/api/v1/namespaces", {"metadata": {"name": "limited"}}),
+    create(f"{LIMITED}/serviceaccounts", {"metadata": {"name": "default"}}),
+    create(f"{LIMITED}/limitranges", {"metadata": {"name": "a"}, "spec": {"limits": [{"type": "Pod", "max": {"example.com/r0": "1"}}]}}),
+    create(f"{LIMITED}/resourcequotas", {"metadata": {"name": "a"}, "spec": {"hard": {"requests.example.com/r0": "9"}}}),
+]  # fmt: skip
+
+
+def asking(n: int, **more: Any) -> list[dict[str, Any]]:
+    """Containers that ask for a resource of their own each."""
+    each = [{f"example.com/r{i}": "1"} for i in range(n)]
+    return [{"name": f"s{i}", "image": "x", "resources": {"requests": of, "limits": of}, **more} for i, of in enumerate(each)]
+
+
+def _ending(n: int) -> Made:
+    """An update that makes pods of so many containers and statuses count anew: that they are to end."""
+    run = [{"name": f"s{i}", "image": "x", "imageID": "", "ready": True, "restartCount": 0, "resources": {}} for i in range(n)]
+    stored = {"metadata": {"name": "run"}, "spec": {"containers": asking(n)}}
+    status = Sent("PATCH", f"{LIMITED}/pods/run/status", {"status": {"containerStatuses": run}}, ctype=MERGE_PATCH)
+    ends = Sent("PATCH", f"{LIMITED}/pods/run?{DRY}", {"spec": {"activeDeadlineSeconds": 5}}, ctype=MERGE_PATCH)
+    return [*LIMITS, Sent("DELETE", f"{LIMITED}/pods/run?gracePeriodSeconds=0"), create(f"{LIMITED}/pods", stored), status], ends
+
+
+FAMILIES["limited pod: containers"] = lambda n: (LIMITS, create(f"{LIMITED}/pods?{DRY}", pod(initContainers=asking(n))))
+FAMILIES["limited pod: sidecars"] = lambda n: (
+    LIMITS, create(f"{LIMITED}/pods?{DRY}", pod(initContainers=asking(n, restartPolicy="Always")))
+)  # fmt: skip
+FAMILIES["limited pod: statuses"] = _ending
