@@ -1,7 +1,7 @@
 """NodeDeclaredFeatureValidator: a pod on a node is not changed to what needs a feature that the node did not declare.
 
-A kubelet declares in its node's status which features it has (KEP-5328). Three of those kube-apiserver 1.36 knows are about updates, all
-of them about resizing in place; the others are for the scheduler.
+A kubelet declares in its node's status which features it has (KEP-5328). Two of those kube-apiserver 1.36 knows are about updates, both of
+them about resizing in place; the others are for the scheduler. (There was a third in earlier ones, for the CPU of Guaranteed pods.)
 
 Upstream: ``plugin/pkg/admission/nodedeclaredfeatures`` and ``component-helpers/nodedeclaredfeatures``.
 """
@@ -14,20 +14,11 @@ from typing import Any
 from kas.admission import UPDATE, Attributes
 from kas.config import features
 from kas.informers import Objects
-from kas.kinds.core.resources import amount
 from kas.meta.equality import semantic_equal
 from kas.meta.field import go_quote
 from kas.types.scheme import builtin_type
 
 Obj = dict[str, Any]
-
-
-def _guaranteed_cpu(new: Obj, old: Obj) -> bool:
-    """The CPU that a container of a Guaranteed pod requests changes."""
-    if (old.get("status") or {}).get("qosClass") != "Guaranteed":
-        return False
-    pairs = zip(_containers(old, "containers"), _containers(new, "containers"), strict=False)
-    return any(_cpu(had) != _cpu(wanted) for had, wanted in pairs)
 
 
 def _pod_level(new: Obj, old: Obj) -> bool:
@@ -37,25 +28,15 @@ def _pod_level(new: Obj, old: Obj) -> bool:
 
 def _init_containers(new: Obj, old: Obj) -> bool:
     """The resources of an init container that is no sidecar change."""
-    pairs = zip(_containers(old, "initContainers"), _containers(new, "initContainers"), strict=False)
+    pairs = zip(*((pod.get("spec") or {}).get("initContainers") or () for pod in (old, new)), strict=False)
     return any(had.get("restartPolicy") != "Always" and not _same_resources(wanted, had) for had, wanted in pairs)
 
 
 # In the order of their names, which is how they are told.
 NEEDED_BY: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
-    ("GuaranteedQoSPodCPUResize", _guaranteed_cpu),
     ("InPlacePodLevelResourcesVerticalScaling", _pod_level),
     ("InPlacePodVerticalScalingInitContainers", _init_containers),
 )
-
-
-def _containers(pod: Obj, kind: str) -> list[Obj]:
-    found: list[Obj] = (pod.get("spec") or {}).get(kind) or []
-    return found
-
-
-def _cpu(container: Obj) -> int:
-    return amount(((container.get("resources") or {}).get("requests") or {}).get("cpu") or "0")
 
 
 def _same_resources(new: Obj, old: Obj) -> bool:

@@ -10,7 +10,7 @@ from kas.admission.plugins import node_declared_feature_validator
 from kas.config import features
 from tests.admission.admission_fakes import Request, pod, refused
 
-CPU, POD, INIT = "GuaranteedQoSPodCPUResize", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"
+POD, INIT = "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"
 
 
 def container(name: str = "c", cpu: str = "1", **more: Any) -> dict[str, Any]:
@@ -18,10 +18,10 @@ def container(name: str = "c", cpu: str = "1", **more: Any) -> dict[str, Any]:
 
 
 def update(
-    server, new: dict[str, Any], old: dict[str, Any], subresource: str = "resize", qos: str = "Guaranteed", generation: int = 2
+    server, new: dict[str, Any], old: dict[str, Any], subresource: str = "resize", generation: int = 2
 ) -> Request:
     plugin = server.plugin(node_declared_feature_validator)
-    after, before = (pod(**{"nodeName": "n", **spec}) | {"status": {"qosClass": qos}} for spec in (new, old))
+    after, before = (pod(**{"nodeName": "n", **spec}) for spec in (new, old))
     after["metadata"]["generation"], before["metadata"]["generation"] = generation, 1
     return Request(plugin, operation="UPDATE", subresource=subresource, obj=after, old=before)
 
@@ -29,7 +29,7 @@ def update(
 @pytest.mark.parametrize(
     ("new", "old", "needed"),
     [
-        ({"containers": [container(cpu="2")]}, {"containers": [container()]}, [CPU]),
+        ({"containers": [container(cpu="2")]}, {"containers": [container()]}, []),
         ({"containers": [container(cpu="1000m")]}, {"containers": [container()]}, []),
         ({"resources": {"limits": {"cpu": "2"}}}, {"resources": {"limits": {"cpu": "1"}}}, [POD]),
         ({"resources": {"limits": {"cpu": "1000m"}}}, {"resources": {"limits": {"cpu": "1"}}}, []),
@@ -38,7 +38,7 @@ def update(
         (
             {"containers": [container(cpu="2")], "initContainers": [container("i", "2")], "resources": {"requests": {"cpu": "2"}}},
             {"containers": [container()], "initContainers": [container("i")]},
-            [CPU, POD, INIT],
+            [POD, INIT],
         ),
         ({"tolerations": [{"operator": "Exists"}]}, {}, []),
     ],
@@ -59,8 +59,7 @@ def test_what_an_update_needs_of_its_node(server, subresource, new, old, needed)
 
 
 def test_what_is_left_alone(server):
-    new, old = {"containers": [container(cpu="2")]}, {"containers": [container()]}
-    update(server, new, old, qos="Burstable").run()
+    new, old = {"initContainers": [container(cpu="2")]}, {"initContainers": [container()]}
     update(server, new, old, generation=1).run()
     update(server, new | {"nodeName": ""}, old).run()
     assert refused(update(server, new, old)).message == 'pods "a" is forbidden: node "n" not found'
