@@ -14,9 +14,9 @@ from kas.cel import messages
 from kas.cel.environment import Function
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
-from kas.cel.refusals import NO_OVERLOAD, not_iterable, refused
+from kas.cel.refusals import NO_OVERLOAD, go_type, not_iterable, refused
 from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
-from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, is_number, key_value
+from kas.cel.values import NONE, Message, Optional, TypeValue, Uint, Unreadable, as_key, equal, is_number, key_value
 from kas.meta.aside import abandoned
 from kas.meta.field import go_float
 from kas.meta.regex import MOST_INSTRUCTIONS, TOO_LARGE, RegexError, compiled
@@ -123,7 +123,12 @@ class Attribute:
                     return NONE
                 value, maybe = value.value, True
             if computed:
-                key = key.resolve(frame) if isinstance(key, Attribute) else key(frame)
+                place = key
+                key = place.resolve(frame) if isinstance(place, Attribute) else place(frame)
+                if type(key) not in _KEYS:
+                    if not (maybe or optional):
+                        frame.spend(1)
+                    raise EvaluationError(_no_key(key, isinstance(place, Attribute) and bool(place.variable)))
             maybe = maybe or optional
             if maybe:
                 found, value = lookup(value, key)
@@ -134,6 +139,13 @@ class Attribute:
                 frame.spend(1)
                 value = qualify(value, key)
         return Optional(value) if maybe and not isinstance(value, Optional) else value
+
+
+_KEYS = frozenset((str, int, Uint, float, bool))  # what may be between brackets
+
+
+def _no_key(key: Any, read: bool = False) -> str:
+    return f"invalid qualifier type: {go_type(key, read)}"
 
 
 def lookup(value: Any, key: Any) -> tuple[bool, Any]:
@@ -187,10 +199,9 @@ def qualify(value: Any, key: Any) -> Any:
         return out
     if isinstance(value, list):
         raise EvaluationError(f"index out of bounds: {_index(key)}")
-    if isinstance(value, dict) or value is None or isinstance(value, (str, bool, int, float, bytes)):
-        shown = str(key).lower() if isinstance(key, bool) else key
-        raise EvaluationError(f"no such key: {shown}")
-    raise EvaluationError("no such overload")
+    if isinstance(key, bool):
+        raise EvaluationError(f"no such key: {str(key).lower()}")
+    raise EvaluationError(f"no such key: {_shown(key) if isinstance(key, float) else key}")
 
 
 def plan(node: Node, functions: Mapping[str, Function]) -> Step:
@@ -259,10 +270,13 @@ class _Planner:
 
     def index(self, operand: Node, key: Node, optional: bool) -> Step:
         at = self.place(operand)
-        if isinstance(key, Const):
-            at.path.append((key.value, False, optional))
-        else:
-            at.path.append((self.plan(key), True, optional))
+        step = self.plan(key)
+        if not isinstance(step, Constant):
+            at.path.append((step, True, optional))
+            return at
+        if type(step.value) not in _KEYS:
+            raise ProgramError(_no_key(step.value))
+        at.path.append((step.value, False, optional))
         return at
 
     # --- calls
@@ -286,7 +300,7 @@ class _Planner:
                 return Constant(function.run(steps[0].value))
             except EvaluationError as e:
                 raise ProgramError(str(refused(name, [steps[0].value]) if str(e) == NO_OVERLOAD else e)) from None
-        if name in SEARCHES and name != "matches" and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
+        if name in SEARCHES and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
             try:
                 compiled(steps[1].value)
             except RegexError as e:
@@ -294,6 +308,8 @@ class _Planner:
         if name in SEARCHES and len(steps) > 1 and not isinstance(steps[1], Constant):
             function = _compiling(function)
         overload = node.overloads[0].id if len(node.overloads) == 1 else ""
+        if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and not steps[1].value:
+            return Constant(False)  # whatever is looked for is not even evaluated
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
             return _membership(steps[0], steps[1].value)
         if name == "_+_":

@@ -45,6 +45,7 @@ from kas.cel.values import (
     Uint,
     Unreadable,
     equal,
+    incomparable,
     is_number,
     nodes,
     order,
@@ -197,6 +198,8 @@ def _negate(a: Any) -> Any:
         return _int(-a)
     if kind == "double":
         return -a
+    if kind == "duration":  # no overload has it, but what is dyn may be one
+        return Duration(-a.ns)
     raise EvaluationError(NO_OVERLOAD)
 
 
@@ -238,8 +241,11 @@ def _ahead(args: list[Any], room: int) -> int:
 
 @LIB("_==_", plain("equals", [A, A], BOOL), cost=_smaller, ahead=_ahead)
 def _equals(a: Any, b: Any) -> bool:
-    """A value of Kubernetes' own types is compared with nothing else; as the other side of one it is just not the same."""
-    if isinstance(a, Opaque) and not (isinstance(b, Opaque) and a.cel_type == b.cel_type):
+    """A value of Kubernetes' own types is compared with null and its like alone; as the other side of one it is just not the same."""
+    x, y = a, b
+    while isinstance(x, Optional) and isinstance(y, Optional) and x.present and y.present:
+        x, y = x.value, y.value
+    if incomparable(x, y) and not (y is None and x is a):
         raise EvaluationError(NO_OVERLOAD)
     return equal(a, b)
 
@@ -577,8 +583,8 @@ def _when(name: str, timed: Any, spanned: Any = None):
     if spanned is not None:
         overloads.append(on(f"duration_to_{name}", [DURATION], INT))
 
-    def run(v: Any, zone: Any = None) -> int:
-        if isinstance(v, Timestamp) and isinstance(zone, str | None):
+    def run(v: Any, zone: Any = "UTC") -> int:
+        if isinstance(v, Timestamp) and isinstance(zone, str):
             return timed(v.local(zone), v)
         if isinstance(v, Duration) and spanned is not None:
             return spanned(v.ns)
