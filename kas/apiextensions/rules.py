@@ -13,13 +13,14 @@ from time import perf_counter
 
 from kas import cel
 from kas.apiextensions import celmetrics
+from kas.apiextensions.celrules import rule_environment
 from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, RULES, Schema, shown_rule
 from kas.cel.cost import MAX
 from kas.cel.declared import sizes_below
 from kas.cel.literals import walk
 from kas.cel.schemas import Shapes, most_often
 from kas.cel.syntax import Ident
-from kas.cel.types import BOOL, STRING, optional_of
+from kas.cel.types import BOOL, STRING
 from kas.meta import field
 from kas.meta.allowance import MOST_PATTERNS
 from kas.meta.field import FieldError
@@ -123,8 +124,7 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         if budget.patterns > MOST_PATTERNS:
             break
         at, text = field.index(f"{place.path}.{RULES}", i), rule.get("rule") or ""
-        old = optional_of(shape.type) if rule.get("optionalOldSelf") else shape.type
-        env = cel.BASE.extended({"self": shape.type, "oldSelf": old}, shapes.structs)
+        env = rule_environment(shape.type, bool(rule.get("optionalOldSelf")), shapes)
         if not text.strip():
             continue
         program, why = _compiled(text, env)

@@ -93,7 +93,7 @@ def compile(text: str, env: Environment) -> Program:
         root = parse(text, env.bindings)
         t = check(env, text, root)
         patterns = check_literals(text, root)
-        return Program(plan(root, env.functions), t, root, patterns)
+        return Program(plan(root, env.functions, env.text_keys), t, root, patterns)
     except RecursionError:
         # Every walk goes down the tree by recursion; what is too deep for one of them is too deep.
         raise CompileError(text, [Problem(0, f"expression recursion limit exceeded: {MAX_DEPTH}")]) from None

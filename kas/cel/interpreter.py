@@ -82,10 +82,11 @@ class Attribute:
     """A place: a variable, a value or a choice of two places, and a path from there. Each step of the path is (key or what gives it,
     whether it is computed, whether it may be missing)."""
 
-    __slots__ = ("choice", "operand", "path", "variable")
+    __slots__ = ("choice", "operand", "path", "text_keys", "variable")
 
     def __init__(self, variable: str = "", operand: Step | None = None, choice: tuple[Step, Attribute, Attribute] | None = None) -> None:
         self.variable, self.operand, self.choice = variable, operand, choice
+        self.text_keys = False
         self.path: list[tuple[Any, bool, bool]] = []
 
     def __call__(self, frame: Frame) -> Any:
@@ -131,13 +132,16 @@ class Attribute:
                     raise EvaluationError(_no_key(key, isinstance(place, Attribute) and bool(place.variable)))
             maybe = maybe or optional
             if maybe:
-                found, value = lookup(value, key)
+                found, held = lookup(value, key)
                 if not found:
+                    if self.text_keys and type(key) is not str and isinstance(value, dict):
+                        raise EvaluationError(NO_OVERLOAD)
                     return NONE
+                value = held
                 frame.spend(1)
             else:
                 frame.spend(1)
-                value = qualify(value, key)
+                value = qualify(value, key, self.text_keys)
         return Optional(value) if maybe and not isinstance(value, Optional) else value
 
 
@@ -192,11 +196,13 @@ def _shown(number: float) -> str:
     return "NaN" if math.isnan(number) else f"{'+' if number > 0 else '-'}Inf"
 
 
-def qualify(value: Any, key: Any) -> Any:
+def qualify(value: Any, key: Any, text_keys: bool = False) -> Any:
     """The member, index or field ``key`` of a value. Raises EvaluationError in cel-go's words when there is none."""
     found, out = lookup(value, key)
     if found:
         return out
+    if text_keys and type(key) is not str and isinstance(value, dict):
+        raise EvaluationError(NO_OVERLOAD)
     if isinstance(value, list):
         raise EvaluationError(f"index out of bounds: {_index(key)}")
     if isinstance(key, bool):
@@ -204,14 +210,14 @@ def qualify(value: Any, key: Any) -> Any:
     raise EvaluationError(f"no such key: {_shown(key) if isinstance(key, float) else key}")
 
 
-def plan(node: Node, functions: Mapping[str, Function]) -> Step:
-    """The tree as a function. Raises ProgramError."""
-    return _Planner(functions).plan(node)
+def plan(node: Node, functions: Mapping[str, Function], text_keys: bool = False) -> Step:
+    """The tree as a function; ``text_keys`` as environments have it. Raises ProgramError."""
+    return _Planner(functions, text_keys).plan(node)
 
 
 class _Planner:
-    def __init__(self, functions: Mapping[str, Function]) -> None:
-        self.functions = functions
+    def __init__(self, functions: Mapping[str, Function], text_keys: bool) -> None:
+        self.functions, self.text_keys = functions, text_keys
         self.shared: dict[int, Step] = {}
 
     def plan(self, node: Node) -> Step:
@@ -271,6 +277,7 @@ class _Planner:
     def index(self, operand: Node, key: Node, optional: bool) -> Step:
         at = self.place(operand)
         step = self.plan(key)
+        at.text_keys = self.text_keys and not _is_written(operand)
         if not isinstance(step, Constant):
             at.path.append((step, True, optional))
             return at
@@ -312,6 +319,8 @@ class _Planner:
             return Constant(False)  # whatever is looked for is not even evaluated
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
             return _membership(steps[0], steps[1].value)
+        if name == "@in" and self.text_keys and not _is_written(args[1]):
+            return _invoke(text_in(function), overload, steps)
         if name == "_+_":
             if not isinstance(args[-1], ListOf):
                 return _sum(function, overload, steps)
@@ -524,6 +533,25 @@ def _fallback(first: Step, second: Step, unwrap: bool) -> Step:
         return second(frame)
 
     return run
+
+
+def _is_written(node: Node) -> bool:
+    """Whether it is a map that is written out."""
+    while isinstance(node, Call) and node.function == "dyn" and node.args:
+        node = node.args[0]
+    return isinstance(node, MapOf)
+
+
+def text_in(function: Function) -> Function:
+    """``in`` where maps have texts for keys."""
+    run = function.run
+
+    def found(a: Any, b: Any) -> bool:
+        if isinstance(b, dict) and type(a) is not str:
+            raise EvaluationError(NO_OVERLOAD)
+        return run(a, b)
+
+    return Function(function.name, function.overloads, found, function.cost, function.ahead)
 
 
 def _plain(values: list[Any]) -> bool:

@@ -118,7 +118,7 @@ def _below(schema: Schema | None, name: str, structs: Structs, made: _Made | Non
 
 
 def _array(schema: Schema, name: str, structs: Structs, made: _Made | None) -> Shape | None:
-    items = _below(schema.get("items"), f"{name}.@items", structs, made)
+    items = _below(schema.get("items"), f"{name}.@idx", structs, made)
     if items is None:
         return None
     most = schema.get("maxItems")
@@ -129,7 +129,7 @@ def _array(schema: Schema, name: str, structs: Structs, made: _Made | None) -> S
 def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _Made | None) -> Shape | None:
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
-        values = _below(additional, f"{name}.@values", structs, made)
+        values = _below(additional, f"{name}.@elem", structs, made)
         if values is None:
             return None
         most = schema.get("maxProperties")
