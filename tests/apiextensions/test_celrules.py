@@ -175,7 +175,8 @@ _NULL = "invalid data, got null for schema with nullable=false"
     ("self.d > duration('1s')", "Invalid duration soon: unable to parse soon as duration"),
     ("has(self.day)", 'Invalid date formatted string 2024-02-30: parsing time "2024-02-30": day out of range'),
     ("has(self.date)", 'Invalid date formatted string soon: parsing time "soon" as "2006-01-02": cannot parse "soon" as "2006"'),
-    ("has(self.at)", 'Invalid date-time formatted string soon: parsing time "soon" as "2006-01-02T15:04:05": cannot parse "soon" as "2006"'),
+    ("has(self.at)",
+     'Invalid date-time formatted string soon: parsing time "soon" as "2006-01-02T15:04:05": cannot parse "soon" as "2006"'),
     ("has(self.bytes)", "Invalid byte formatted string YQ: illegal base64 data at input byte 0"),
     ("self.plus == b''", "Invalid byte formatted string +/+/: illegal base64 data at input byte 0"),  # whose digits are not those of URLs
     ("self.local.getFullYear() == 2024 && self.never == timestamp(0)", None),
@@ -194,8 +195,8 @@ def test_what_does_not_fit_its_schema_cannot_be_looked_at(rule, why):
     }  # fmt: skip
     type_ = schema_type("", {"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
     obj = {"o": [], "m": [], "l": {}, "s": {}, "ios": True, "nulls": [None, "y"], "i": 1.0, "t": 1, "n": True, "b": "b", "d": "soon",
-           "day": "2024-02-30", "nullable": [None], "date": "soon", "at": "soon", "local": "2024-01-02T03:04:05", "never": "", "bytes": "YQ",
-           "plus": "+/+/"}  # fmt: skip
+           "day": "2024-02-30", "nullable": [None], "date": "soon", "at": "soon", "local": "2024-01-02T03:04:05", "never": "",
+           "bytes": "YQ", "plus": "+/+/"}  # fmt: skip
     found, _ = celrules.errors(type_, obj)
     assert [str(e) for e in found] == ([f'<nil>: Invalid value: "object": {why} evaluating rule: {rule}'] if why else [])
 
@@ -229,10 +230,12 @@ def test_a_message_sees_what_was_where_a_rule_does():
 
 @pytest.mark.parametrize(("rule", "why"), [
     # Maps and objects of a custom resource have texts for keys, and are asked for nothing else.
-    ("dyn(1) in self.m", "no such overload"), ("dyn(true) in dyn(self.spec)", "no such overload"), ("dyn(self.m)[1] == 'a'", "no such overload"),
+    ("dyn(1) in self.m", "no such overload"), ("dyn(true) in dyn(self.spec)", "no such overload"),
+    ("dyn(self.m)[1] == 'a'", "no such overload"),
     ("self.m[self.ios] == 'a'", "no such overload"), ("dyn(self.m)[?1.0].hasValue()", "no such overload"),
     ("[self.m].all(m, dyn(1) in m)", "no such overload"), ("self.m[?dyn('x')].hasValue() || dyn('x') in self.m", None),
-    ("dyn(1) in {'a': 1} || dyn(1) in dyn({'a': 1})", None), ("self.m['x'] == 'a'", "no such key: x"), ("{'a': 1}[self.ios] == 1", "no such key: 5"),
+    ("dyn(1) in {'a': 1} || dyn(1) in dyn({'a': 1})", None), ("self.m['x'] == 'a'", "no such key: x"),
+    ("{'a': 1}[self.ios] == 1", "no such key: 5"),
 ])  # fmt: skip
 def test_maps_have_texts_for_keys(rule, why):
     properties = {"m": {"type": "object", "additionalProperties": TEXT}, "ios": {"x-kubernetes-int-or-string": True},
