@@ -547,9 +547,11 @@ def text_in(function: Function) -> Function:
     run = function.run
 
     def found(a: Any, b: Any) -> bool:
-        if isinstance(b, dict) and type(a) is not str:
+        if not isinstance(b, dict):
+            return run(a, b)
+        if type(a) is not str:
             raise EvaluationError(NO_OVERLOAD)
-        return run(a, b)
+        return lookup(b, a)[0]
 
     return Function(function.name, function.overloads, found, function.cost, function.ahead)
 

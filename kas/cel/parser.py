@@ -236,16 +236,18 @@ class _Parser:
         return node
 
     def either(self) -> Node:
-        node = self.both()
+        terms, marks = [self.both()], []
         while (mark := self.take("||")) is not None:
-            node = Call(mark.at, "_||_", [node, self.both()])
-        return node
+            marks.append(mark.at)
+            terms.append(self.both())
+        return _balanced("_||_", terms, marks, 0, len(marks))
 
     def both(self) -> Node:
-        node = self.relation()
+        terms, marks = [self.relation()], []
         while (mark := self.take("&&")) is not None:
-            node = Call(mark.at, "_&&_", [node, self.relation()])
-        return node
+            marks.append(mark.at)
+            terms.append(self.relation())
+        return _balanced("_&&_", terms, marks, 0, len(marks))
 
     def relation(self) -> Node:
         node = self.sum()
@@ -543,6 +545,15 @@ class _Parser:
         except ValueError as e:
             self.problems.append(Problem(t.at, str(e)))
             return b"" if "b" in prefix else ""
+
+
+def _balanced(function: str, terms: list[Node], marks: list[int], low: int, high: int) -> Node:
+    """The terms from ``low`` to ``high``, joined by what stands at ``marks``: as a tree that is not deep, however many there are."""
+    if low == high:
+        return terms[low]
+    middle = (low + high) // 2
+    left, right = _balanced(function, terms, marks, low, middle), _balanced(function, terms, marks, middle + 1, high)
+    return Call(marks[middle], function, [left, right])
 
 
 def _shown(text: str) -> str:

@@ -368,6 +368,17 @@ def test_the_estimate_holds(text):
     assert low <= high
 
 
+@pytest.mark.parametrize(("mark", "last"), [("||", "object.on"), ("&&", "!object.on")])
+def test_a_long_chain_is_no_deep_one(mark, last):
+    """Upstream joins what stands between ``||`` as a balanced tree; each error points where it did."""
+    one = "object.name == 'a'" if mark == "||" else "object.name == 'web'"
+    assert value(mark.join([one] * 2000 + [last])) is (mark == "||")
+    with pytest.raises(cel.CompileError) as caught:
+        value(mark.join(["true", "1", "true", "true", "'a'"]))
+    at = [line.split(":")[2] for line in str(caught.value).split("\n") if line.startswith("ERROR")]
+    assert at == ["7", "22"]
+
+
 def test_an_estimate_without_bounds_is_large():
     program = cel.compile("object.texts.all(x, object.texts.all(y, x == y))", ANY)
     assert program.estimate(lambda path, t: None).high > 1 << 60
