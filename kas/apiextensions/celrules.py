@@ -16,7 +16,7 @@ from kas.apiextensions.celvalues import field_value, struct_value
 from kas.apiextensions.schema import RULES, FieldPathError, Schema, find_path
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, SchemaValidator, same, validator
 from kas.cel.literals import walk
-from kas.cel.schemas import Shapes
+from kas.cel.schemas import Shapes, as_seen_from
 from kas.cel.syntax import Ident, Select
 from kas.cel.types import BOOL, STRING, Type, optional_of
 from kas.cel.values import NONE, Optional
@@ -65,7 +65,7 @@ class _Rule:
             if self.program.type != BOOL:
                 self.error = "cel expression must evaluate to a bool"
         except cel.CompileError as e:
-            self.error = f"compilation failed: {e}"
+            self.error = f"compilation failed: {as_seen_from(shape, str(e))}"
         except cel.ProgramError as e:
             self.error = f"program instantiation failed: {e}"
         if self.program is not None and rule.get("messageExpression"):

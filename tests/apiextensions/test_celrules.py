@@ -261,3 +261,22 @@ def test_a_set_of_spans_is_equal_to_none():
     type_ = schema_type("", {"type": "object", "properties": {"l": spans | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}})
     for value, same in ((["1s"], False), ([], True)):
         assert (not celrules.errors(type_, {"l": value}, {"l": value}, ratchet=False)[0]) is same
+
+
+@pytest.mark.parametrize(("place", "said"), [
+    ("o", "selfType"), ("l", "list(selfType.@idx)"), ("m", "map(string, selfType.@elem)"),
+    ("deep", "list(map(string, selfType.@idx.@elem))"),
+])  # fmt: skip
+def test_types_are_named_from_where_a_rule_stands(place, said):
+    leaf = {"type": "object", "properties": {"a-b": {"type": "object", "properties": {"x": TEXT}}}}
+    shapes = {
+        "o": leaf, "l": {"type": "array", "items": leaf}, "m": {"type": "object", "additionalProperties": leaf},
+        "deep": {"type": "array", "items": {"type": "object", "additionalProperties": leaf}},
+    }  # fmt: skip
+    ruled = shapes[place] | {"x-kubernetes-validations": [{"rule": "self < 1"}, {"rule": "self.a__dash__b < 1"}]}
+    above = {"type": "object", "properties": {place: ruled}}
+    type_ = schema_type("", {"type": "object", "properties": {"spec": above}})
+    found, _ = celrules.errors(type_, {"spec": {place: [] if place in ("l", "deep") else {}}})
+    assert f"found no matching overload for '_<_' applied to '({said}, int)'" in str(found[0])
+    if place == "o":
+        assert "applied to '(selfType.a__dash__b, int)'" in str(found[1])

@@ -375,7 +375,7 @@ def test_a_long_chain_is_no_deep_one(mark, last):
     assert value(mark.join([one] * 2000 + [last])) is (mark == "||")
     with pytest.raises(cel.CompileError) as caught:
         value(mark.join(["true", "1", "true", "true", "'a'"]))
-    at = [line.split(":")[2] for line in str(caught.value).split("\n") if line.startswith("ERROR")]
+    at = [line.split(":")[3] for line in str(caught.value).split("\n") if line.startswith("ERROR")]
     assert at == ["7", "22"]
 
 
