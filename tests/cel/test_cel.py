@@ -379,6 +379,14 @@ def test_a_long_chain_is_no_deep_one(mark, last):
     assert at == ["7", "22"]
 
 
+@pytest.mark.parametrize(("text", "type_"), [
+    ("[].map(x, size(x) > 0 ? x : x)", "list(bytes)"), ("[].map(x, -x)", "list(double)"), ("[].map(x, x + x)", "list(bytes)"),
+    ("[].map(x, x - x)", "list(double)"), ("[].map(x, x * x)", "list(double)"), ("[].map(x, x % x)", "list(int)"),
+])  # fmt: skip
+def test_what_has_no_type_takes_that_of_the_first_overload(text, type_):
+    assert str(cel.compile(text, ANY).type) == type_
+
+
 def test_an_estimate_without_bounds_is_large():
     program = cel.compile("object.texts.all(x, object.texts.all(y, x == y))", ANY)
     assert program.estimate(lambda path, t: None).high > 1 << 60
