@@ -51,8 +51,8 @@ _ITEM = "{'[', ']', '{', '(', '.', ',', '-', '!', '?', " + _VALUES
 _ENTRY = "{'[', '{', '}', '(', '.', ',', '-', '!', '?', " + _VALUES
 _FIELD = "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}"
 _NAME = "{IDENTIFIER, ESC_IDENTIFIER}"
-_RELATIONS = ("<", "<=", ">=", ">", "==", "!=", "in")
-_BINARY = {op: f"_{op}_" for op in ("+", "-", "*", "/", "%", "<", "<=", ">=", ">", "==", "!=")} | {"in": "@in"}
+_BINDS = dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), 0) | {"+": 1, "-": 1} | {"*": 2, "/": 2, "%": 2}
+_BINARY = {op: f"_{op}_" for op in _BINDS} | {"in": "@in"}
 _GOES_ON = frozenset(_BINARY) | {"&&", "||", "?", ".", "["}
 _SHORT = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"} | {c: c for c in "\\?\"'`"}
 _HEX = {"x": 2, "X": 2, "u": 4, "U": 8}
@@ -243,28 +243,18 @@ class _Parser:
         return _balanced("_||_", terms, marks, 0, len(marks))
 
     def both(self) -> Node:
-        terms, marks = [self.relation()], []
+        terms, marks = [self.infix()], []
         while (mark := self.take("&&")) is not None:
             marks.append(mark.at)
-            terms.append(self.relation())
+            terms.append(self.infix())
         return _balanced("_&&_", terms, marks, 0, len(marks))
 
-    def relation(self) -> Node:
-        node = self.sum()
-        while (mark := self.take(*_RELATIONS)) is not None:
-            node = Call(mark.at, _BINARY[mark.text], [node, self.sum()])
-        return node
-
-    def sum(self) -> Node:
-        node = self.product()
-        while (mark := self.take("+", "-")) is not None:
-            node = Call(mark.at, _BINARY[mark.text], [node, self.product()])
-        return node
-
-    def product(self) -> Node:
+    def infix(self, level: int = 0) -> Node:
+        """Relations, sums and products: what binds at least as strongly as ``level`` says."""
         node = self.unary()
-        while (mark := self.take("*", "/", "%")) is not None:
-            node = Call(mark.at, _BINARY[mark.text], [node, self.unary()])
+        while (mark := self.token).kind in ("mark", "name") and _BINDS.get(mark.text, -1) >= level:
+            self.next()
+            node = Call(mark.at, _BINARY[mark.text], [node, self.infix(_BINDS[mark.text] + 1)])
         return node
 
     def unary(self) -> Node:
