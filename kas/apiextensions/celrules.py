@@ -16,9 +16,9 @@ from kas.apiextensions.celvalues import field_value, struct_value
 from kas.apiextensions.schema import RULES, FieldPathError, Schema, find_path
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, SchemaValidator, same, validator
 from kas.cel.literals import walk
-from kas.cel.schemas import Shapes
+from kas.cel.schemas import Shapes, as_seen_from
 from kas.cel.syntax import Ident, Select
-from kas.cel.types import BOOL, STRING, optional_of
+from kas.cel.types import BOOL, STRING, Type, optional_of
 from kas.cel.values import NONE, Optional
 from kas.meta import field
 from kas.meta.aside import abandoned
@@ -59,23 +59,32 @@ class _Rule:
         if found is None or not text.strip():
             return
         shape = found[0].type
-        env = cel.BASE.extended({"self": shape, "oldSelf": optional_of(shape) if self.optional_old else shape}, shapes.structs)
+        env = rule_environment(shape, self.optional_old, shapes)
         try:
             self.program = cel.compile(text, env)
             if self.program.type != BOOL:
                 self.error = "cel expression must evaluate to a bool"
-            if (rule.get("messageExpression") or "").strip():
-                self.message = cel.compile(rule["messageExpression"], env)
-                self.message = self.message if self.message.type == STRING else None
         except cel.CompileError as e:
-            self.error = f"compilation failed: {e}"
+            self.error = f"compilation failed: {as_seen_from(shape, str(e))}"
         except cel.ProgramError as e:
             self.error = f"program instantiation failed: {e}"
+        if self.program is not None and rule.get("messageExpression"):
+            with contextlib.suppress(cel.CompileError, cel.ProgramError):
+                message = cel.compile(rule["messageExpression"], env)
+                self.message = message if message.type == STRING else None
+            if self.message is None:  # a rule is told without it then, and at the place where it stands
+                self.path = ""
         if self.program is not None:
             names = (node.variable.name for node in walk(self.program.root) if isinstance(node, Ident) and node.variable is not None)
             self.uses_old = "oldSelf" in names
             of = [_selected(program) for program in (self.program, self.message) if program is not None]
             self.fields = None if None in of else frozenset().union(*(fields for fields in of if fields is not None))
+
+
+def rule_environment(shape: Type, optional_old: bool, shapes: Shapes) -> cel.Environment:
+    """What rules at a place of that type may name."""
+    old = optional_of(shape) if optional_old else shape
+    return cel.BASE.extended({"self": shape, "oldSelf": old}, shapes.structs, text_keys=True)
 
 
 def _selected(program: cel.Program) -> frozenset[str] | None:
@@ -114,7 +123,7 @@ class _Change:
 class Node:
     """The rules of a schema and of what is below it; None where there are none. ``untyped`` are rules that no program can be made of."""
 
-    __slots__ = ("additional", "fields", "items", "keys", "kind", "order", "properties", "rules", "untyped")
+    __slots__ = ("additional", "fields", "items", "keys", "kind", "order", "properties", "rules", "transitions", "untyped")
 
     def __init__(self, schema: Schema, is_root: bool, shapes: Shapes) -> None:
         self.kind: str = schema.get("type") or ""
@@ -122,6 +131,7 @@ class Node:
         self.rules = [_Rule(rule, schema, is_root, shapes) for rule in schema.get(RULES) or ()]
         if self.rules:
             celmetrics.compiled(perf_counter() - began)
+        self.transitions = any(r.uses_old for r in self.rules)
         # What any of the rules looks at; None for everything.
         self.fields = None if any(r.fields is None for r in self.rules) else frozenset().union(*(r.fields or () for r in self.rules))
         self.properties: dict[str, Node] = {}
@@ -269,7 +279,9 @@ class _Run:
             elif rule.program is not None and not (rule.uses_old and was is None and not rule.optional_old):
                 old = (Optional(was) if was is not None else NONE) if rule.optional_old else was
                 if not self.holds(rule, {"self": me, "oldSelf": old}, node.kind, path):
-                    self.failed(rule, {"self": me, "oldSelf": was}, node, value, change, path)
+                    # A message may look at what was there before where one of the rules does.
+                    past = {"oldSelf": was} if was is not None and node.transitions else {}
+                    self.failed(rule, {"self": me, **past}, node, value, change, path)
 
     def holds(self, rule: _Rule, variables: dict[str, Any], kind: str, path: str) -> bool:
         assert rule.program is not None

@@ -13,13 +13,14 @@ from time import perf_counter
 
 from kas import cel
 from kas.apiextensions import celmetrics
+from kas.apiextensions.celrules import rule_environment
 from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, RULES, Schema, shown_rule
 from kas.cel.cost import MAX
 from kas.cel.declared import sizes_below
 from kas.cel.literals import walk
-from kas.cel.schemas import Shapes, most_often
+from kas.cel.schemas import Shapes, as_seen_from, most_often
 from kas.cel.syntax import Ident
-from kas.cel.types import BOOL, STRING, optional_of
+from kas.cel.types import BOOL, STRING, Type
 from kas.meta import field
 from kas.meta.allowance import MOST_PATTERNS
 from kas.meta.field import FieldError
@@ -123,11 +124,10 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         if budget.patterns > MOST_PATTERNS:
             break
         at, text = field.index(f"{place.path}.{RULES}", i), rule.get("rule") or ""
-        old = optional_of(shape.type) if rule.get("optionalOldSelf") else shape.type
-        env = cel.BASE.extended({"self": shape.type, "oldSelf": old}, shapes.structs)
+        env = rule_environment(shape.type, bool(rule.get("optionalOldSelf")), shapes)
         if not text.strip():
             continue
-        program, why = _compiled(text, env)
+        program, why = _compiled(text, env, shape.type)
         budget.patterns += program.patterns if program is not None else 0
         if program is not None and program.type != BOOL:
             program, why = None, "cel expression must evaluate to a bool"
@@ -137,7 +137,7 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         if program is None:
             errs.append(field.invalid(f"{at}.rule", shown_rule(rule), why))
         else:
-            errs += _message(rule, env, sizes, at, budget)
+            errs += _message(rule, env, sizes, at, budget, shape.type)
         if program is not None and _has_past(program):
             if place.apart:
                 text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place.apart}"
@@ -151,20 +151,20 @@ def _has_past(program: cel.Program) -> bool:
     return any(isinstance(node, Ident) and node.variable is not None and node.variable.name == "oldSelf" for node in walk(program.root))
 
 
-def _compiled(text: str, env: cel.Environment) -> tuple[cel.Program | None, str]:
+def _compiled(text: str, env: cel.Environment, place: Type) -> tuple[cel.Program | None, str]:
     try:
         return cel.compile(text, env), ""
     except cel.CompileError as e:
-        return None, f"compilation failed: {e}"
+        return None, f"compilation failed: {as_seen_from(place, str(e))}"
     except cel.ProgramError as e:
         return None, f"program instantiation failed: {e}"
 
 
-def _message(rule: Schema, env: cel.Environment, sizes: cel.Sizes, at: str, budget: _Budget) -> list[FieldError]:
+def _message(rule: Schema, env: cel.Environment, sizes: cel.Sizes, at: str, budget: _Budget, place: Type) -> list[FieldError]:
     text, path = rule.get("messageExpression") or "", f"{at}.messageExpression"
     if not text.strip():
         return []
-    program, why = _compiled(text, env)
+    program, why = _compiled(text, env, place)
     budget.patterns += program.patterns if program is not None else 0
     if program is not None and program.type != STRING:
         program, why = None, "messageExpression must evaluate to a string"

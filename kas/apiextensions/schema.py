@@ -354,7 +354,7 @@ def _expressions(schema: Schema, path: str) -> list[FieldError]:
         elif _has_newline(message.strip()):
             errs.append(field.invalid(f"{at}.message", message, "must not contain line breaks"))
         elif _has_newline(text.strip()) and not message.strip():
-            errs.append(field.required(f"{at}.message", "must be specified if rule contains line breaks"))
+            errs.append(field.required(f"{at}.message", "message must be specified if rule contains line breaks"))
         if expression and not expression.strip():
             errs.append(field.required(f"{at}.messageExpression", "messageExpression must be non-empty if specified"))
         if rule.get("reason") is not None and rule["reason"] not in REASONS:

@@ -152,8 +152,11 @@ class _Checker:
 
     def _field(self, at: int, operand: Type, field: str) -> Type:
         t = self.shown(operand)
-        if t.kind == "opaque" and t.name == "optional_type":
-            return optional_of(self._field(at, t.params[0], field))
+        if t.kind == "opaque" and t.name == "optional_type":  # one around it is looked through, no more
+            return optional_of(self._plain_field(at, self.shown(t.params[0]), field))
+        return self._plain_field(at, t, field)
+
+    def _plain_field(self, at: int, t: Type, field: str) -> Type:
         if is_open(t):
             return DYN
         if t.kind == "map":
@@ -164,7 +167,10 @@ class _Checker:
             return DYN
         if t.kind == "struct":
             fields = self.env.fields_of(t.name)
-            found = fields.get(field) if fields is not None else None
+            if fields is None:
+                self.report(at, f"unexpected failed resolution of '{t.name}'")
+                return ERROR
+            found = fields.get(field)
             if found is None:
                 self.report(at, f"undefined field '{field}'")
                 return ERROR

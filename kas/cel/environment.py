@@ -66,28 +66,31 @@ ANY_FIELD = _AnyField()
 
 class Environment:
     """Immutable; ``extended`` gives one that knows more. ``open``: a type name that, and whose parts ("Object.spec"), have any fields.
-    ``bindings``: whether there is ``cel.bind``. Functions and object types are looked up in what was given, which is not copied: a schema
+    ``bindings``: whether there is ``cel.bind``. ``text_keys``: maps that variables hold have texts for keys and look for nothing
+    else. Functions and object types are looked up in what was given, which is not copied: a schema
     has as many rules as types."""
 
-    __slots__ = ("bindings", "functions", "open", "structs", "variables")
+    __slots__ = ("bindings", "functions", "open", "structs", "text_keys", "variables")
 
     def __init__(
         self, variables: Mapping[str, Variable], functions: Mapping[str, Function], structs: Mapping[str, Mapping[str, Type]] | None = None,
-        open: str = "", bindings: bool = False,
+        open: str = "", bindings: bool = False, text_keys: bool = False,
     ) -> None:  # fmt: skip
         self.variables, self.functions, self.structs = dict(variables), functions, structs or {}
-        self.open, self.bindings = open, bindings
+        self.open, self.bindings, self.text_keys = open, bindings, text_keys
 
     def extended(
         self, variables: Mapping[str, Type], structs: Mapping[str, Mapping[str, Type]] | None = None, open: str = "",
-        bindings: bool = False, functions: Mapping[str, Function] | None = None,
+        bindings: bool = False, functions: Mapping[str, Function] | None = None, text_keys: bool = False,
     ) -> Environment:  # fmt: skip
         """This environment with more variables, object types and functions; ``open`` names a type whose fields are not known. This one
         stays as it is."""
         own = {name: Variable(name, t) for name, t in variables.items()}
         known = {**self.structs, **structs} if self.structs and structs else structs or self.structs
         all_ = {**self.functions, **functions} if functions else self.functions
-        return Environment({**self.variables, **own}, all_, known, open or self.open, bindings or self.bindings)
+        return Environment(
+            {**self.variables, **own}, all_, known, open or self.open, bindings or self.bindings, text_keys or self.text_keys
+        )
 
     def fields_of(self, name: str) -> Mapping[str, Type] | None:
         """The fields of an object type, None when there is no such type."""

@@ -14,9 +14,9 @@ from kas.cel import messages
 from kas.cel.environment import Function
 from kas.cel.macros import ACCUMULATOR
 from kas.cel.problems import CostLimitError, EvaluationError
-from kas.cel.refusals import NO_OVERLOAD, not_iterable, refused
+from kas.cel.refusals import NO_OVERLOAD, go_type, not_iterable, refused
 from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
-from kas.cel.values import NONE, Message, Optional, TypeValue, Unreadable, as_key, equal, is_number, key_value
+from kas.cel.values import NONE, Message, Optional, TypeValue, Uint, Unreadable, as_key, equal, is_number, key_value
 from kas.meta.aside import abandoned
 from kas.meta.field import go_float
 from kas.meta.regex import MOST_INSTRUCTIONS, TOO_LARGE, RegexError, compiled
@@ -82,10 +82,11 @@ class Attribute:
     """A place: a variable, a value or a choice of two places, and a path from there. Each step of the path is (key or what gives it,
     whether it is computed, whether it may be missing)."""
 
-    __slots__ = ("choice", "operand", "path", "variable")
+    __slots__ = ("choice", "operand", "path", "text_keys", "variable")
 
     def __init__(self, variable: str = "", operand: Step | None = None, choice: tuple[Step, Attribute, Attribute] | None = None) -> None:
         self.variable, self.operand, self.choice = variable, operand, choice
+        self.text_keys = False
         self.path: list[tuple[Any, bool, bool]] = []
 
     def __call__(self, frame: Frame) -> Any:
@@ -123,17 +124,32 @@ class Attribute:
                     return NONE
                 value, maybe = value.value, True
             if computed:
-                key = key.resolve(frame) if isinstance(key, Attribute) else key(frame)
+                place = key
+                key = place.resolve(frame) if isinstance(place, Attribute) else place(frame)
+                if type(key) not in _KEYS:
+                    if not (maybe or optional):
+                        frame.spend(1)
+                    raise EvaluationError(_no_key(key, isinstance(place, Attribute) and bool(place.variable)))
             maybe = maybe or optional
             if maybe:
-                found, value = lookup(value, key)
+                found, held = lookup(value, key)
                 if not found:
+                    if self.text_keys and type(key) is not str and isinstance(value, dict):
+                        raise EvaluationError(NO_OVERLOAD)
                     return NONE
+                value = held
                 frame.spend(1)
             else:
                 frame.spend(1)
-                value = qualify(value, key)
+                value = qualify(value, key, self.text_keys)
         return Optional(value) if maybe and not isinstance(value, Optional) else value
+
+
+_KEYS = frozenset((str, int, Uint, float, bool))  # what may be between brackets
+
+
+def _no_key(key: Any, read: bool = False) -> str:
+    return f"invalid qualifier type: {go_type(key, read)}"
 
 
 def lookup(value: Any, key: Any) -> tuple[bool, Any]:
@@ -180,27 +196,28 @@ def _shown(number: float) -> str:
     return "NaN" if math.isnan(number) else f"{'+' if number > 0 else '-'}Inf"
 
 
-def qualify(value: Any, key: Any) -> Any:
+def qualify(value: Any, key: Any, text_keys: bool = False) -> Any:
     """The member, index or field ``key`` of a value. Raises EvaluationError in cel-go's words when there is none."""
     found, out = lookup(value, key)
     if found:
         return out
+    if text_keys and type(key) is not str and isinstance(value, dict):
+        raise EvaluationError(NO_OVERLOAD)
     if isinstance(value, list):
         raise EvaluationError(f"index out of bounds: {_index(key)}")
-    if isinstance(value, dict) or value is None or isinstance(value, (str, bool, int, float, bytes)):
-        shown = str(key).lower() if isinstance(key, bool) else key
-        raise EvaluationError(f"no such key: {shown}")
-    raise EvaluationError("no such overload")
+    if isinstance(key, bool):
+        raise EvaluationError(f"no such key: {str(key).lower()}")
+    raise EvaluationError(f"no such key: {_shown(key) if isinstance(key, float) else key}")
 
 
-def plan(node: Node, functions: Mapping[str, Function]) -> Step:
-    """The tree as a function. Raises ProgramError."""
-    return _Planner(functions).plan(node)
+def plan(node: Node, functions: Mapping[str, Function], text_keys: bool = False) -> Step:
+    """The tree as a function; ``text_keys`` as environments have it. Raises ProgramError."""
+    return _Planner(functions, text_keys).plan(node)
 
 
 class _Planner:
-    def __init__(self, functions: Mapping[str, Function]) -> None:
-        self.functions = functions
+    def __init__(self, functions: Mapping[str, Function], text_keys: bool) -> None:
+        self.functions, self.text_keys = functions, text_keys
         self.shared: dict[int, Step] = {}
 
     def plan(self, node: Node) -> Step:
@@ -259,10 +276,14 @@ class _Planner:
 
     def index(self, operand: Node, key: Node, optional: bool) -> Step:
         at = self.place(operand)
-        if isinstance(key, Const):
-            at.path.append((key.value, False, optional))
-        else:
-            at.path.append((self.plan(key), True, optional))
+        step = self.plan(key)
+        at.text_keys = self.text_keys and not _is_written(operand)
+        if not isinstance(step, Constant):
+            at.path.append((step, True, optional))
+            return at
+        if type(step.value) not in _KEYS:
+            raise ProgramError(_no_key(step.value))
+        at.path.append((step.value, False, optional))
         return at
 
     # --- calls
@@ -286,7 +307,7 @@ class _Planner:
                 return Constant(function.run(steps[0].value))
             except EvaluationError as e:
                 raise ProgramError(str(refused(name, [steps[0].value]) if str(e) == NO_OVERLOAD else e)) from None
-        if name in SEARCHES and name != "matches" and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
+        if name in SEARCHES and len(steps) > 1 and isinstance(steps[1], Constant) and isinstance(steps[1].value, str):
             try:
                 compiled(steps[1].value)
             except RegexError as e:
@@ -294,8 +315,12 @@ class _Planner:
         if name in SEARCHES and len(steps) > 1 and not isinstance(steps[1], Constant):
             function = _compiling(function)
         overload = node.overloads[0].id if len(node.overloads) == 1 else ""
+        if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and not steps[1].value:
+            return Constant(False)  # whatever is looked for is not even evaluated
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
             return _membership(steps[0], steps[1].value)
+        if name == "@in" and self.text_keys and not _is_written(args[1]):
+            return _invoke(text_in(function), overload, steps)
         if name == "_+_":
             if not isinstance(args[-1], ListOf):
                 return _sum(function, overload, steps)
@@ -508,6 +533,27 @@ def _fallback(first: Step, second: Step, unwrap: bool) -> Step:
         return second(frame)
 
     return run
+
+
+def _is_written(node: Node) -> bool:
+    """Whether it is a map that is written out."""
+    while isinstance(node, Call) and node.function == "dyn" and node.args:
+        node = node.args[0]
+    return isinstance(node, MapOf)
+
+
+def text_in(function: Function) -> Function:
+    """``in`` where maps have texts for keys."""
+    run = function.run
+
+    def found(a: Any, b: Any) -> bool:
+        if not isinstance(b, dict):
+            return run(a, b)
+        if type(a) is not str:
+            raise EvaluationError(NO_OVERLOAD)
+        return lookup(b, a)[0]
+
+    return Function(function.name, function.overloads, found, function.cost, function.ahead)
 
 
 def _plain(values: list[Any]) -> bool:

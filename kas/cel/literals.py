@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from kas.cel.library.standard import duration_ns, to_timestamp
+from kas.cel.library.standard import to_duration, to_timestamp
 from kas.cel.library.texts import CLAUSES, misfit, render
 from kas.cel.problems import CompileError, EvaluationError, Problem
 from kas.cel.syntax import SEARCHES, Call, Const, Fold, ListOf, MapOf, Node, Select
@@ -47,11 +48,10 @@ def _mixed(node: Node, problems: list[Problem], seen: set[int]) -> None:
         return
     if isinstance(node, ListOf):
         items = [(x, _inner(x.type) if i in node.optional else x.type) for i, x in enumerate(node.items)]
-        _alike(items, problems)
+        problems += _unlike(items)[:1]  # of a list no more is said
     elif isinstance(node, MapOf) and not node.name:
         pairs = [(k, v, _inner(v.type) if optional else v.type) for k, v, optional in node.entries]
-        _alike([(k, k.type) for k, _, _ in pairs], problems)
-        _alike([(v, t) for _, v, t in pairs], problems)
+        problems += _unlike([(k, k.type) for k, _, _ in pairs]) + _unlike([(v, t) for _, v, t in pairs])
     for child in below(node):
         _mixed(child, problems, seen)
 
@@ -60,22 +60,20 @@ def _inner(t: Type) -> Type:
     return t.params[0] if t.params else t
 
 
-def _alike(items: list[tuple[Node, Type]], problems: list[Problem]) -> None:
-    for node, t in items[1:]:
-        if t != items[0][1]:
-            problems.append(Problem(node.at, f"expected type '{said(items[0][1])}' but found '{said(t)}'"))
-            return
+def _unlike(items: list[tuple[Node, Type]]) -> list[Problem]:
+    """Those that are not of the type of the first."""
+    return [Problem(node.at, f"expected type '{said(items[0][1])}' but found '{said(t)}'") for node, t in items[1:] if t != items[0][1]]
 
 
 def _problem(node: Call) -> Problem | None:
     if node.function == "format" and node.target is not None and len(node.args) == 1:
         return _format(node, node.target, node.args[0])
     if node.function == "duration" and len(node.args) == 1:
-        return _literal(node.args[0], "duration", duration_ns)
+        return _literal(node.args[0], "duration", to_duration)
     if node.function == "timestamp" and len(node.args) == 1:
-        return _literal(node.args[0], "timestamp", _time)
+        return _literal(node.args[0], "timestamp", to_timestamp)
     if node.function == "matches":
-        return _literal(node.args[-1], "matches", _pattern)
+        return _literal(node.args[0], "matches", compiled)  # the first, also of two, where it is the text
     return None
 
 
@@ -112,24 +110,14 @@ def _unfit(node: Node, letter: str) -> Node | None:
     return None
 
 
-def _literal(arg: Node, function: str, parse: Callable[[str], object]) -> Problem | None:
-    if isinstance(arg, Const) and isinstance(arg.value, str) and parse(arg.value) is None:
+def _literal(arg: Node, function: str, parse: Callable[[Any], object]) -> Problem | None:
+    if not isinstance(arg, Const):
+        return None
+    try:
+        parse(arg.value)
+    except (EvaluationError, RegexError):
         return Problem(arg.at, f"invalid {function} argument")
     return None
-
-
-def _time(text: str) -> object:
-    try:
-        return to_timestamp(text)
-    except EvaluationError:
-        return None
-
-
-def _pattern(text: str) -> object:
-    try:
-        return compiled(text)
-    except RegexError:
-        return None
 
 
 def walk(node: Node, seen: set[int] | None = None) -> Iterator[Node]:

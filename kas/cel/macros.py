@@ -28,6 +28,14 @@ def _name(node: Node, message: str = "argument must be a simple name") -> str:
     return node.name
 
 
+def _names(nodes: list[Node]) -> list[str]:
+    """Of the variables of a macro, one or two."""
+    names = [_name(n) for n in nodes]
+    if len(names) == 2 and names[0] == names[1]:
+        raise MacroError(nodes[1].at, f"duplicate variable name: {names[1]}")
+    return names
+
+
 def _call(at: int, function: str, *args: Node) -> Call:
     return Call(at, function, list(args))
 
@@ -47,9 +55,7 @@ def has(at: int, target: Node | None, args: list[Node]) -> Node:
 def _quantifier(kind: str) -> Macro:
     def expand(at: int, target: Node | None, args: list[Node]) -> Node:
         assert target is not None
-        names = [_name(a) for a in args[:-1]]
-        if len(names) == 2 and names[0] == names[1]:
-            raise MacroError(args[1].at, f"duplicate variable name: {names[1]}")
+        names = _names(args[:-1])
         predicate, accumulated = args[-1], _accumulated(at)
         second = names[1] if len(names) == 2 else ""
         init: Node
@@ -98,13 +104,13 @@ def filter_(at: int, target: Node | None, args: list[Node]) -> Node:
 def transform_list(at: int, target: Node | None, args: list[Node]) -> Node:
     """``transformList(i, v, f)`` and with a condition, of two-variable comprehensions."""
     assert target is not None
-    return _listing(at, target, [_name(a) for a in args[:2]], args[2] if len(args) == 4 else None, args[-1])
+    return _listing(at, target, _names(args[:2]), args[2] if len(args) == 4 else None, args[-1])
 
 
 def _mapping(entry: bool) -> Macro:
     def expand(at: int, target: Node | None, args: list[Node]) -> Node:
         assert target is not None
-        names = [_name(a) for a in args[:2]]
+        names = _names(args[:2])
         own = [] if entry else [Ident(at, names[0])]
         step: Node = _call(at, "cel.@mapInsert", _accumulated(at), *own, args[-1])
         if len(args) == 4:

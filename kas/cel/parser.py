@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from kas.cel.macros import MACROS, MacroError, bind
-from kas.cel.problems import CompileError, Problem
+from kas.cel.problems import NOWHERE, CompileError, Problem
 from kas.cel.syntax import Call, Const, Ident, ListOf, MapOf, Node, Select, qualified_name
 from kas.cel.values import Uint
 from kas.cel.words import RESERVED
@@ -45,12 +45,14 @@ _LITERALS = {"true": True, "false": False, "null": None}
 _BEGINS = frozenset("[{(.-!")
 _VALUES = "'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
 _START = "{'[', '{', '(', '.', '-', '!', " + _VALUES
+_INDEX = "{'[', '{', '(', '.', '-', '!', '?', " + _VALUES
 _ARGUMENT = "{'[', '{', '(', ')', '.', '-', '!', " + _VALUES
 _ITEM = "{'[', ']', '{', '(', '.', ',', '-', '!', '?', " + _VALUES
 _ENTRY = "{'[', '{', '}', '(', '.', ',', '-', '!', '?', " + _VALUES
 _FIELD = "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}"
-_RELATIONS = ("<", "<=", ">=", ">", "==", "!=", "in")
-_BINARY = {op: f"_{op}_" for op in ("+", "-", "*", "/", "%", "<", "<=", ">=", ">", "==", "!=")} | {"in": "@in"}
+_NAME = "{IDENTIFIER, ESC_IDENTIFIER}"
+_BINDS = dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), 0) | {"+": 1, "-": 1} | {"*": 2, "/": 2, "%": 2}
+_BINARY = {op: f"_{op}_" for op in _BINDS} | {"in": "@in"}
 _GOES_ON = frozenset(_BINARY) | {"&&", "||", "?", ".", "["}
 _SHORT = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"} | {c: c for c in "\\?\"'`"}
 _HEX = {"x": 2, "X": 2, "u": 4, "U": 8}
@@ -79,6 +81,7 @@ class _Parser:
     def __init__(self, text: str, bindings: bool) -> None:
         self.text, self.bindings, self.problems, self.depth = text, bindings, list[Problem](), 0
         self.closers: list[str] = []  # what ends each of the brackets that are open here
+        self.unread: list[str] = []
         self.recovering = False  # from an error: until a token fits again, others are not told
         self.tokens = self._tokens()
         self.i = 0
@@ -94,7 +97,8 @@ class _Parser:
             m = _TOKEN.match(text, at)
             if m is None:
                 end = self._unreadable(at)
-                self.problems.append(Problem(at, f"Syntax error: token recognition error at: '{_shown(text[at:end])}'"))
+                self.unread.append(text[at:end])
+                self.problems.append(Problem(at, f"Syntax error: token recognition error at: '{text[at:end]}'"))
                 at = end
                 continue
             kind = m.lastgroup if m.lastgroup != "prefix" else "text"
@@ -131,6 +135,11 @@ class _Parser:
             self.problems.append(Problem(at, f"Syntax error: {message}"))
         self.recovering = True
 
+    def extraneous(self, expected: str) -> None:
+        """Note a token that is too much, and pass over it: the next one fits."""
+        self.told(self.token.at, f"extraneous input '{_shown(self.token.text)}' expecting {expected}")
+        self.next()
+
     def fail(self, at: int, message: str) -> _SyntaxError:
         """Note an error after which nothing is looked at."""
         self.told(at, message)
@@ -145,38 +154,53 @@ class _Parser:
         """Whether what is open here may go on with the token."""
         return t.kind == "end" or (t.kind in ("mark", "name") and (t.text in _GOES_ON or any(t.text in c for c in self.closers)))
 
-    def skip(self) -> None:
-        """Pass over what cannot follow, as ANTLR's recovery does."""
-        while not self.follows(self.token):
+    def continues(self, t: Token) -> bool:
+        """Whether the innermost of what is open here may go on with the token."""
+        if t.kind == "end" or not self.closers:
+            return self.follows(t) and (t.kind != "end" or not self.closers)
+        return t.kind in ("mark", "name") and (t.text in _GOES_ON or t.text in self.closers[-1])
+
+    def skip(self, but: str = "") -> None:
+        """Pass over what cannot follow, as ANTLR's recovery does; and over the marks ``but``."""
+        while not self.follows(self.token) or (self.token.kind == "mark" and self.token.text in but):
             self.i += 1
+
+    def lacks_name(self, optional: str = "") -> bool:
+        """Whether there is no name behind the dot here, which is noted; ``optional`` may be between them."""
+        dot, t = self.token, self.tokens[self.i + 1]
+        if self._is_name(t) or (t.kind == "mark" and t.text == optional):
+            return False
+        end, between = t.at + len(t.text) if t.kind != "end" else t.at, self.text[dot.at + 1 : t.at]
+        for bad in self.unread:  # what is no token is not shown
+            between = between.replace(bad, "")
+        self.told(t.at, f"no viable alternative at input '{_shown('.' + between + self.text[t.at : end])}'")
+        return True
 
     def unexpected(self, expected: str, more: str = "") -> bool:
         """Note that the token is none of those ``expected``. One that is too much is passed over: then it is tried again (True)."""
         t, after = self.token, self.tokens[min(self.i + 1, len(self.tokens) - 1)]
         shown = _shown(t.text)
         if t.kind != "end" and (self.begins(self.i + 1) or (after.kind == "mark" and after.text in more)):
-            self.told(t.at, f"extraneous input '{shown}' expecting {expected}")
-            self.i += 1
+            self.extraneous(expected)
             return True
         self.told(t.at, f"mismatched input '{shown}' expecting {expected}")
         return False
 
-    def need(self, mark: str, others: str = "") -> bool:
-        """Take a mark that has to be here; False where it is not, after which the brackets around go on. ``others`` are the marks that
-        might have been, too."""
+    def need(self, mark: str, others: str = "", but: str = "") -> bool:
+        """Take a mark that has to be here; False where it is not, after which the brackets around go on, but not with what ``but`` says.
+        ``others`` are the marks that might have been, too."""
         if self.take(mark) is not None:
             return True
         t, after = self.token, self.tokens[min(self.i + 1, len(self.tokens) - 1)]
         shown, expected = _shown(t.text), "{" + f"'{mark}', '{others}'" + "}" if others else f"'{mark}'"
         if t.kind != "end" and after.kind == "mark" and after.text in mark + others:
-            self.told(t.at, f"extraneous input '{shown}' expecting {expected}")
-            self.i += 1
-            return self.take(mark) is not None
-        if not others and (self.begins(self.i) if mark == ":" else self.follows(t)):
+            self.extraneous(expected)
+            return self.need(mark, but=but) if others and self.take(others) is not None else self.take(mark) is not None
+        if not others and (self.begins(self.i) if mark == ":" else self.continues(t)):
             self.told(t.at, f"missing '{mark}' at '{shown}'")
             return True
         self.told(t.at, f"mismatched input '{shown}' expecting {expected}")
-        self.skip()
+        self.skip(but)
         return False
 
     # --- grammar
@@ -198,7 +222,7 @@ class _Parser:
     def expression(self) -> Node:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.problems.append(Problem(self.token.at, f"expression recursion limit exceeded: {MAX_DEPTH}"))
+            self.problems.append(Problem(NOWHERE, f"expression recursion limit exceeded: {MAX_DEPTH}"))
             raise _SyntaxError
         node = self.either()
         mark = self.take("?")
@@ -212,33 +236,25 @@ class _Parser:
         return node
 
     def either(self) -> Node:
-        node = self.both()
+        terms, marks = [self.both()], []
         while (mark := self.take("||")) is not None:
-            node = Call(mark.at, "_||_", [node, self.both()])
-        return node
+            marks.append(mark.at)
+            terms.append(self.both())
+        return _balanced("_||_", terms, marks, 0, len(marks))
 
     def both(self) -> Node:
-        node = self.relation()
+        terms, marks = [self.infix()], []
         while (mark := self.take("&&")) is not None:
-            node = Call(mark.at, "_&&_", [node, self.relation()])
-        return node
+            marks.append(mark.at)
+            terms.append(self.infix())
+        return _balanced("_&&_", terms, marks, 0, len(marks))
 
-    def relation(self) -> Node:
-        node = self.sum()
-        while (mark := self.take(*_RELATIONS)) is not None:
-            node = Call(mark.at, _BINARY[mark.text], [node, self.sum()])
-        return node
-
-    def sum(self) -> Node:
-        node = self.product()
-        while (mark := self.take("+", "-")) is not None:
-            node = Call(mark.at, _BINARY[mark.text], [node, self.product()])
-        return node
-
-    def product(self) -> Node:
+    def infix(self, level: int = 0) -> Node:
+        """Relations, sums and products: what binds at least as strongly as ``level`` says."""
         node = self.unary()
-        while (mark := self.take("*", "/", "%")) is not None:
-            node = Call(mark.at, _BINARY[mark.text], [node, self.unary()])
+        while (mark := self.token).kind in ("mark", "name") and _BINDS.get(mark.text, -1) >= level:
+            self.next()
+            node = Call(mark.at, _BINARY[mark.text], [node, self.infix(_BINDS[mark.text] + 1)])
         return node
 
     def unary(self) -> Node:
@@ -251,6 +267,8 @@ class _Parser:
         count, last = 1, mark
         while (again := self.take(mark.text)) is not None:
             count, last = count + 1, again
+        if mark.text == "!" and self.token.kind == "end":
+            raise self.fail(self.token.at, f"extraneous input '<EOF>' expecting {_START}")
         if mark.text == "-" and not self.begins(self.i):  # it might have been the sign of a number
             t = self.token
             text = self.text[last.at : t.at + len(t.text)] if t.kind != "end" else last.text
@@ -267,15 +285,21 @@ class _Parser:
         while True:
             if self.token.text == "{" and not (self.token.kind == "mark" and qualified_name(node)):
                 return node
+            if self.token.text == "." and self.token.kind == "mark" and self.lacks_name("?"):
+                self.skip(".[")
+                return node
             mark = self.take(".", "[", "{")
             if mark is None:
                 return node
             if mark.text == ".":
                 optional = self.take("?") is not None
+                if optional and not self.is_named():
+                    self.no_optional_name()
+                    continue
                 name = self.name()
                 opened = None if optional else self.take("(")
                 if opened is not None:
-                    node = self.call(opened.at, name, self.arguments(), node)
+                    node = self.call(opened.at, name, self.arguments(".["), node)
                 elif optional:
                     node = Call(mark.at, "_?._", [node, Const(mark.at, name)])
                 else:
@@ -283,9 +307,13 @@ class _Parser:
             elif mark.text == "[":
                 optional = self.take("?") is not None
                 self.closers.append("]")
-                index = self.expression()
+                index: Node = Const(self.token.at, None)
+                if optional or self.begins(self.i) or self.unexpected(_INDEX):
+                    index = self.expression()
+                else:
+                    self.skip()
                 self.closers.pop()
-                self.need("]")
+                self.need("]", but=".[")
                 node = Call(mark.at, "_[?_]" if optional else "_[_]", [node, index])
             else:
                 node = self.message(mark.at, node)
@@ -293,14 +321,16 @@ class _Parser:
     def message(self, at: int, node: Node) -> Node:
         entries: list[tuple[Any, Node, bool]] = []
         self.closers.append("},")
+        if self.is_empty("}"):
+            self.closers.pop()
+            return MapOf(at, entries, qualified_name(node))
         while self.take("}") is None:
             optional = self.take("?") is not None
             if self.token.kind not in ("name", "escaped"):
                 after = self.tokens[min(self.i + 1, len(self.tokens) - 1)]
                 if after.kind not in ("name", "escaped"):
                     raise self.fail(self.token.at, f"mismatched input '{_shown(self.token.text)}' expecting {_FIELD}")
-                self.told(self.token.at, f"extraneous input '{_shown(self.token.text)}' expecting {_FIELD}")
-                self.i += 1
+                self.extraneous(_FIELD)
             field, colon = self.name(), self.token.at
             if self.need(":"):
                 entries.append(((field, colon), self.expression(), optional))
@@ -310,16 +340,34 @@ class _Parser:
         self.closers.pop()
         return MapOf(at, entries, qualified_name(node))
 
-    def name(self) -> str:
+    def is_named(self) -> bool:
+        """Whether there is a name here, behind ``.?``; what is too much before one is passed over."""
+        if self._is_name(self.token):
+            return True
         t = self.token
+        if t.kind == "end" or not self._is_name(self.tokens[self.i + 1]):
+            return False
+        self.extraneous(_NAME)
+        return True
+
+    @staticmethod
+    def _is_name(t: Token) -> bool:
+        return t.kind == "escaped" or (t.kind == "name" and t.text not in _LITERALS and t.text != "in")
+
+    def no_optional_name(self) -> None:
+        t = self.token
+        self.told(t.at, f"mismatched input '{_shown(t.text)}' expecting {_NAME}")
+        self.problems.append(Problem(t.at, "unsupported ident kind"))
+        self.skip()
+
+    def name(self) -> str:
+        t = self.next()
         if t.kind == "escaped":  # not everybody may write so
             self.problems.append(Problem(t.at, "unsupported syntax: '`'"))
-            return self.next().text
-        if t.kind != "name" or t.text in _LITERALS or t.text == "in":
-            raise self.fail(t.at, f"no viable alternative at input '.{_shown(t.text) if t.kind != 'end' else ''}'")
-        return self.next().text
+        return t.text
 
-    def arguments(self) -> list[Node]:
+    def arguments(self, but: str = "") -> list[Node]:
+        """What is between the parentheses of a call, up to the closing one; ``but`` as for ``need``."""
         out: list[Node] = []
         self.closers.append("),")
         if self.first(")", _ARGUMENT):
@@ -327,7 +375,7 @@ class _Parser:
                 out.append(self.expression())
                 if self.take(",") is None:
                     self.closers.pop()
-                    self.need(")")
+                    self.need(")", but=but)
                     return out
         self.closers.pop()
         return out
@@ -376,6 +424,9 @@ class _Parser:
             return self.list_of(t.at)
         if self.take("{"):
             return self.map_of(t.at)
+        if t.text == "." and t.kind == "mark" and self.lacks_name():
+            self.skip()
+            return Const(t.at, None)
         dotted = self.take(".")
         if self.token.kind == "name" and self.token.text != "in":
             at, name = self.token.at, self.next().text
@@ -386,8 +437,6 @@ class _Parser:
             if opened is not None:
                 return self.call(opened.at, full, self.arguments(), None)
             return Const(at, None) if name in RESERVED else Ident(at, full)
-        if dotted:
-            raise self.fail(self.token.at, f"mismatched input '{_shown(self.token.text)}' expecting IDENTIFIER")
         if self.unexpected(_START):
             return self.unary()
         self.skip()
@@ -408,37 +457,49 @@ class _Parser:
         items: list[Node] = []
         optional = set()
         self.closers.append("],")
-        if self.first("]", _ITEM, ",?"):
-            while True:
-                if self.take("?") is not None:
-                    optional.add(len(items))
-                if self.token.text != "," or items:
-                    items.append(self.expression())
-                if self.take(",") is None:
-                    self.need("]", ",")
-                    break
-                if self.take("]") is not None:
-                    break
+        more = self.first("]", _ITEM, ",?") and not self.is_empty("]")
+        while more:
+            if self.take("?") is not None:
+                optional.add(len(items))
+            items.append(self.expression())
+            more = self.goes_on("]")
         self.closers.pop()
         return ListOf(at, items, frozenset(optional))
+
+    def is_empty(self, closer: str) -> bool:
+        """Whether there is nothing but a comma between brackets."""
+        return self.token.text == "," and self.token.kind == "mark" and not self.goes_on(closer, "")
+
+    def goes_on(self, closer: str, optional: str = "?") -> bool:
+        """Behind one of several: whether another one comes. A comma that none follows is the last, and then the bracket has to end."""
+        closers = self.closers.pop()
+        try:
+            if self.take(",") is None:
+                self.need(closer, ",")
+                return False
+            if optional and (self.begins(self.i) or (self.token.kind == "mark" and self.token.text == optional)):
+                return True
+            self.need(closer)
+            return False
+        finally:
+            self.closers.append(closers)
 
     def map_of(self, at: int) -> Node:
         entries: list[tuple[Any, Node, bool]] = []
         self.closers.append("},")
-        if self.first("}", _ENTRY, ",?"):
-            while True:
-                optional = self.take("?") is not None
-                if self.token.text != "," or entries:
-                    self.closers.append(":")
-                    key = self.expression()
-                    self.closers.pop()
-                    if self.need(":"):
-                        entries.append((key, self.expression(), optional))
-                if self.take(",") is None:
-                    self.need("}", ",")
-                    break
-                if self.take("}") is not None:
-                    break
+        more = self.first("}", _ENTRY, ",?") and not self.is_empty("}")
+        while more:
+            optional = self.take("?") is not None
+            self.closers.append(":")
+            key = self.expression()
+            self.closers.pop()
+            if not self.need(":"):  # no other entry is read then
+                self.take(",")
+                self.closers.pop()
+                self.need("}")
+                return MapOf(at, entries)
+            entries.append((key, self.expression(), optional))
+            more = self.goes_on("}")
         self.closers.pop()
         return MapOf(at, entries)
 
@@ -474,6 +535,15 @@ class _Parser:
         except ValueError as e:
             self.problems.append(Problem(t.at, str(e)))
             return b"" if "b" in prefix else ""
+
+
+def _balanced(function: str, terms: list[Node], marks: list[int], low: int, high: int) -> Node:
+    """The terms from ``low`` to ``high``, joined by what stands at ``marks``: as a tree that is not deep, however many there are."""
+    if low == high:
+        return terms[low]
+    middle = (low + high) // 2
+    left, right = _balanced(function, terms, marks, low, middle), _balanced(function, terms, marks, middle + 1, high)
+    return Call(marks[middle], function, [left, right])
 
 
 def _shown(text: str) -> str:

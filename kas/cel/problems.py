@@ -7,6 +7,7 @@ import bisect
 from kas.meta.records import NamedTuple
 
 MAX_SHOWN = 100
+NOWHERE = -1  # where problems are that have no place
 
 
 class Problem(NamedTuple):
@@ -43,16 +44,22 @@ def render(text: str, problems: list[Problem]) -> str:
         starts.append(starts[-1] + len(line) + 1)
     placed = []
     for p in problems:
+        if p.at == NOWHERE:
+            placed.append((-2, -1, p.message))
+            continue
         row = bisect.bisect_right(starts, p.at, 0, len(lines)) - 1
         placed.append((row, p.at - starts[row], p.message))
     placed.sort(key=lambda x: (x[0], x[1]))
-    shown = [_shown(lines[row], row, column, message) for row, column, message in placed[:MAX_SHOWN]]
+    shown = [_shown(lines, row, column, message) for row, column, message in placed[:MAX_SHOWN]]
     if len(placed) > MAX_SHOWN:
         shown.append(f"{len(placed) - MAX_SHOWN} more errors were truncated")
     return "\n".join(shown)
 
 
-def _shown(line: str, row: int, column: int, message: str) -> str:
+def _shown(lines: list[str], row: int, column: int, message: str) -> str:
+    if row < 0:
+        return f"ERROR: <input>:-1:0: {message}"
+    line = lines[row]
     # Wide characters are pointed at with wide dots.
     dots = "".join("．" if len(c.encode()) > 1 else "." for c in line[:column]) + "." * max(0, column - len(line))
     pointer = "＾" if column < len(line) and len(line[column].encode()) > 1 else "^"

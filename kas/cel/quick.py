@@ -5,7 +5,7 @@ from __future__ import annotations
 from kas.cel._quick import Called, Chosen, Compared, Computed, Decided, Fixed, Has, Loop, Member, NotFalse, Opposite, Path, Step
 from kas.cel.base import BASE
 from kas.cel.environment import Variable
-from kas.cel.interpreter import CONVERSIONS
+from kas.cel.interpreter import CONVERSIONS, text_in
 from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, Node, Select
 
 _COMPARED = frozenset(("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"))
@@ -57,6 +57,10 @@ def _selected(node: Select) -> Step:
     return Has(_step(node.operand), node.field) if node.test else _longer(node.operand, node.field)
 
 
+# Whether a map is looked into for anything but a text, the interpreter knows.
+_IN = text_in(BASE.functions["@in"])
+
+
 def _longer(operand: Node, key: str | int | Step) -> Step:
     at = _step(operand)
     return at.then(key) if isinstance(at, Path) else Path("", at, (key,))
@@ -73,6 +77,8 @@ def _called(node: Call) -> Step:
     if name == "@in" and isinstance(node.args[1], ListOf):
         return _membership(node)
     function = BASE.functions.get(name)
+    if name == "@in":
+        function = _IN
     if function is None or name in ("or", "orValue", "_[?_]", "_?._"):
         raise _NoneError
     steps = [_step(a) for a in given]

@@ -21,23 +21,27 @@ _OPERANDS: dict[str, frozenset[str]] = {
     "_+_": _CALLED | _NUMBERS | {"bytes", "list"}, "_-_": _CALLED | _NUMBERS, "_*_": _CALLED | _NUMBERS, "_/_": _CALLED | _NUMBERS,
     "_%_": _CALLED | {"int", "uint"}, "-_": _CALLED | {"int", "double", "bool"}, "_<_": _COMPARED, "_<=_": _COMPARED, "_>_": _COMPARED,
     "_>=_": _COMPARED, "size": _CALLED | {"bytes", "list", "map"}, "matches": _CALLED, "sort": frozenset(("list",)),
+    "@sortByAssociatedKeys": frozenset(("list",)),
 }  # fmt: skip
 # Lists go by their first item: what comes of the others is not asked before.
 _ITEMS = dict.fromkeys(("isSorted", "max", "min"), _COMPARED) | {"sum": _NUMBERS | {"google.protobuf.Duration"}}
 _SILENT = frozenset(("!_", "_==_", "_!=_", "@in", "contains", "distinct", "endsWith", "flatten", "startsWith"))
 
-# How Go prints the types of values that are no list and no map.
+# How Go prints the types of values.
 _GO_TYPES = {
     "null_type": "types.Null", "bool": "types.Bool", "int": "types.Int", "uint": "types.Uint", "double": "types.Double",
     "string": "types.String", "bytes": "types.Bytes", "google.protobuf.Duration": "types.Duration",
     "google.protobuf.Timestamp": "types.Timestamp", "type": "*types.Type", "optional_type": "*types.Optional",
+    "list": "*types.baseList", "map": "*types.baseMap",
 }  # fmt: skip
+_READ = {"null_type": "<nil>", "list": "[]interface {}", "map": "map[string]interface {}"}
+_KUBERNETES = {"kubernetes.NamedFormat": "Format"}
 
 
 def refused(function: str, values: list[Any], fixed_pattern: bool = False) -> EvaluationError:
     """That the function takes no such values. ``fixed_pattern``: it is a search whose pattern was made ready before."""
     operands = _OPERANDS.get(function)
-    if function in _SILENT or function.startswith(("@", "cel.@")) or fixed_pattern:
+    if function in _SILENT or (operands is None and function.startswith(("@", "cel.@"))) or fixed_pattern:
         return EvaluationError(NO_OVERLOAD)
     types = [type_of_value(v).name for v in values]
     if function in _ITEMS and isinstance(values[0], list) and values[0] and type_of_value(values[0][0]).name in _ITEMS[function]:
@@ -49,8 +53,13 @@ def refused(function: str, values: list[Any], fixed_pattern: bool = False) -> Ev
     return EvaluationError(f"{NO_OVERLOAD}: {function}({', '.join(types)})")
 
 
+def go_type(value: Any, read: bool = False) -> str:
+    """How Go prints the type of a value; ``read``: of one that a variable holds."""
+    name = type_of_value(value).name
+    return (_READ.get(name) if read else None) or _GO_TYPES.get(name, f"cel.{_KUBERNETES.get(name, name.rpartition('.')[2])}")
+
+
 def not_iterable(value: Any, pairs: bool) -> EvaluationError:
     """That a macro has nothing to go over; ``pairs`` when it names two variables."""
-    name = type_of_value(value).name
-    shown = _GO_TYPES.get(name, name)
+    shown = go_type(value)
     return EvaluationError(f"unsupported comprehension range type: {shown}" if pairs else f"got '{shown}', expected iterable type")

@@ -66,6 +66,19 @@ def unescape(name: str) -> str | None:
     return None if bad else out
 
 
+def as_seen_from(place: Type, text: str) -> str:
+    """What is wrong with a rule, with the types of objects named from where it stands, as upstream names them: what is declared once is
+    named from the root. (A number follows upstream's name, another one each time.)"""
+    steps = {"list": ".@idx", "map": ".@elem"}
+    above = ""
+    while place.kind in steps and place.params:
+        above, place = above + steps[place.kind], place.params[-1]
+    if place.kind != "struct" or not place.name.endswith(above):
+        return text
+    name = place.name[: len(place.name) - len(above)]
+    return re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", "selfType", text)
+
+
 class Shapes:
     """What expressions see of a schema and of whatever stands below it. Each place is declared once, however many rules ask for it; all
     share ``structs``. ``root`` is declared with the first question, since what stands around a place declares it on the way."""
@@ -118,7 +131,7 @@ def _below(schema: Schema | None, name: str, structs: Structs, made: _Made | Non
 
 
 def _array(schema: Schema, name: str, structs: Structs, made: _Made | None) -> Shape | None:
-    items = _below(schema.get("items"), f"{name}.@items", structs, made)
+    items = _below(schema.get("items"), f"{name}.@idx", structs, made)
     if items is None:
         return None
     most = schema.get("maxItems")
@@ -129,7 +142,7 @@ def _array(schema: Schema, name: str, structs: Structs, made: _Made | None) -> S
 def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _Made | None) -> Shape | None:
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
-        values = _below(additional, f"{name}.@values", structs, made)
+        values = _below(additional, f"{name}.@elem", structs, made)
         if values is None:
             return None
         most = schema.get("maxProperties")
@@ -142,10 +155,10 @@ def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _M
     required, least = frozenset(schema.get("required") or ()), _MIN_CONTAINER
     fields: dict[str, Declared] = {}
     for key, value in properties.items():
-        found = _below(value, f"{name}.{key}", structs, made)
+        escaped = escape(key)
+        found = _below(value, f"{name}.{escaped or key}", structs, made)
         if found is None:
             continue
-        escaped = escape(key)
         if escaped:
             fields[escaped] = found[0]
             if key in RESERVED:  # behind a dot a keyword is a name, too

@@ -173,7 +173,13 @@ _NULL = "invalid data, got null for schema with nullable=false"
     ("self.t == 't'", "invalid data, expected string, got int64"), ("self.n > 1.0", "invalid data, expected float, got bool"),
     ("self.b", "invalid data, expected bool, got string"), ("self.b || true", None),
     ("self.d > duration('1s')", "Invalid duration soon: unable to parse soon as duration"),
-    ("has(self.day)", 'Invalid date formatted string 2024-02-30: parsing time "2024-02-30" as "2006-01-02"'),
+    ("has(self.day)", 'Invalid date formatted string 2024-02-30: parsing time "2024-02-30": day out of range'),
+    ("has(self.date)", 'Invalid date formatted string soon: parsing time "soon" as "2006-01-02": cannot parse "soon" as "2006"'),
+    ("has(self.at)",
+     'Invalid date-time formatted string soon: parsing time "soon" as "2006-01-02T15:04:05": cannot parse "soon" as "2006"'),
+    ("has(self.bytes)", "Invalid byte formatted string YQ: illegal base64 data at input byte 0"),
+    ("self.plus == b''", "Invalid byte formatted string +/+/: illegal base64 data at input byte 0"),  # whose digits are not those of URLs
+    ("self.local.getFullYear() == 2024 && self.never == timestamp(0)", None),
     ("self.nulls.size() == 2 && self.nullable[0] == self.nullable[0] && type(self.nullable[0]) == null_type", None),
 ])  # fmt: skip
 def test_what_does_not_fit_its_schema_cannot_be_looked_at(rule, why):
@@ -183,11 +189,14 @@ def test_what_does_not_fit_its_schema_cannot_be_looked_at(rule, why):
         "l": {"type": "array", "items": TEXT}, "s": {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"},
         "ios": {"x-kubernetes-int-or-string": True}, "nulls": {"type": "array", "items": TEXT}, "i": {"type": "integer"}, "t": TEXT,
         "n": {"type": "number"}, "b": {"type": "boolean"}, "d": TEXT | {"format": "duration"}, "day": TEXT | {"format": "date"},
-        "nullable": {"type": "array", "items": TEXT | {"nullable": True}},
+        "nullable": {"type": "array", "items": TEXT | {"nullable": True}}, "date": TEXT | {"format": "date"},
+        "at": TEXT | {"format": "date-time"}, "local": TEXT | {"format": "date-time"}, "never": TEXT | {"format": "date-time"},
+        "bytes": TEXT | {"format": "byte"}, "plus": TEXT | {"format": "byte"},
     }  # fmt: skip
     type_ = schema_type("", {"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
     obj = {"o": [], "m": [], "l": {}, "s": {}, "ios": True, "nulls": [None, "y"], "i": 1.0, "t": 1, "n": True, "b": "b", "d": "soon",
-           "day": "2024-02-30", "nullable": [None]}  # fmt: skip
+           "day": "2024-02-30", "nullable": [None], "date": "soon", "at": "soon", "local": "2024-01-02T03:04:05", "never": "",
+           "bytes": "YQ", "plus": "+/+/"}  # fmt: skip
     found, _ = celrules.errors(type_, obj)
     assert [str(e) for e in found] == ([f'<nil>: Invalid value: "object": {why} evaluating rule: {rule}'] if why else [])
 
@@ -200,3 +209,74 @@ def test_rules_end_when_nobody_waits_for_them(monkeypatch):
     spec = {"type": "object", "properties": {"n": {"type": "integer"}}, "x-kubernetes-validations": rules}
     found, _ = celrules.errors(schema_type("", {"type": "object", "properties": {"spec": spec}}), {"spec": {"n": 0}})
     assert len(found) == 2
+
+
+@pytest.mark.parametrize("message", ["self.nope", "1", "'a' +", "   "])
+def test_a_message_that_does_not_compile_takes_the_place_with_it(message):
+    """Upstream looks at the path after the message, and then no more."""
+    rule = {"rule": "self.a == 'x'", "messageExpression": message, "fieldPath": ".a"}
+    assert errors(rule, {"spec": {"a": "y"}}) == ["spec: Invalid value: failed rule: self.a == 'x'"]
+
+
+def test_a_message_sees_what_was_where_a_rule_does():
+    said = {"rule": "self.a == 'x'", "messageExpression": "'was ' + oldSelf.a"}
+    other = {"rule": "self.a != oldSelf.a"}
+    for rules, why in (([said], "failed rule: self.a == 'x'"), ([said, other], "was z")):
+        spec = {"type": "object", "properties": {"a": TEXT}, "x-kubernetes-validations": rules}
+        type_ = schema_type("", {"type": "object", "properties": {"spec": spec}})
+        found, _ = celrules.errors(type_, {"spec": {"a": "y"}}, {"spec": {"a": "z"}}, ratchet=False)
+        assert [str(e) for e in found] == [f"spec: Invalid value: {why}"]
+
+
+@pytest.mark.parametrize(("rule", "why"), [
+    # Maps and objects of a custom resource have texts for keys, and are asked for nothing else.
+    ("dyn(1) in self.m", "no such overload"), ("dyn(true) in dyn(self.spec)", "no such overload"),
+    ("dyn(self.m)[1] == 'a'", "no such overload"),
+    ("self.m[self.ios] == 'a'", "no such overload"), ("dyn(self.m)[?1.0].hasValue()", "no such overload"),
+    ("[self.m].all(m, dyn(1) in m)", "no such overload"), ("self.m[?dyn('x')].hasValue() || dyn('x') in self.m", None),
+    ("dyn(1) in {'a': 1} || dyn(1) in dyn({'a': 1})", None), ("self.m['x'] == 'a'", "no such key: x"),
+    ("{'a': 1}[self.ios] == 1", "no such key: 5"),
+])  # fmt: skip
+def test_maps_have_texts_for_keys(rule, why):
+    properties = {"m": {"type": "object", "additionalProperties": TEXT}, "ios": {"x-kubernetes-int-or-string": True},
+                  "spec": {"type": "object", "properties": {"a": TEXT}}}  # fmt: skip
+    type_ = schema_type("", {"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
+    (found,), _ = celrules.errors(type_, {"m": {"k": "v"}, "ios": 5, "spec": {"a": "b"}})
+    assert (why or "failed rule") in str(found)
+
+
+def test_a_list_of_a_map_type_whose_key_is_written_in_another_way():
+    """Upstream looks for ``a-b`` by its name in expressions, and finds it nowhere: items that differ in it alone are one."""
+    item = {"type": "object", "properties": {"k": TEXT, "a-b": TEXT}}
+    keyed = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "a-b"], "items": item}
+    rule = {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    items = [{"k": "x", "a-b": "1"}, {"k": "x", "a-b": "2"}]
+    type_ = schema_type("", {"type": "object", "properties": {"l": keyed | rule}})
+    assert celrules.errors(type_, {"l": items}, {"l": items}, ratchet=False)[0]
+    assert not celrules.errors(type_, {"l": items[:1]}, {"l": items[:1]}, ratchet=False)[0]
+
+
+def test_a_set_of_spans_is_equal_to_none():
+    spans = {"type": "array", "x-kubernetes-list-type": "set", "items": TEXT | {"format": "duration"}}
+    type_ = schema_type("", {"type": "object", "properties": {"l": spans | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}})
+    for value, same in ((["1s"], False), ([], True)):
+        assert (not celrules.errors(type_, {"l": value}, {"l": value}, ratchet=False)[0]) is same
+
+
+@pytest.mark.parametrize(("place", "said"), [
+    ("o", "selfType"), ("l", "list(selfType.@idx)"), ("m", "map(string, selfType.@elem)"),
+    ("deep", "list(map(string, selfType.@idx.@elem))"),
+])  # fmt: skip
+def test_types_are_named_from_where_a_rule_stands(place, said):
+    leaf = {"type": "object", "properties": {"a-b": {"type": "object", "properties": {"x": TEXT}}}}
+    shapes = {
+        "o": leaf, "l": {"type": "array", "items": leaf}, "m": {"type": "object", "additionalProperties": leaf},
+        "deep": {"type": "array", "items": {"type": "object", "additionalProperties": leaf}},
+    }  # fmt: skip
+    ruled = shapes[place] | {"x-kubernetes-validations": [{"rule": "self < 1"}, {"rule": "self.a__dash__b < 1"}]}
+    above = {"type": "object", "properties": {place: ruled}}
+    type_ = schema_type("", {"type": "object", "properties": {"spec": above}})
+    found, _ = celrules.errors(type_, {"spec": {place: [] if place in ("l", "deep") else {}}})
+    assert f"found no matching overload for '_<_' applied to '({said}, int)'" in str(found[0])
+    if place == "o":
+        assert "applied to '(selfType.a__dash__b, int)'" in str(found[1])

@@ -56,6 +56,32 @@ def errors(text: str) -> list[str]:
     ("a.`#", ["3: token recognition error at: '`#'", "5: no viable alternative at input '.'"]),
     ("1e999", ["1: invalid double literal"]),
     ("rb'a'", ["3: extraneous input ''a'' expecting <EOF>"]),  # the other way around it is bytes
+    # Behind a dot that nothing fits to, what is open goes on.
+    ("a.in == 1", ["3: no viable alternative at input '.in'", f"6: extraneous input '==' expecting {START}"]),
+    ("a.b. == 1", ["6: no viable alternative at input '. =='"]),
+    ("(a.(b) || m) && .", ["4: no viable alternative at input '.('", "12: mismatched input ')' expecting <EOF>"]),
+    ("a || .", ["7: no viable alternative at input '.'"]),
+    ("..a", ["2: no viable alternative at input '..'"]),
+    (".?a", ["2: no viable alternative at input '.?'"]),
+    ("has(a.)", ["5: invalid argument to has() macro", "7: no viable alternative at input '.)'"]),
+    ("a.?b.?", ["7: mismatched input '<EOF>' expecting {IDENTIFIER, ESC_IDENTIFIER}", "7: unsupported ident kind"]),
+    ("a.?(1)", ["4: mismatched input '(' expecting {IDENTIFIER, ESC_IDENTIFIER}", "4: unsupported ident kind"]),
+    ("a.?.b", ["4: extraneous input '.' expecting {IDENTIFIER, ESC_IDENTIFIER}"]),
+    ("a[]", ["3: mismatched input ']' expecting {'[', '{', '(', '.', '-', '!', '?', " + VALUES]),
+    ("a[,1]", ["3: extraneous input ',' expecting {'[', '{', '(', '.', '-', '!', '?', " + VALUES]),
+    # The end comes where nothing else is open.
+    ("(a || (b", ["9: mismatched input '<EOF>' expecting ')'"]),
+    ("a ? b.c(1", ["10: mismatched input '<EOF>' expecting ')'"]),
+    ("[size(a", ["8: mismatched input '<EOF>' expecting ')'"]),
+    # A comma that no item follows is the last.
+    ("[,1]", ["3: extraneous input '1' expecting ']'"]),
+    ("[1,,2]", ["4: mismatched input ',' expecting ']'"]),
+    ("[1, ==2]", ["5: missing ']' at '=='", "8: extraneous input ']' expecting <EOF>"]),
+    ("[1 2, 3]", ["4: extraneous input '2' expecting {']', ','}", "7: extraneous input '3' expecting ']'"]),
+    ("{'a', 'b'}", ["5: mismatched input ',' expecting ':'", "7: extraneous input ''b'' expecting '}'"]),
+    ("{1:2,,3:4}", ["6: mismatched input ',' expecting '}'"]),
+    ("!", [f"2: extraneous input '<EOF>' expecting {START}"]),
+    ("a.exists(b, b = 1)", ["15: token recognition error at: '= '", "17: extraneous input '1' expecting ')'"]),
 ])  # fmt: skip
 def test_what_does_not_fit(text, want):
     assert errors(text) == want

@@ -162,7 +162,7 @@ _NAMES = ("Major", "Minor", "Patch")
 
 
 def _version_number(text: str, what: str) -> int:
-    if not text.isascii() or not text.isdigit():
+    if text and not (text.isascii() and text.isdigit()):
         raise EvaluationError(f"Invalid character(s) found in {what.lower()} number {go_quote(text)}")
     if len(text) > 1 and text[0] == "0":
         raise EvaluationError(f"{what} number must not contain leading zeroes {go_quote(text)}")
@@ -175,7 +175,7 @@ def _version_number(text: str, what: str) -> int:
 def _normalized(text: str) -> str:
     parts = text.removeprefix("v").split(".", 2)
     for i, p in enumerate(parts):
-        if len(p) > 1:
+        if len(p.encode()) > 1:
             q = p.lstrip("0")
             parts[i] = q if q and q[0].isascii() and q[0].isdigit() else "0" + q
     if len(parts) < 3:

@@ -45,6 +45,7 @@ from kas.cel.values import (
     Uint,
     Unreadable,
     equal,
+    incomparable,
     is_number,
     nodes,
     order,
@@ -168,35 +169,38 @@ def _to_add(args: list[Any], room: int) -> int:
     return units(args, room) if isinstance(args[0], (SetList, MapList)) else 0
 
 
+# Of what has no type yet, as the items of ``[]``, the first overload makes what it takes: they stand in upstream's order.
 LIB(
     "_+_",
-    plain("add_int64", [INT, INT], INT), plain("add_uint64", [UINT, UINT], UINT), plain("add_double", [DOUBLE, DOUBLE], DOUBLE),
-    plain("add_string", [STRING, STRING], STRING), plain("add_bytes", [BYTES, BYTES], BYTES), plain("add_list", [LIST_A, LIST_A], LIST_A),
-    plain("add_timestamp_duration", [TIMESTAMP, DURATION], TIMESTAMP), plain("add_duration_timestamp", [DURATION, TIMESTAMP], TIMESTAMP),
-    plain("add_duration_duration", [DURATION, DURATION], DURATION), cost=_added, ahead=_to_add,
+    plain("add_bytes", [BYTES, BYTES], BYTES), plain("add_double", [DOUBLE, DOUBLE], DOUBLE),
+    plain("add_duration_duration", [DURATION, DURATION], DURATION), plain("add_duration_timestamp", [DURATION, TIMESTAMP], TIMESTAMP),
+    plain("add_timestamp_duration", [TIMESTAMP, DURATION], TIMESTAMP), plain("add_int64", [INT, INT], INT),
+    plain("add_list", [LIST_A, LIST_A], LIST_A), plain("add_string", [STRING, STRING], STRING), plain("add_uint64", [UINT, UINT], UINT),
+    cost=_added, ahead=_to_add,
 )(_arithmetic("+"))  # fmt: skip
 LIB(
     "_-_",
-    plain("subtract_int64", [INT, INT], INT), plain("subtract_uint64", [UINT, UINT], UINT),
-    plain("subtract_double", [DOUBLE, DOUBLE], DOUBLE), plain("subtract_timestamp_timestamp", [TIMESTAMP, TIMESTAMP], DURATION),
-    plain("subtract_timestamp_duration", [TIMESTAMP, DURATION], TIMESTAMP),
-    plain("subtract_duration_duration", [DURATION, DURATION], DURATION),
+    plain("subtract_double", [DOUBLE, DOUBLE], DOUBLE), plain("subtract_duration_duration", [DURATION, DURATION], DURATION),
+    plain("subtract_int64", [INT, INT], INT), plain("subtract_timestamp_duration", [TIMESTAMP, DURATION], TIMESTAMP),
+    plain("subtract_timestamp_timestamp", [TIMESTAMP, TIMESTAMP], DURATION), plain("subtract_uint64", [UINT, UINT], UINT),
 )(_arithmetic("-"))  # fmt: skip
 for _symbol, _verb in (("*", "multiply"), ("/", "divide")):
     LIB(
-        f"_{_symbol}_", plain(f"{_verb}_int64", [INT, INT], INT), plain(f"{_verb}_uint64", [UINT, UINT], UINT),
-        plain(f"{_verb}_double", [DOUBLE, DOUBLE], DOUBLE),
+        f"_{_symbol}_", plain(f"{_verb}_double", [DOUBLE, DOUBLE], DOUBLE), plain(f"{_verb}_int64", [INT, INT], INT),
+        plain(f"{_verb}_uint64", [UINT, UINT], UINT),
     )(_arithmetic(_symbol))  # fmt: skip
 LIB("_%_", plain("modulo_int64", [INT, INT], INT), plain("modulo_uint64", [UINT, UINT], UINT))(_arithmetic("%"))
 
 
-@LIB("-_", plain("negate_int64", [INT], INT), plain("negate_double", [DOUBLE], DOUBLE))
+@LIB("-_", plain("negate_double", [DOUBLE], DOUBLE), plain("negate_int64", [INT], INT))
 def _negate(a: Any) -> Any:
     kind = _kind(a)
     if kind == "int":
         return _int(-a)
     if kind == "double":
         return -a
+    if kind == "duration":  # no overload has it, but what is dyn may be one
+        return Duration(-a.ns)
     raise EvaluationError(NO_OVERLOAD)
 
 
@@ -238,8 +242,11 @@ def _ahead(args: list[Any], room: int) -> int:
 
 @LIB("_==_", plain("equals", [A, A], BOOL), cost=_smaller, ahead=_ahead)
 def _equals(a: Any, b: Any) -> bool:
-    """A value of Kubernetes' own types is compared with nothing else; as the other side of one it is just not the same."""
-    if isinstance(a, Opaque) and not (isinstance(b, Opaque) and a.cel_type == b.cel_type):
+    """A value of Kubernetes' own types is compared with null and its like alone; as the other side of one it is just not the same."""
+    x, y = a, b
+    while isinstance(x, Optional) and isinstance(y, Optional) and x.present and y.present:
+        x, y = x.value, y.value
+    if incomparable(x, y) and not (y is None and x is a):
         raise EvaluationError(NO_OVERLOAD)
     return equal(a, b)
 
@@ -300,7 +307,7 @@ def _in(a: Any, b: Any) -> bool:
 
 @LIB(
     "size", *(f(f"size_{n}" if f is plain else f"{n}_size", [t], INT) for n, t in
-              (("string", STRING), ("bytes", BYTES), ("list", LIST_A), ("map", MAP_AB)) for f in (plain, on)),
+              (("bytes", BYTES), ("list", LIST_A), ("map", MAP_AB), ("string", STRING)) for f in (plain, on)),
 )  # fmt: skip
 def _size(a: Any) -> int:
     if isinstance(a, (str, bytes, list, dict)):
@@ -577,8 +584,8 @@ def _when(name: str, timed: Any, spanned: Any = None):
     if spanned is not None:
         overloads.append(on(f"duration_to_{name}", [DURATION], INT))
 
-    def run(v: Any, zone: Any = None) -> int:
-        if isinstance(v, Timestamp) and isinstance(zone, str | None):
+    def run(v: Any, zone: Any = "UTC") -> int:
+        if isinstance(v, Timestamp) and isinstance(zone, str):
             return timed(v.local(zone), v)
         if isinstance(v, Duration) and spanned is not None:
             return spanned(v.ns)
