@@ -6,25 +6,27 @@ For structural schemas only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from dataclasses import field as attribute
+from functools import cache
 from time import perf_counter
 
 from kas import cel
 from kas.apiextensions import celmetrics
-from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, RULES, Schema, shown_rule
+from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, MAP_TYPE, RULES, Schema, shown_rule
 from kas.cel.cost import MAX
 from kas.cel.declared import sizes_below
 from kas.cel.literals import walk
-from kas.cel.schemas import Shapes, most_often
+from kas.cel.schemas import Shapes, Structs, declare, most_often
 from kas.cel.syntax import Ident
-from kas.cel.types import BOOL, STRING, optional_of
+from kas.cel.types import BOOL, STRING, Type, optional_of
 from kas.meta import field
 from kas.meta.allowance import MOST_PATTERNS
 from kas.meta.field import FieldError
 
 RULE_LIMIT, TOTAL_LIMIT = 10_000_000, 100_000_000
+_KNOWN_MAPS = (None, "granular", "atomic")
 MOST_NAMED = 4  # of those that cost a hundredth of the limit or more
 _HINT = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
 
@@ -32,8 +34,8 @@ _HINT = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLe
 @dataclass(slots=True)
 class _Place:
     """A schema and what stands around it. ``often``: how many of it there may be, None when nothing bounds that; ``apart``: the path of
-    the list whose items cannot be told from one another when they change; ``ruled``: a rule stands here or around; ``lost``: expressions
-    have no type for it, or for what is around it and ruled."""
+    the list, or object of a map type that nobody knows, whose parts cannot be told from one another when they change; ``ruled``: a rule
+    stands here or around; ``lost``: expressions have no type for it, or for what is around it and ruled."""
 
     schema: Schema
     path: str
@@ -89,8 +91,9 @@ def _places(place: _Place, shapes: Shapes) -> Iterator[_Place]:
     if isinstance(additional, dict):
         often = _times(place.often, schema.get("maxProperties"))
         yield from _places(place.below(additional, f"{path}.additionalProperties", often, place.apart), shapes)
+    apart = place.apart or ("" if schema.get(MAP_TYPE) in _KNOWN_MAPS else path)
     for name, inner in (schema.get("properties") or {}).items():
-        yield from _places(place.below(inner, field.key(f"{path}.properties", name), place.often, place.apart), shapes)
+        yield from _places(place.below(inner, field.key(f"{path}.properties", name), place.often, apart), shapes)
     if isinstance(items, dict):
         apart = place.apart or ("" if schema.get(LIST_TYPE) == "map" else path)
         yield from _places(place.below(items, f"{path}.items", _times(place.often, schema.get("maxItems")), apart), shapes)
@@ -119,15 +122,22 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
     often = place.often if place.often is not None else most_often(least)
     sizes = sizes_below(shape)
     errs: list[FieldError] = []
+
+    @cache
+    def own() -> tuple[Type, Structs]:
+        """The type under the name that errors tell: every schema with rules begins names of its own."""
+        structs: Structs = {}
+        found = declare(place.schema, "selfType", structs, place.is_root)
+        return (found[0] if found is not None else shape).type, structs
+
     for i, rule in enumerate(place.schema[RULES]):
         if budget.patterns > MOST_PATTERNS:
             break
         at, text = field.index(f"{place.path}.{RULES}", i), rule.get("rule") or ""
-        old = optional_of(shape.type) if rule.get("optionalOldSelf") else shape.type
-        env = cel.BASE.extended({"self": shape.type, "oldSelf": old}, shapes.structs)
         if not text.strip():
             continue
-        program, why = _compiled(text, env)
+        seen = _Seen(rule, shape.type, shapes.structs, own)
+        program, why = seen.compiled(text)
         budget.patterns += program.patterns if program is not None else 0
         if program is not None and program.type != BOOL:
             program, why = None, "cel expression must evaluate to a bool"
@@ -137,7 +147,7 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         if program is None:
             errs.append(field.invalid(f"{at}.rule", shown_rule(rule), why))
         else:
-            errs += _message(rule, env, sizes, at, budget)
+            errs += _message(rule, seen, sizes, at, budget)
         if program is not None and _has_past(program):
             if place.apart:
                 text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place.apart}"
@@ -151,20 +161,36 @@ def _has_past(program: cel.Program) -> bool:
     return any(isinstance(node, Ident) and node.variable is not None and node.variable.name == "oldSelf" for node in walk(program.root))
 
 
-def _compiled(text: str, env: cel.Environment) -> tuple[cel.Program | None, str]:
-    try:
-        return cel.compile(text, env), ""
-    except cel.CompileError as e:
-        return None, f"compilation failed: {e}"
-    except cel.ProgramError as e:
-        return None, f"program instantiation failed: {e}"
+class _Seen:
+    """What a rule sees of its place."""
+
+    def __init__(self, rule: Schema, shape: Type, structs: Structs, own: Callable[[], tuple[Type, Structs]]) -> None:
+        self._optional, self._own = bool(rule.get("optionalOldSelf")), own
+        self._env = self._environment(shape, structs)
+
+    def _environment(self, shape: Type, structs: Structs) -> cel.Environment:
+        return cel.BASE.extended({"self": shape, "oldSelf": optional_of(shape) if self._optional else shape}, structs)
+
+    def compiled(self, text: str) -> tuple[cel.Program | None, str]:
+        """An expression, or why it is none."""
+        try:
+            return cel.compile(text, self._env), ""
+        except cel.CompileError as e:
+            told = e
+            try:
+                cel.compile(text, self._environment(*self._own()))
+            except cel.CompileError as e:
+                told = e
+            return None, f"compilation failed: {told}"
+        except cel.ProgramError as e:
+            return None, f"program instantiation failed: {e}"
 
 
-def _message(rule: Schema, env: cel.Environment, sizes: cel.Sizes, at: str, budget: _Budget) -> list[FieldError]:
+def _message(rule: Schema, seen: _Seen, sizes: cel.Sizes, at: str, budget: _Budget) -> list[FieldError]:
     text, path = rule.get("messageExpression") or "", f"{at}.messageExpression"
     if not text.strip():
         return []
-    program, why = _compiled(text, env)
+    program, why = seen.compiled(text)
     budget.patterns += program.patterns if program is not None else 0
     if program is not None and program.type != STRING:
         program, why = None, "messageExpression must evaluate to a string"

@@ -12,7 +12,7 @@ from typing import Any
 
 from kas.apiextensions import embeddedmeta
 from kas.apiextensions.schema import EMBEDDED, Schema
-from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, in_go_order, too_costly
+from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, too_costly
 from kas.meta import field
 from kas.meta.field import FieldError
 from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
@@ -62,7 +62,8 @@ def unpruned(schema: Schema) -> bool:
 
 
 def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[FieldError]:
-    """What is wrong with the defaults of a structural schema that stands at ``path``."""
+    """What is wrong with the defaults of a structural schema that stands at ``path``. Metadata of objects in them gets its typed form, in
+    place: what nobody knows of it is neither told nor stored."""
     errs: list[FieldError] = []
     budget: int | None = None
     run = Run(path, MAX_STEPS)
@@ -70,17 +71,18 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
     _measure(schema, sizes)
     for place in _all_places(schema, path):
         run.path = at = f"{place.path}.default"
-        value = copy.deepcopy(place.field.default)
+        value = place.field.default
         if isinstance(value, (dict, list)):
             try:
                 run.take(sizes.get(id(place.field.schema), sizes[id(schema)]))
             except TooCostlyError:
                 return [*errs, too_costly(run)]
-        found = _in_metadata(place, value, at) if place.steps else _embedded(place.field, value, at)
-        if not place.steps and must_be_pruned and prune_value(place.field, copy.deepcopy(value)):
-            errs.append(field.invalid(at, in_go_order(value), "must not have unknown fields"))
+        superfluous = not place.steps and must_be_pruned and prune_value(place.field, copy.deepcopy(value))
+        found = _in_metadata(place, copy.deepcopy(value), at) if place.steps else _embedded(place.field, value, at)
+        if superfluous:
+            errs.append(field.invalid(at, field.in_go_order(value), "must not have unknown fields"))
         if not found:
-            found = SchemaValidator(place.field.schema).errors_within(run, value)
+            found = SchemaValidator(place.field.schema, as_written=True).errors_within(run, value)
         if not found:
             from kas.apiextensions import celrules  # CEL is large, and most schemas have no defaults
 
@@ -107,7 +109,7 @@ def _embedded(f: Field, value: Any, path: str) -> list[FieldError]:
     """Metadata of objects in the default."""
     holder = schema_type("", {"properties": {"default": f.schema}})
     try:
-        embeddedmeta.coerce(holder, {"default": copy.deepcopy(value)}, is_root=False)
+        embeddedmeta.coerce(holder, {"default": value}, is_root=False)
     except embeddedmeta.MetadataError as e:
         return [_moved(e.error, path)]
     return [_moved(e, path) for e in embeddedmeta.errors(holder, {"default": value})]
@@ -131,4 +133,4 @@ def _in_metadata(place: _Place, value: Any, path: str) -> list[FieldError]:
     if not found:
         return []
     shown = str(found[0]) if len(found) == 1 else "[" + ", ".join(map(str, found)) + "]"
-    return [field.invalid(path, in_go_order(value), f"must result in valid metadata: {shown}")]
+    return [field.invalid(path, field.in_go_order(value), f"must result in valid metadata: {shown}")]

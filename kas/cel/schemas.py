@@ -118,7 +118,7 @@ def _below(schema: Schema | None, name: str, structs: Structs, made: _Made | Non
 
 
 def _array(schema: Schema, name: str, structs: Structs, made: _Made | None) -> Shape | None:
-    items = _below(schema.get("items"), f"{name}.@items", structs, made)
+    items = _below(schema.get("items"), f"{name}.@idx", structs, made)
     if items is None:
         return None
     most = schema.get("maxItems")
@@ -129,23 +129,23 @@ def _array(schema: Schema, name: str, structs: Structs, made: _Made | None) -> S
 def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _Made | None) -> Shape | None:
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
-        values = _below(additional, f"{name}.@values", structs, made)
+        values = _below(additional, f"{name}.@elem", structs, made)
         if values is None:
             return None
         most = schema.get("maxProperties")
         most = (MAX_REQUEST_BYTES - 2) // (values[1] + 6) if most is None else max(most, 0)
         return Declared(map_of(STRING, values[0].type), most, item=values[0], key=Declared(STRING)), _MIN_CONTAINER
     properties = dict(schema.get("properties") or {})
-    if is_root:
+    if is_root and not _has_meta(properties):
         meta = {"type": "object", "properties": {"name": _TEXT_SCHEMA, "generateName": _TEXT_SCHEMA}}
         properties |= {"kind": _TEXT_SCHEMA, "apiVersion": _TEXT_SCHEMA, "metadata": meta}
     required, least = frozenset(schema.get("required") or ()), _MIN_CONTAINER
     fields: dict[str, Declared] = {}
     for key, value in properties.items():
-        found = _below(value, f"{name}.{key}", structs, made)
+        escaped = escape(key)
+        found = _below(value, f"{name}.{escaped or key}", structs, made)
         if found is None:
             continue
-        escaped = escape(key)
         if escaped:
             fields[escaped] = found[0]
             if key in RESERVED:  # behind a dot a keyword is a name, too
@@ -154,6 +154,14 @@ def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _M
             least += len(key.encode()) + found[1] + 4
     structs[name] = {key: declared.type for key, declared in fields.items()}
     return Declared(struct(name), 0, fields), least
+
+
+def _has_meta(properties: dict[str, Schema]) -> bool:
+    """Whether they say all of an object's type and metadata that expressions always see: what more they say then counts, too."""
+    meta: Schema = properties.get("metadata") or {}
+    of_meta = meta.get("properties") or {}
+    texts = (properties.get("kind"), properties.get("apiVersion"), of_meta.get("name"), of_meta.get("generateName"))
+    return meta.get("type") == "object" and all((text or {}).get("type") == "string" for text in texts)
 
 
 def _text(schema: Schema) -> Shape:

@@ -89,6 +89,13 @@ def go_float(value: float) -> str:
     return f"{digits:f}"
 
 
+def in_go_order(value: Any) -> Any:
+    """A JSON value with the keys of its objects sorted, as Go prints maps."""
+    if isinstance(value, dict):
+        return {key: in_go_order(value[key]) for key in sorted(value)}
+    return [in_go_order(item) for item in value] if isinstance(value, list) else value
+
+
 class FieldError:
     """One finding of validation: ``type`` is the metav1.CauseType, ``field`` the path, ``value`` what was wrong."""
 

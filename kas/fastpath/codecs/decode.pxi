@@ -31,16 +31,18 @@ cdef str strict_path(Path* p):
 
 
 cdef object mismatch(_Walk w, Path* p, TypeDesc struct_type, str value, str go_type):
-    """The error of json.UnmarshalTypeError: it names the innermost struct and the fields on the way, without indices and keys."""
+    """The error of json.UnmarshalTypeError: it names the innermost struct and the fields on the way, without indices and keys. Inside types
+    with own UnmarshalJSON it names the struct around those, which always is a schema."""
     cdef list names = []
+    cdef str struct_name = None if struct_type is None else "JSONSchemaProps" if w.quiet else struct_type.kind_name
     while p != NULL:
         if p.field != NULL:
             names.append((<Field><object>p.field).name)
         p = p.up
-    if struct_type is None:
+    if struct_name is None:
         return DecodeError(f"json: cannot unmarshal {value} into Go value of type {go_type}")
     names.reverse()
-    return DecodeError(f"json: cannot unmarshal {value} into Go struct field {struct_type.kind_name}.{'.'.join(names)} of type {go_type}")
+    return DecodeError(f"json: cannot unmarshal {value} into Go struct field {struct_name}.{'.'.join(names)} of type {go_type}")
 
 
 cdef str json_kind(object v, bint with_number):
@@ -217,22 +219,22 @@ cdef object decode_schema_union(_Walk w, Field f, object v, Path* p, int depth):
     w.quiet += 1
     try:
         if isinstance(v, dict):
-            return decode_struct(w, schema.target, <dict>v, NULL, depth)
+            return decode_struct(w, schema.target, <dict>v, p, depth)
         if f.kind == K_SCHEMA_BOOL:
             if v is True or v is False:
                 return v
             raise DecodeError("boolean or JSON schema expected")
         if isinstance(v, list) and v:
             if f.kind == K_SCHEMA_STRINGS:
-                return decode_strings(w, None, <list>v, NULL)
+                return decode_strings(w, schema.target, <list>v, p)
             out = []
             for item in <list>v:
                 if item is None:
                     out.append(zero_struct(schema.target))
                 elif isinstance(item, dict):
-                    out.append(decode_struct(w, schema.target, <dict>item, NULL, depth))
+                    out.append(decode_struct(w, schema.target, <dict>item, p, depth))
                 else:
-                    raise mismatch(w, NULL, None, json_kind(item, False), _go_name(schema.target.name))
+                    raise mismatch(w, p, schema.target, json_kind(item, False), _go_name(schema.target.name))
             return out
         return None
     finally:

@@ -52,18 +52,22 @@ class CustomResourceDefinitionStrategy(Strategy):
         return errs + crd.crd_names((obj.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames")
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning, in sorted order, for each string format in the schemas that validation does not know."""
-        unknown = {
-            schema["format"]
-            for top in crd.schemas(obj.get("spec") or {})
-            for schema in walk(top)
-            if schema.get("format") and not is_known(schema.get("type") or "", schema["format"])
-        }
-        return [f"unrecognized format {go_quote(form)}" for form in sorted(unknown)]
+        """One warning, in sorted order, for each format in the schemas that validation does not know."""
+        return [f"unrecognized format {go_quote(form)}" for form in sorted(_unknown_formats(obj))]
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new definition would warn of, whatever the stored one holds."""
-        return self.warnings_on_create(ctx, obj)
+        """Of formats that the stored definition has already nothing is said again."""
+        return [f"unrecognized format {go_quote(form)}" for form in sorted(_unknown_formats(obj) - _unknown_formats(old))]
+
+
+def _unknown_formats(obj: Obj) -> set[str]:
+    """The formats that a value of their type cannot be checked for."""
+    return {
+        schema["format"]
+        for top in crd.schemas(obj.get("spec") or {})
+        for schema in walk(top)
+        if schema.get("format") and not is_known(schema.get("type") or "", schema["format"])
+    }
 
 
 def name_check(spec: dict[str, Any]) -> Callable[[str, bool], list[str]]:

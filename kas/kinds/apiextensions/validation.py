@@ -322,7 +322,7 @@ def _validation(
         return costly
     errs = crdschema.root(schema, at, status_enabled)
     shape: list[FieldError] = []
-    unstructurable = wants_structural and crdschema.unstructurable(schema)
+    unstructurable = crdschema.unstructurable(schema) if wants_structural else ""
     wants_structural = wants_structural and not unstructurable
     if wants_structural:
         shape = structural.structural(schema, at) or default_values(schema, at, options.pruned_defaults)
@@ -334,7 +334,7 @@ def _validation(
 
         errs += crdrules.rules(schema, at, faulty)
     if unstructurable and not errs:  # all else that no structural schema can hold was named above
-        errs.append(field.invalid(at, "", "OpenAPIV3Schema 'schema' is not supported"))
+        errs.append(field.invalid(at, "", unstructurable))
     return errs
 
 
@@ -390,7 +390,9 @@ def _selectable(spec: Spec, when: str) -> list[FieldError]:
 def _selectable_of(fields: list[dict[str, Any]], schema: Schema | None, path: str, when: str) -> list[FieldError]:
     if schema is None:
         return [field.invalid(path, "", f"may only be set when {when}")]
-    errs: list[FieldError] = []
+    unstructurable = crdschema.unstructurable(schema)
+    holder = path.removesuffix(".selectableFields")
+    errs = [field.invalid(f"{holder}.schema.openAPIV3Schema", "", unstructurable)] if unstructurable else []
     seen: set[str] = set()
     for i, item in enumerate(fields):
         at, text = field.index(path, i) + ".jsonPath", item.get("jsonPath") or ""
