@@ -32,6 +32,12 @@ class CustomResourceDefinitionStrategy(Strategy):
         super().prepare_for_update(ctx, obj, old)
         _count_storage_version(obj)
 
+    def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Carry over the spec; a status without stored versions is read with the storage version."""
+        super().prepare_for_status_update(ctx, obj, old)
+        if not (obj.get("status") or {}).get("storedVersions"):
+            _count_storage_version(obj)
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateCustomResourceDefinition`` with everything demanded of a new definition."""
         spec = obj.get("spec") or {}
