@@ -151,17 +151,21 @@ class DefinitionConditions:
         status = obj.get("status") or {}
         had = {c.get("type"): c for c in status.get("conditions") or ()}
         accepted = status.get("acceptedNames") or {}
-        names, problem = self._accept(obj["metadata"]["name"], _Names(obj))
+        asked = _Names(obj)
+        names, problem = self._accept(obj["metadata"]["name"], asked)
+        out: list[Obj] = []
         if problem is None:
-            out = [_condition("NamesAccepted", "True", "NoConflicts", "no conflicts found")]
-            if had.get("Established", {}).get("status") == "True":
+            same = asked.requested == asked.accepted  # of which upstream says nothing again, whatever its status says meanwhile
+            if not same:
+                out.append(_condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"))
+            if had.get("Established", {}).get("status") == "True" or (same and had.get("NamesAccepted", {}).get("status") != "True"):
                 pass
             elif ca_bundle_errors(obj["spec"]):
                 out.append(_condition("Established", "False", NO_CA_BUNDLE, "The conversion webhook CABundle is invalid"))
             else:
                 out.append(_condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"))
         else:
-            out = [_condition("NamesAccepted", "False", *problem)]
+            out.append(_condition("NamesAccepted", "False", *problem))
             if "Established" not in had:
                 out.append(_condition("Established", "False", "NotAccepted", "not all names are accepted"))
         if is_protected(obj["spec"]["group"]):
