@@ -90,10 +90,12 @@ def go_float(value: float) -> str:
 
 
 def in_go_order(value: Any) -> Any:
-    """A JSON value with the keys of its objects sorted, as Go prints maps."""
+    """A JSON value as Go prints what it read: the keys of objects sorted, whole numbers without a point."""
     if isinstance(value, dict):
         return {key: in_go_order(value[key]) for key in sorted(value)}
-    return [in_go_order(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [in_go_order(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e16 else value
 
 
 class FieldError:

@@ -13,13 +13,16 @@ cdef class _Walk:
     cdef set seen
     cdef bint inexact  # a float stands where its literal text matters
     cdef int quiet  # inside types with own UnmarshalJSON nothing is reported
+    cdef bint keyless  # what is unknown below a map is told without its key
     cdef TypeDesc root
 
 
-cdef str strict_path(Path* p):
+cdef str strict_path(Path* p, bint keyless=False):
     cdef list parts = []
     while p != NULL:
-        if p.key != NULL:
+        if p.key != NULL and keyless:
+            pass
+        elif p.key != NULL:
             parts.append("." + <str><object>p.key)
         elif p.field != NULL:
             parts.append("." + (<Field><object>p.field).name)
@@ -76,7 +79,7 @@ cdef int note_unknown(_Walk w, Path* p, object key) except -1:
     cdef str path
     if w.quiet or PyList_GET_SIZE(w.unknown) >= 100:
         return 0
-    path = strict_path(p)
+    path = strict_path(p, w.keyless)
     text = "unknown field " + go_quote(f"{path}.{key}" if path else key)
     if text not in w.seen:
         w.seen.add(text)
@@ -367,7 +370,7 @@ class _Literal(float):
         return self.text
 
 
-def decode(TypeDesc type not None, object obj, bytes raw=None):
+def decode(TypeDesc type not None, object obj, bytes raw=None, bint keyless=False):
     """Check a decoded JSON document against ``type``: ``(typed object, unknown fields)``.
 
     The result is a new tree (raw JSON values are shared): nulls and scalars that ``omitempty`` drops are gone, fields Go always writes are
@@ -376,10 +379,13 @@ def decode(TypeDesc type not None, object obj, bytes raw=None):
     ``decode(t, loads(encode_json(t, x)))`` gives x back but for those. Unknown fields come as ``unknown field "spec.foo"`` in document
     order, at most 100. Raises DecodeError with the text of Go's json package.
 
+    ``keyless``: unknown fields are named as Go's FromUnstructured does, which passes over the keys of maps.
+
     ``raw``, the text ``obj`` was parsed from, is looked at again only where the spelling of a number matters (a quantity written as
     ``1e3``, an error that quotes ``1.0``).
     """
     cdef _Walk w = _Walk()
+    w.keyless = keyless
     w.unknown = []
     w.seen = set()
     w.root = type
