@@ -51,6 +51,7 @@ class _Place:
 
 @dataclass(slots=True)
 class _Budget:
+    limited: bool = True
     total: int = 0
     patterns: int = 0  # instructions of those in rules and messages
     spent: list[tuple[int, str]] = attribute(default_factory=list)
@@ -59,12 +60,17 @@ class _Budget:
         self.total = min(self.total + cost, MAX)
         self.spent.append((cost, path))
 
+    def within(self, path: str, name: str, cost: int) -> list[FieldError]:
+        """An error when one rule costs too much."""
+        return [field.forbidden(path, _exceeds(name, cost, RULE_LIMIT))] if self.limited and cost > RULE_LIMIT else []
 
-def rules(schema: Schema, path: str, faulty: Set[str] = frozenset()) -> list[FieldError]:
+
+def rules(schema: Schema, path: str, faulty: Set[str] = frozenset(), limited: bool = True) -> list[FieldError]:
     """Compile each ``x-kubernetes-validations`` rule of the schema and hold its estimated cost, and that of all, against the limits.
-    ``faulty`` are the paths of the schemas with which something else is wrong, in them or below: their rules are not looked at."""
+    ``faulty`` are the paths of the schemas with which something else is wrong, in them or below: their rules are not looked at. Without
+    ``limited`` one rule alone may cost what it does."""
     errs: list[FieldError] = []
-    budget, shapes = _Budget(), Shapes(schema, True)
+    budget, shapes = _Budget(limited), Shapes(schema, True)
     for place in _places(_Place(schema, path, 1, is_root=True), shapes):
         if budget.patterns > MOST_PATTERNS:
             break
@@ -142,7 +148,7 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         if program is not None and program.type != BOOL:
             program, why = None, "cel expression must evaluate to a bool"
         cost = min(program.estimate(sizes).high * often, MAX) if program is not None else 0
-        errs += _within(f"{at}.rule", "estimated rule cost", cost)
+        errs += budget.within(f"{at}.rule", "estimated rule cost", cost)
         budget.spend(f"{at}.rule", cost)
         if program is None:
             errs.append(field.invalid(f"{at}.rule", shown_rule(rule), why))
@@ -200,11 +206,7 @@ def _message(rule: Schema, seen: _Seen, sizes: cel.Sizes, at: str, budget: _Budg
         return [field.invalid(path, shown_rule(rule), why)]
     cost = program.estimate(sizes).high
     budget.spend(path, cost)
-    return _within(path, "estimated messageExpression cost", cost)
-
-
-def _within(path: str, name: str, cost: int) -> list[FieldError]:
-    return [field.forbidden(path, _exceeds(name, cost, RULE_LIMIT))] if cost > RULE_LIMIT else []
+    return budget.within(path, "estimated messageExpression cost", cost)
 
 
 def _exceeds(name: str, cost: int, limit: int) -> str:

@@ -94,6 +94,38 @@ def test_of_names_that_are_accepted_nothing_is_said_again(tmp_path):
     run(tmp_path, body)
 
 
+def test_schemas_from_before_they_had_to_be_structural_are_told(tmp_path):
+    crd = definition("example.com")
+    crd["spec"]["preserveUnknownFields"] = True
+    crd["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"a": {"properties": {"b": {}}}}}}
+    violation = "type: Required value: must not be empty for specified object fields"
+    at = "spec.versions[0].schema.openAPIV3Schema.properties[a]"
+
+    async def body(t: Table) -> None:
+        loop = DefinitionConditions(t.registries)
+
+        async def told(obj: dict) -> dict | None:
+            await t.put(obj, conditions=[{"type": "NonStructuralSchema", "status": "True"}])
+            await loop._sync("widgets.example.com")
+            t.store.catch_up()
+            status = t.registries.get("apiextensions.k8s.io", "customresourcedefinitions", "", "widgets.example.com")["status"]
+            return next((c for c in status["conditions"] if c["type"] == "NonStructuralSchema"), None)
+
+        found = await told(crd)
+        assert (found["status"], found["reason"]) == ("True", "Violations")
+        preserved = "spec.preserveUnknownFields: Invalid value: true: must be false"
+        assert found["message"] == f"[{preserved}, {at}.properties[b].{violation}, {at}.{violation}]"
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["definitions"] = {"x": {}}
+        found = await told(crd)
+        assert (found["status"], found["reason"]) == ("Unknown", "StructuralError")
+        assert found["message"] == "failed to check validation schema for version v1: OpenAPIV3Schema 'definitions' is not supported"
+        del crd["spec"]["versions"][0]["schema"]
+        crd["spec"]["preserveUnknownFields"] = False
+        assert await told(crd) is None
+
+    run(tmp_path, body)
+
+
 def test_no_short_name_is_compared_with_all_others(tmp_path):
     compared = []
 

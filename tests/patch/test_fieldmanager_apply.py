@@ -325,7 +325,8 @@ def test_a_conflict_names_a_stored_number_as_the_float_it_was_read_as() -> None:
 
 
 @pytest.mark.parametrize(("value", "shown"), [
-    (1e6, "Value:1e+06"), (1000000, "Value:1000000"), (-(1 << 63), "Value:-9223372036854775808"), (1e-5, "Value:1e-05"), (0.0001, "Value:0.0001"), (100000.5, "Value:100000.5"), (1e20, "Value:1e+20"),
+    (1e6, "Value:1e+06"), (1000000, "Value:1000000"), (-(1 << 63), "Value:-9223372036854775808"),
+    (1e-5, "Value:1e-05"), (0.0001, "Value:0.0001"), (100000.5, "Value:100000.5"), (1e20, "Value:1e+20"),
     ([1e6], "Value:[]interface {}{1e+06}"), ({"x": 1e-7}, 'Value:map[string]interface {}{"x":1e-07}'),
 ])  # fmt: skip
 def test_a_number_where_a_string_is_expected_is_printed_as_go_does(value, shown) -> None:

@@ -48,8 +48,7 @@ class CustomResourceDefinitionStrategy(Strategy):
         """``ValidateCustomResourceDefinitionUpdate``: what the stored definition already broke is tolerated."""
         spec, old_spec = obj.get("spec") or {}, old.get("spec") or {}
         errs = validate_object_meta_update(obj["metadata"], old["metadata"])
-        if spec != old_spec:  # else there is nothing that was not there; controllers write a definition several times in its life
-            errs += crd.validate_spec_update(spec, old_spec, crd.update_options(old_spec, _established(old)))
+        errs += crd.validate_spec_update(spec, old_spec, crd.update_options(spec, old_spec, _established(old)))
         return errs + _rest(obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
