@@ -14,7 +14,7 @@ from time import perf_counter
 from kas import cel
 from kas.apiextensions import celmetrics
 from kas.apiextensions.celrules import rule_environment
-from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, RULES, Schema, shown_rule
+from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, MAP_TYPE, RULES, Schema, shown_rule
 from kas.cel.cost import MAX
 from kas.cel.declared import sizes_below
 from kas.cel.literals import walk
@@ -26,6 +26,7 @@ from kas.meta.allowance import MOST_PATTERNS
 from kas.meta.field import FieldError
 
 RULE_LIMIT, TOTAL_LIMIT = 10_000_000, 100_000_000
+_KNOWN_MAPS = (None, "granular", "atomic")
 MOST_NAMED = 4  # of those that cost a hundredth of the limit or more
 _HINT = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
 
@@ -33,8 +34,8 @@ _HINT = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLe
 @dataclass(slots=True)
 class _Place:
     """A schema and what stands around it. ``often``: how many of it there may be, None when nothing bounds that; ``apart``: the path of
-    the list whose items cannot be told from one another when they change; ``ruled``: a rule stands here or around; ``lost``: expressions
-    have no type for it, or for what is around it and ruled."""
+    the list, or object of a map type that nobody knows, whose parts cannot be told from one another when they change; ``ruled``: a rule
+    stands here or around; ``lost``: expressions have no type for it, or for what is around it and ruled."""
 
     schema: Schema
     path: str
@@ -50,6 +51,7 @@ class _Place:
 
 @dataclass(slots=True)
 class _Budget:
+    limited: bool = True
     total: int = 0
     patterns: int = 0  # instructions of those in rules and messages
     spent: list[tuple[int, str]] = attribute(default_factory=list)
@@ -58,12 +60,17 @@ class _Budget:
         self.total = min(self.total + cost, MAX)
         self.spent.append((cost, path))
 
+    def within(self, path: str, name: str, cost: int) -> list[FieldError]:
+        """An error when one rule costs too much."""
+        return [field.forbidden(path, _exceeds(name, cost, RULE_LIMIT))] if self.limited and cost > RULE_LIMIT else []
 
-def rules(schema: Schema, path: str, faulty: Set[str] = frozenset()) -> list[FieldError]:
+
+def rules(schema: Schema, path: str, faulty: Set[str] = frozenset(), limited: bool = True) -> list[FieldError]:
     """Compile each ``x-kubernetes-validations`` rule of the schema and hold its estimated cost, and that of all, against the limits.
-    ``faulty`` are the paths of the schemas with which something else is wrong, in them or below: their rules are not looked at."""
+    ``faulty`` are the paths of the schemas with which something else is wrong, in them or below: their rules are not looked at. Without
+    ``limited`` one rule alone may cost what it does."""
     errs: list[FieldError] = []
-    budget, shapes = _Budget(), Shapes(schema, True)
+    budget, shapes = _Budget(limited), Shapes(schema, True)
     for place in _places(_Place(schema, path, 1, is_root=True), shapes):
         if budget.patterns > MOST_PATTERNS:
             break
@@ -90,8 +97,9 @@ def _places(place: _Place, shapes: Shapes) -> Iterator[_Place]:
     if isinstance(additional, dict):
         often = _times(place.often, schema.get("maxProperties"))
         yield from _places(place.below(additional, f"{path}.additionalProperties", often, place.apart), shapes)
+    apart = place.apart or ("" if schema.get(MAP_TYPE) in _KNOWN_MAPS else path)
     for name, inner in (schema.get("properties") or {}).items():
-        yield from _places(place.below(inner, field.key(f"{path}.properties", name), place.often, place.apart), shapes)
+        yield from _places(place.below(inner, field.key(f"{path}.properties", name), place.often, apart), shapes)
     if isinstance(items, dict):
         apart = place.apart or ("" if schema.get(LIST_TYPE) == "map" else path)
         yield from _places(place.below(items, f"{path}.items", _times(place.often, schema.get("maxItems")), apart), shapes)
@@ -132,7 +140,7 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         if program is not None and program.type != BOOL:
             program, why = None, "cel expression must evaluate to a bool"
         cost = min(program.estimate(sizes).high * often, MAX) if program is not None else 0
-        errs += _within(f"{at}.rule", "estimated rule cost", cost)
+        errs += budget.within(f"{at}.rule", "estimated rule cost", cost)
         budget.spend(f"{at}.rule", cost)
         if program is None:
             errs.append(field.invalid(f"{at}.rule", shown_rule(rule), why))
@@ -174,11 +182,7 @@ def _message(rule: Schema, env: cel.Environment, sizes: cel.Sizes, at: str, budg
         return [field.invalid(path, shown_rule(rule), why)]
     cost = program.estimate(sizes).high
     budget.spend(path, cost)
-    return _within(path, "estimated messageExpression cost", cost)
-
-
-def _within(path: str, name: str, cost: int) -> list[FieldError]:
-    return [field.forbidden(path, _exceeds(name, cost, RULE_LIMIT))] if cost > RULE_LIMIT else []
+    return budget.within(path, "estimated messageExpression cost", cost)
 
 
 def _exceeds(name: str, cost: int, limit: int) -> str:

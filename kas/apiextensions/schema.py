@@ -80,7 +80,14 @@ def _shown_value(key: str, value: Any) -> Any:
         return {"Description": value.get("description") or "", "URL": value.get("url") or ""}
     if key == RULES:
         return [shown_rule(rule) for rule in value]
-    return value
+    if key == "dependencies":
+        return {name: _shown_dependency(value[name]) for name in sorted(value)}
+    return field.in_go_order(value) if key in ("default", "example", "enum") else value
+
+
+def _shown_dependency(value: Any) -> dict[str, Any]:
+    is_schema = isinstance(value, dict)
+    return {"Schema": shown(value) if is_schema else None, "Property": None if is_schema else value or []}
 
 
 def shown_rule(rule: dict[str, Any]) -> dict[str, Any]:
@@ -230,17 +237,27 @@ def _standard(schema: Schema, path: str, rules: Rules) -> list[FieldError]:
     return errs
 
 
-def unstructurable(schema: Schema) -> bool:
-    """Whether a schema has what no structural schema can hold (``schema.NewStructural`` refuses it): nothing more is said of it then."""
-    return any(_is_unstructurable(inner) for inner in walk(schema))
+def unstructurable(schema: Schema) -> str:
+    """What a schema has that no structural schema can hold, in the words of ``schema.NewStructural``, which refuses it; "" for nothing.
+    Of a schema that has it no more is said than this."""
+    for key in ("id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"):
+        value = schema.get(key)
+        if value or (key == "additionalItems" and value is not None):
+            return f"OpenAPIV3Schema '{'schema' if key == '$schema' else key}' is not supported"
+    nested = [schema.get("not"), *(inner for key in ("allOf", "anyOf", "oneOf") for inner in schema.get(key) or ())]
+    if found := _first_unstructurable(nested):
+        return found
+    if schema.get(PRESERVE) is False:
+        return f"internal error: '{PRESERVE}' must be true or undefined"
+    items, additional = schema.get("items"), schema.get("additionalProperties")
+    if isinstance(items, list) and items:
+        return "OpenAPIV3Schema 'items' must be a schema, but is an array"
+    below = [items, *(schema.get("properties") or {}).values(), additional]
+    return _first_unstructurable([inner for inner in below if isinstance(inner, dict)])
 
 
-def _is_unstructurable(schema: Schema) -> bool:
-    return (
-        schema.get(PRESERVE) is False
-        or bool(isinstance(schema.get("items"), list) and schema["items"])
-        or any(schema.get(key) not in (None, "", [], {}) for key in (*_UNSUPPORTED, "$schema"))
-    )
+def _first_unstructurable(schemas: list[Schema | None]) -> str:
+    return next((found for schema in schemas if schema is not None and (found := unstructurable(schema))), "")
 
 
 _UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")

@@ -12,10 +12,10 @@ from typing import Any
 
 from kas.apiextensions import embeddedmeta
 from kas.apiextensions.schema import EMBEDDED, Schema
-from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, in_go_order, too_costly
+from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, too_costly
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
+from kas.types.scheme import Field, prune_value, schema_type
 
 _META = ("apiVersion", "kind", "metadata")
 # A default is validated by all of the schema below it, so defaults around defaults cost the product of their depth and their size, as they
@@ -25,44 +25,43 @@ MAX_STEPS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A field with a default. Inside the metadata of an object, ``steps`` leads there from that object (0: into a list)."""
+    """A schema with a default. Inside the metadata of an object, ``steps`` leads there from that object (0: into a list)."""
 
-    field: Field
+    schema: Schema
     path: str
     steps: tuple[str | int, ...] = ()
 
-
-def _places(type: TypeDesc, path: str, steps: tuple[str | int, ...] = ()) -> Iterator[_Place]:
-    """Every default of a type; additionalProperties cannot have one."""
-    for f in type.fields:
-        at = field.key(f"{path}.properties", f.name)
-        yield from _field_places(f, at, (*steps, f.name) if steps or (type.embedded and f.name in _META) else ())
-
-
-def _field_places(f: Field, path: str, steps: tuple[str | int, ...]) -> Iterator[_Place]:
-    if f.has_default:
-        yield _Place(f, path, steps)
-    if f.card == "list":
-        yield from _field_places(f.element, f"{path}.items", (*steps, 0) if steps else ())
-    elif f.card == "single" and f.message is not None:
-        yield from _places(f.message, path, () if f.message.embedded else steps)
+    def field(self) -> Field:
+        """What the default is a value of."""
+        (found,) = schema_type("", {"properties": {"default": self.schema}}).fields
+        return found
 
 
 def _all_places(schema: Schema, path: str) -> Iterator[_Place]:
-    """Every default of a definition's schema; that of the whole object stands for an embedded one."""
+    """Every default of a definition's schema, whatever the types around it; that of the whole object stands for an embedded one."""
+    return _places({**schema, EMBEDDED: True}, path, ())
+
+
+def _places(schema: Schema, path: str, steps: tuple[str | int, ...]) -> Iterator[_Place]:
     if schema.get("default") is not None:
-        (whole,) = schema_type("", {"properties": {"default": {**schema, EMBEDDED: True}}}).fields
-        yield _Place(whole, path)
-    yield from _places(schema_type("", schema), path)
+        yield _Place(schema, path, steps)
+    items = schema.get("items")
+    if isinstance(items, dict):
+        yield from _places(items, f"{path}.items", (*steps, 0) if steps else ())
+    for name, inner in (schema.get("properties") or {}).items():  # additionalProperties cannot have one
+        inside = bool(steps) or (bool(schema.get(EMBEDDED)) and name in _META)
+        below = (*steps, name) if inside and not inner.get(EMBEDDED) else ()
+        yield from _places(inner, field.key(f"{path}.properties", name), below)
 
 
 def unpruned(schema: Schema) -> bool:
     """Whether some default in the schema holds fields that pruning would drop."""
-    return any(prune_value(p.field, copy.deepcopy(p.field.default)) for p in _all_places(schema, ""))
+    return any(prune_value(p.field(), copy.deepcopy(p.schema["default"])) for p in _all_places(schema, ""))
 
 
 def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[FieldError]:
-    """What is wrong with the defaults of a structural schema that stands at ``path``."""
+    """What is wrong with the defaults of a structural schema that stands at ``path``. Metadata of objects in them gets its typed form, in
+    place: what nobody knows of it is neither told nor stored."""
     errs: list[FieldError] = []
     budget: int | None = None
     run = Run(path, MAX_STEPS)
@@ -70,25 +69,30 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
     _measure(schema, sizes)
     for place in _all_places(schema, path):
         run.path = at = f"{place.path}.default"
-        value = copy.deepcopy(place.field.default)
-        if isinstance(value, (dict, list)):
-            try:
-                run.take(sizes.get(id(place.field.schema), sizes[id(schema)]))
-            except TooCostlyError:
-                return [*errs, too_costly(run)]
-        found = _in_metadata(place, value, at) if place.steps else _embedded(place.field, value, at)
-        if not place.steps and must_be_pruned and prune_value(place.field, copy.deepcopy(value)):
-            errs.append(field.invalid(at, in_go_order(value), "must not have unknown fields"))
+        value = place.schema["default"]
+        try:
+            run.take(sizes.get(id(place.schema), sizes[id(schema)]) if isinstance(value, (dict, list)) or _is_deep(place.schema) else 0)
+        except TooCostlyError:
+            return [*errs, too_costly(run)]
+        typed = place.field()
+        superfluous = not place.steps and must_be_pruned and prune_value(typed, copy.deepcopy(value))
+        found = _in_metadata(place, copy.deepcopy(value), at) if place.steps else _embedded(place.schema, value, at)
+        if superfluous:
+            errs.append(field.invalid(at, field.in_go_order(value), "must not have unknown fields"))
         if not found:
-            found = SchemaValidator(place.field.schema).errors_within(run, value)
+            found = SchemaValidator(place.schema, as_written=True).errors_within(run, value)
         if not found:
             from kas.apiextensions import celrules  # CEL is large, and most schemas have no defaults
 
-            found, budget = celrules.default_errors(place.field, value, celrules.BUDGET if budget is None else budget, at)
+            found, budget = celrules.default_errors(typed, value, celrules.BUDGET if budget is None else budget, at)
         errs += found
         if budget is not None and budget < 0:  # no default is looked at any more
             break
     return errs
+
+
+def _is_deep(schema: Schema) -> bool:
+    return bool(schema.get("properties")) or isinstance(schema.get("items"), dict)
 
 
 def _measure(schema: Schema, sizes: dict[int, int]) -> int:
@@ -103,11 +107,11 @@ def _measure(schema: Schema, sizes: dict[int, int]) -> int:
     return size
 
 
-def _embedded(f: Field, value: Any, path: str) -> list[FieldError]:
+def _embedded(schema: Schema, value: Any, path: str) -> list[FieldError]:
     """Metadata of objects in the default."""
-    holder = schema_type("", {"properties": {"default": f.schema}})
+    holder = schema_type("", {"properties": {"default": schema}})
     try:
-        embeddedmeta.coerce(holder, {"default": copy.deepcopy(value)}, is_root=False)
+        embeddedmeta.coerce(holder, {"default": value}, is_root=False)
     except embeddedmeta.MetadataError as e:
         return [_moved(e.error, path)]
     return [_moved(e, path) for e in embeddedmeta.errors(holder, {"default": value})]
@@ -131,4 +135,4 @@ def _in_metadata(place: _Place, value: Any, path: str) -> list[FieldError]:
     if not found:
         return []
     shown = str(found[0]) if len(found) == 1 else "[" + ", ".join(map(str, found)) + "]"
-    return [field.invalid(path, in_go_order(value), f"must result in valid metadata: {shown}")]
+    return [field.invalid(path, field.in_go_order(value), f"must result in valid metadata: {shown}")]

@@ -92,19 +92,25 @@ def too_costly(run: Run) -> FieldError:
 
 
 class SchemaValidator:
-    """A compiled schema; immutable and safe to share. Properties and items are compiled when first needed."""
+    """A compiled schema; immutable and safe to share. Properties and items are compiled when first needed.
+
+    ``as_written``: as defaults are tried, for which upstream neither gives int-or-string its two types nor drops formats that nobody knows.
+    """
 
     __slots__ = (
-        "_additional", "_items", "_properties", "additional", "all_of", "any_of", "enum", "format", "format_check", "items", "junctors",
-        "limits", "list_keys", "negated", "nullable", "one_of", "pattern", "pattern_text", "properties", "required", "size", "types",
+        "_additional", "_items", "_properties", "additional", "all_of", "any_of", "as_written", "enum", "format", "format_check", "items",
+        "junctors", "limits", "list_keys", "negated", "nullable", "one_of", "pattern", "pattern_text", "properties", "required", "size",
+        "types",
     )  # fmt: skip
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, as_written: bool = False) -> None:
         get = schema.get
         kind = get("type") or ""
-        self.types: tuple[str, ...] = ("integer", "string") if get(INT_OR_STRING) else (kind,) if kind else ()
+        self.as_written = as_written
+        either = bool(get(INT_OR_STRING)) and not as_written
+        self.types: tuple[str, ...] = ("integer", "string") if either else (kind,) if kind else ()
         name = get("format") or ""
-        self.format = name if name and is_known("" if get(INT_OR_STRING) else kind, name) else ""
+        self.format = name if name and (as_written or is_known("" if either else kind, name)) else ""
         self.format_check: Callable[[str], bool] | None = FORMATS.get(self.format.replace("-", ""))
         self.nullable = bool(get("nullable"))
         self.enum = _Enum(get("enum") or [])
@@ -123,13 +129,16 @@ class SchemaValidator:
         items = get("items")
         self.items: Schema | None = items if isinstance(items, dict) else None
         self.list_keys: tuple[str, ...] = tuple(get(KEYS) or ()) if get(LIST_TYPE) == "map" else ()
-        self.all_of, self.any_of, self.one_of = ([SchemaValidator(s) for s in get(k) or ()] for k in ("allOf", "anyOf", "oneOf"))
+        self.all_of, self.any_of, self.one_of = ([self._of(s) for s in get(k) or ()] for k in ("allOf", "anyOf", "oneOf"))
         negated: Schema | None = get("not")
-        self.negated = SchemaValidator(negated) if negated is not None else None
+        self.negated = self._of(negated) if negated is not None else None
         self.junctors = bool(self.all_of or self.any_of or self.one_of or self.negated)
         self._properties: dict[str, SchemaValidator] = {}
         self._items: SchemaValidator | None = None
         self._additional: SchemaValidator | None = None
+
+    def _of(self, schema: Schema) -> SchemaValidator:
+        return SchemaValidator(schema, self.as_written)
 
     def errors(self, value: Any, old: Any = ABSENT, path: str = NIL_PATH) -> list[FieldError]:
         """What is wrong with ``value``; ``old`` is what it replaces. ``path`` is where the whole value stands."""
@@ -290,17 +299,17 @@ class SchemaValidator:
         found = self._items
         if found is None:
             assert self.items is not None
-            found = self._items = SchemaValidator(self.items)
+            found = self._items = self._of(self.items)
         return found
 
     def below(self, key: str) -> SchemaValidator | None:
         """What the member of this name is validated by, None where nothing is said about it."""
         found = self._properties.get(key)
         if found is None and key in self.properties:
-            found = self._properties[key] = SchemaValidator(self.properties[key])
+            found = self._properties[key] = self._of(self.properties[key])
         if found is None and isinstance(self.additional, dict):
             if self._additional is None:
-                self._additional = SchemaValidator(self.additional)
+                self._additional = self._of(self.additional)
             return self._additional
         return found
 
@@ -445,13 +454,6 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b)
-
-
-def in_go_order(value: Any) -> Any:
-    """A JSON value with the keys of its objects sorted, as Go prints maps."""
-    if isinstance(value, dict):
-        return {key: in_go_order(value[key]) for key in sorted(value)}
-    return [in_go_order(item) for item in value] if isinstance(value, list) else value
 
 
 def is_integral(value: float) -> bool:

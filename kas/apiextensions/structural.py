@@ -200,10 +200,5 @@ def _nested_completeness(values: Schema, schema: Schema | None, path: str, value
     properties: dict[str, Any] = schema.get("properties") or {}
     for name, inner in (values.get("properties") or {}).items():
         at, value_at = field.key(f"{path}.properties", name), field.key(f"{value_path}.properties", name)
-        errs += _nested_completeness(inner, properties.get(name) or _single(schema, "additionalProperties"), at, value_at)
-    additional = _single(values, "additionalProperties")
-    if additional is not None:
-        errs += _nested_completeness(
-            additional, _single(schema, "additionalProperties"), f"{path}.additionalProperties", f"{value_path}.additionalProperties"
-        )
+        errs += _nested_completeness(inner, properties.get(name), at, value_at)
     return errs

@@ -149,7 +149,7 @@ def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _M
         most = (MAX_REQUEST_BYTES - 2) // (values[1] + 6) if most is None else max(most, 0)
         return Declared(map_of(STRING, values[0].type), most, item=values[0], key=Declared(STRING)), _MIN_CONTAINER
     properties = dict(schema.get("properties") or {})
-    if is_root:
+    if is_root and not _has_meta(properties):
         meta = {"type": "object", "properties": {"name": _TEXT_SCHEMA, "generateName": _TEXT_SCHEMA}}
         properties |= {"kind": _TEXT_SCHEMA, "apiVersion": _TEXT_SCHEMA, "metadata": meta}
     required, least = frozenset(schema.get("required") or ()), _MIN_CONTAINER
@@ -167,6 +167,14 @@ def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _M
             least += len(key.encode()) + found[1] + 4
     structs[name] = {key: declared.type for key, declared in fields.items()}
     return Declared(struct(name), 0, fields), least
+
+
+def _has_meta(properties: dict[str, Schema]) -> bool:
+    """Whether they say all of an object's type and metadata that expressions always see: what more they say then counts, too."""
+    meta: Schema = properties.get("metadata") or {}
+    of_meta = meta.get("properties") or {}
+    texts = (properties.get("kind"), properties.get("apiVersion"), of_meta.get("name"), of_meta.get("generateName"))
+    return meta.get("type") == "object" and all((text or {}).get("type") == "string" for text in texts)
 
 
 def _text(schema: Schema) -> Shape:

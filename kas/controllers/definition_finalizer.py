@@ -23,11 +23,12 @@ Obj = dict[str, Any]
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
 PAGE, AT_ONCE, WORKERS = 500, 64, 4
 LATER_S, SOON_S = 5.0, 0.05
+PATIENCE_S = 60.0  # until it is told that objects stay
 IN_PROGRESS = ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 COMPLETED = ("False", "InstanceDeletionCompleted", "removed all instances")
 NEVER = ("False", "NeverEstablished", "resource was never established")
 OVERLAPPING = ("False", "OverlappingBuiltInResource", "instances overlap with built-in resources in storage")
-WAITING = ("True", "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: some have finalizers")
+WAITING = ("True", "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: context deadline exceeded")
 
 
 class DefinitionFinalizer:
@@ -40,6 +41,7 @@ class DefinitionFinalizer:
         self.registry = registries.of(GROUP, RESOURCE)
         self.queue = WorkQueue(self._sync, self.name)
         self._ending: dict[str, str] = {}  # prefix of the objects -> definition that waits for them
+        self._since: dict[str, float] = {}  # prefix of the objects -> when they were first waited for
 
     async def run(self) -> None:
         """Follow the definitions, and the objects of those that are going, until cancelled."""
@@ -77,10 +79,13 @@ class DefinitionFinalizer:
                 what = OVERLAPPING  # what is kept there is not of the definition
             else:
                 self._ending[prefix] = name
+                now = asyncio.get_running_loop().time()
+                since = self._since.setdefault(prefix, now)
                 if not await self._empty(reg):
-                    await self._tell(name, uid, WAITING)
+                    if now - since >= PATIENCE_S:
+                        await self._tell(name, uid, WAITING)
                     return LATER_S
-                del self._ending[prefix]
+                del self._ending[prefix], self._since[prefix]
         await self._tell(name, uid, what, last=True)
         return None
 

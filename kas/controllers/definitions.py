@@ -1,7 +1,7 @@
 """Definitions get their names accepted, and are established: what they define is served from then on.
 
-Upstream: apiextensions-apiserver ``pkg/controller/{status,establish,apiapproval}``, three loops that write one after the other. Here one
-write says all three, so that a new resource is served that much earlier.
+Upstream: apiextensions-apiserver ``pkg/controller/{status,establish,apiapproval,nonstructuralschema}``, loops that write one after the
+other. Here one write says all, so that a new resource is served that much earlier.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from kas.apiextensions.definition import NO_CA_BUNDLE, light
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
-from kas.kinds.apiextensions.acceptance import approval_state, ca_bundle_errors, is_protected
+from kas.kinds.apiextensions.acceptance import SHAPE, approval_state, ca_bundle_errors, is_protected
 from kas.meta.conditions import with_condition
 from kas.meta.field import go_quote
 from kas.registry.registries import Registries
@@ -121,7 +121,7 @@ class DefinitionConditions:
         others = self._groups.setdefault(new.group, _Group())
         if others.put(name, new):
             self._look_again(others)
-        if self._wanted(obj) is not None:
+        if self._wanted(obj) is not None or self._may_be_shapeless(obj):
             self.queue.add(name)
 
     def _look_again(self, group: _Group) -> None:
@@ -131,18 +131,20 @@ class DefinitionConditions:
 
     async def _sync(self, name: str) -> None:
         def change(obj: Obj) -> bool:
-            wanted = self._wanted(obj)
-            if wanted is None:
-                return False
-            accepted, conditions = wanted
             now = self.client.context().now
             status = obj.setdefault("status", {})
-            status["acceptedNames"] = accepted
-            found = status.get("conditions") or []
-            for c in conditions:
-                found = with_condition(found, {**c, "lastTransitionTime": now})
+            had = found = status.get("conditions") or []
+            wanted = self._wanted(obj)
+            if wanted is not None:
+                status["acceptedNames"], conditions = wanted
+                for c in conditions:
+                    found = with_condition(found, {**c, "lastTransitionTime": now})
+            if self._may_be_shapeless(obj):
+                from kas.kinds.apiextensions.shape import shape_condition  # few servers have such a definition
+
+                found = _with_shape(found, shape_condition(obj["spec"]), now)
             status["conditions"] = found
-            return True
+            return wanted is not None or found != had
 
         await self.client.update(self.registry, "", name, change, "status")
 
@@ -151,17 +153,21 @@ class DefinitionConditions:
         status = obj.get("status") or {}
         had = {c.get("type"): c for c in status.get("conditions") or ()}
         accepted = status.get("acceptedNames") or {}
-        names, problem = self._accept(obj["metadata"]["name"], _Names(obj))
+        asked = _Names(obj)
+        names, problem = self._accept(obj["metadata"]["name"], asked)
+        out: list[Obj] = []
         if problem is None:
-            out = [_condition("NamesAccepted", "True", "NoConflicts", "no conflicts found")]
-            if had.get("Established", {}).get("status") == "True":
+            same = asked.requested == asked.accepted  # of which upstream says nothing again, whatever its status says meanwhile
+            if not same:
+                out.append(_condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"))
+            if had.get("Established", {}).get("status") == "True" or (same and had.get("NamesAccepted", {}).get("status") != "True"):
                 pass
             elif ca_bundle_errors(obj["spec"]):
                 out.append(_condition("Established", "False", NO_CA_BUNDLE, "The conversion webhook CABundle is invalid"))
             else:
                 out.append(_condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"))
         else:
-            out = [_condition("NamesAccepted", "False", *problem)]
+            out.append(_condition("NamesAccepted", "False", *problem))
             if "Established" not in had:
                 out.append(_condition("Established", "False", "NotAccepted", "not all names are accepted"))
         if is_protected(obj["spec"]["group"]):
@@ -169,6 +175,12 @@ class DefinitionConditions:
             out.append(_condition(APPROVAL, *_APPROVAL[state], why))
         new = [c for c in out if any(had.get(c["type"], {}).get(k) != v for k, v in c.items())]
         return (names, new) if new or names != accepted else None
+
+    @staticmethod
+    def _may_be_shapeless(obj: Obj) -> bool:
+        """Only a definition that preserves what it does not know is allowed a schema that is not structural."""
+        conditions = (obj.get("status") or {}).get("conditions") or ()
+        return bool(obj["spec"].get("preserveUnknownFields")) or any(c.get("type") == SHAPE for c in conditions)
 
     def _accept(self, own: str, names: _Names) -> tuple[Obj, tuple[str, str] | None]:
         """What of the requested names may be had, and (reason, message) where something may not."""
@@ -200,6 +212,14 @@ class DefinitionConditions:
         else:
             out.pop("categories", None)
         return out, problem
+
+
+def _with_shape(conditions: list[Obj], new: Obj | None, now: str) -> list[Obj]:
+    if new is None:
+        return [c for c in conditions if c.get("type") != SHAPE]
+    if any(all(c.get(k) == v for k, v in new.items()) for c in conditions):
+        return conditions
+    return with_condition(conditions, {**new, "lastTransitionTime": now})
 
 
 def _condition(kind: str, status: str, reason: str, message: str) -> Obj:

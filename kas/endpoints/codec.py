@@ -33,6 +33,7 @@ from kas.types.strict import duplicates, warning_texts
 MOST_PARTS = 100_000
 _TYPE_META = {"kind": "kind", "apiversion": "apiVersion"}
 _LENGTHS = frozenset(map(len, _TYPE_META))
+EXTENSIONS_SCHEME = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"
 OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
@@ -180,8 +181,9 @@ def another_kind(given_kind: str, given_version: str, kind) -> str:
     """Why an object that says it is ``given_kind`` cannot become one of ``kind``; "" when it is the kind, in any version."""
     group, _, version = given_version.rpartition("/")
     options = kind.group == "meta.k8s.io"  # read with a scheme that knows no more than options
-    if options or find_builtin_kind(group, version, given_kind) is None:
-        scheme = OPTIONS_SCHEME if options else "pkg/api/legacyscheme/scheme.go:30"
+    extensions = kind.group == "apiextensions.k8s.io"  # read with a scheme that knows no other group
+    if options or find_builtin_kind(group, version, given_kind) is None or (extensions and group != kind.group):
+        scheme = OPTIONS_SCHEME if options else EXTENSIONS_SCHEME if extensions else "pkg/api/legacyscheme/scheme.go:30"
         return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "{scheme}"'
     if given_kind != kind.kind:
         return unknown_conversion(version, given_kind, (kind.group, kind.version, kind.kind))

@@ -218,14 +218,15 @@ def paths(versions: Iterable[Version]) -> list[str]:
 
 # The order upstream's own handler for custom resources names them in.
 _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+# A terminating definition still has objects changed whose finalizers go, but does not say so.
+_TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 
 
 def _custom_resources(d: Definition, version: DefinedVersion) -> list[dict[str, Any]]:
     names = d.names
     plural, namespaced = names["plural"], d.namespaced
     digest = hashlib.sha256(f"{d.group}/{d.stored.name}/{names['kind']}".encode()).digest()
-    # A terminating definition takes no new objects.
-    verbs = tuple(v for v in _CUSTOM_VERBS if v != "create") if d.is_true("Terminating") else _CUSTOM_VERBS
+    verbs = _TERMINATING_VERBS if d.is_true("Terminating") else _CUSTOM_VERBS
     out = [
         api_resource(
             plural, names["kind"], namespaced=namespaced, verbs=verbs, singular=names.get("singular", ""),

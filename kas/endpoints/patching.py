@@ -226,11 +226,11 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
     new = {k: v for k, v in patched.items() if k not in kept} if kept else patched
     try:
         try:
-            obj, unknown = decode(served.type, new)
+            obj, unknown = decode(served.type, new, keyless=strategic)
         except DecodeError:
             if not strategic:
                 raise
-            obj, unknown = decode(served.type, go_numbers(served.type, new))
+            obj, unknown = decode(served.type, go_numbers(served.type, new), keyless=True)
     except DecodeError as e:
         raise invalid(conversion_error(served.type, str(e)) if strategic else str(e)) from None
     if o.field_validation != "Ignore":

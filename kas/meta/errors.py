@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kas._fastpath import go_quote
+
 if TYPE_CHECKING:
     from kas.meta.field import FieldError
 
@@ -190,7 +192,7 @@ class Invalid(ApiError):
         told, rest = printed(found)
         causes = [{"reason": e.type, "message": text, "field": shortened(e.field)} for e, text in told]
         name = shortened(name)
-        message = f'{qualified(group, kind)} "{name}" is invalid: {_aggregate(told, rest)}'
+        message = f'{qualified(group, kind)} {go_quote(name)} is invalid: {_aggregate(told, rest)}'
         super().__init__(422, "Invalid", message, _details(group, kind, name, causes=causes))
 
     def after(self, found: list[FieldError]) -> Invalid:

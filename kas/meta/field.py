@@ -89,6 +89,15 @@ def go_float(value: float) -> str:
     return f"{digits:f}"
 
 
+def in_go_order(value: Any) -> Any:
+    """A JSON value as Go prints what it read: the keys of objects sorted, whole numbers without a point."""
+    if isinstance(value, dict):
+        return {key: in_go_order(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [in_go_order(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e16 else value
+
+
 class FieldError:
     """One finding of validation: ``type`` is the metav1.CauseType, ``field`` the path, ``value`` what was wrong."""
 

@@ -21,6 +21,8 @@ def conversion_error(type: TypeDesc, text: str) -> str:
         return text
     kind, number, path, go_type = found.groups()
     source = "float64" if number and not number.lstrip("-").isdigit() else _SOURCES[kind]
+    if inner := _in_schema(type, path):
+        return f"json: cannot unmarshal {kind}{' ' + number if number else ''} into Go struct field {inner} of type {go_type}"
     if go_type.startswith("[]"):
         return f"cannot restore slice from {source}"
     if go_type.startswith("map["):
@@ -44,3 +46,18 @@ def _field(type: TypeDesc, path: str | None) -> Field | None:
         field = place.by_name.get(name) if place is not None else None
         place = field.message if field is not None else None
     return field
+
+
+def _in_schema(type: TypeDesc, path: str | None) -> str:
+    """Struct and fields of a path inside a schema that reads its own JSON, such as that of items; "" for any other."""
+    place: TypeDesc | None = type
+    names = (path or "").split(".")
+    for i, name in enumerate(names):
+        field = place.by_name.get(name) if place is not None else None
+        if field is None or place is None:
+            return ""
+        if field.message is not None and field.message.kind_name.startswith("JSONSchemaPropsOr"):
+            below = names[i + 1 :]
+            return f"{place.kind_name}.{'.'.join(below)}" if below else ""
+        place = field.message
+    return ""

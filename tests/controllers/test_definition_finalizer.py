@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from kas.apiextensions.definition import FINALIZER
+from kas.controllers import definition_finalizer
 from kas.controllers.definition_finalizer import DefinitionFinalizer
 from kas.registry.strategy import Context
 from tests.endpoints.customs import definition
@@ -27,7 +28,7 @@ async def settled(t: Table, loop: DefinitionFinalizer, turns: int = 20) -> None:
 
 
 @pytest.mark.parametrize("stored", [["v1"], ["v0"]])
-def test_a_definition_waits_for_its_objects_quietly_and_goes_after_them(tmp_path, stored):
+def test_a_definition_waits_for_its_objects_quietly_and_goes_after_them(tmp_path, stored, monkeypatch):
     """Its own news must not wake the loop again and again, and that the rest of the definition is invalid must not keep it."""
 
     async def body(t: Table) -> None:
@@ -42,10 +43,16 @@ def test_a_definition_waits_for_its_objects_quietly_and_goes_after_them(tmp_path
         await settled(t, loop)
         assert not len(loop.queue)
         found = t.registries.get(GROUP, "customresourcedefinitions", "", NAME)
-        assert found["status"]["conditions"][-1]["reason"] == "InstanceDeletionCheck"
+        assert found["status"]["conditions"][-1]["reason"] == "InstanceDeletionInProgress"
         loop.queue.add(NAME)
         await settled(t, loop)
         assert t.registries.get(GROUP, "customresourcedefinitions", "", NAME)["metadata"] == found["metadata"]
+        monkeypatch.setattr(definition_finalizer, "PATIENCE_S", 0)
+        loop.queue.add(NAME)
+        await settled(t, loop)
+        told = t.registries.get(GROUP, "customresourcedefinitions", "", NAME)["status"]["conditions"][-1]
+        assert (told["status"], told["reason"]) == ("True", "InstanceDeletionCheck")
+        assert told["message"] == "could not confirm zero CustomResources remaining: context deadline exceeded"
 
         def released(obj) -> bool:
             obj["metadata"]["finalizers"] = []

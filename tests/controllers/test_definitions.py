@@ -64,16 +64,64 @@ def test_a_webhook_without_a_usable_ca_bundle_keeps_a_definition_from_being_serv
             status = t.registries.get("apiextensions.k8s.io", "customresourcedefinitions", "", "widgets.example.com")["status"]
             return next(c for c in status["conditions"] if c["type"] == "Established")
 
-        await t.put(crd, conditions=[])
+        await t.put(crd, conditions=[], accepted={"plural": "widgets"})
         t.custom.start()
         found = await established()
         assert (found["status"], found["reason"]) == ("False", "InvalidCABundle")
         assert found["message"] == "The conversion webhook CABundle is invalid"
         assert t.custom.find("example.com", "v1", "widgets") is None
         del crd["spec"]["conversion"]["webhookClientConfig"]["caBundle"]
-        await t.put(crd, generation=2, conditions=[])
+        await t.put(crd, generation=2, conditions=[{"type": "NamesAccepted", "status": "True"}, found])
         assert (await established())["status"] == "True"
         assert t.custom.find("example.com", "v1", "widgets") is not None
+
+    run(tmp_path, body)
+
+
+def test_of_names_that_are_accepted_nothing_is_said_again(tmp_path):
+    """Whatever somebody wrote into the status since."""
+    crd = definition("example.com")
+
+    async def body(t: Table) -> None:
+        loop = DefinitionConditions(t.registries)
+        for conditions in [], [{"type": "Established", "status": "False", "reason": "X"}], [{"type": "NamesAccepted", "status": "False"}]:
+            await t.put(crd, conditions=conditions)
+            await loop._sync("widgets.example.com")
+            t.store.catch_up()
+            found = t.registries.get("apiextensions.k8s.io", "customresourcedefinitions", "", "widgets.example.com")["status"]
+            assert found["conditions"] == conditions
+
+    run(tmp_path, body)
+
+
+def test_schemas_from_before_they_had_to_be_structural_are_told(tmp_path):
+    crd = definition("example.com")
+    crd["spec"]["preserveUnknownFields"] = True
+    crd["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"a": {"properties": {"b": {}}}}}}
+    violation = "type: Required value: must not be empty for specified object fields"
+    at = "spec.versions[0].schema.openAPIV3Schema.properties[a]"
+
+    async def body(t: Table) -> None:
+        loop = DefinitionConditions(t.registries)
+
+        async def told(obj: dict) -> dict | None:
+            await t.put(obj, conditions=[{"type": "NonStructuralSchema", "status": "True"}])
+            await loop._sync("widgets.example.com")
+            t.store.catch_up()
+            status = t.registries.get("apiextensions.k8s.io", "customresourcedefinitions", "", "widgets.example.com")["status"]
+            return next((c for c in status["conditions"] if c["type"] == "NonStructuralSchema"), None)
+
+        found = await told(crd)
+        assert (found["status"], found["reason"]) == ("True", "Violations")
+        preserved = "spec.preserveUnknownFields: Invalid value: true: must be false"
+        assert found["message"] == f"[{preserved}, {at}.properties[b].{violation}, {at}.{violation}]"
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["definitions"] = {"x": {}}
+        found = await told(crd)
+        assert (found["status"], found["reason"]) == ("Unknown", "StructuralError")
+        assert found["message"] == "failed to check validation schema for version v1: OpenAPIV3Schema 'definitions' is not supported"
+        del crd["spec"]["versions"][0]["schema"]
+        crd["spec"]["preserveUnknownFields"] = False
+        assert await told(crd) is None
 
     run(tmp_path, body)
 

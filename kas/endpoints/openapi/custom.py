@@ -14,6 +14,7 @@ from typing import Any
 from kas.endpoints.openapi.operations import ServedResource, ServedSubresource
 from kas.endpoints.openapi.schemas import GVK, META, V2_PREFIX, Schema
 
+SELECTABLE = "x-kubernetes-selectable-fields"
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _VERSIONED = "defines the versioned schema of this representation of an object."
@@ -89,6 +90,8 @@ def structural_v2(schema: Schema) -> Schema:
         dropped |= {"type", "items", "properties"}
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         dropped |= {"items", "properties"}
+        if schema.get("type") in ("object", "array"):  # which kubectl takes for one whose members it knows
+            dropped |= {"type"}
     out = {key: value for key, value in schema.items() if key not in dropped}
     if "properties" in out:
         nullable = {name for name, found in out["properties"].items() if found.get("nullable")}
@@ -98,6 +101,8 @@ def structural_v2(schema: Schema) -> Schema:
             del out["required"]
         elif required:
             out["required"] = required
+    if isinstance(additional := schema.get("additionalProperties"), dict) and additional.get("nullable"):
+        out.pop("required", None)
     for key in ("items", "additionalProperties"):
         if isinstance(out.get(key), dict):
             out[key] = structural_v2(out[key])
@@ -122,7 +127,7 @@ def describe(crd: dict[str, Any], only: str = "") -> tuple[list[ServedResource],
         root[GVK] = [{"group": group, "kind": kind, "version": name}]
         if version.get("selectableFields"):
             paths = [f["jsonPath"].removeprefix(".") for f in version["selectableFields"]]
-            root["x-kubernetes-selectable-fields"] = [{"fieldPath": path} for path in paths]
+            root[SELECTABLE] = [{"fieldPath": path} for path in paths]
         definitions[own] = root
         definitions[own_list] = {
             "type": "object",
@@ -138,6 +143,8 @@ def describe(crd: dict[str, Any], only: str = "") -> tuple[list[ServedResource],
             },
             GVK: [{"group": group, "kind": list_kind, "version": name}],
         }
+        if SELECTABLE in root:
+            definitions[own_list][SELECTABLE] = root[SELECTABLE]
         subresources = version.get("subresources") or {}
         verbs = ("get", "patch", "update")
         subs = []

@@ -115,16 +115,26 @@ def builtin(resource: Resource) -> ServedResource:
     )  # fmt: skip
 
 
+def valid_id(name: str, capitalize: bool) -> str:
+    """A name as operation ids may have it: letters, digits and underscores, each other character said by the capital after it."""
+    out = []
+    for i, c in enumerate(name):
+        if not (c.isalpha() or c == "_" or (i and c.isdecimal())):
+            capitalize = True
+            continue
+        out.append(c.upper() if capitalize else c)
+        capitalize = False
+    return "".join(out)
+
+
 def group_title(group: str) -> str:
     """``Core``, ``Apps``, ``RbacAuthorization``: the group inside operation ids."""
-    name = group.removesuffix(".k8s.io") or "core"
-    return "".join(part[:1].upper() + part[1:] for part in name.split("."))
+    return valid_id(group.removesuffix(".k8s.io") or "core", True)
 
 
 def tag(group: str, version: str) -> str:
     """The tag operations of a group version are listed under: ``apps_v1``."""
-    title = group_title(group)
-    return f"{title[:1].lower()}{title[1:]}_{version}"
+    return f"{valid_id(group.removesuffix('.k8s.io') or 'core', False)}_{valid_id(version, False)}"
 
 
 class _Builder:
@@ -133,7 +143,7 @@ class _Builder:
     def __init__(self, served: ServedResource) -> None:
         self.s = served
         self.scope = "Namespaced" if served.namespaced else ""
-        self.where = group_title(served.group) + served.version[:1].upper() + served.version[1:]
+        self.where = group_title(served.group) + valid_id(served.version, True)
         self.tag = tag(served.group, served.version)
         self.gvk = (served.group, served.version, served.kind)
         self.namespace = {"namespace": "object name and auth scope, such as for teams and projects"} if served.namespaced else {}
@@ -145,7 +155,7 @@ class _Builder:
 
     def make(self, path: str, method: str, action: str, verb: str, noun: str, text: str, response: str | None, **more: object) -> Operation:
         gvk = more.pop("gvk", self.gvk)
-        return Operation(path, method, action, f"{verb}{self.where}{noun}", self.tag, text, response, gvk=gvk, **more)  # type: ignore[arg-type]
+        return Operation(path, method, action, f"{verb}{self.where}{valid_id(noun, True)}", self.tag, text, response, gvk=gvk, **more)  # type: ignore[arg-type]
 
     def collections(self) -> Iterator[Operation]:
         s, kind = self.s, self.s.kind
@@ -281,7 +291,7 @@ def _as_custom(operation: Operation, served: ServedResource) -> None:
         operation.codes = (200,)
     elif operation.action == "deletecollection":
         operation.parameters, operation.body = _LIST_PARAMETERS, None
-    if operation.body is not None and operation.action != "patch":
+    if operation.action != "patch":
         operation.consumes = TEXTS
 
 
@@ -323,12 +333,12 @@ def group_operations(group: str) -> Iterator[Operation]:
     """The discovery document of a group."""
     title = group_title(group)
     if group:
-        name = f"{title[:1].lower()}{title[1:]}"
+        name = valid_id(group.removesuffix(".k8s.io"), False)
         yield _get(f"/apis/{group}/", f"get{title}APIGroup", name, "get information of a group", META + "APIGroup")
 
 
 def version_operations(group: str, version: str) -> Iterator[Operation]:
     """The discovery document of a group version."""
     base = f"/apis/{group}/{version}/" if group else f"/api/{version}/"
-    id = f"get{group_title(group)}{version[:1].upper()}{version[1:]}APIResources"
+    id = f"get{group_title(group)}{valid_id(version, True)}APIResources"
     yield _get(base, id, tag(group, version), "get available resources", META + "APIResourceList")

@@ -13,13 +13,16 @@ cdef class _Walk:
     cdef set seen
     cdef bint inexact  # a float stands where its literal text matters
     cdef int quiet  # inside types with own UnmarshalJSON nothing is reported
+    cdef bint keyless  # what is unknown below a map is told without its key
     cdef TypeDesc root
 
 
-cdef str strict_path(Path* p):
+cdef str strict_path(Path* p, bint keyless=False):
     cdef list parts = []
     while p != NULL:
-        if p.key != NULL:
+        if p.key != NULL and keyless:
+            pass
+        elif p.key != NULL:
             parts.append("." + <str><object>p.key)
         elif p.field != NULL:
             parts.append("." + (<Field><object>p.field).name)
@@ -31,16 +34,18 @@ cdef str strict_path(Path* p):
 
 
 cdef object mismatch(_Walk w, Path* p, TypeDesc struct_type, str value, str go_type):
-    """The error of json.UnmarshalTypeError: it names the innermost struct and the fields on the way, without indices and keys."""
+    """The error of json.UnmarshalTypeError: it names the innermost struct and the fields on the way, without indices and keys. Inside types
+    with own UnmarshalJSON it names the struct around those, which always is a schema."""
     cdef list names = []
+    cdef str struct_name = None if struct_type is None else "JSONSchemaProps" if w.quiet else struct_type.kind_name
     while p != NULL:
         if p.field != NULL:
             names.append((<Field><object>p.field).name)
         p = p.up
-    if struct_type is None:
+    if struct_name is None:
         return DecodeError(f"json: cannot unmarshal {value} into Go value of type {go_type}")
     names.reverse()
-    return DecodeError(f"json: cannot unmarshal {value} into Go struct field {struct_type.kind_name}.{'.'.join(names)} of type {go_type}")
+    return DecodeError(f"json: cannot unmarshal {value} into Go struct field {struct_name}.{'.'.join(names)} of type {go_type}")
 
 
 cdef str json_kind(object v, bint with_number):
@@ -74,7 +79,7 @@ cdef int note_unknown(_Walk w, Path* p, object key) except -1:
     cdef str path
     if w.quiet or PyList_GET_SIZE(w.unknown) >= 100:
         return 0
-    path = strict_path(p)
+    path = strict_path(p, w.keyless)
     text = "unknown field " + go_quote(f"{path}.{key}" if path else key)
     if text not in w.seen:
         w.seen.add(text)
@@ -217,22 +222,22 @@ cdef object decode_schema_union(_Walk w, Field f, object v, Path* p, int depth):
     w.quiet += 1
     try:
         if isinstance(v, dict):
-            return decode_struct(w, schema.target, <dict>v, NULL, depth)
+            return decode_struct(w, schema.target, <dict>v, p, depth)
         if f.kind == K_SCHEMA_BOOL:
             if v is True or v is False:
                 return v
             raise DecodeError("boolean or JSON schema expected")
         if isinstance(v, list) and v:
             if f.kind == K_SCHEMA_STRINGS:
-                return decode_strings(w, None, <list>v, NULL)
+                return decode_strings(w, schema.target, <list>v, p)
             out = []
             for item in <list>v:
                 if item is None:
                     out.append(zero_struct(schema.target))
                 elif isinstance(item, dict):
-                    out.append(decode_struct(w, schema.target, <dict>item, NULL, depth))
+                    out.append(decode_struct(w, schema.target, <dict>item, p, depth))
                 else:
-                    raise mismatch(w, NULL, None, json_kind(item, False), _go_name(schema.target.name))
+                    raise mismatch(w, p, schema.target, json_kind(item, False), _go_name(schema.target.name))
             return out
         return None
     finally:
@@ -365,7 +370,7 @@ class _Literal(float):
         return self.text
 
 
-def decode(TypeDesc type not None, object obj, bytes raw=None):
+def decode(TypeDesc type not None, object obj, bytes raw=None, bint keyless=False):
     """Check a decoded JSON document against ``type``: ``(typed object, unknown fields)``.
 
     The result is a new tree (raw JSON values are shared): nulls and scalars that ``omitempty`` drops are gone, fields Go always writes are
@@ -374,10 +379,13 @@ def decode(TypeDesc type not None, object obj, bytes raw=None):
     ``decode(t, loads(encode_json(t, x)))`` gives x back but for those. Unknown fields come as ``unknown field "spec.foo"`` in document
     order, at most 100. Raises DecodeError with the text of Go's json package.
 
+    ``keyless``: unknown fields are named as Go's FromUnstructured does, which passes over the keys of maps.
+
     ``raw``, the text ``obj`` was parsed from, is looked at again only where the spelling of a number matters (a quantity written as
     ``1e3``, an error that quotes ``1.0``).
     """
     cdef _Walk w = _Walk()
+    w.keyless = keyless
     w.unknown = []
     w.seen = set()
     w.root = type

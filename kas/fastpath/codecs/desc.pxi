@@ -101,6 +101,9 @@ cdef class Field:
         return GO_SCALARS[self.type]
 
     cdef str go_type(self):
+        cdef str named = _GO_NAMED.get(self.name) if self.owner is not None and self.owner.kind_name == "JSONSchemaProps" else None
+        if named is not None:
+            return _go_name(f"{self.owner.name.rpartition('.')[0]}.{named}")
         if self.c_card == C_LIST:
             return "[]" + self.go_element()
         if self.c_card == C_MAP:
@@ -110,6 +113,13 @@ cdef class Field:
         if self.name == "uid" and self.kind == K_STRING:
             return "types.UID"
         return self.go_element()
+
+
+# Fields of a schema whose lists, maps and texts have a name in Go.
+_GO_NAMED = {
+    "definitions": "JSONSchemaDefinitions", "dependencies": "JSONSchemaDependencies", "x-kubernetes-validations": "ValidationRules",
+    "$schema": "JSONSchemaURL",
+}
 
 
 cpdef bytes varint(uint64_t v):

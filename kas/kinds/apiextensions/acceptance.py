@@ -9,6 +9,7 @@ from kas.kinds.core.webhookclient import ca_bundle
 from kas.meta import field, gourl
 from kas.meta.field import FieldError
 
+SHAPE = "NonStructuralSchema"  # the condition of a definition with a schema from before schemas had to be structural
 APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
 
 

@@ -32,6 +32,12 @@ class CustomResourceDefinitionStrategy(Strategy):
         super().prepare_for_update(ctx, obj, old)
         _count_storage_version(obj)
 
+    def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Carry over the spec; a status without stored versions is read with the storage version."""
+        super().prepare_for_status_update(ctx, obj, old)
+        if not (obj.get("status") or {}).get("storedVersions"):
+            _count_storage_version(obj)
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateCustomResourceDefinition`` with everything demanded of a new definition."""
         spec = obj.get("spec") or {}
@@ -42,8 +48,7 @@ class CustomResourceDefinitionStrategy(Strategy):
         """``ValidateCustomResourceDefinitionUpdate``: what the stored definition already broke is tolerated."""
         spec, old_spec = obj.get("spec") or {}, old.get("spec") or {}
         errs = validate_object_meta_update(obj["metadata"], old["metadata"])
-        if spec != old_spec:  # else there is nothing that was not there; controllers write a definition several times in its life
-            errs += crd.validate_spec_update(spec, old_spec, crd.update_options(old_spec, _established(old)))
+        errs += crd.validate_spec_update(spec, old_spec, crd.update_options(spec, old_spec, _established(old)))
         return errs + _rest(obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -52,18 +57,22 @@ class CustomResourceDefinitionStrategy(Strategy):
         return errs + crd.crd_names((obj.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames")
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning, in sorted order, for each string format in the schemas that validation does not know."""
-        unknown = {
-            schema["format"]
-            for top in crd.schemas(obj.get("spec") or {})
-            for schema in walk(top)
-            if schema.get("format") and not is_known(schema.get("type") or "", schema["format"])
-        }
-        return [f"unrecognized format {go_quote(form)}" for form in sorted(unknown)]
+        """One warning, in sorted order, for each format in the schemas that validation does not know."""
+        return [f"unrecognized format {go_quote(form)}" for form in sorted(_unknown_formats(obj))]
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new definition would warn of, whatever the stored one holds."""
-        return self.warnings_on_create(ctx, obj)
+        """Of formats that the stored definition has already nothing is said again."""
+        return [f"unrecognized format {go_quote(form)}" for form in sorted(_unknown_formats(obj) - _unknown_formats(old))]
+
+
+def _unknown_formats(obj: Obj) -> set[str]:
+    """The formats that a value of their type cannot be checked for."""
+    return {
+        schema["format"]
+        for top in crd.schemas(obj.get("spec") or {})
+        for schema in walk(top)
+        if schema.get("format") and not is_known(schema.get("type") or "", schema["format"])
+    }
 
 
 def name_check(spec: dict[str, Any]) -> Callable[[str, bool], list[str]]:

@@ -44,6 +44,8 @@ class Options:
     structural: bool = True
     pruned_defaults: bool = True
     rules: Rules = _ALL_RULES
+    unchanged: frozenset[str] = frozenset()  # versions with the schema that they had, whose rules may cost what they do
+    many_fields: frozenset[str] = frozenset()  # versions, "" for all, that keep more selectable fields than there may be
 
 
 # -- schemas of a spec ---------------------------------------------------------------------------------------------------
@@ -80,8 +82,26 @@ def _non_atomic_set(schema: Schema) -> bool:
     return schema.get(crdschema.LIST_TYPE) == "set" and isinstance(items, dict) and bool(crdschema.atomic_items(items, ""))
 
 
-def update_options(old: Spec, established: bool) -> Options:
-    """The demands a stored spec leaves room for."""
+def version_schema(spec: Spec, name: str) -> Schema | None:
+    """The schema of a version: its own where any version has one, else what all share."""
+    versions = spec.get("versions") or ()
+    if any((v.get("schema") or {}).get("openAPIV3Schema") is not None for v in versions):
+        return next((schema_of(v.get("schema")) for v in versions if v.get("name") == name), None)
+    return schema_of(spec.get("validation"))
+
+
+def _is_structural(schema: Schema) -> bool:
+    return not crdschema.unstructurable(schema) and not structural.structural(schema, "")
+
+
+def _kept_fields(spec: Spec, old: Spec) -> frozenset[str]:
+    before = {v.get("name"): v.get("selectableFields") for v in old.get("versions") or ()} | {"": old.get("selectableFields")}
+    now = {v.get("name"): v.get("selectableFields") for v in spec.get("versions") or ()} | {"": spec.get("selectableFields")}
+    return frozenset(name or "" for name, said in before.items() if said and len(said) > MAX_SELECTABLE_FIELDS and now.get(name) == said)
+
+
+def update_options(spec: Spec, old: Spec, established: bool) -> Options:
+    """The demands on a new spec that a stored one leaves room for."""
     conversion = old.get("conversion") or {}
     reviews = conversion.get("conversionReviewVersions") or []
     has_all = schema_of(old.get("validation")) is not None or all(schema_of(v.get("schema")) is not None for v in old.get("versions") or ())
@@ -90,14 +110,19 @@ def update_options(old: Spec, established: bool) -> Options:
         immutable_names=established,
         usable_ca_bundle=established and not ca_bundle_errors(old),
         schema_required=has_all,
-        structural=not any(structural.structural(schema, "") for schema in schemas(old)),
-        pruned_defaults=not any(unpruned(schema) for schema in schemas(old)),
+        structural=all(map(_is_structural, schemas(old))),
+        pruned_defaults=not any(_is_structural(schema) and unpruned(schema) for schema in schemas(old)),
         rules=Rules(
             valid_types=not _any(old, lambda s: bool(s.get("type")) and s["type"] not in crdschema.TYPES),
             atomic_sets=not _any(old, _non_atomic_set),
             map_keys=not _any(old, lambda s: bool(crdschema.map_keys(s, ""))),
         ),
-    )
+        unchanged=frozenset(
+            v.get("name") or "" for v in spec.get("versions") or () if v.get("name") in {o.get("name") for o in old.get("versions") or ()}
+            and version_schema(spec, v["name"]) == version_schema(old, v["name"])
+        ),
+        many_fields=_kept_fields(spec, old),
+    )  # fmt: skip
 
 
 # -- the spec ------------------------------------------------------------------------------------------------------------
@@ -134,11 +159,11 @@ def validate_spec(spec: Spec, options: Options) -> list[FieldError]:
     errs += [field.required(f"spec.names.{name}") for name in ("plural", "singular", "kind", "listKind") if not spec_names.get(name)]
     errs += crd_names(spec_names, "spec.names")
     shared = _status_enabled(spec.get("subresources")) or any(_status_enabled(v.get("subresources")) for v in versions)
-    errs += _validation(spec.get("validation"), shared, options, wants_structural, "spec.validation")
+    errs += _validation(spec.get("validation"), shared, options, wants_structural, "spec.validation", version in options.unchanged)
     errs += _subresources(spec.get("subresources"), "spec.subresources")
     errs += _columns(spec.get("additionalPrinterColumns"), "spec.additionalPrinterColumns")
     if spec.get("selectableFields"):
-        errs += _selectable(spec, "validations.schema is included")
+        errs += _selectable(spec, "validations.schema is included", "" in options.many_fields)
     conversion = spec.get("conversion")
     if conversion is not None:
         strategy = conversion.get("strategy") or ""
@@ -196,12 +221,13 @@ def _versions(spec: Spec, versions: list[dict[str, Any]], options: Options, want
             errs.append(field.invalid(f"{path}.name", name, ",".join(found)))
         subresources = version.get("subresources") if per_version else spec.get("subresources")
         errs += invalid_each(f"{path}.deprecationWarning", version.get("deprecationWarning"), _deprecation(version))
-        errs += _validation(version.get("schema"), _status_enabled(subresources), options, wants_structural, f"{path}.schema")
+        enabled, known = _status_enabled(subresources), name in options.unchanged
+        errs += _validation(version.get("schema"), enabled, options, wants_structural, f"{path}.schema", known)
         errs += _subresources(version.get("subresources"), f"{path}.subresources")
         errs += _columns(version.get("additionalPrinterColumns"), f"{path}.additionalPrinterColumns")
         if version.get("selectableFields"):
             errs += _selectable_of(version["selectableFields"], schema_of(version.get("schema")), f"{path}.selectableFields",
-                                   "`version.schema.openAPIV3Schema` is not included")  # fmt: skip
+                                   "`version.schema.openAPIV3Schema` is not included", name in options.many_fields)  # fmt: skip
     for own, top, words, _ in _SHARED:
         if spec.get(top) and any(v.get(own) for v in versions):
             errs.append(field.forbidden(f"spec.{top}", f"top-level and per-version {words} are mutually exclusive"))
@@ -311,7 +337,7 @@ def crd_names(crd: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _validation(
-    validation: dict[str, Any] | None, status_enabled: bool, options: Options, wants_structural: bool, path: str
+    validation: dict[str, Any] | None, status_enabled: bool, options: Options, wants_structural: bool, path: str, known: bool
 ) -> list[FieldError]:
     schema = schema_of(validation)
     if schema is None:
@@ -322,7 +348,7 @@ def _validation(
         return costly
     errs = crdschema.root(schema, at, status_enabled)
     shape: list[FieldError] = []
-    unstructurable = wants_structural and crdschema.unstructurable(schema)
+    unstructurable = crdschema.unstructurable(schema) if wants_structural else ""
     wants_structural = wants_structural and not unstructurable
     if wants_structural:
         shape = structural.structural(schema, at) or default_values(schema, at, options.pruned_defaults)
@@ -332,9 +358,9 @@ def _validation(
     if wants_structural and not shape and any(inner.get(crdschema.RULES) for inner in crdschema.walk(schema)):
         from kas.apiextensions import rules as crdrules  # most schemas have no rules
 
-        errs += crdrules.rules(schema, at, faulty)
+        errs += crdrules.rules(schema, at, faulty, limited=not known)
     if unstructurable and not errs:  # all else that no structural schema can hold was named above
-        errs.append(field.invalid(at, "", "OpenAPIV3Schema 'schema' is not supported"))
+        errs.append(field.invalid(at, "", unstructurable))
     return errs
 
 
@@ -383,14 +409,16 @@ def _columns(columns: list[dict[str, Any]] | None, path: str) -> list[FieldError
     return errs
 
 
-def _selectable(spec: Spec, when: str) -> list[FieldError]:
-    return _selectable_of(spec["selectableFields"], schema_of(spec.get("validation")), "spec.selectableFields", when)
+def _selectable(spec: Spec, when: str, many: bool = False) -> list[FieldError]:
+    return _selectable_of(spec["selectableFields"], schema_of(spec.get("validation")), "spec.selectableFields", when, many)
 
 
-def _selectable_of(fields: list[dict[str, Any]], schema: Schema | None, path: str, when: str) -> list[FieldError]:
+def _selectable_of(fields: list[dict[str, Any]], schema: Schema | None, path: str, when: str, many: bool = False) -> list[FieldError]:
     if schema is None:
         return [field.invalid(path, "", f"may only be set when {when}")]
-    errs: list[FieldError] = []
+    unstructurable = crdschema.unstructurable(schema)
+    holder = path.removesuffix(".selectableFields")
+    errs = [field.invalid(f"{holder}.schema.openAPIV3Schema", "", unstructurable)] if unstructurable else []
     seen: set[str] = set()
     for i, item in enumerate(fields):
         at, text = field.index(path, i) + ".jsonPath", item.get("jsonPath") or ""
@@ -410,7 +438,7 @@ def _selectable_of(fields: list[dict[str, Any]], schema: Schema | None, path: st
         if target.text in seen:
             errs.append(field.duplicate(at, text))
         seen.add(target.text)
-    if len(seen) > MAX_SELECTABLE_FIELDS:
+    if len(seen) > MAX_SELECTABLE_FIELDS and not many:
         errs.append(field.too_many(path, len(seen), MAX_SELECTABLE_FIELDS))
     return errs
 

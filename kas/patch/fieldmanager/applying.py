@@ -126,7 +126,7 @@ def _result(obj: Obj, applied: Obj, manager: str, managers: Managers) -> Obj:
 
 
 def _check(schema: Schema, live: Obj, applied: Obj) -> None:
-    errors = validate(schema.root, applied, floats=True)
+    errors = validate(schema.root, applied)
     if errors:
         raise _plain(f"failed to create typed patch object ({shown_name(applied)}): {mismatch_text(errors)}")
     # Built-in objects were typed when they were decoded; a custom resource may have been stored under another schema.

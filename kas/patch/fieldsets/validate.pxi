@@ -1,19 +1,12 @@
 # Whether an object fits its schema, in upstream's words (``typed/validate.go``).
 
-cdef enum:
-    DUPLICATES = 1  # items may be repeated
-    FLOATS = 2  # integers are float64, too
-
-
-def validate(Node n, object value, bint allow_duplicates=False, bint floats=False):
-    """Why the value does not fit its type: a list of (path text, message), empty when it does. ``floats``: it is one whose numbers all are
-    float64 in Go, as those of YAML are."""
+def validate(Node n, object value, bint allow_duplicates=False):
+    """Why the value does not fit its type: a list of (path text, message), empty when it does."""
     cdef list errors = []
-    cdef int how = (DUPLICATES if allow_duplicates else 0) | (FLOATS if floats else 0)
-    _validate(n, value, None, how, errors)
+    _validate(n, value, None, allow_duplicates, errors)
     if errors:  # which say where: that is looked for when there are some
         errors = []
-        _validate(n, value, "", how, errors)
+        _validate(n, value, "", allow_duplicates, errors)
     return errors
 
 
@@ -22,38 +15,38 @@ cdef inline str path_below(str path, object name):
     return None if path is None else path + "." + <str>name
 
 
-cdef inline str item_path(str path, str element, bint floats=False):
-    return None if path is None else path + element_text(element, floats)
+cdef inline str item_path(str path, str element):
+    return None if path is None else path + element_text(element)
 
 
 cdef inline str index_path(str path, Py_ssize_t i):
     return None if path is None else f"{path}[{i}]"
 
 
-def _go_v(v, bint floats=False):
+def _go_v(v, top=True):
     """fmt's %v of a decoded JSON value."""
     if v is None:
         return "<nil>"
     if v is True or v is False:
         return "true" if v else "false"
     if isinstance(v, dict):
-        return "map[" + " ".join(k + ":" + _go_v(v[k], floats) for k in sorted(v)) + "]"
+        return "map[" + " ".join(k + ":" + _go_v(v[k]) for k in sorted(v)) + "]"
     if isinstance(v, list):
-        return "[" + " ".join(_go_v(x, floats) for x in v) + "]"
-    if isinstance(v, float) or (floats and PyLong_CheckExact(v)):
-        return _go_float(float(v))
+        return "[" + " ".join(_go_v(x) for x in v) + "]"
+    if isinstance(v, float):
+        return _go_float(v)
     return str(v)
 
 
-def _go_source(v, bint floats=False):
+def _go_source(v):
     """fmt's %#v of a decoded JSON value."""
     if v is None:
         return "interface {}(nil)"
     if isinstance(v, dict):
-        return "map[string]interface {}{" + ", ".join(_go_quote(k) + ":" + _go_source(v[k], floats) for k in sorted(v)) + "}"
+        return "map[string]interface {}{" + ", ".join(_go_quote(k) + ":" + _go_source(v[k]) for k in sorted(v)) + "}"
     if isinstance(v, list):
-        return "[]interface {}{" + ", ".join(_go_source(x, floats) for x in v) + "}"
-    return _go_quote(v) if isinstance(v, str) else _go_v(v, floats)
+        return "[]interface {}{" + ", ".join(_go_source(x) for x in v) + "}"
+    return _go_quote(v) if isinstance(v, str) else _go_v(v)
 
 
 # strconv.Quote and %v of a number, given by the layer above, which has them for its own errors.
@@ -81,7 +74,7 @@ def _go_type(v):
     return "map[string]interface {}" if isinstance(v, dict) else "[]interface {}"
 
 
-cdef int _validate(Node n, object v, str path, int how, list errors) except -1:
+cdef int _validate(Node n, object v, str path, bint duplicates, list errors) except -1:
     cdef Form as_form = form(n, v)
     cdef Field f
     cdef Py_ssize_t i
@@ -91,14 +84,14 @@ cdef int _validate(Node n, object v, str path, int how, list errors) except -1:
             for name, value in (<dict>v).items():
                 f = field_of(n, name)
                 if f is not None:
-                    _validate(node_of(f), value, path_below(path, name), how, errors)
+                    _validate(node_of(f), value, path_below(path, name), duplicates, errors)
                 elif n.elem is not None:
-                    _validate(n.elem, value, path_below(path, name), how, errors)
+                    _validate(n.elem, value, path_below(path, name), duplicates, errors)
                 else:
                     errors.append((path_below(path, name), "field not declared in schema"))
                     break
         elif v is not None:
-            errors.append((path, f"expected map, got &{{{_go_v(v, how & FLOATS)}}}"))
+            errors.append((path, f"expected map, got &{{{_go_v(v)}}}"))
     elif as_form == SCALAR:
         if v is None:
             pass
@@ -107,12 +100,12 @@ cdef int _validate(Node n, object v, str path, int how, list errors) except -1:
                 errors.append((path, f"expected numeric (int or float), got {_go_type(v)}"))
         elif n.scalar == STRING:
             if not PyUnicode_CheckExact(v):
-                errors.append((path, f"expected string, got &value.valueUnstructured{{Value:{_go_source(v, how & FLOATS)}}}"))
+                errors.append((path, f"expected string, got &value.valueUnstructured{{Value:{_go_source(v)}}}"))
         elif n.scalar == BOOLEAN:
             if not PyBool_Check(v):
-                errors.append((path, f"expected boolean, got &{{{_go_v(v, how & FLOATS)}}}"))
+                errors.append((path, f"expected boolean, got &{{{_go_v(v)}}}"))
         elif not is_scalar(v):
-            errors.append((path, f"expected any scalar, got &{{{_go_v(v, how & FLOATS)}}}"))
+            errors.append((path, f"expected any scalar, got &{{{_go_v(v)}}}"))
     elif as_form == LIST:
         if PyList_CheckExact(v):
             seen = set()
@@ -120,24 +113,24 @@ cdef int _validate(Node n, object v, str path, int how, list errors) except -1:
                 item = <object>PyList_GET_ITEM(v, i)
                 if n.list_atomic:
                     if not is_scalar(item) or not n.item.scalar:
-                        _validate(n.item, item, index_path(path, i), how, errors)
+                        _validate(n.item, item, index_path(path, i), duplicates, errors)
                     elif n.item.scalar != UNTYPED:
-                        _validate(n.item, item, index_path(path, i), how, errors)
+                        _validate(n.item, item, index_path(path, i), duplicates, errors)
                     continue
                 try:
                     key = item_key(n, item)
                 except ValueError as e:
                     errors.append((path, f"element {i}: {e}"))
                     break
-                if key in seen and not how & DUPLICATES:
-                    errors.append((path, f"duplicate entries for key {element_text(key, how & FLOATS)}"))
+                if key in seen and not duplicates:
+                    errors.append((path, f"duplicate entries for key {element_text(key)}"))
                 seen.add(key)
                 if PyDict_CheckExact(item) or not is_scalar(item):
-                    _validate(n.item, item, item_path(path, key, how & FLOATS), how, errors)
+                    _validate(n.item, item, item_path(path, key), duplicates, errors)
                 elif n.item.scalar != STRING or not PyUnicode_CheckExact(item):
-                    _validate(n.item, item, item_path(path, key, how & FLOATS), how, errors)
+                    _validate(n.item, item, item_path(path, key), duplicates, errors)
         elif v is not None:
-            errors.append((path, f"expected list, got &{{{_go_v(v, how & FLOATS)}}}"))
+            errors.append((path, f"expected list, got &{{{_go_v(v)}}}"))
     else:
         errors.append((path, "schema error: invalid atom"))
     return 0
@@ -169,4 +162,4 @@ def _value_text(v, bint decoded):
         return "[" + ",".join([_value_text(x, decoded) for x in v]) + "]"
     if isinstance(v, dict):
         return "".join([f"{k}={_value_text(v[k], decoded)}" for k in sorted(v)])
-    return _go_v(v, decoded)
+    return _go_float(float(v)) if decoded and PyLong_CheckExact(v) else _go_v(v)
