@@ -224,15 +224,21 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
         why = gojson.cannot_unmarshal(patched, JSON_ERROR_STRUCT)
         raise invalid(f"couldn't get version/kind; json parse error: {why}")
     new = {k: v for k, v in patched.items() if k not in kept} if kept else patched
+    if not strategic:
+        for name in ("apiVersion", "kind"):
+            if new.get(name) is not None and not isinstance(new[name], str):
+                why = f"json: cannot unmarshal {gojson.go_type(new[name])} into Go struct field .{name} of type string"
+                raise invalid(f"couldn't get version/kind; json parse error: {why}")
     try:
         try:
             obj, unknown = decode(served.type, new)
         except DecodeError:
-            if not strategic:
-                raise
-            obj, unknown = decode(served.type, go_numbers(served.type, new))
+            if strategic:
+                obj, unknown = decode(served.type, go_numbers(served.type, new))
+            else:  # the first error is that of the text
+                obj, unknown = decode(served.type, gojson.loads(written(patched)), written(patched))
     except DecodeError as e:
-        raise invalid(conversion_error(served.type, str(e)) if strategic else str(e)) from None
+        raise invalid(conversion_error(served.type, e) if strategic else str(e)) from None
     if o.field_validation != "Ignore":
         if unknown:
             # In the order in which Go reads the document, or sorts what it found.

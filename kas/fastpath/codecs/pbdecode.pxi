@@ -326,6 +326,8 @@ cdef int wire_map_entry(Wire* w, Field f, dict out, int depth) except -1:
             wire_skip(w, <int>(v & 7), 0)
     if not got:
         value = "" if f.kind == K_BYTES else zero_value(f)
+    elif value is None and f.kind == K_STRLIST:
+        value = []  # a message that is there and empty is an empty list
     out[key] = value
     return 0
 
