@@ -139,9 +139,17 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
     def run(doc: Obj) -> Any:
         texts.document = doc
         try:
-            return _still(served, jsonpatch.apply(doc, operations), texts)
+            try:
+                patched = jsonpatch.apply(doc, operations)
+            except jsonpatch.ApplyError:
+                if served.type.custom:
+                    raise
+                # The served text says null where a list or map that Go always writes is unset, and operations find that.
+                texts.document = orjson.loads(encode_json(served.type, doc))
+                patched = jsonpatch.apply(texts.document, operations)
         except jsonpatch.ApplyError:
             raise unprocessable() from None
+        return _still(served, patched, texts)
 
     return Patch(run, json_patch_errors(body) if strict else [], text=texts)
 

@@ -19,7 +19,7 @@ def conversion_error(type: TypeDesc, error: DecodeError) -> str:
     text = str(error)
     found = _MISMATCH.fullmatch(text)
     if found is None:
-        return text
+        return f"error decoding from json: {text}" if text.startswith("illegal base64 data") else text
     kind, number, path, go_type = found.groups()
     source = "float64" if isinstance(error.value, float) else _SOURCES[kind]
     if go_type.startswith("[]"):

@@ -381,3 +381,9 @@ def test_strings_that_are_looked_at_by_sixteen_bytes(special):
             plain = decode_plain(type_, body)
             assert plain is None or plain["data"]["k"] == text
             assert decode(type_, orjson.loads(body))[0]["data"]["k"] == text
+
+
+def test_a_list_of_a_map_that_is_there_and_empty_stays_one():
+    user = BUILTIN.type("io.k8s.api.authentication.v1.UserInfo")
+    message = encode_protobuf(user, {"extra": {"a": [], "b": ["x"]}})
+    assert decode_protobuf(user, message) == {"extra": {"a": [], "b": ["x"]}}
