@@ -86,6 +86,7 @@ cdef class Field:
     cdef readonly str name, pb_name, card, type, ref, format
     cdef readonly int pb
     cdef readonly bint ptr, omitempty, omitzero, inline, type_meta, required, has_default
+    cdef str named, key_named  # Go's names of the element's type and of a map's keys, where nothing else gives them
     cdef readonly object default, default_rule, enum, key_enum, list_type, map_type, patch_strategy, patch_merge_key, union_discriminator
     cdef readonly tuple list_map_keys, gates, rules
     # Of types made from schemas: what a list or map holds, the schema of the value, and what it says of values of any type.

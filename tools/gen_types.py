@@ -22,6 +22,7 @@ EXTRAS = (
     "default", "defaultRule", "enum", "keyEnum", "listType", "listMapKeys", "mapType", "patchStrategy", "patchMergeKey", "gates", "rules",
     "format", "pbName", "unionDiscriminator",
 )  # fmt: skip
+GO_NAMES = {"go": "goType", "key": "goKey"}  # what gonames.json says of a field, and the extra it becomes
 ATTRIBUTES = ("gvk", "mapType", "customJSON")
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 RAW = "io.k8s.apimachinery.pkg.runtime.RawExtension"
@@ -55,6 +56,14 @@ def type_row(record: dict[str, Any]) -> list[Any]:
     return [record["name"], attributes, [field_row(f) for f in record["fields"]]]
 
 
+def name_go_types(facts: Path, rows: list[list[Any]]) -> None:
+    """Tell the fields whose Go type has a name that nothing else gives."""
+    named = {row[0]: {field[0]: field for field in row[2]} for row in rows}
+    for record in json.loads((facts / "gonames.json").read_text())["fields"]:
+        field = named[record["type"]][record["json"]]
+        field[5:] = [{**(field[5] if len(field) > 5 else {}), **{to: record[key] for key, to in GO_NAMES.items() if key in record}}]
+
+
 def lines(key: str, rows: list[Any]) -> str:
     body = ",\n".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in rows)
     return f'"{key}":[\n{body}\n]'
@@ -66,6 +75,7 @@ def main(facts: Path, types_out: Path, fields_out: Path, resources_out: Path) ->
     resources = json.loads((facts / "resources.json").read_text())
     rows = [*(type_row(t) for t in types["types"]), *TABLE_TYPES]
     rows = sorted([*rows, *legacy_rows(rows)], key=lambda r: r[0])
+    name_go_types(facts, rows)
     enums = [[e["name"], e["closed"], e["values"]] for e in types["enums"]]
     index = [[name, attributes, int(any(f[4] & FLAGS["typeMeta"] for f in fields))] for name, attributes, fields in rows]
     types_out.write_text("{" + lines("types", index) + ",\n" + lines("enums", enums) + "}\n")

@@ -43,6 +43,11 @@ CLONES = (
     ("storage.v1", "storage.v1alpha1", "storage.k8s.io", "v1alpha1", ("CSIStorageCapacity", "VolumeAttachment", "VolumeAttributesClass")),
 )  # fmt: skip
 
+# What an older version takes from the later one's package, as upstream does.
+SHARED = frozenset(
+    API + name for name in ("authorization.v1.FieldSelectorAttributes", "authorization.v1.LabelSelectorAttributes", "batch.v1.JobSpec")
+)
+
 _SELECTOR = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"
 _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
@@ -153,7 +158,7 @@ def legacy_rows(types: list[list[Any]]) -> list[list[Any]]:
     made: dict[str, list[Any]] = {}
 
     def clone(name: str, source: str, target: str) -> str:
-        if not name.startswith(source):
+        if not name.startswith(source) or name in SHARED:
             return name
         copied = target + name.removeprefix(source)
         if copied in known or copied in made:

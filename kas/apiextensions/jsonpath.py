@@ -29,6 +29,7 @@ _COMPARISON = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _QUOTED = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
 _NAME = re.compile(r"'([^']*)'")
+_BLANKS = re.compile(" +")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
@@ -225,9 +226,14 @@ class _Parser:
             self.fans += 1
             self.expect(")")
         else:
-            steps = [self.element()]
+            spaced, steps = self.match(_BLANKS), [self.element()]
+            spaced = self.match(_BLANKS) or spaced
             while self.take(","):
+                self.match(_BLANKS)
                 steps.append(self.element())
+                self.match(_BLANKS)
+            if spaced and len(steps) == 1:  # blanks stand around the parts of a union only
+                raise PathError(f"blank before {self.at} of {self.text!r}")
             self.deep = self.deep or len(steps) > 1
             step = steps[0] if len(steps) == 1 else _union(steps)
         self.expect("]")

@@ -90,7 +90,7 @@ def _of_merged(served: Any, merged: Obj, applied: Obj) -> Obj:
         obj, _ = decode(served.type, go_numbers(served.type, merged))
     except DecodeError as e:
         gvk = f"{served.group}/{served.version}, Kind={served.kind}"
-        why = f"unable to convert unstructured object to {gvk}: {conversion_error(served.type, str(e))}"
+        why = f"unable to convert unstructured object to {gvk}: {conversion_error(served.type, e)}"
         raise ApiError(500, "", f"failed to convert new object ({shown_name(applied)}) to proper version: {why}") from None
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
     try:

@@ -59,7 +59,8 @@ def decode_body(
         return _decode_protobuf(req, body, kind, any_version)
     if form == YAML:
         value, findings = from_yaml(kind, body)
-        return _typed(req, value, kind, field_validation, findings, body, None, any_version)
+        text = write_json(value)  # from here on YAML is JSON with sorted keys and with Go's spelling of numbers
+        return _typed(req, gojson.loads(text), kind, field_validation, findings, body, text, any_version, yaml=True)
     if len(body) >= LARGE and body.count(b"{") > 3 * MOST_PARTS:  # some may stand in texts
         raise errors.request_entity_too_large(f"limit is {MOST_PARTS} parts of an object")
     obj = decode_plain(kind.type, body)
@@ -80,16 +81,17 @@ def decode_body(
 
 
 def _typed(
-    req: Request, value: Any, kind, field_validation: str, findings: list[str], body: bytes, text: bytes | None, any_version: bool
-) -> dict[str, Any]:
-    """A parsed body as an object of ``kind``; ``text`` is the body where it is JSON. A null leaves everything as it is in Go: unset."""
+    req: Request, value: Any, kind, field_validation: str, findings: list[str], body: bytes, text: bytes, any_version: bool,
+    yaml: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """A parsed body as an object of ``kind``; ``text`` is the body as JSON. A null leaves everything as it is in Go: unset."""
     if value is None:
         value = {}
     if not isinstance(value, dict):
         raise no_object(kind, value, body)
     given_kind, given_version = check_type_meta(_type_meta(value), kind, body, any_version)
     try:
-        if findings and text is not None:
+        if findings and not yaml:
             obj, unknown = decode(kind.type, read_repeated(kind.type, text, value))
         else:
             obj, unknown = decode(kind.type, value, text)
@@ -97,11 +99,11 @@ def _typed(
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     if field_validation != "Ignore":
         if unknown or findings:
-            # Both sorts, in the order of the document. YAML is JSON with sorted keys by the time its fields are looked at.
-            if text is not None:
+            # Both sorts, in the order of the document. What a YAML decoder objects to comes first.
+            if not yaml:
                 unknown = strict_fields(text, kind.type)
             else:
-                unknown = findings + (strict_fields(write_json(value), kind.type) if unknown else [])
+                unknown = findings + (strict_fields(text, kind.type) if unknown else [])
             if unknown and field_validation == "Strict":
                 why = "strict decoding error: " + ", ".join(unknown)
                 raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, why)

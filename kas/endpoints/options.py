@@ -79,6 +79,9 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
 
 def _read_list_options(q: Query) -> ListOptions:
     first = {key: values[0] for key, values in q.pairs.items()}  # once: a dozen are asked for
+    # Numbers are read with the query, selectors only when all of it is read.
+    timeout = number(first["timeoutSeconds"]) if "timeoutSeconds" in first else None
+    limit = number(first["limit"]) if "limit" in first else 0
     labels = fields = None
     try:
         if text := first.get("labelSelector"):
@@ -93,9 +96,8 @@ def _read_list_options(q: Query) -> ListOptions:
         raise bad_request(str(e)) from None
     o = ListOptions(
         labels, fields, "watch" in first and q.flag("watch"), "allowWatchBookmarks" in first and q.flag("allowWatchBookmarks"),
-        first.get("resourceVersion", ""), first.get("resourceVersionMatch", ""),
-        number(first["timeoutSeconds"]) if "timeoutSeconds" in first else None, number(first["limit"]) if "limit" in first else 0,
-        first.get("continue", ""), q.flag("sendInitialEvents") if "sendInitialEvents" in first else None,
+        first.get("resourceVersion", ""), first.get("resourceVersionMatch", ""), timeout, limit, first.get("continue", ""),
+        q.flag("sendInitialEvents") if "sendInitialEvents" in first else None,
     )  # fmt: skip
     watch_list = features.DEFAULT.enabled("WatchList")
     if o.match or o.send_initial_events is not None:

@@ -139,9 +139,17 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
     def run(doc: Obj) -> Any:
         texts.document = doc
         try:
-            return _still(served, jsonpatch.apply(doc, operations), texts)
+            try:
+                patched = jsonpatch.apply(doc, operations)
+            except jsonpatch.ApplyError:
+                if served.type.custom:
+                    raise
+                # The served text says null where a list or map that Go always writes is unset, and operations find that.
+                texts.document = orjson.loads(encode_json(served.type, doc))
+                patched = jsonpatch.apply(texts.document, operations)
         except jsonpatch.ApplyError:
             raise unprocessable() from None
+        return _still(served, patched, texts)
 
     return Patch(run, json_patch_errors(body) if strict else [], text=texts)
 
@@ -224,15 +232,21 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
         why = gojson.cannot_unmarshal(patched, JSON_ERROR_STRUCT)
         raise invalid(f"couldn't get version/kind; json parse error: {why}")
     new = {k: v for k, v in patched.items() if k not in kept} if kept else patched
+    if not strategic:
+        for name in ("apiVersion", "kind"):
+            if new.get(name) is not None and not isinstance(new[name], str):
+                why = f"json: cannot unmarshal {gojson.go_type(new[name])} into Go struct field .{name} of type string"
+                raise invalid(f"couldn't get version/kind; json parse error: {why}")
     try:
         try:
             obj, unknown = decode(served.type, new, keyless=strategic)
         except DecodeError:
-            if not strategic:
-                raise
-            obj, unknown = decode(served.type, go_numbers(served.type, new), keyless=True)
+            if strategic:
+                obj, unknown = decode(served.type, go_numbers(served.type, new), keyless=True)
+            else:  # the first error is that of the text
+                obj, unknown = decode(served.type, gojson.loads(written(patched)), written(patched))
     except DecodeError as e:
-        raise invalid(conversion_error(served.type, str(e)) if strategic else str(e)) from None
+        raise invalid(conversion_error(served.type, e) if strategic else str(e)) from None
     if o.field_validation != "Ignore":
         if unknown:
             # In the order in which Go reads the document, or sorts what it found.

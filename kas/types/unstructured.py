@@ -7,25 +7,26 @@ its text is another (apimachinery's ``runtime/converter.go``).
 from __future__ import annotations
 
 from kas.meta.patterns import later
-from kas.types.scheme import Field, TypeDesc
+from kas.types.scheme import DecodeError, Field, TypeDesc
 
 _MISMATCH = later(r"json: cannot unmarshal (\w+)(?: (\S+))? into Go (?:struct field [^.]+\.(\S+)|value) of type (.+)")
 _SOURCES = {"string": "string", "bool": "bool", "array": "slice", "object": "map", "number": "int64"}
 _SCALARS = {"string": "string", "bool": "bool", "int32": "int32", "int64": "int64", "double": "float64"}
 
 
-def conversion_error(type: TypeDesc, text: str) -> str:
-    """``text`` of a DecodeError of an object of ``type`` as FromUnstructured would have said it."""
+def conversion_error(type: TypeDesc, error: DecodeError) -> str:
+    """What FromUnstructured would have said of an object of ``type`` where the decoder said ``error``."""
+    text = str(error)
     found = _MISMATCH.fullmatch(text)
     if found is None:
-        return text
+        return f"error decoding from json: {text}" if text.startswith("illegal base64 data") else text
     kind, number, path, go_type = found.groups()
-    source = "float64" if number and not number.lstrip("-").isdigit() else _SOURCES[kind]
+    source = "float64" if isinstance(error.value, float) else _SOURCES[kind]
     if inner := _in_schema(type, path):
         return f"json: cannot unmarshal {kind}{' ' + number if number else ''} into Go struct field {inner} of type {go_type}"
     if go_type.startswith("[]"):
         return f"cannot restore slice from {source}"
-    if go_type.startswith("map["):
+    if go_type.startswith("map[") or go_type == "v1.ResourceList":
         return f"cannot restore map from {source}"
     field = _field(type, path)
     if field is not None and field.message is not None:
@@ -39,10 +40,12 @@ def conversion_error(type: TypeDesc, text: str) -> str:
 
 
 def _field(type: TypeDesc, path: str | None) -> Field | None:
-    """The field that a path without indices and keys leads to."""
+    """The field that a path without indices and keys leads to; names of embedded structs in it lead nowhere."""
     place: TypeDesc | None = type
     field = None
     for name in (path or "").split("."):
+        if place is not None and name not in place.by_name and any(f.name is None for f in place.fields):
+            continue
         field = place.by_name.get(name) if place is not None else None
         place = field.message if field is not None else None
     return field

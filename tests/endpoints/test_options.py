@@ -3,7 +3,10 @@
 import pytest
 
 from kas.endpoints import optionsvalidation as options
+from kas.endpoints.options import list_options
+from kas.meta.errors import ApiError
 from kas.request.negotiation import APPLY_PATCH, MERGE_PATCH
+from kas.request.requestinfo import Query
 
 
 def texts(errors):
@@ -46,3 +49,9 @@ def test_unsafe_deletes_stand_alone():
 )
 def test_list_options(given, fields):
     assert [e.field for e in options.validate_list_options(given)] == fields
+
+
+def test_a_number_that_is_none_is_told_before_a_selector_that_is_none():
+    with pytest.raises(ApiError) as caught:
+        list_options(Query("labelSelector=,&limit=x"))
+    assert caught.value.message == 'strconv.ParseInt: parsing "x": invalid syntax'

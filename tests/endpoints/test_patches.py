@@ -250,3 +250,37 @@ def test_an_apply_may_put_items_into_another_order(client, namespace):
     assert applied("a", "b") == (["a", "b"], 1)
     assert applied("b", "a") == (["b", "a"], 2)
     assert applied("b", "a") == (["b", "a"], 2)
+
+
+@pytest.mark.parametrize("operation", [{"op": "replace", "value": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}, {"op": "remove"}])
+def test_a_json_patch_finds_what_is_served_as_null(client, namespace, operation):
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    assert client("POST", path, {"metadata": {"name": namespace}, "rules": None})[1]["rules"] is None
+    code, body = client("PATCH", f"{path}/{namespace}", [{"path": "/rules", **operation}], JSON)
+    assert (code, body["rules"]) == (200, operation.get("value"))
+
+
+@pytest.mark.parametrize("name", ["kind", "apiVersion"])
+def test_a_patched_kind_that_is_no_text(client, config, name):
+    code, body = client("PATCH", config, [{"op": "replace", "path": f"/{name}", "value": 5}], JSON)
+    why = f"couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .{name} of type string"
+    assert (code, body["message"].endswith(why)) == (422, True)
+
+
+def test_the_first_error_of_a_patched_document_is_that_of_its_text(client, config):
+    patch = [{"op": "add", "path": "/metadata/labels", "value": {"a": True}}, {"op": "add", "path": "/immutable", "value": 1.5}]
+    assert client("PATCH", config, patch, JSON)[1]["message"].endswith("number into Go struct field ConfigMap.immutable of type bool")
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"paused": True, "template": {"spec": {"containers": [{"name": "a", "image": 1.5}]}}}, "unrecognized type: string"),
+        ({"template": {"spec": {"containers": [{"name": "a", "image": 1}]}}}, "cannot convert int64 to string"),
+        ({"template": {"spec": {"containers": [{"name": "a", "resources": {"limits": ["x"]}}]}}}, "cannot restore map from slice"),
+        ({"template": {"spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": "x"}}]}}}, "cannot restore struct from: string"),
+    ],
+)
+def test_what_a_strategic_merge_patch_cannot_convert(client, deployment, spec, why):
+    code, body = client("PATCH", deployment, {"spec": spec}, STRATEGIC)
+    assert (code, body["message"].rpartition('": ')[2]) == (422, why)

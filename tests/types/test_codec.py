@@ -381,3 +381,27 @@ def test_strings_that_are_looked_at_by_sixteen_bytes(special):
             plain = decode_plain(type_, body)
             assert plain is None or plain["data"]["k"] == text
             assert decode(type_, orjson.loads(body))[0]["data"]["k"] == text
+
+
+def test_a_list_of_a_map_that_is_there_and_empty_stays_one():
+    user = BUILTIN.type("io.k8s.api.authentication.v1.UserInfo")
+    message = encode_protobuf(user, {"extra": {"a": [], "b": ["x"]}})
+    assert decode_protobuf(user, message) == {"extra": {"a": [], "b": ["x"]}}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "empty data"),
+        (b"k8s\0", "empty body"),
+        (b"k8s\0\x02\x00", "proto: Unknown: illegal tag 0 (wire type 2)"),
+        (b"k8s\0\x0c", "proto: Unknown: wiretype end group for non-group"),
+        (b"k8s\0\x09", "proto: wrong wireType = 1 for field TypeMeta"),
+        (b"k8s\0\x0a\x01\x12\x12\x00", "unexpected EOF"),
+        (b"k8s\0\x0a\x01\x11", "proto: wrong wireType = 1 for field Kind"),
+    ],
+)
+def test_what_is_no_envelope(body, why):
+    with pytest.raises(DecodeError) as caught:
+        open_envelope(body)
+    assert str(caught.value) == why

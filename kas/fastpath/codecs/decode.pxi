@@ -34,18 +34,45 @@ cdef str strict_path(Path* p, bint keyless=False):
 
 
 cdef object mismatch(_Walk w, Path* p, TypeDesc struct_type, str value, str go_type):
-    """The error of json.UnmarshalTypeError: it names the innermost struct and the fields on the way, without indices and keys. Inside types
-    with own UnmarshalJSON it names the struct around those, which always is a schema."""
-    cdef list names = []
+    """The error of json.UnmarshalTypeError: it names the innermost struct and the fields on the way, without indices and keys. A field
+    that comes from an embedded struct stands behind the name of that struct. Inside types with own UnmarshalJSON the struct around those is
+    named, which always is a schema."""
     cdef str struct_name = None if struct_type is None else "JSONSchemaProps" if w.quiet else struct_type.kind_name
-    while p != NULL:
-        if p.field != NULL:
-            names.append((<Field><object>p.field).name)
-        p = p.up
+    cdef list fields = []
+    cdef list names = []
+    cdef TypeDesc holder = None
+    cdef Field f
     if struct_name is None:
         return DecodeError(f"json: cannot unmarshal {value} into Go value of type {go_type}")
-    names.reverse()
+    while p != NULL:
+        if p.field != NULL:
+            fields.append(<Field><object>p.field)
+        if p.up == NULL and p.field != NULL:
+            holder = None if w.quiet else w.root
+        p = p.up
+    fields.reverse()
+    for f in fields:
+        if f.type_meta and holder is not None:
+            names.append("TypeMeta")
+        elif holder is not None:
+            embedding(holder, f, names)
+        names.append(f.name)
+        holder = f.target
     return DecodeError(f"json: cannot unmarshal {value} into Go struct field {struct_name}.{'.'.join(names)} of type {go_type}")
+
+
+cdef bint embedding(TypeDesc holder, Field f, list names) except -1:
+    """Whether ``f`` is a field of ``holder``; the embedded structs that lead to it are added to ``names``."""
+    cdef Field one
+    if f.owner is holder:
+        return True
+    for one in holder._fields:
+        if one.name is None and one.target is not None:
+            names.append(one.target.kind_name)
+            if embedding(one.target, f, names):
+                return True
+            names.pop()
+    return False
 
 
 cdef str json_kind(object v, bint with_number):
@@ -72,7 +99,9 @@ cdef object wrong(_Walk w, Path* p, TypeDesc owner, Field f, object v, bint whol
         go_type = "int32"
     elif f.kind in (K_TIME, K_MICROTIME, K_DURATION) and (not whole or f.c_card == C_SINGLE):
         go_type = "string"
-    return mismatch(w, p, owner, json_kind(v, number), go_type)
+    error = mismatch(w, p, owner, json_kind(v, number), go_type)
+    error.value = v
+    return error
 
 
 cdef int note_unknown(_Walk w, Path* p, object key) except -1:
@@ -195,6 +224,8 @@ cdef object decode_element(_Walk w, Field f, TypeDesc owner, object v, Path* p, 
 cdef object decode_byte_list(_Walk w, TypeDesc owner, list v, Path* p):
     out = bytearray()
     for item in v:
+        if item is None:
+            item = 0
         if not isinstance(item, int) or item is True or item is False or not 0 <= item <= 255:
             raise mismatch(w, p, owner, json_kind(item, True), "uint8")
         out.append(item)

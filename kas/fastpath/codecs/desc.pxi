@@ -15,7 +15,10 @@ cdef object _compile_lock = threading.RLock()
 
 
 class DecodeError(ValueError):
-    """The input does not fit its type or is malformed; the text is the one Go's decoders give."""
+    """The input does not fit its type or is malformed; the text is the one Go's decoders give. ``value`` is what did not fit, where one
+    value is to blame."""
+
+    value = None
 
 
 class EncodeError(ValueError):
@@ -59,6 +62,7 @@ cdef class Field:
         self.default_rule = extras.get("defaultRule")
         self.enum = extras.get("enum")
         self.key_enum = extras.get("keyEnum")
+        self.named, self.key_named = extras.get("goType"), extras.get("goKey")
         self.list_type = extras.get("listType")
         self.map_type = extras.get("mapType")
         self.patch_strategy = extras.get("patchStrategy")
@@ -94,6 +98,8 @@ cdef class Field:
         return 1 if self.kind == K_DOUBLE else 0
 
     cdef str go_element(self):
+        if self.named:
+            return self.named
         if self.enum:
             return _go_name(self.enum)
         if self.target is not None:
@@ -101,17 +107,19 @@ cdef class Field:
         return GO_SCALARS[self.type]
 
     cdef str go_type(self):
+        cdef str key
         cdef str named = _GO_NAMED.get(self.name) if self.owner is not None and self.owner.kind_name == "JSONSchemaProps" else None
         if named is not None:
             return _go_name(f"{self.owner.name.rpartition('.')[0]}.{named}")
         if self.c_card == C_LIST:
             return "[]" + self.go_element()
         if self.c_card == C_MAP:
-            if self.kind == K_QUANTITY and self.key_enum == "io.k8s.api.core.v1.ResourceName":
+            if self.named and self.named.startswith("map["):
+                return self.named  # the type is named v1.ResourceList nearly everywhere
+            key = self.key_named or (_go_name(self.key_enum) if self.key_enum else "string")
+            if self.kind == K_QUANTITY and key == "v1.ResourceName":
                 return "v1.ResourceList"
-            return f"map[{_go_name(self.key_enum) if self.key_enum else 'string'}]" + self.go_element()
-        if self.name == "uid" and self.kind == K_STRING:
-            return "types.UID"
+            return f"map[{key}]{self.go_element()}"
         return self.go_element()
 
 

@@ -104,6 +104,15 @@ cdef int field_wire(Field f) noexcept:
     return 0 if f.kind == K_INT32 or f.kind == K_INT64 or f.kind == K_BOOL else 2
 
 
+cdef inline int check_tag(uint64_t v, str message) except -1:
+    """Raises DecodeError for a tag that begins no field of a message. Go takes 32 bits of a number, as signed ones."""
+    if v & 7 == 4:
+        raise DecodeError(f"proto: {message}: wiretype end group for non-group")
+    if <int32_t><uint32_t>(v >> 3) <= 0:
+        raise DecodeError(f"proto: {message}: illegal tag {<int32_t><uint32_t>(v >> 3)} (wire type {v})")
+    return 0
+
+
 cdef object wrong_wire(int wire, object name):
     return DecodeError(f"proto: wrong wireType = {wire} for field {name}")
 
@@ -326,6 +335,8 @@ cdef int wire_map_entry(Wire* w, Field f, dict out, int depth) except -1:
             wire_skip(w, <int>(v & 7), 0)
     if not got:
         value = "" if f.kind == K_BYTES else zero_value(f)
+    elif value is None and f.kind == K_STRLIST:
+        value = []  # a message that is there and empty is an empty list
     out[key] = value
     return 0
 
@@ -367,11 +378,8 @@ cdef int wire_fields(Wire* w, TypeDesc t, dict out, int depth) except -1:
         t._compile()
     while w.p < w.end:
         wire_varint(w, &v)
-        number, wire = v >> 3, <int>(v & 7)
-        if number == 0 or number > 0x1FFFFFFF:
-            raise DecodeError(f"proto: {t.kind_name}: illegal tag {<int32_t><uint32_t>number} (wire type {v})")
-        if wire == 4:
-            raise DecodeError(f"proto: {t.kind_name}: wiretype end group for non-group")
+        check_tag(v, t.kind_name)
+        number, wire = <uint32_t>(v >> 3), <int>(v & 7)
         f = None
         if number < <uint64_t>PyList_GET_SIZE(t.by_number):
             f = t.by_number[<Py_ssize_t>number]
@@ -452,22 +460,28 @@ def open_envelope(bytes data not None):
     cdef uint64_t v
     cdef bytes raw = b""
     api_version = kind = encoding = content_type = ""
+    if not data:
+        raise DecodeError("empty data")
+    if data == b"k8s\x00":
+        raise DecodeError("empty body")
     if not data.startswith(b"k8s\x00"):
         raise DecodeError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     w.p = <const unsigned char*>PyBytes_AS_STRING(data) + 4
     w.end = w.p + PyBytes_GET_SIZE(data) - 4
     while w.p < w.end:
         wire_varint(&w, &v)
+        check_tag(v, "Unknown")
         if v == 0x0A:
             wire_bytes(&w, &sub)
             while sub.p < sub.end:
                 wire_varint(&sub, &v)
+                check_tag(v, "TypeMeta")
                 if v == 0x0A:
                     api_version = wire_str(&sub)
                 elif v == 0x12:
                     kind = wire_str(&sub)
                 elif v >> 3 == 1 or v >> 3 == 2:
-                    raise wrong_wire(<int>(v & 7), "TypeMeta")
+                    raise wrong_wire(<int>(v & 7), "APIVersion" if v >> 3 == 1 else "Kind")
                 else:
                     wire_skip(&sub, <int>(v & 7), 0)
         elif v == 0x12:
@@ -478,7 +492,7 @@ def open_envelope(bytes data not None):
         elif v == 0x22:
             content_type = wire_str(&w)
         elif 1 <= v >> 3 <= 4:
-            raise wrong_wire(<int>(v & 7), "Unknown")
+            raise wrong_wire(<int>(v & 7), ("TypeMeta", "Raw", "ContentEncoding", "ContentType")[(v >> 3) - 1])
         else:
             wire_skip(&w, <int>(v & 7), 0)
     if encoding:

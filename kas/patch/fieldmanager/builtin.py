@@ -58,7 +58,7 @@ def _as_written(group: str, version: str, kind: str) -> Schema:
         try:
             given, _ = scheme.decode(found.type, go_numbers(found.type, obj))
         except scheme.DecodeError as e:
-            why = conversion_error(found.type, str(e))
+            why = conversion_error(found.type, e)
             raise ApiError(500, "", f"unable to convert unstructured object to {group}/{version}, Kind={kind}: {why}") from None
         at = typed.convert({**given, "apiVersion": typed.api_version, "kind": kind}, api_version)
         if at is None:
