@@ -15,10 +15,10 @@ def crd(schema: dict) -> dict:
     return {"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}
 
 
-def refused(schema: dict) -> str:
+def refused(schema: dict) -> DecodeError:
     with pytest.raises(DecodeError) as caught:
         decode(CRD, crd(schema))
-    return str(caught.value).removeprefix("json: cannot unmarshal ")
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def refused(schema: dict) -> str:
     ],
 )  # fmt: skip
 def test_what_a_schema_may_not_be(schema, text):
-    assert refused(schema) == text
+    assert str(refused(schema)) == f"json: cannot unmarshal {text}"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_a_schema_may_not_be(schema, text):
     ],
 )  # fmt: skip
 def test_and_in_a_strategic_merge_patch(schema, text):
-    assert conversion_error(CRD, f"json: cannot unmarshal {refused(schema)}") == text
+    assert conversion_error(CRD, refused(schema)) == text
 
 
 def test_unknown_fields_below_a_map_without_its_keys():

@@ -48,11 +48,13 @@ cdef object mismatch(_Walk w, Path* p, TypeDesc struct_type, str value, str go_t
         if p.field != NULL:
             fields.append(<Field><object>p.field)
         if p.up == NULL and p.field != NULL:
-            holder = None if w.quiet else w.root
+            holder = w.root
         p = p.up
     fields.reverse()
     for f in fields:
-        if f.type_meta and holder is not None:
+        if w.quiet:
+            pass
+        elif f.type_meta and holder is not None:
             names.append("TypeMeta")
         elif holder is not None:
             embedding(holder, f, names)
