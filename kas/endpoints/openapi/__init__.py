@@ -28,7 +28,7 @@ from kas.endpoints.openapi.operations import (
     root_operations,
     version_operations,
 )
-from kas.endpoints.openapi.pieces import Piece
+from kas.endpoints.openapi.pieces import Brought, Piece
 from kas.endpoints.openapi.schemas import Schema
 
 __all__ = ["Document", "OpenAPI", "Part", "ServedResource", "ServedSubresource", "builtin", "custom", "negotiate"]
@@ -38,6 +38,7 @@ V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 # The index is written without a type upstream, which Go's server then guesses.
 INDEX_TYPE = "text/plain; charset=utf-8"
+Extend = Callable[[dict[str, Any], Brought], None]  # of the v2 document, beside what parts bring
 _FORMAT = "5"  # counts changes of this package that change its documents
 
 
@@ -170,20 +171,29 @@ class OpenAPI:
 
     def v2(self, content_type: str = JSON) -> Document:
         """The v2 document in a content type that ``negotiate`` gave. Only types a served path needs are published."""
+        return self._kept("", content_type, lambda: self._made_v2(content_type, None))
 
-        def build() -> bytes:
-            found: list[Operation] = [*self._roots]
-            for group in sorted({group for group, _ in self._served}):
-                found += group_operations(group)
-            for (group, version), served in self._served.items():
-                found += version_operations(group, version)
-                for s in served:
-                    found += operations(s)
-            more = [self._piece(part, "v2", content_type) for parts in self._parts.values() for part in parts]
-            document = v2.document(found, self._needed(found, more), self._server_version)
-            return pieces.gzipped("v2", document, more, content_type == JSON)
+    def v2_tag(self) -> str:
+        """What tells the v2 document from others, without its being built."""
+        return self._tag("", JSON)
 
-        return self._kept("", content_type, build)
+    def extended_v2(self, content_type: str, extend: Extend) -> bytes:
+        """The v2 document, compressed, with what ``extend`` adds to its own definitions and paths."""
+        return self._made_v2(content_type, extend)
+
+    def _made_v2(self, content_type: str, extend: Extend | None) -> bytes:
+        found: list[Operation] = [*self._roots]
+        for group in sorted({group for group, _ in self._served}):
+            found += group_operations(group)
+        for (group, version), served in self._served.items():
+            found += version_operations(group, version)
+            for s in served:
+                found += operations(s)
+        more = [self._piece(part, "v2", content_type) for parts in self._parts.values() for part in parts]
+        document = v2.document(found, self._needed(found, more), self._server_version)
+        if extend is not None:
+            extend(document, Brought({gv: [self._piece(part, "v2", JSON) for part in parts] for gv, parts in self._parts.items()}))
+        return pieces.gzipped("v2", document, more, content_type == JSON)
 
     @staticmethod
     def _needed(found: Iterable[Operation], more: Sequence[Piece]) -> dict[str, Schema]:

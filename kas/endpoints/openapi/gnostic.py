@@ -277,7 +277,8 @@ def entries(version: str, which: int, value: dict[str, Any]) -> bytes:
 
 
 def framed(version: str, document: dict[str, Any], sizes: Sequence[int]) -> Iterator[bytes | int]:
-    """What stands around the entries of a document: bytes, and a number as ``entries`` takes it where those entries go, of so many bytes."""
+    """What stands around the entries of a document: bytes, and a number as ``entries`` takes it where those entries go, which have so many
+    bytes."""
     table = _document2 if version == "v2" else _document3
     for key in sorted(document, key=lambda key: table.fields[key][0]):
         number = table.fields[key][0]

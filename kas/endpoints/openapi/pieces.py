@@ -65,6 +65,36 @@ def gzipped(version: str, document: dict[str, Any], pieces: Sequence[Piece], jso
     return b"".join([*out, made.flush()])
 
 
+class Brought:
+    """What parts bring to the document of v2, looked up for who adds to it. ``made`` are the pieces of each group version, in JSON."""
+
+    def __init__(self, made: dict[tuple[str, str], list[Piece]]) -> None:
+        self._made = made
+        self._paths: dict[tuple[str, str], frozenset[str]] = {}
+        self._names = {name: found for several in made.values() for found in several for name in found.names}
+
+    def has_path(self, path: str) -> bool:
+        """Whether a part brings this path, which begins with ``/apis/``."""
+        _, _, group, version, *_ = (*path.split("/", 4), "", "")
+        if (group, version) not in self._paths:
+            self._paths[group, version] = frozenset(name for found in self._made.get((group, version), ()) for name in _read(found, 1))
+        return path in self._paths[group, version]
+
+    def definition(self, name: str) -> Schema | None:
+        """The definition of this name that a part brings."""
+        found = self._names.get(name)
+        return None if found is None else _read(found, 0)[name]
+
+
+def _read(found: Piece, which: int) -> dict[str, Any]:
+    value: dict[str, Any] = orjson.loads(b"{%b}" % _unpacked(found, which))
+    return value
+
+
+def _unpacked(found: Piece, which: int) -> bytes:
+    return zlib.decompressobj(zdict=found.like[which]).decompress(found.texts[which])
+
+
 def _entries(version: str, which: int, value: dict[str, Any], json: bool) -> bytes:
     if json:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)[1:-1]
@@ -78,7 +108,7 @@ def _joined(which: int, own: bytes, pieces: Sequence[Piece], between: bytes) -> 
         if found.sizes[which]:
             if some:
                 yield between
-            yield zlib.decompressobj(zdict=found.like[which]).decompress(found.texts[which])
+            yield _unpacked(found, which)
             some = True
 
 
