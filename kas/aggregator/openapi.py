@@ -291,7 +291,8 @@ def merge(into: dict[str, Any], spec: dict[str, Any], brought: Brought | None = 
 
     needed = _closure(paths, spec["definitions"])
     own, parameters = into["definitions"], into.setdefault("parameters", {})
-    names = _names(lambda name: own[name] if name in own else definition(name), {k: v for k, v in spec["definitions"].items() if k in needed})
+    wanted = {name: value for name, value in spec["definitions"].items() if name in needed}
+    names = _names(lambda name: own[name] if name in own else definition(name), wanted)
     shared = _names(parameters.get, spec["parameters"])
     refs = {_REF + k: _REF + v for k, v in names.items() if k != v} | {
         f"#/parameters/{k}": f"#/parameters/{v}" for k, v in shared.items() if k != v

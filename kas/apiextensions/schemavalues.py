@@ -116,7 +116,8 @@ class SchemaValidator:
     """A compiled schema; immutable and safe to share. Properties and items are compiled when first needed."""
 
     __slots__ = (
-        "_additional", "_items", "_properties", "_quick", "_schema", "additional", "all_of", "any_of", "enum", "format", "format_check", "items", "junctors",
+        "_additional", "_items", "_properties", "_quick", "_schema",
+        "additional", "all_of", "any_of", "enum", "format", "format_check", "items", "junctors",
         "limits", "list_keys", "negated", "nullable", "one_of", "pattern", "pattern_text", "properties", "required", "size", "types",
     )  # fmt: skip
 
