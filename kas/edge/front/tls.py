@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from OpenSSL import SSL, crypto
 
+from kas.edge.descriptors import hold_little
 from kas.meta.keys import public_key, usable
 from kas.meta.pem import unreadable
 
@@ -182,5 +183,6 @@ def host(address: str) -> str:
 
 def listen(sock: socket.socket, backlog: int) -> None:
     """Starts to listen on a socket that is bound already."""
+    hold_little(sock)
     sock.setblocking(False)
     sock.listen(backlog)
