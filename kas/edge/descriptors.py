@@ -99,7 +99,7 @@ def wait_for_words(s: socket.socket) -> None:
 def hold_little(s: socket.socket) -> None:
     """The kernel keeps less for each connection to the listening socket ``s`` than it likes to: of what was not read yet, and of answers
     that the client does not take. Where a client takes none of those for a minute the connection ends; so does that of one that is gone.
-    (A client that asks again and again and reads nothing, known or not, had 8 MB of the kernel for as long as it liked.)"""
+    (A client that asks again and again and reads nothing, known or not, had 4 MB of the kernel for as long as it liked.)"""
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
