@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 import time
 from collections.abc import Callable
 from typing import Any
 
 from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
+from kas.apiextensions.schemachecks import in_range, schema_check
 from kas.checks import Check
 from kas.meta import field
 from kas.meta.aside import TURN, abandoned
@@ -37,7 +37,6 @@ MAX_ERRORS = 2_000
 # Steps after which compiled checks, which have to be made, are asked which parts of a value need not be looked through; and the processor
 # time they have for it.
 QUICK_FROM, QUICK_S = 5_000, 1.0
-_INT_BITS = {"int32": 32}
 # Of the whole object these are as the request's version has them, now and before: that they changed cannot be seen, and they always count.
 _TYPE_META = frozenset(("apiVersion", "kind"))
 
@@ -176,8 +175,6 @@ class SchemaValidator:
     def _compiled(self) -> Check:
         """The check that says of most values that they are good, however many alternatives they have: among thousands that are, one that is
         not is worded."""
-        from kas.apiextensions.schemachecks import schema_check  # which words its limits as this module does
-
         if self._quick is None:
             self._quick = schema_check(self._schema)
         return self._quick
@@ -517,19 +514,6 @@ def is_integral(value: float) -> bool:
     if whole == 0:
         return False
     return abs(value - whole) / (abs(value) + abs(whole)) < 1e-9
-
-
-def in_range(value: float, kind: str, form: str) -> bool:
-    """Whether a number of that type and format can hold the value."""
-    if kind == "integer":
-        half = 1 << (_INT_BITS.get(form, 64) - 1)
-        return (isinstance(value, int) or value.is_integer()) and -half <= value < half
-    if form == "float" and math.isfinite(value):
-        try:
-            struct.pack("<f", value)
-        except OverflowError:
-            return False
-    return True
 
 
 def _kind_of(value: Any) -> tuple[str, str]:
