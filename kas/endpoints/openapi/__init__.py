@@ -39,7 +39,7 @@ V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 # The index is written without a type upstream, which Go's server then guesses.
 INDEX_TYPE = "text/plain; charset=utf-8"
 Extend = Callable[[dict[str, Any], Brought], None]  # of the v2 document, beside what parts bring
-_FORMAT = "5"  # counts changes of this package that change its documents
+_FORMAT = "6"  # counts changes of this package that change its documents
 
 
 @dataclass(frozen=True, slots=True)
