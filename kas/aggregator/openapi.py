@@ -153,7 +153,9 @@ class OpenAPIs:
         found = await self._all(V2, MOST_SPEC, _read_spec)
         local = self._local()
         if not found:
-            return local.known_v2(content_type) or await asyncio.to_thread(local.v2, content_type)
+            async with self._merging:
+                own = local.known_v2(content_type)
+                return own if own is not None else await asyncio.to_thread(local.v2, content_type)
         sources = (local.v2_tag(), *(kept.etag for _, kept in found))
         async with self._merging:  # whoever came meanwhile finds it merged
             known = self._merged.get(content_type)

@@ -222,8 +222,8 @@ class OpenAPI:
                     paths, named = schemas.renamed(paths, refs), {taken.get(name, name) for name in named}
                 others = pieces.used(shown, named)
             like = self._like.get(key[3:], (b"", b""))
-            found, own = pieces.piece(document, shown, paths, others, content_type == JSON, like)
-            self._like.setdefault(key[3:], own)
+            found, texts = pieces.piece(document, shown, paths, others, content_type == JSON, like)
+            self._like.setdefault(key[3:], texts)
             self._pieces[key] = found
         return found
 
