@@ -28,7 +28,7 @@ from kas.controllers.runner import Periodic, Runner
 from kas.edge import gathered
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
-from kas.edge.descriptors import Gate, held, sent, wait_for_words
+from kas.edge.descriptors import Gate, held, hold_little, sent, wait_for_words
 from kas.edge.silent import LOOK_EVERY_S, Silent
 from kas.edge.turns import Turns
 from kas.endpoints.healthchecks import STORAGE
@@ -156,6 +156,8 @@ async def _serve(
     listeners = _listeners(server, sockets, silent, rendezvous, bounds)
     server.started = True
     ports = [socket.socket(fileno=os.dup(fd)) for fd in sockets.values()]
+    for bound in ports:
+        hold_little(bound)
     gate = Gate(ports, spare_descriptors(), lambda: _give_up(server))
     for listener in listeners:
         listener.start(index)

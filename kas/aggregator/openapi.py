@@ -28,6 +28,7 @@ from kas.request.http import Request, Response, Result
 
 if TYPE_CHECKING:
     from kas.endpoints.openapi import Document, OpenAPI
+    from kas.endpoints.openapi.pieces import Brought
 
 log = logging.getLogger("kas.aggregator")
 
@@ -67,6 +68,7 @@ class OpenAPIs:
     ) -> None:
         self._services, self._proxy, self._local, self._clock = services, proxy, local, clock
         self._kept: dict[tuple[str, str], _Kept] = {}  # (name of an APIService, path)
+        self._merging = asyncio.Semaphore(1)
         self._merged: dict[str, tuple[tuple[str, ...], Document]] = {}
 
     def forget(self, names: set[str]) -> None:
@@ -90,17 +92,21 @@ class OpenAPIs:
         from kas.endpoints import openapi  # large, and wanted by the first kubectl only
 
         found = await self._all(V3, MOST_INDEX, _read_index)
-        paths: dict[str, Any] = orjson.loads(self._local().v3_index().body)["paths"]
-        for service, kept in found:
-            path = service.path[1:]
-            if path in kept.value:
-                paths[path] = kept.value[path]
-                group = path.rpartition("/")[0]
-                if group in kept.value:
-                    paths.setdefault(group, kept.value[group])
-        body = orjson.dumps({"paths": dict(sorted(paths.items()))})
-        tag = hashlib.sha512(body).hexdigest().upper()
-        return openapi.Document(gzip.compress(body, 6, mtime=0), openapi.INDEX_TYPE, f'"{tag}"')
+        local, said = self._local(), [(service.path[1:], kept.value) for service, kept in found]
+
+        def made() -> Document:
+            paths: dict[str, Any] = orjson.loads(local.v3_index().body)["paths"]
+            for path, value in said:
+                if path in value:
+                    paths[path] = value[path]
+                    group = path.rpartition("/")[0]
+                    if group in value:
+                        paths.setdefault(group, value[group])
+            body = orjson.dumps({"paths": dict(sorted(paths.items()))})
+            tag = hashlib.sha512(body).hexdigest().upper()
+            return openapi.Document(gzip.compress(body, 6, mtime=0), openapi.INDEX_TYPE, f'"{tag}"')
+
+        return await asyncio.to_thread(made)
 
     def v3(self, path: str, req: Request) -> Result | None:
         """The answer for a path below ``/openapi/v3/`` that is a backend's, None when it is none's."""
@@ -145,18 +151,26 @@ class OpenAPIs:
         from kas.endpoints import openapi  # large, and wanted by the first kubectl only
 
         found = await self._all(V2, MOST_SPEC, _read_spec)
-        local = self._local().v2()
+        local = self._local()
         if not found:
-            return self._local().v2(content_type)
-        sources = (local.etag, *(kept.etag for _, kept in found))
-        known = self._merged.get(content_type)
-        if known is not None and known[0] == sources:
-            return known[1]
-        tag = hashlib.sha512(orjson.dumps([content_type, *sources])).hexdigest().upper()
-        body = await asyncio.to_thread(_merged, local, [kept.value for _, kept in found], content_type)
-        document = openapi.Document(body, content_type, f'"{tag}"')
-        self._merged[content_type] = (sources, document)
-        return document
+            async with self._merging:
+                own = local.known_v2(content_type)
+                return own if own is not None else await asyncio.to_thread(local.v2, content_type)
+        sources = (local.v2_tag(), *(kept.etag for _, kept in found))
+        async with self._merging:  # whoever came meanwhile finds it merged
+            known = self._merged.get(content_type)
+            if known is not None and known[0] == sources:
+                return known[1]
+            tag = hashlib.sha512(orjson.dumps([content_type, *sources])).hexdigest().upper()
+            specs = [kept.value for _, kept in found]
+
+            def extend(document: dict[str, Any], brought: Brought) -> None:
+                for spec in specs:
+                    merge(document, spec, brought)
+
+            document = openapi.Document(await asyncio.to_thread(local.extended_v2, content_type, extend), content_type, f'"{tag}"')
+            self._merged[content_type] = (sources, document)
+            return document
 
     # --- what backends say
 
@@ -266,46 +280,41 @@ def _read_spec(body: bytes) -> dict[str, Any]:
     return spec
 
 
-def _merged(local: Document, specs: list[dict[str, Any]], content_type: str) -> bytes:
-    """The merged document, compressed."""
-    from kas.endpoints import openapi  # as above
-
-    merged: dict[str, Any] = orjson.loads(local.body)
-    for spec in specs:
-        merge(merged, spec)
-    body = orjson.dumps(merged, option=orjson.OPT_SORT_KEYS) if content_type == openapi.JSON else openapi.gnostic.encode_v2(merged)
-    return gzip.compress(body, 6, mtime=0)
-
-
-def merge(into: dict[str, Any], spec: dict[str, Any]) -> None:
-    """Adds paths that are not there yet, with the definitions and parameters they need; one of a name that means something else already
-    gets another name (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``). ``spec`` is not changed."""
-    paths = {path: item for path, item in spec["paths"].items() if path not in into["paths"]}
+def merge(into: dict[str, Any], spec: dict[str, Any], brought: Brought | None = None) -> None:
+    """Adds paths that are not there yet, nor among what is ``brought``, with the definitions and parameters they need; one of a name that
+    means something else already gets another name (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``). ``spec`` is not
+    changed."""
+    has_path: Callable[[str], bool] = brought.has_path if brought is not None else lambda path: False
+    definition: Callable[[str], Any] = brought.definition if brought is not None else lambda name: None
+    paths = {path: item for path, item in spec["paths"].items() if path not in into["paths"] and not has_path(path)}
     if not paths:
         return
     from kas.endpoints.openapi.schemas import renamed  # as above
 
     needed = _closure(paths, spec["definitions"])
-    names = _names(into["definitions"], {k: v for k, v in spec["definitions"].items() if k in needed})
-    shared = _names(into.setdefault("parameters", {}), spec["parameters"])
+    own, parameters = into["definitions"], into.setdefault("parameters", {})
+    wanted = {name: value for name, value in spec["definitions"].items() if name in needed}
+    names = _names(lambda name: own[name] if name in own else definition(name), wanted)
+    shared = _names(parameters.get, spec["parameters"])
     refs = {_REF + k: _REF + v for k, v in names.items() if k != v} | {
         f"#/parameters/{k}": f"#/parameters/{v}" for k, v in shared.items() if k != v
     }
     for name, new in names.items():
-        into["definitions"].setdefault(new, renamed(spec["definitions"][name], refs))
+        if definition(new) is None:
+            own.setdefault(new, renamed(spec["definitions"][name], refs))
     for name, new in shared.items():
-        into["parameters"].setdefault(new, spec["parameters"][name])
+        parameters.setdefault(new, spec["parameters"][name])
     for path, item in paths.items():
         into["paths"][path] = renamed(item, refs)
 
 
-def _names(have: dict[str, Any], more: dict[str, Any]) -> dict[str, str]:
-    """Under which name each of ``more`` goes beside ``have``."""
-    out = {}
-    taken = set(have)
+def _names(have: Callable[[str], Any], more: dict[str, Any]) -> dict[str, str]:
+    """Under which name each of ``more`` goes beside what ``have`` gives for a name, None where there is nothing."""
+    out: dict[str, str] = {}
+    taken: set[str] = set()
     for name, value in more.items():
         new, number = name, 2
-        while new in taken and have.get(new) != value:
+        while (there := have(new)) != value and (there is not None or new in taken):
             new, number = f"{name}_v{number}", number + 1
         taken.add(new)
         out[name] = new

@@ -7,12 +7,12 @@ only inside of ``not`` and ``oneOf``; there a check is exact or says that it doe
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from typing import Any
 
 from kas import checks
 from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
-from kas.apiextensions.schemavalues import in_range
 from kas.checks import Check, Scope
 from kas.meta.aside import TURN
 from kas.meta.regex import RegexError, compiled
@@ -24,6 +24,7 @@ MAX_NUMBERS = 64
 _SCHEMA_UNITS = 20  # of a turn, for making the check of one
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 _INTEGERS = {"int32": (-(1 << 31), (1 << 31) - 1)}
+_INT_BITS = {"int32": 32}
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
@@ -31,6 +32,19 @@ _SCALARS = frozenset(("boolean", "integer", "number", "string"))
 _TYPE_ONLY = frozenset(("type", "nullable", "default"))
 _PLAIN: dict[tuple[str, bool], Check] = {}  # by type and nullable: eight at most
 _KINDS = ("text", "integer", "floating", "boolean", "array", "object")
+
+
+def in_range(value: float, kind: str, form: str) -> bool:
+    """Whether a number of that type and format can hold the value."""
+    if kind == "integer":
+        half = 1 << (_INT_BITS.get(form, 64) - 1)
+        return (isinstance(value, int) or value.is_integer()) and -half <= value < half
+    if form == "float" and math.isfinite(value):
+        try:
+            struct.pack("<f", value)
+        except OverflowError:
+            return False
+    return True
 
 
 def schema_check(schema: Schema) -> Check:

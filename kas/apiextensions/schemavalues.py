@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
 from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
+from kas.apiextensions.schemachecks import in_range, schema_check
+from kas.checks import Check
 from kas.meta import field
 from kas.meta.aside import TURN, abandoned
 from kas.meta.field import FieldError
@@ -25,13 +27,16 @@ NIL_PATH = "<nil>"
 # Where nothing was before, or it cannot be told what was.
 ABSENT: Any = object()
 _MAX_EXACT = float((1 << 53) - 1)
-# A value of 3 MB has 1.5 million parts.
-MAX_STEPS = 5_000_000
+# A value of 3 MB has 1.5 million parts. Steps take up to two microseconds.
+MAX_STEPS = 2_000_000
 LOOK_STEPS = 20_000  # after which it is asked whether anybody waits: hundredths of a second
 STEP_UNITS = 4  # microseconds of one, about
-# Errors that are kept of a value, of which a thousand are told: a list has millions of items, and an item may lack thousands of members.
-MAX_ERRORS = 10_000
-_INT_BITS = {"int32": 32}
+# Errors that are looked for in a value, of which a thousand are told: a list has millions of items, and an item may lack thousands of
+# members.
+MAX_ERRORS = 2_000
+# Steps after which compiled checks, which have to be made, are asked which parts of a value need not be looked through; and the processor
+# time they have for it.
+QUICK_FROM, QUICK_S = 5_000, 1.0
 # Of the whole object these are as the request's version has them, now and before: that they changed cannot be seen, and they always count.
 _TYPE_META = frozenset(("apiVersion", "kind"))
 
@@ -68,12 +73,14 @@ class TooCostlyError(Exception):
 
 class Run:
     """A value being validated: ``path`` is where it stands, ``left`` how many steps are left to it. Alternatives multiply what a schema
-    and a value cost, so neither their sizes nor their sum bounds it. ``missing`` is how many members were missed so far."""
+    and a value cost, so neither their sizes nor their sum bounds it. ``missing`` is how many members were missed so far, ``tried`` in how
+    many alternatives one is."""
 
-    __slots__ = ("_look", "left", "missing", "path")
+    __slots__ = ("_look", "_quick", "_quick_from", "left", "missing", "path", "tried")
 
     def __init__(self, path: str, left: int) -> None:
-        self.path, self.left, self._look, self.missing = path, left, left, 0
+        self.path, self.left, self._look, self.missing, self.tried = path, left, left, 0, 0
+        self._quick, self._quick_from = QUICK_S, left - QUICK_FROM
 
     def take(self, steps: int) -> None:
         """Raises TooCostlyError when there are not so many left, or nobody waits for the outcome any more; TurnOverError when the turn is
@@ -84,6 +91,19 @@ class Run:
             if self.left < 0 or abandoned():
                 raise TooCostlyError
             self._look = max(0, self.left - LOOK_STEPS)
+
+    def enough(self, out: Result) -> bool:
+        """Whether nothing that is found further on would be told. Of alternatives all is counted."""
+        return not self.tried and len(out.errors) >= MAX_ERRORS
+
+    def passes(self, check: Callable[[], Check], value: Any) -> bool:
+        """Whether it is long work, and a compiled check has nothing against the value, while there is time to ask."""
+        if self.left > self._quick_from or self._quick <= 0:
+            return False
+        began = time.thread_time()
+        found = check().passes(value)
+        self._quick -= time.thread_time() - began
+        return found
 
 
 def too_costly(run: Run) -> FieldError:
@@ -98,13 +118,15 @@ class SchemaValidator:
     """
 
     __slots__ = (
-        "_additional", "_items", "_properties", "additional", "all_of", "any_of", "as_written", "enum", "format", "format_check", "items",
-        "junctors", "limits", "list_keys", "negated", "nullable", "one_of", "pattern", "pattern_text", "properties", "required", "size",
-        "types",
+        "_additional", "_items", "_properties", "_quick", "_schema",
+        "additional", "all_of", "any_of", "as_written", "enum", "format", "format_check", "items", "junctors", "limits", "list_keys",
+        "negated", "nullable", "one_of", "pattern", "pattern_text", "properties", "required", "size", "types",
     )  # fmt: skip
 
     def __init__(self, schema: Schema, as_written: bool = False) -> None:
         get = schema.get
+        self._schema = schema
+        self._quick: Check | None = None
         kind = get("type") or ""
         self.as_written = as_written
         either = bool(get(INT_OR_STRING)) and not as_written
@@ -153,8 +175,17 @@ class SchemaValidator:
 
     def check(self, value: Any, name: str, old: Any, base: Run) -> Result:
         """``name`` is the place inside the whole value, as the messages show it. What is unchanged is not told."""
+        if self.junctors and not self.as_written and not base.tried and base.passes(self._compiled, value):
+            return Result(1)  # what held is counted of alternatives only
         out = self._check(value, name, old, base)
         return Result(out.matches) if out.errors and old is not ABSENT and self.unchanged(value, old) else out
+
+    def _compiled(self) -> Check:
+        """The check that says of most values that they are good, however many alternatives they have: among thousands that are, one that is
+        not is worded."""
+        if self._quick is None:
+            self._quick = schema_check(self._schema)
+        return self._quick
 
     def unchanged(self, value: Any, old: Any) -> bool:
         """Whether a value is what it was, as far as the schema tells (upstream's ``CorrelatedObject.CachedDeepEqual``): items of lists of
@@ -258,6 +289,8 @@ class SchemaValidator:
         if self.items is not None:
             inner, before = self.item(), Correlated(self.list_keys, old)
             for i, item in enumerate(value):
+                if base.enough(out):
+                    break
                 out.merge(inner.check(item, f"{name}[{i}]", before.of(item), base))
         least, most = self.size[2], self.size[3]
         if least is not None and len(value) < least:
@@ -273,6 +306,8 @@ class SchemaValidator:
             out.add(field.too_many(_path(base, name), len(value), most))
         before = old if isinstance(old, dict) else {}
         for key in self._told(value):
+            if base.enough(out):
+                break
             inner = self.below(key)
             if inner is not None:
                 at = _below(name, key) if name or key not in self.properties else key
@@ -315,19 +350,33 @@ class SchemaValidator:
 
     def _junctors(self, value: Any, name: str, base: Run, out: Result) -> None:
         """What alternatives say, to which it is all the same what was before: only the value as a whole may be unchanged."""
+        base.tried += 1
+        try:
+            self._try(value, name, base, out)
+        finally:
+            base.tried -= 1
+
+    def _try(self, value: Any, name: str, base: Run, out: Result) -> None:
         shown = field.go_quote(name)
         if self.any_of:
-            best, held = _best([s._check(value, name, ABSENT, base) for s in self.any_of])
-            if not held:
+            failed: list[Result] = []
+            for alternative in self.any_of:  # the first that holds is what is told, however many do
+                found = alternative._check(value, name, ABSENT, base)
+                if not found.errors:
+                    out.merge(found)
+                    break
+                failed.append(found)
+            else:
                 out.add(_whole(base, f"{shown} must validate at least one schema (anyOf)"))
-            out.merge(best)
+                out.merge(max(failed, key=_matches))
         if self.one_of:
-            best, held = _best([s._check(value, name, ABSENT, base) for s in self.one_of])
-            if held != 1:
-                found = f"Found {held} valid alternatives" if held else "Found none valid"
-                out.add(_whole(base, f"{shown} must validate one and only one schema (oneOf). {found}"))
-            if held < 2:
-                out.merge(best)
+            results = [s._check(value, name, ABSENT, base) for s in self.one_of]
+            valid = [r for r in results if not r.errors]
+            if len(valid) != 1:
+                what = f"Found {len(valid)} valid alternatives" if valid else "Found none valid"
+                out.add(_whole(base, f"{shown} must validate one and only one schema (oneOf). {what}"))
+            if len(valid) < 2:
+                out.merge(valid[0] if valid else max(results, key=_matches))
         if self.all_of:
             results = [s._check(value, name, ABSENT, base) for s in self.all_of]
             for result in results:
@@ -468,19 +517,6 @@ def is_integral(value: float) -> bool:
     return abs(value - whole) / (abs(value) + abs(whole)) < 1e-9
 
 
-def in_range(value: float, kind: str, form: str) -> bool:
-    """Whether a number of that type and format can hold the value."""
-    if kind == "integer":
-        half = 1 << (_INT_BITS.get(form, 64) - 1)
-        return (isinstance(value, int) or value.is_integer()) and -half <= value < half
-    if form == "float" and math.isfinite(value):
-        try:
-            struct.pack("<f", value)
-        except OverflowError:
-            return False
-    return True
-
-
 def _kind_of(value: Any) -> tuple[str, str]:
     """JSON type and format of a value."""
     if isinstance(value, bool):
@@ -496,10 +532,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _best(results: list[Result]) -> tuple[Result, int]:
-    """Of alternatives: what to tell, and how many hold."""
-    valid = [r for r in results if not r.errors]
-    return (valid[0] if valid else max(results, key=lambda r: r.matches)), len(valid)
+def _matches(found: Result) -> int:
+    return found.matches
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ cdef enum:
     MAX_DEPTH = 500   # levels of a document, which are as many calls on the C stack
     # Of the alternatives of schemas every value may try thousands. Some 45 ns each: half a millisecond, and two seconds.
     ALTERNATIVES = 10000
+    PATTERN_ALTERNATIVES = 24  # that a search for a pattern takes as long as
     ROUND_UNITS = 500  # of a turn of the loop
     MAX_ROUNDS = 5000
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Container, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
@@ -17,8 +18,8 @@ from kas.endpoints import discovery, openid, respond
 from kas.endpoints.discovery import Version
 from kas.endpoints.respond import moved, not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not_acceptable
-from kas.meta.errors import generic_not_found
-from kas.request.http import Request, Response, Result
+from kas.meta.errors import generic_not_found, timeout
+from kas.request.http import Request, Response, Result, Write, taken
 from kas.request.mux import Mux
 from kas.request.negotiation import SUPPORTED, is_pretty, parse_accept, takes_gzip
 from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelope, write_json
@@ -27,6 +28,7 @@ _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
 DISCOVERY_KIND = f";g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList"
 BUILD_DATE = "1970-01-01T00:00:00Z"
 YEAR_S = 365 * 86400
+UNPACKED_BYTES, PACKED_BYTES = 256 << 10, 16 << 10  # of a document at a time, for who takes no gzip
 
 
 def version_info() -> dict[str, str]:
@@ -386,7 +388,30 @@ def _document(req: Request, d: Any) -> Response:
         return Response(304, headers)
     if takes_gzip(req.header(b"accept-encoding")):
         return Response(200, [*headers, (b"content-encoding", b"gzip")], d.gzipped)
-    return Response(200, headers, d.body)
+    if d.size <= UNPACKED_BYTES:
+        return Response(200, headers, d.body)
+    headers.append((b"content-length", str(d.size).encode()))
+    return Response(200, headers, stream=partial(_unpacked, req, b"" if req.method == "HEAD" else d.gzipped))
+
+
+async def _unpacked(req: Request, gzipped: bytes, write: Write) -> None:
+    """Writes what was compressed as it is unpacked: nobody holds all of it, and unpacking holds up nobody."""
+    import zlib  # as for gzip
+
+    unpack, piece = zlib.decompressobj(31), b""
+    try:
+        async with asyncio.timeout(max(1.0, req.deadline - time.monotonic()) if req.deadline else None):
+            for at in range(0, len(gzipped), PACKED_BYTES):
+                packed = gzipped[at : at + PACKED_BYTES]
+                while packed or unpack.unconsumed_tail:
+                    if piece:
+                        await write(piece)
+                        await asyncio.sleep(0)
+                    piece, packed = unpack.decompress(packed or unpack.unconsumed_tail, UNPACKED_BYTES), b""
+            await taken(write, piece + unpack.flush())
+    except TimeoutError:
+        # The head has left: the connection ends without the answer's end.
+        raise timeout(f"{req.path}: the answer was not taken in time", 0) from None
 
 
 def _known(tags: str, tag: str) -> bool:

@@ -27,6 +27,22 @@ def test_merging_renames_what_means_something_else():
     assert into["paths"]["/c"] == path("X_v3")
 
 
+class Brought:
+    """What definitions bring, held apart from the document."""
+
+    def __init__(self, paths: set, definitions: dict) -> None:
+        self.has_path, self.definition = paths.__contains__, definitions.get
+
+
+def test_merging_heeds_what_is_not_in_the_document_itself():
+    theirs = {"X": {"type": "array"}, "Same": {"type": "string"}}
+    spec = {"paths": {"/a": path("X"), "/b": path("X"), "/c": path("Same")}, "definitions": theirs, "parameters": {}}
+    into = {"paths": {}, "definitions": {}}
+    merge(into, spec, Brought({"/a"}, {"X": {"type": "object"}, "Same": {"type": "string"}}))
+    assert into["paths"] == {"/b": path("X_v2"), "/c": path("Same")}
+    assert into["definitions"] == {"X_v2": theirs["X"]}
+
+
 def test_a_recursive_definition_ends():
     into = {"paths": {}, "definitions": {}}
     merge(into, {"paths": {"/a": path("X")}, "definitions": {"X": {"properties": {"x": {"$ref": SCHEMA + "X"}}}}, "parameters": {}})

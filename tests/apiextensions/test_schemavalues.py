@@ -3,7 +3,7 @@
 import pytest
 
 from kas.apiextensions import schemavalues
-from kas.apiextensions.schemavalues import LOOK_STEPS, MAX_STEPS, Run, SchemaValidator
+from kas.apiextensions.schemavalues import LOOK_STEPS, MAX_STEPS, QUICK_FROM, Run, SchemaValidator
 
 
 def told(schema, value, **more):
@@ -161,7 +161,9 @@ def test_an_enum_knows_values_by_what_they_are(value, options, fits):
     assert (SchemaValidator({"enum": options}).errors(value) == []) is fits
 
 
-def test_alternatives_times_items_end():
+def test_alternatives_times_items_end(monkeypatch):
+    """Where no compiled check knows better."""
+    monkeypatch.setattr(schemavalues, "QUICK_S", 0)
     schema = {"type": "array", "items": {"allOf": [{"required": ["a"]}] * 3000}}
     run = Run("spec", 100_000)
     errors = SchemaValidator(schema).errors_within(run, [{"a": 1}] * 3000)
@@ -178,8 +180,9 @@ def test_what_nobody_waits_for_ends(monkeypatch):
 
 
 def test_required_fields_of_many_items_end():
-    schema = {"type": "array", "items": {"required": [f"r{i}" for i in range(3000)]}}
-    assert len(SchemaValidator(schema).errors_within(Run("spec", 100_000), [{}] * 3000)) == 1
+    names = [f"r{i}" for i in range(3000)]
+    schema = {"type": "array", "items": {"required": names}}
+    assert len(SchemaValidator(schema).errors_within(Run("spec", 100_000), [dict.fromkeys(names, 1)] * 3000)) == 1
 
 
 def test_alternatives_look_at_the_members_that_they_name(monkeypatch):
@@ -188,11 +191,39 @@ def test_alternatives_look_at_the_members_that_they_name(monkeypatch):
     below = SchemaValidator.below
     monkeypatch.setattr(SchemaValidator, "below", lambda self, key: asked.append(key) or below(self, key))
     names = [f"k{i}" for i in range(50)]
-    schema = {"type": "object", "anyOf": [{"properties": {name: {"minLength": 2}}} for name in names]}
-    assert SchemaValidator(schema).errors(dict.fromkeys(names, "xx")) == []
+    each = [{"properties": {name: {"minLength": 2}}} for name in names]
+    assert SchemaValidator({"type": "object", "allOf": each}).errors(dict.fromkeys(names, "xx")) == []
     assert len(asked) == len(names)
-    short = SchemaValidator(schema).errors(dict.fromkeys(names, "x"))
+    short = SchemaValidator({"type": "object", "anyOf": each}).errors(dict.fromkeys(names, "x"))
     assert [e.detail for e in short][1:] == ["k0 in body should be at least 2 chars long"]
+    assert len(asked) == 2 * len(names)
+
+
+def alternatives(n: int) -> dict:
+    return {"type": "array", "items": {"type": "integer", "anyOf": [{"minimum": 1000 + i} for i in range(n)]}}
+
+
+def spent(schema: dict, value: list) -> tuple[list[str], int]:
+    """The errors' paths and the steps they took."""
+    run = Run("spec", MAX_STEPS)
+    return [e.detail for e in SchemaValidator(schema).errors_within(run, value)], MAX_STEPS - run.left
+
+
+def test_of_values_under_many_alternatives_those_that_fail_are_looked_at():
+    """Twenty thousand numbers of which one holds under none of 300 alternatives: millions of steps to find it were too many."""
+    few, many = (spent(alternatives(300), [*[1200] * n, 1]) for n in (20, 20_000))
+    assert len(few[0]) == 2 and few[0][1].endswith("should be greater than or equal to 1000")
+    assert [text.replace("20000", "20") for text in many[0]] == few[0]
+    assert few[1] < many[1] < QUICK_FROM + 25_000
+
+
+def test_what_is_not_told_is_not_looked_for():
+    few, many = (spent(alternatives(300), [1] * n)[1] for n in (5_000, 20_000))
+    assert few == many < MAX_STEPS / 4
+
+
+def test_the_first_alternative_that_holds_is_enough():
+    assert [spent(alternatives(300)["items"], value) for value in (1000, 999, 5000)][0::2] == [([], 2), ([], 2)]
 
 
 def test_no_more_errors_are_kept_than_may_be_told(monkeypatch):
@@ -206,6 +237,6 @@ def test_no_more_errors_are_kept_than_may_be_told(monkeypatch):
     monkeypatch.setattr(schemavalues.field, "required", lambda path: made.append(path) or required(path))
     needy = {"type": "array", "items": {"required": names}}
     assert len(SchemaValidator(needy).errors([{}] * 100)) == 20
-    assert len(made) == 21 + 98  # all of two items, but for what is too much of the second, and one of each other
+    assert len(made) == 21  # all of two items, but for what is too much of the second, and nothing of the others
     both = {"anyOf": [needy, {"maxItems": 3}]}
     assert not SchemaValidator(both).errors([{}] * 3) and SchemaValidator(both).errors([{}] * 100)

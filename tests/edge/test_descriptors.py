@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import select
 import socket
 from collections.abc import Iterator
 
@@ -12,7 +14,8 @@ import pytest
 
 from kas.edge import descriptors, silent
 from kas.edge.asgi import App
-from kas.edge.descriptors import Gate, sent, unsent, wait_for_words
+from kas.edge.descriptors import Gate, hold_little, sent, unsent, wait_for_words
+from kas.edge.front.tls import listen
 from kas.edge.listener import Listener
 from kas.edge.silent import Silent
 from kas.request.http import Response, Write
@@ -157,6 +160,43 @@ def test_a_connection_is_accepted_once_it_says_something(listening: socket.socke
         accepted, peer = listening.accept()
         with accepted:
             assert peer == loud.getsockname() and peer != quiet.getsockname()
+
+
+def test_the_kernel_keeps_little_of_a_connection(listening: socket.socket) -> None:
+    hold_little(listening)
+    with dial(listening) as client, listening.accept()[0] as accepted:
+        # Linux says twice as much as was asked for: so much with its own records.
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * descriptors.RECEIVED_BYTES
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * descriptors.UNSENT_BYTES
+        for own in (client, accepted):
+            own.setblocking(False)
+        taken = 0
+        with contextlib.suppress(BlockingIOError):
+            while taken < 64 << 20:
+                taken += accepted.send(bytes(65536))
+        assert taken < 64 << 20
+
+
+def test_who_takes_nothing_is_given_up(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "UNTAKEN_MS", 200)
+    hold_little(listening)
+    with dial(listening), listening.accept()[0] as accepted:
+        accepted.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                accepted.send(bytes(65536))
+        poll = select.poll()
+        poll.register(accepted, select.POLLERR)
+        assert poll.poll(60_000)
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ETIMEDOUT
+
+
+def test_the_front_listens_so_too() -> None:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        listen(s, 1)
+        assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == descriptors.UNTAKEN_MS
+        assert s.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * descriptors.UNSENT_BYTES
 
 
 def test_silent_connections_end_and_others_do_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

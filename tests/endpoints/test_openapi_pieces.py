@@ -58,6 +58,92 @@ def test_a_definition_that_changes_costs_what_it_brings():
     assert parts.loads == [3]
 
 
+GROUP = "apis/example.com/v1"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_document_of_v3_is_what_it_would_be_as_a_whole(count):
+    server = Counted(count).server()
+    document = json.loads(server.v3(GROUP).body)
+    named = [name for name in document["components"]["schemas"] if name.startswith("com.example.v1.Widget")]
+    assert len(named) == 2 * count and len(document["paths"]) == 4 * count
+    assert "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" in document["components"]["schemas"]
+    refs = {ref.rpartition("/")[2] for ref in strings(document) if ref.startswith("#/components/schemas/")}
+    assert refs <= document["components"]["schemas"].keys()
+    whole, written = (dict(fields(data)) for data in (gnostic.encode_v3(document), server.v3(GROUP, openapi.V3_PROTOBUF).body))
+    assert whole.keys() == written.keys() and sorted(whole[4]) == sorted(written[4])
+    parts = [dict(fields(data[5])) for data in (whole, written)]
+    assert sorted(parts[0][1]) == sorted(parts[1][1]) and parts[0][7] == parts[1][7]
+
+
+def strings(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from strings(item)
+
+
+def test_in_v3_a_definition_stands_in_place_of_a_builtin_one_of_its_name():
+    names = {"plural": "pods", "kind": "Pod", "listKind": "PodList"}
+    crd = {"spec": CRD["spec"] | {"group": "core.api.k8s.io", "names": names}}
+    part = openapi.Part("core.api.k8s.io", "v1", "1", lambda: openapi.custom.describe(crd, "v1"))
+    body = OpenAPI([], "v1.36.2", [part]).v3("apis/core.api.k8s.io/v1").body
+    assert body.count(b'"io.k8s.api.core.v1.Pod":') == 1
+    assert "io.k8s.api.core.v1.PodSpec" not in json.loads(body)["components"]["schemas"]
+
+
+def test_in_v3_a_definition_that_changes_costs_what_it_brings():
+    parts = Counted(5)
+    before = parts.server()
+    before.v3(GROUP)
+    parts.loads.clear()
+    assert parts.server(changed=3, before=before).v3(GROUP).etag != before.v3(GROUP).etag
+    assert parts.loads == [3]
+
+
+@pytest.mark.parametrize("content_type", [openapi.JSON, openapi.V2_PROTOBUF, openapi.V3_PROTOBUF])
+def test_a_definition_reads_no_builtin_ones(content_type, monkeypatch):
+    """They are 1.4 MB: read for each definition they were nearly all that a document cost."""
+    reads = []
+    parse = openapi.schemas.json.loads
+    openapi.schemas.names()
+    monkeypatch.setattr(openapi.schemas.json, "loads", lambda text: (reads.append(len(text)), parse(text))[1])
+    server = Counted(20).server()
+    made = server.v3(GROUP, content_type) if content_type == openapi.V3_PROTOBUF else server.v2(content_type)
+    assert made.size == len(made.body) and len(reads) == 1
+
+
+def test_definitions_that_are_alike_take_little_memory():
+    server = Counted(50).server()
+    for kind in (openapi.JSON, openapi.V2_PROTOBUF):
+        server.v2(kind)
+    for kind in (openapi.JSON, openapi.V3_PROTOBUF):
+        server.v3(GROUP, kind)
+    kept = sum(len(text) for found in server._pieces.values() for text in found.texts)
+    assert kept < sum(sum(found.sizes) for found in server._pieces.values()) / 20
+
+
+def test_what_is_added_to_v2_goes_beside_what_definitions_bring():
+    server = Counted(3).server()
+    known = json.loads(server.v2().body)
+    own = "com.example.v1.Widget1"
+    path = {"get": {"responses": {"200": {"description": "a", "schema": {"$ref": f"#/definitions/{own}"}}}}}
+
+    def extend(document, brought):
+        assert brought.has_path("/apis/example.com/v1/namespaces/{namespace}/widgets1")
+        assert not brought.has_path("/apis/example.com/v1/nothing") and not brought.has_path("/apis/")
+        assert brought.definition(own) == known["definitions"][own] and brought.definition("none") is None
+        document["paths"]["/apis/a/b"] = path
+
+    for kind in (openapi.JSON, openapi.V2_PROTOBUF):
+        made = openapi.Document(server.extended_v2(kind, extend), kind, "")
+        if kind == openapi.JSON:
+            assert json.loads(made.body) == known | {"paths": known["paths"] | {"/apis/a/b": path}}
+        else:
+            assert b"/apis/a/b" in made.body
+
+
 def test_what_is_deleted_is_forgotten():
     parts = Counted(5)
     server = parts.server()
@@ -83,9 +169,11 @@ def test_memory_does_not_hold_all_definitions_at_once():
 
     parts = [openapi.Part("example.com", "v1", str(i), lambda i=i: load(i)) for i in range(count)]
     server = OpenAPI([], "v1.36.2", parts)
-    for kind in (openapi.JSON, openapi.V2_PROTOBUF):
+    for make, kind in (
+        (server.v2, openapi.JSON), (server.v2, openapi.V2_PROTOBUF), (server.v3, openapi.JSON), (server.v3, openapi.V3_PROTOBUF),
+    ):  # fmt: skip
         tracemalloc.start()
-        server.v2(kind)
+        make(*([GROUP] if make == server.v3 else []), kind)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert most < count * len(text) / 2

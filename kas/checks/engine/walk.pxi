@@ -139,6 +139,7 @@ cdef int leaf(Node* c, PyObject* v, Walk* w) except -2:
     elif op == SAME:
         ok = v == c.data
     elif op == PATTERN:
+        w.left -= PATTERN_ALTERNATIVES
         ok = PyUnicode_CheckExact(<object>v) and bool((<object>c.data)(<object>v))
     elif op == MULTIPLE:
         return number(<object>v, INT64_MIN, INT64_MAX) and <object>v % <object>c.data == 0

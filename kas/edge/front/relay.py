@@ -16,7 +16,7 @@ from OpenSSL import SSL
 from kas.edge.front.frames import GOAWAY, Frames
 from kas.edge.front.introduction import goodbye, hello
 from kas.edge.front.rendezvous import Rendezvous, free
-from kas.edge.front.tls import shown
+from kas.edge.front.tls import Renewals, shown
 from kas.edge.front.upgrades import wants_spdy
 from kas.edge.front.worker import Worker
 
@@ -101,6 +101,7 @@ class Relay:
             except ValueError:
                 self.close()  # as Go does with a certificate that cannot be parsed
                 return
+            self._tls.set_app_data(Renewals(self._sock))
             self._loop.add_reader(self._fd, self._speaks)
             self._front.greeted(self)
 

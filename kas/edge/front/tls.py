@@ -7,10 +7,12 @@ the handshake.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,11 +20,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from OpenSSL import SSL, crypto
 
+from kas.edge.descriptors import hold_little
 from kas.meta.keys import public_key, usable
 from kas.meta.pem import unreadable
 
 log = logging.getLogger("kas.front")
 
+RENEWALS, RENEWED_S = 64, 60.0  # what OpenSSL says of other keys, in so long: some words each time, and clients change them after gigabytes
 MOST_SHOWN = 16 << 10  # of all certificates a client shows; they have one or two KiB each
 _DER = serialization.Encoding.DER
 _RELEASE_BUFFERS = 0x10  # SSL_MODE_RELEASE_BUFFERS: an idle connection keeps no buffers
@@ -106,6 +110,7 @@ class Contexts:
         # A session that is taken up again has lost the client's intermediate certificates: every connection shows them anew.
         context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE)
         context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+        context.set_info_callback(_count)
         context.set_mode(_RELEASE_BUFFERS)
         context.set_cipher_list(":".join(s.ciphers or (DEFAULT_CIPHERS,)).encode())
         context.use_certificate_chain_file(pair.cert)
@@ -121,6 +126,33 @@ class Contexts:
             lambda _, offered: next((p for p in protocols if p in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
         )
         return context
+
+
+class Renewals:
+    """How often the client of a connection whose handshake is over wanted more than to be relayed: other keys, another handshake, or to
+    say that something is wrong. OpenSSL goes on with that inside of a read for as long as it comes, and it costs the client next to
+    nothing; who does it all the time loses the socket ``s``, which ends the read."""
+
+    __slots__ = ("_left", "_since", "_sock")
+
+    def __init__(self, s: socket.socket) -> None:
+        self._sock, self._left, self._since = s, RENEWALS, time.monotonic()
+
+    def count(self) -> None:
+        """One more."""
+        self._left -= 1
+        if self._left < 0:
+            now = time.monotonic()
+            if now - self._since < RENEWED_S:
+                with contextlib.suppress(OSError):  # it has gone by itself
+                    self._sock.shutdown(socket.SHUT_RDWR)
+            self._left, self._since = RENEWALS, now
+
+
+def _count(connection: SSL.Connection, _where: int, _result: int) -> None:
+    found = connection.get_app_data()
+    if found is not None:  # the handshake is over
+        found.count()
 
 
 def _bearable(_connection: SSL.Connection, certificate: crypto.X509, _error: int, _depth: int, _ok: int) -> bool:
@@ -182,5 +214,6 @@ def host(address: str) -> str:
 
 def listen(sock: socket.socket, backlog: int) -> None:
     """Starts to listen on a socket that is bound already."""
+    hold_little(sock)
     sock.setblocking(False)
     sock.listen(backlog)

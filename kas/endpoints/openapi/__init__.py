@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from kas.endpoints.openapi import custom, gnostic, pieces, schemas, v2, v3
+from kas.endpoints.openapi import custom, pieces, schemas, v2, v3
 from kas.endpoints.openapi.custom import Part
 from kas.endpoints.openapi.operations import (
     Operation,
@@ -28,7 +28,8 @@ from kas.endpoints.openapi.operations import (
     root_operations,
     version_operations,
 )
-from kas.endpoints.openapi.pieces import Piece
+from kas.endpoints.openapi.pieces import Brought, Piece
+from kas.endpoints.openapi.schemas import Schema
 
 __all__ = ["Document", "OpenAPI", "Part", "ServedResource", "ServedSubresource", "builtin", "custom", "negotiate"]
 
@@ -37,7 +38,8 @@ V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 # The index is written without a type upstream, which Go's server then guesses.
 INDEX_TYPE = "text/plain; charset=utf-8"
-_FORMAT = "5"  # counts changes of this package that change its documents
+Extend = Callable[[dict[str, Any], Brought], None]  # of the v2 document, beside what parts bring
+_FORMAT = "6"  # counts changes of this package that change its documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,11 @@ class Document:
     gzipped: bytes
     content_type: str
     etag: str
+
+    @property
+    def size(self) -> int:
+        """How many bytes the body has, by the end of what gzip says of it (a document is shorter than 4 GiB)."""
+        return int.from_bytes(self.gzipped[-4:], "little")
 
     @property
     def body(self) -> bytes:
@@ -99,7 +106,8 @@ class OpenAPI:
         self._server_version = server_version
         self._cache: dict[tuple[str, str], Document] = {}
         self._old: dict[tuple[str, str], Document] = {}
-        self._pieces: dict[tuple[str, str, str, str], Piece] = {}
+        self._pieces: dict[tuple[str, str, str, str, str], Piece] = {}
+        self._like: dict[tuple[str, ...], pieces.Like] = {} if before is None else dict(before._like)
         if before is not None:
             self._old = before._old | before._cache
             tags = {(part.group, part.version, part.tag) for found in self._parts.values() for part in found}
@@ -153,16 +161,6 @@ class OpenAPI:
             tag = hashlib.sha512(f"{tag} {content_type}".encode()).hexdigest().upper()
         return f'"{tag}"'
 
-    def _loaded(self, group: str, version: str) -> tuple[list[ServedResource], dict[str, Any]]:
-        """The custom resources of a group version, and their definitions."""
-        served: list[ServedResource] = []
-        definitions: dict[str, Any] = {}
-        for part in self._parts.get((group, version), ()):
-            more, own = part.load()
-            served += more
-            definitions |= own
-        return served, definitions
-
     def known_v2(self, content_type: str) -> Document | None:
         """``v2`` where that needs no building, else None."""
         return self._known("", content_type)
@@ -173,39 +171,60 @@ class OpenAPI:
 
     def v2(self, content_type: str = JSON) -> Document:
         """The v2 document in a content type that ``negotiate`` gave. Only types a served path needs are published."""
+        return self._kept("", content_type, lambda: self._made_v2(content_type, None))
 
-        def build() -> bytes:
-            found: list[Operation] = [*self._roots]
-            for group in sorted({group for group, _ in self._served}):
-                found += group_operations(group)
-            for (group, version), served in self._served.items():
-                found += version_operations(group, version)
-                for s in served:
-                    found += operations(s)
-            more = [self._piece(part, content_type) for parts in self._parts.values() for part in parts]
-            used = {name for o in found for name in (o.body, o.response) if name}.union(*(piece.others for piece in more))
-            document = v2.document(found, schemas.closure(sorted(used), schemas.definitions()), self._server_version)
-            return pieces.gzipped(document, more, content_type == JSON)
+    def v2_tag(self) -> str:
+        """What tells the v2 document from others, without its being built."""
+        return self._tag("", JSON)
 
-        return self._kept("", content_type, build)
+    def extended_v2(self, content_type: str, extend: Extend) -> bytes:
+        """The v2 document, compressed, with what ``extend`` adds to its own definitions and paths."""
+        return self._made_v2(content_type, extend)
 
-    def _piece(self, part: Part, content_type: str) -> Piece:
-        """What a part brings to the v2 document, encoded anew only when it has changed. Definitions named as built-in ones get another name
-        (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``)."""
-        key = part.group, part.version, part.tag, content_type
+    def _made_v2(self, content_type: str, extend: Extend | None) -> bytes:
+        found: list[Operation] = [*self._roots]
+        for group in sorted({group for group, _ in self._served}):
+            found += group_operations(group)
+        for (group, version), served in self._served.items():
+            found += version_operations(group, version)
+            for s in served:
+                found += operations(s)
+        more = [self._piece(part, "v2", content_type) for parts in self._parts.values() for part in parts]
+        document = v2.document(found, self._needed(found, more), self._server_version)
+        if extend is not None:
+            extend(document, Brought({gv: [self._piece(part, "v2", JSON) for part in parts] for gv, parts in self._parts.items()}))
+        return pieces.gzipped("v2", document, more, content_type == JSON)
+
+    @staticmethod
+    def _needed(found: Iterable[Operation], more: Sequence[Piece]) -> dict[str, Schema]:
+        """The built-in definitions that operations and pieces need, but for those in whose place a piece brings another."""
+        used = _named(found).union(*(piece.others for piece in more))
+        brought = frozenset[str]().union(*(piece.names for piece in more))
+        return {name: d for name, d in schemas.closure(sorted(used), schemas.definitions()).items() if name not in brought}
+
+    def _piece(self, part: Part, document: str, content_type: str) -> Piece:
+        """What a part brings to a document of version "v2" or "v3", encoded anew only when it has changed. Definitions named as built-in
+        ones get another name in v2 (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``)."""
+        key = part.group, part.version, part.tag, document, content_type
         found = self._pieces.get(key)
         if found is None:
             served, definitions = part.load()
             own = [o for s in served for o in operations(s)]
-            used = {name for o in own for name in (o.body, o.response) if name}
-            shown = v2.shown({name: custom.structural_v2(schema) for name, schema in definitions.items()})
-            paths = v2.path_items(own)
-            taken = {name: f"{name}_v2" for name in shown.keys() & schemas.definitions().keys()}
-            if taken:
-                refs = {schemas.V2_PREFIX + name: schemas.V2_PREFIX + new for name, new in taken.items()}
-                shown = {taken.get(name, name): schemas.renamed(schema, refs) for name, schema in shown.items()}
-                paths, used = schemas.renamed(paths, refs), {taken.get(name, name) for name in used}
-            found = self._pieces[key] = pieces.piece(shown, paths, used, content_type == JSON)
+            named = _named(own)
+            if document == "v3":
+                shown, paths, others = v3.shown(definitions), v3.path_items(own), pieces.used(definitions, named)
+            else:
+                shown, paths = v2.shown({name: custom.structural_v2(schema) for name, schema in definitions.items()}), v2.path_items(own)
+                taken = {name: f"{name}_v2" for name in shown.keys() & schemas.names()}
+                if taken:
+                    refs = {schemas.V2_PREFIX + name: schemas.V2_PREFIX + new for name, new in taken.items()}
+                    shown = {taken.get(name, name): schemas.renamed(schema, refs) for name, schema in shown.items()}
+                    paths, named = schemas.renamed(paths, refs), {taken.get(name, name) for name in named}
+                others = pieces.used(shown, named)
+            like = self._like.get(key[3:], (b"", b""))
+            found, texts = pieces.piece(document, shown, paths, others, content_type == JSON, like)
+            self._like.setdefault(key[3:], texts)
+            self._pieces[key] = found
         return found
 
     def v3_hash(self, path: str) -> str | None:
@@ -243,18 +262,21 @@ class OpenAPI:
         group, version = self._paths[path]
 
         def build() -> bytes:
-            definitions: dict[str, Any] = {}
+            more: list[Piece] = []
+            found: list[Operation] = []
             if (group, version) in self._served:  # what definitions add to such a version only v2 shows
                 found = [*version_operations(group, version), *(o for s in self._served[group, version] for o in operations(s))]
             elif version:  # upstream's documents of definitions do not mention their own discovery
-                served, definitions = self._loaded(group, version)
-                found = [o for s in served for o in operations(s)]
+                more = [self._piece(part, "v3", content_type) for part in self._parts[group, version]]
             elif group:
                 found = list(group_operations(group))
             else:
                 found = [o for o in self._roots if o.path == f"/{path}/"]
-            document = v3.document(found, schemas.definitions() | definitions)
-            body = orjson.dumps(document, option=orjson.OPT_SORT_KEYS) if content_type == JSON else gnostic.encode_v3(document)
-            return gzip.compress(body, 6, mtime=0)
+            return pieces.gzipped("v3", v3.document(found, self._needed(found, more)), more, content_type == JSON)
 
         return self._kept(path, content_type, build)
+
+
+def _named(found: Iterable[Operation]) -> set[str]:
+    """The definitions that operations name."""
+    return {name for o in found for name in (o.body, o.response) if name}

@@ -8,7 +8,7 @@ JSON is a part. Field numbers: google/gnostic openapiv2/OpenAPIv2.proto and open
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -175,11 +175,11 @@ _info2 = Message(7)
 _info2.fields = {"title": (1, _text), "version": (2, _text), "description": (3, _text)}
 _api_key2 = Message(5)
 _api_key2.fields = {"type": (1, _text), "name": (2, _text), "in": (3, _text), "description": (4, _text)}
-_V2_ENTRIES = {"paths": _named(_item2.encode, 2), "definitions": _named(_schema2.encode)}
+_V2_ENTRIES = (_named(_schema2.encode), _named(_item2.encode, 2))  # of definitions, and of paths
 _document2 = Message(16)
 _document2.fields = {
-    "swagger": (1, _text), "info": (2, _one(_info2.encode)), "paths": (8, _one(_V2_ENTRIES["paths"])),
-    "definitions": (9, _one(_V2_ENTRIES["definitions"])), "parameters": (10, _one(_named(_parameter2))),
+    "swagger": (1, _text), "info": (2, _one(_info2.encode)), "paths": (8, _one(_V2_ENTRIES[1])),
+    "definitions": (9, _one(_V2_ENTRIES[0])), "parameters": (10, _one(_named(_parameter2))),
     "security": (12, _many(_requirement)), "securityDefinitions": (13, _one(_named(lambda v: _chunk(2, _api_key2.encode(v))))),
 }  # fmt: skip
 
@@ -252,14 +252,15 @@ _info3 = Message(7)
 _info3.fields = {"title": (1, _text), "description": (2, _text), "version": (6, _text)}
 _security3 = Message(9)
 _security3.fields = {"type": (1, _text), "description": (2, _text), "name": (3, _text), "in": (4, _text)}
+_V3_ENTRIES = (_named(_schema_or_ref3), _named(_item3.encode))  # of schemas, and of paths
 _components3 = Message(10)
 _components3.fields = {
-    "schemas": (1, _one(_named(_schema_or_ref3))), "responses": (2, _one(_named(_or_reference(_response3.encode)))),
+    "schemas": (1, _one(_V3_ENTRIES[0])), "responses": (2, _one(_named(_or_reference(_response3.encode)))),
     "securitySchemes": (7, _one(_named(lambda v: _chunk(1, _security3.encode(v))))),
 }  # fmt: skip
 _document3 = Message(9)
 _document3.fields = {
-    "openapi": (1, _text), "info": (2, _one(_info3.encode)), "paths": (4, _one(_named(_item3.encode))),
+    "openapi": (1, _text), "info": (2, _one(_info3.encode)), "paths": (4, _one(_V3_ENTRIES[1])),
     "components": (5, _one(_components3.encode)), "security": (6, _many(_requirement)),
 }  # fmt: skip
 
@@ -269,19 +270,34 @@ def encode_v2(document: dict[str, Any]) -> bytes:
     return _document2.encode(document)
 
 
-def v2_order(document: dict[str, Any]) -> list[str]:
-    """The members of a v2 document in the order in which protobuf has them."""
-    return sorted(document, key=lambda key: _document2.fields[key][0])
+def entries(version: str, which: int, value: dict[str, Any]) -> bytes:
+    """Schemas (0) or paths (1) as they stand in a document of ``version`` ("v2", "v3"), entry behind entry; those of several can be
+    joined."""
+    return (_V2_ENTRIES if version == "v2" else _V3_ENTRIES)[which](value)
 
 
-def v2_entries(key: str, value: dict[str, Any]) -> bytes:
-    """What stands in the field ``key`` of a v2 document ("definitions", "paths"), entry behind entry; entries of several can be joined."""
-    return _V2_ENTRIES[key](value)
+def framed(version: str, document: dict[str, Any], sizes: Sequence[int]) -> Iterator[bytes | int]:
+    """What stands around the entries of a document: bytes, and a number as ``entries`` takes it where those entries go, which have so many
+    bytes."""
+    table = _document2 if version == "v2" else _document3
+    for key in sorted(document, key=lambda key: table.fields[key][0]):
+        number = table.fields[key][0]
+        if key in ("definitions", "paths"):
+            which = int(key == "paths")
+            yield _head(number, sizes[which])
+            yield which
+        elif key == "components":
+            begin = _head(_components3.fields["schemas"][0], sizes[0])
+            rest = _components3.encode({name: value for name, value in document[key].items() if name != "schemas"})
+            yield _head(number, len(begin) + sizes[0] + len(rest)) + begin
+            yield 0
+            yield rest
+        else:
+            yield table.encode({key: document[key]})
 
 
-def v2_head(key: str, size: int) -> bytes:
-    """What stands before the ``size`` bytes of entries of a field of a v2 document."""
-    return varint(_document2.fields[key][0] << 3 | 2) + varint(size)
+def _head(number: int, size: int) -> bytes:
+    return varint(number << 3 | 2) + varint(size)
 
 
 def encode_v3(document: dict[str, Any]) -> bytes:

@@ -49,6 +49,12 @@ def definitions() -> dict[str, Schema]:
     return found
 
 
+@functools.cache
+def names() -> frozenset[str]:
+    """The names of all built-in definitions."""
+    return frozenset(json.loads(gzip.decompress(_blob())))
+
+
 def _prune_enums(schema: Schema) -> None:
     """Take sets of values out of a schema and all within it; a property may be called ``enum``."""
     schema.pop("enum", None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kas.endpoints.openapi.operations import Operation
 from kas.endpoints.openapi.parameters import QUERY
-from kas.endpoints.openapi.schemas import GVK, V3_PREFIX, Schema, closure, to_v3
+from kas.endpoints.openapi.schemas import GVK, V3_PREFIX, Schema, to_v3
 from kas.endpoints.openapi.v2 import CODES, gvk_extension, hoist
 
 
@@ -36,13 +36,11 @@ def _operation(o: Operation) -> dict[str, Any]:
     return out
 
 
-def document(operations: Iterable[Operation], definitions: dict[str, Schema], names: Iterable[str] = ()) -> dict[str, Any]:
-    """The document of ``operations`` with every v2 definition they or ``names`` need, in v3 form."""
+def path_items(operations: Iterable[Operation]) -> dict[str, Any]:
+    """The paths of ``operations``, sorted."""
     paths: dict[str, Any] = {}
     shared: dict[str, list[dict[str, Any]]] = {}
-    used = set(names)
     for o in operations:
-        used |= {name for name in (o.body, o.response) if name}
         paths.setdefault(o.path, {})[o.method] = _operation(o)
         shared[o.path] = [
             {"description": text, "in": "path", "name": name, "required": True, "schema": {"type": "string", "uniqueItems": True}}
@@ -52,13 +50,24 @@ def document(operations: Iterable[Operation], definitions: dict[str, Schema], na
             shared[o.path].append(_query("pretty", *QUERY["pretty"]))
     for path, item in paths.items():
         hoist(item, shared[path])
-    scheme = {"description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey"}
+    return dict(sorted(paths.items()))
+
+
+def shown(definitions: dict[str, Schema]) -> dict[str, Schema]:
+    """Definitions as v3 has them."""
+    return {name: to_v3(name, schema) for name, schema in definitions.items()}
+
+
+def document(operations: Iterable[Operation], definitions: dict[str, Schema]) -> dict[str, Any]:
+    """The whole document as a dict; ``definitions`` are those to publish, in v2 form."""
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
-        "paths": dict(sorted(paths.items())),
+        "paths": path_items(operations),
         "components": {
-            "schemas": {name: to_v3(name, schema) for name, schema in closure(sorted(used), definitions).items()},
-            "securitySchemes": {"BearerToken": scheme},
+            "schemas": shown(definitions),
+            "securitySchemes": {
+                "BearerToken": {"description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey"}
+            },
         },
     }

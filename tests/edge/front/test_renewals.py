@@ -1,0 +1,112 @@
+"""A client that renews the keys of its connection, as it may now and then, or all the time."""
+
+from __future__ import annotations
+
+import _ssl
+import asyncio
+import ctypes
+import socket
+import time
+
+import pytest
+
+from kas.edge.front import tls
+from kas.edge.front.tls import Renewals
+from tests import need
+from tests.edge.front.test_relay import run, scene
+
+POINTER = ctypes.c_void_p
+TIMEOUT_S = 30
+
+
+class Client:
+    """One of OpenSSL's own, which can do what Python's does not offer; for a thread."""
+
+    def __init__(self, port: int) -> None:
+        self._lib = ctypes.CDLL(_ssl.__file__)
+        if not hasattr(self._lib, "SSL_key_update"):
+            need.give_up("no OpenSSL that can be reached below Python's")
+        for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+            getattr(self._lib, name).restype = POINTER
+        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        self._socket.setblocking(True)
+        self._context = POINTER(self._lib.SSL_CTX_new(POINTER(self._lib.TLS_client_method())))
+        self._ssl = POINTER(self._lib.SSL_new(self._context))
+        self._lib.SSL_set_fd(self._ssl, self._socket.fileno())
+        assert self._lib.SSL_connect(self._ssl) == 1
+
+    def renew(self) -> bool:
+        """Other keys for what it sends; whether that could be sent."""
+        return self._lib.SSL_key_update(self._ssl, 0) == 1 and self._lib.SSL_do_handshake(self._ssl) == 1
+
+    def echoed(self, text: bytes) -> bool:
+        """Whether it comes back."""
+        got = ctypes.create_string_buffer(len(text))
+        return self._lib.SSL_write(self._ssl, text, len(text)) == len(text) and (
+            self._lib.SSL_read(self._ssl, got, len(text)) == len(text) and got.raw == text
+        )
+
+    def close(self) -> None:
+        self._lib.SSL_free(self._ssl)
+        self._lib.SSL_CTX_free(self._context)
+        self._socket.close()
+
+
+@pytest.mark.parametrize("words_between", [False, True])
+def test_who_renews_keys_all_the_time_is_cut(tmp_path, monkeypatch, words_between):
+    """OpenSSL goes on reading what brings no data: one such client held the front, and so everybody."""
+    monkeypatch.setattr(tls, "RENEWALS", 8)
+
+    def flood(port: int) -> int:
+        client = Client(port)
+        assert client.echoed(b"one")
+        sent = 0
+        while sent < 10_000 and client.renew() and (not words_between or client.echoed(b"two")):
+            sent += 1
+        client.close()
+        return sent
+
+    async def test():
+        async with scene(tmp_path) as s:
+            # What the client could send before it hears of its end is not the front's doing.
+            assert await asyncio.to_thread(flood, s.port) < (9 if words_between else 10_000)
+            reader, writer = await s.dial()
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+            writer.close()
+
+    run(test())
+
+
+def test_who_renews_keys_now_and_then_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(tls, "RENEWALS", 8)
+
+    def use(port: int) -> None:
+        client = Client(port)
+        assert all(client.renew() and client.echoed(b"one") for _ in range(2))
+        client.close()
+
+    async def test():
+        async with scene(tmp_path) as s:
+            await asyncio.to_thread(use, s.port)
+
+    run(test())
+
+
+def test_renewals_are_counted_anew_after_their_time(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        renewals = Renewals(ours)
+        for _ in range(10):
+            for _ in range(tls.RENEWALS):
+                renewals.count()
+            now[0] += tls.RENEWED_S
+            renewals.count()
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+        for _ in range(tls.RENEWALS + 1):
+            renewals.count()
+        assert theirs.recv(1) == b""
