@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from kas.apiextensions.schemavalues import in_go_order
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.types.scheme import Field, TypeDesc
+from kas.types.scheme import Field, TypeDesc, write_json
 
 
 def errors(type: TypeDesc, obj: dict[str, Any]) -> list[FieldError]:
@@ -32,7 +31,7 @@ def _value(f: Field, value: Any, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     if isinstance(value, list):
         if f.list_type == "set":
-            errs += [field.duplicate(field.index(path, i), in_go_order(value[i])) for i in _repeated(value)]
+            errs += [field.duplicate(field.index(path, i), field.in_go_order(value[i])) for i in _repeated(value)]
         elif f.list_type == "map":
             errs += _map(f, value, path)
         if f.card == "list":
@@ -50,18 +49,20 @@ def _value(f: Field, value: Any, path: str) -> list[FieldError]:
 def _map(f: Field, items: list[Any], path: str) -> list[FieldError]:
     for i, item in enumerate(items):
         if item is not None and not isinstance(item, dict):
-            return [field.invalid(field.index(path, i), in_go_order(item), "must be an object for an array of list-type map")]
+            return [field.invalid(field.index(path, i), field.in_go_order(item), "must be an object for an array of list-type map")]
     wanted = frozenset(f.list_map_keys)  # of which there may be thousands, and so may be items
     keys = [{k: v for k, v in item.items() if k in wanted} if item else {} for item in items]
-    return [field.duplicate(field.index(path, i), in_go_order(keys[i])) for i in _repeated(keys)]
+    return [field.duplicate(field.index(path, i), field.in_go_order(keys[i])) for i in _repeated(keys)]
 
 
 def _repeated(items: Iterable[Any]) -> list[int]:
-    """Where an item stands for the second time. Types matter, as in Go: 1 is not true."""
-    seen: dict[str, int] = {}
+    """Where an item stands for the second time. Types matter, as in Go: 1 is not true, nor 1.0; inside of lists and maps, which Go compares
+    as JSON, 1.0 is 1."""
+    seen: dict[str | bytes, int] = {}
     out = []
     for i, item in enumerate(items):
-        key = json.dumps(item, sort_keys=True)
+        compound = isinstance(item, (dict, list))
+        key = write_json(field.in_go_order(item), sort_keys=False) if compound else json.dumps(item)
         seen[key] = seen.get(key, 0) + 1
         if seen[key] == 2:
             out.append(i)

@@ -80,7 +80,7 @@ def _shown_value(key: str, value: Any) -> Any:
         return {"Description": value.get("description") or "", "URL": value.get("url") or ""}
     if key == RULES:
         return [shown_rule(rule) for rule in value]
-    return value
+    return field.in_go_order(value) if key in ("default", "enum", "example") else value
 
 
 def shown_rule(rule: dict[str, Any]) -> dict[str, Any]:

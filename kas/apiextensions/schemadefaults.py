@@ -12,7 +12,7 @@ from typing import Any
 
 from kas.apiextensions import embeddedmeta
 from kas.apiextensions.schema import EMBEDDED, Schema
-from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, in_go_order, too_costly
+from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, too_costly
 from kas.meta import field
 from kas.meta.field import FieldError
 from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
@@ -76,11 +76,12 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
                 run.take(sizes.get(id(place.field.schema), sizes[id(schema)]))
             except TooCostlyError:
                 return [*errs, too_costly(run)]
+        unknown = not place.steps and must_be_pruned and bool(prune_value(place.field, copy.deepcopy(value)))
         found = _in_metadata(place, value, at) if place.steps else _embedded(place.field, value, at)
-        if not place.steps and must_be_pruned and prune_value(place.field, copy.deepcopy(value)):
-            errs.append(field.invalid(at, in_go_order(value), "must not have unknown fields"))
+        if unknown:
+            errs.append(field.invalid(at, field.in_go_order(value), "must not have unknown fields"))
         if not found:
-            found = SchemaValidator(place.field.schema).errors_within(run, value)
+            found = SchemaValidator(place.field.schema, literal=True).errors_within(run, value)
         if not found:
             from kas.apiextensions import celrules  # CEL is large, and most schemas have no defaults
 
@@ -104,10 +105,10 @@ def _measure(schema: Schema, sizes: dict[int, int]) -> int:
 
 
 def _embedded(f: Field, value: Any, path: str) -> list[FieldError]:
-    """Metadata of objects in the default."""
+    """What is wrong with the metadata of objects in the default, which they get their typed form of, in place."""
     holder = schema_type("", {"properties": {"default": f.schema}})
     try:
-        embeddedmeta.coerce(holder, {"default": copy.deepcopy(value)}, is_root=False)
+        embeddedmeta.coerce(holder, {"default": value}, is_root=False)
     except embeddedmeta.MetadataError as e:
         return [_moved(e.error, path)]
     return [_moved(e, path) for e in embeddedmeta.errors(holder, {"default": value})]
@@ -131,4 +132,4 @@ def _in_metadata(place: _Place, value: Any, path: str) -> list[FieldError]:
     if not found:
         return []
     shown = str(found[0]) if len(found) == 1 else "[" + ", ".join(map(str, found)) + "]"
-    return [field.invalid(path, in_go_order(value), f"must result in valid metadata: {shown}")]
+    return [field.invalid(path, field.in_go_order(value), f"must result in valid metadata: {shown}")]

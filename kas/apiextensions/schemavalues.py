@@ -92,19 +92,27 @@ def too_costly(run: Run) -> FieldError:
 
 
 class SchemaValidator:
-    """A compiled schema; immutable and safe to share. Properties and items are compiled when first needed."""
+    """A compiled schema; immutable and safe to share. Properties and items are compiled when first needed.
+
+    ``literal`` is for defaults of the schema itself, of which upstream takes the schema as it is written: there int-or-string is no type,
+    and a format that its type does not know counts for values of other types.
+    """
 
     __slots__ = (
         "_additional", "_items", "_properties", "additional", "all_of", "any_of", "enum", "format", "format_check", "items", "junctors",
-        "limits", "list_keys", "negated", "nullable", "one_of", "pattern", "pattern_text", "properties", "required", "size", "types",
+        "limits", "list_keys", "literal", "negated", "nullable", "number_format", "one_of", "pattern", "pattern_text", "properties",
+        "required", "size", "types",
     )  # fmt: skip
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, literal: bool = False) -> None:
         get = schema.get
         kind = get("type") or ""
-        self.types: tuple[str, ...] = ("integer", "string") if get(INT_OR_STRING) else (kind,) if kind else ()
+        self.literal, either = literal, bool(get(INT_OR_STRING)) and not literal
+        self.types: tuple[str, ...] = ("integer", "string") if either else (kind,) if kind else ()
         name = get("format") or ""
-        self.format = name if name and is_known("" if get(INT_OR_STRING) else kind, name) else ""
+        known = bool(name) and is_known("" if either else kind, name)
+        self.format = name if known or literal else ""
+        self.number_format = name if known else ""
         self.format_check: Callable[[str], bool] | None = FORMATS.get(self.format.replace("-", ""))
         self.nullable = bool(get("nullable"))
         self.enum = _Enum(get("enum") or [])
@@ -123,9 +131,11 @@ class SchemaValidator:
         items = get("items")
         self.items: Schema | None = items if isinstance(items, dict) else None
         self.list_keys: tuple[str, ...] = tuple(get(KEYS) or ()) if get(LIST_TYPE) == "map" else ()
-        self.all_of, self.any_of, self.one_of = ([SchemaValidator(s) for s in get(k) or ()] for k in ("allOf", "anyOf", "oneOf"))
+        self.all_of, self.any_of, self.one_of = (
+            [SchemaValidator(s, literal) for s in get(k) or ()] for k in ("allOf", "anyOf", "oneOf")
+        )
         negated: Schema | None = get("not")
-        self.negated = SchemaValidator(negated) if negated is not None else None
+        self.negated = SchemaValidator(negated, literal) if negated is not None else None
         self.junctors = bool(self.all_of or self.any_of or self.one_of or self.negated)
         self._properties: dict[str, SchemaValidator] = {}
         self._items: SchemaValidator | None = None
@@ -240,10 +250,10 @@ class SchemaValidator:
 
     def _number(self, value: float, name: str, base: Run, out: Result) -> None:
         kind = self.types[0] if self.types in (("integer",), ("number",)) else ""
-        if not in_range(value, kind, self.format):
-            out.add(_out_of_range("Checked", kind, self.format, name, base))
+        if not in_range(value, kind, self.number_format):
+            out.add(_out_of_range("Checked", kind, self.number_format, name, base))
         if self.limits is not None:
-            self.limits.check(value, kind, self.format, name, base, out)
+            self.limits.check(value, kind, self.number_format, name, base, out)
 
     def _list(self, value: list[Any], name: str, old: Any, base: Run, out: Result) -> None:
         if self.items is not None:
@@ -290,17 +300,17 @@ class SchemaValidator:
         found = self._items
         if found is None:
             assert self.items is not None
-            found = self._items = SchemaValidator(self.items)
+            found = self._items = SchemaValidator(self.items, self.literal)
         return found
 
     def below(self, key: str) -> SchemaValidator | None:
         """What the member of this name is validated by, None where nothing is said about it."""
         found = self._properties.get(key)
         if found is None and key in self.properties:
-            found = self._properties[key] = SchemaValidator(self.properties[key])
+            found = self._properties[key] = SchemaValidator(self.properties[key], self.literal)
         if found is None and isinstance(self.additional, dict):
             if self._additional is None:
-                self._additional = SchemaValidator(self.additional)
+                self._additional = SchemaValidator(self.additional, self.literal)
             return self._additional
         return found
 
@@ -445,13 +455,6 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b)
-
-
-def in_go_order(value: Any) -> Any:
-    """A JSON value with the keys of its objects sorted, as Go prints maps."""
-    if isinstance(value, dict):
-        return {key: in_go_order(value[key]) for key in sorted(value)}
-    return [in_go_order(item) for item in value] if isinstance(value, list) else value
 
 
 def is_integral(value: float) -> bool:

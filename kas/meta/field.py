@@ -78,6 +78,13 @@ def go_value(value: Any) -> str:
     return write_json(value, sort_keys=False).decode()
 
 
+def in_go_order(value: Any) -> Any:
+    """A JSON value with the keys of its objects sorted, as Go prints maps."""
+    if isinstance(value, dict):
+        return {key: in_go_order(value[key]) for key in sorted(value)}
+    return [in_go_order(item) for item in value] if isinstance(value, list) else value
+
+
 def go_float(value: float) -> str:
     """``%v`` of a finite number: the shortest digits that read back, with an exponent from 1e-05 down and from 1e+06 up."""
     from decimal import Decimal  # hardly ever needed

@@ -209,12 +209,11 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "k8slongname": lambda text: len(text) <= 253 and _long_name(text),
 }
 # Formats of numbers, which bound their range; a schema of another type does not know them.
-NUMBER_FORMATS = {"integer": frozenset(("int32", "int64")), "number": frozenset(("float", "double", "int32", "int64"))}
+NUMBER_FORMATS = {"integer": frozenset(("int32", "int64")), "number": frozenset(("float", "double"))}
 
 
 def is_known(kind: str, name: str) -> bool:
     """Whether a schema of this type ("" if it says none) may ask for the format; others are ignored, with a warning."""
-    plain = name.replace("-", "")
     if kind in ("", "string"):
-        return plain in FORMATS or (not kind and any(name in names for names in NUMBER_FORMATS.values()))
+        return name.replace("-", "") in FORMATS
     return name in NUMBER_FORMATS.get(kind, ())
