@@ -124,15 +124,17 @@ class RawJSON(bytes):
     __slots__ = ()
 
 
-# How an untyped value is written: as raw JSON that passes through, as a map that is stored, or as Go prints what has an order of its own.
+# How an untyped value is written: as raw JSON that passes through, as Go prints what has an order of its own or a map, or as an object that
+# is nothing but a map is stored.
 cdef enum:
     AS_IT_IS = 0
-    SORTED = 1
-    IN_ORDER = 2
+    IN_ORDER = 1
+    SORTED = 2
+    UNSTRUCTURED = 3
 
 
 cdef int put_value(Buf* b, object v, int form, int depth) except -1:
-    """An untyped value; ``SORTED`` orders object keys, else they keep the order they have."""
+    """An untyped value; from ``SORTED`` on object keys are in order, else they keep the order they have."""
     cdef PyObject* key
     cdef PyObject* val
     cdef Py_ssize_t pos = 0, i
@@ -154,7 +156,7 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
         text = str(v).encode()
         return put_bytes(b, text)
     if isinstance(v, float):
-        if form == SORTED and v == 0:  # Go writes -0.0 as -0, and reads that back as the integer 0: so it is stored, and shown
+        if form == UNSTRUCTURED and v == 0:  # Go writes -0.0 as -0, and reads that back as the integer 0: so it is stored, and shown
             return put_c(b, 48)
         # Untyped floats of raw JSON keep a mark that they were written as floats: Go passes raw text through.
         text = (repr(v) if form == AS_IT_IS and v.is_integer() and abs(v) < 1e16 else go_float(v)).encode()
@@ -163,7 +165,7 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
         if PyDict_Size(<dict>v) == 0:
             return put(b, b"{}", 2)
         put_c(b, 123)
-        if form == SORTED and not keys_sorted(<dict>v):
+        if form >= SORTED and not keys_sorted(<dict>v):
             for k in sorted(<dict>v):
                 if not first:
                     put_c(b, 44)
