@@ -8,7 +8,7 @@ from typing import Any
 
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.types.scheme import Field, TypeDesc
+from kas.types.scheme import Field, TypeDesc, write_json
 
 
 def errors(type: TypeDesc, obj: dict[str, Any]) -> list[FieldError]:
@@ -56,11 +56,13 @@ def _map(f: Field, items: list[Any], path: str) -> list[FieldError]:
 
 
 def _repeated(items: Iterable[Any]) -> list[int]:
-    """Where an item stands for the second time. Types matter, as in Go: 1 is not true."""
-    seen: dict[str, int] = {}
+    """Where an item stands for the second time. Types matter, as in Go: 1 is not true, nor 1.0; inside of lists and maps, which Go compares
+    as JSON, 1.0 is 1."""
+    seen: dict[str | bytes, int] = {}
     out = []
     for i, item in enumerate(items):
-        key = json.dumps(item, sort_keys=True)
+        compound = isinstance(item, (dict, list))
+        key = write_json(field.in_go_order(item), sort_keys=False) if compound else json.dumps(item)
         seen[key] = seen.get(key, 0) + 1
         if seen[key] == 2:
             out.append(i)

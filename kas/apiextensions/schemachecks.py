@@ -171,10 +171,10 @@ def _whole_number(schema: Schema, kind: str, form: str) -> Check:
         low = max(low, int(least) + bool(schema.get("exclusiveMinimum")))
     if most is not None:
         high = min(high, int(most) - bool(schema.get("exclusiveMaximum")))
-    if low > high or (step is not None and int(step) < 0):
+    if low > high or (step is not None and int(step) <= 0):  # a step below 1 is 0 to an integer, of which nothing is a multiple
         return checks.unknown()
     out = checks.integer(low, high)
-    if step is not None and int(step):
+    if step is not None:
         return checks.by_kind(integer=checks.all_of(out, checks.multiple(int(step))), floating=checks.unknown())
     return out
 

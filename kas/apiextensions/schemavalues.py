@@ -120,7 +120,7 @@ class SchemaValidator:
     __slots__ = (
         "_additional", "_items", "_properties", "_quick", "_schema",
         "additional", "all_of", "any_of", "as_written", "enum", "format", "format_check", "items", "junctors", "limits", "list_keys",
-        "negated", "nullable", "one_of", "pattern", "pattern_text", "properties", "required", "size", "types",
+        "negated", "nullable", "number_format", "one_of", "pattern", "pattern_text", "properties", "required", "size", "types",
     )  # fmt: skip
 
     def __init__(self, schema: Schema, as_written: bool = False) -> None:
@@ -132,7 +132,9 @@ class SchemaValidator:
         either = bool(get(INT_OR_STRING)) and not as_written
         self.types: tuple[str, ...] = ("integer", "string") if either else (kind,) if kind else ()
         name = get("format") or ""
-        self.format = name if name and (as_written or is_known("" if either else kind, name)) else ""
+        known = bool(name) and is_known("" if either else kind, name)
+        self.format = name if known or as_written else ""
+        self.number_format = name if known else ""
         self.format_check: Callable[[str], bool] | None = FORMATS.get(self.format.replace("-", ""))
         self.nullable = bool(get("nullable"))
         self.enum = _Enum(get("enum") or [])
@@ -280,10 +282,10 @@ class SchemaValidator:
 
     def _number(self, value: float, name: str, base: Run, out: Result) -> None:
         kind = self.types[0] if self.types in (("integer",), ("number",)) else ""
-        if not in_range(value, kind, self.format):
-            out.add(_out_of_range("Checked", kind, self.format, name, base))
+        if not in_range(value, kind, self.number_format):
+            out.add(_out_of_range("Checked", kind, self.number_format, name, base))
         if self.limits is not None:
-            self.limits.check(value, kind, self.format, name, base, out)
+            self.limits.check(value, kind, self.number_format, name, base, out)
 
     def _list(self, value: list[Any], name: str, old: Any, base: Run, out: Result) -> None:
         if self.items is not None:

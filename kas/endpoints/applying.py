@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kas._codecs import go_numbers
@@ -37,13 +38,18 @@ class Applied:
             )
         self.value: Obj = value
 
-    def onto(self, served: Any, live: Obj | None, name: str, ctx: Context) -> Obj:
-        """``live`` with the configuration applied to it, a new object where there is none. Raises 400, 409 and 500."""
+    def onto(
+        self, served: Any, live: Obj | None, name: str, ctx: Context, check: Callable[[Obj, Obj, Obj], None] | None = None
+    ) -> Obj:
+        """``live`` with the configuration applied to it, a new object where there is none. ``check`` is shown ``live``, what came of it and
+        the configuration. Raises 400, 409 and 500."""
         o, req = self.options, self.req
         merged = apply(
             managedfields.schema(served, ctx), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource,
             force=bool(o.force), reset_fields=managedfields.reset_fields(served, ctx.subresource),
         )  # fmt: skip
+        if check is not None and live is not None:
+            check(live, merged, self.value)
         if len(req.body) >= LARGE:
             bound_parts(merged)
         obj = _of_merged(served, merged, self.value)
@@ -58,8 +64,6 @@ class Applied:
             if meta.get("uid"):
                 why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
                 raise errors.conflict(served.group, served.resource, name, why)
-            if not meta.get("name"):
-                meta["name"] = name
             if namespace and not meta.get("namespace"):
                 meta["namespace"] = namespace
         check_name(obj, namespace, name)

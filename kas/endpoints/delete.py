@@ -52,6 +52,9 @@ def delete_options(req: Request) -> dict[str, Any]:
                 options["propagationPolicy"] = q.get("propagationPolicy")
             if q.values("dryRun"):
                 options["dryRun"] = q.values("dryRun")
+            preconditions = {key: value for key in ("uid", "resourceVersion") if (value := q.get(key))}
+            if preconditions:  # of a collection's objects, too, whose list has the same resourceVersion
+                options["preconditions"] = preconditions
             if unsafedelete.OPTION in q:
                 options[unsafedelete.OPTION] = q.flag(unsafedelete.OPTION)
     if not features.DEFAULT.enabled("AllowUnsafeMalformedObjectDeletion"):

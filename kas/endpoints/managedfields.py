@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.endpoints.served import Served
-from kas.patch.fieldmanager import Only, Schema, create, field_set, unowned, update
+from kas.patch.fieldmanager import InOwnVersion, Only, Schema, create, field_set, reset_of, unowned, update
 from kas.patch.fieldmanager import manager_name as _manager_name
 from kas.registry.strategy import Context, Obj, strategy_of
 from kas.request.http import Request
@@ -36,7 +36,7 @@ _ONLY = {
 }
 
 
-def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only:
+def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only | InOwnVersion:
     """What a write through this endpoint cannot change as a field set, or the only fields that it can."""
     sets: dict[str, Any] = served.reset_sets
     found = sets.get(subresource)
@@ -50,7 +50,8 @@ def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only:
             paths = tuple(sub.reset) if sub is not None else ()
         else:
             paths = strategy_of(served.record).reset
-        found = sets[subresource] = field_set(paths)
+        fields = field_set(paths)
+        found = sets[subresource] = InOwnVersion(fields) if fields and served.type.custom and not subresource else fields
     return found
 
 
@@ -61,7 +62,7 @@ def on_create(served: Served, obj: Obj, manager: str, ctx: Context) -> None:
         reset = reset_fields(served, ctx.subresource)
     without = served.unowned.get(ctx.subresource)
     if without is None and not isinstance(reset, Only):
-        without = served.unowned[ctx.subresource] = unowned(reset)
+        without = served.unowned[ctx.subresource] = unowned(reset_of(reset))
     _put(obj, create(schema(served, ctx), obj, manager, now=ctx.now, subresource=ctx.subresource, reset_fields=reset, without=without))
 
 

@@ -270,9 +270,9 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
     return obj
 
 
-def _text(patched: Any, sort_keys: bool = True) -> bytes:
+def _text(patched: Any, as_it_is: bool = False) -> bytes:
     try:
-        return write_json(patched, sort_keys=sort_keys)
+        return write_json(patched, as_it_is=as_it_is)
     except EncodeError:
         raise errors.bad_request("exceeded max depth") from None
 
@@ -298,7 +298,7 @@ class _Texts:
                 _same(operation.get("value"), operation.get("value"), as_is)
             _same(self.document, orjson.loads(encode_json(self.served.type, self.document)), as_is)
             as_is.pop(id(patched), None)  # the document itself is always entered
-            return _text(_in_order(patched, as_is), sort_keys=False)
+            return _text(_in_order(patched, as_is), as_it_is=True)
         except RecursionError:
             raise errors.bad_request("exceeded max depth") from None
 

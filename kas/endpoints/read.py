@@ -41,6 +41,7 @@ def get(req: Request, served: Served, namespace: str, name: str) -> Response | A
         if served.native and (answer := served.plain.answer(req, served.registry, namespace, name)) is not None:
             return answer
     else:
+        respond.media(req)  # a form that there is not is refused before wrong options are
         refuse_export(req)
         if "resourceVersion" in req.query:
             rv = resource_version(req.params.get("resourceVersion"))
@@ -52,7 +53,6 @@ def get(req: Request, served: Served, namespace: str, name: str) -> Response | A
 def refuse_export(req: Request) -> None:
     """Objects without what a cluster adds, which could be asked for until v1.20. Raises 400; who wrote so should not take it for them."""
     if "export" in req.query and req.params.flag("export"):
-        respond.media(req)  # a form that there is not is refused first
         raise bad_request("the export parameter, deprecated since v1.14, is no longer supported")
 
 
@@ -125,6 +125,8 @@ def _told(e: TransformError, served: Served, namespace: str) -> Exception:
 
 
 def _list(req: Request, served: Served, namespace: str) -> Response | Awaitable[Response]:
+    if req.query:
+        respond.media(req)  # a form that there is not is refused before wrong options are
     if len(req.query) >= LONG_QUERY:
         return _list_aside(req, served, namespace)
     return _list_asked(req, served, namespace, asked_of(req, served))
@@ -135,7 +137,7 @@ async def _list_aside(req: Request, served: Served, namespace: str) -> Response:
 
 
 def _list_asked(req: Request, served: Served, namespace: str, asked: Asked) -> Response | Awaitable[Response]:
-    o, m = asked.options, respond.media_of_list(req, served)
+    o, m = asked.options, respond.media(req)
     revision, start, wanted = position(served, namespace, o)
     if wanted > served.registry.store.revision:
         return _list_later(req, served, namespace, asked, revision, start, wanted, m)
@@ -156,6 +158,9 @@ def _list_now(
     r = served.registry
     o, matcher, sieve = asked
     try:
+        if m.convert is not None and m.convert.kind == respond.PARTIAL:
+            r.pages.range(r.prefix(namespace), start, 1, revision, matcher)  # what cannot be read is told first
+            raise respond.no_list_as_one(served)
         only = _only(served, namespace, o)
         q = Listing(req, served, m, r.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
         result = _list_one(q, r.key(namespace, only)) if only and sieve is None else listing.answer(q)

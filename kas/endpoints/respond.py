@@ -77,8 +77,13 @@ def media_of_list(req: Request, served) -> Media:
     """``media`` for a list, which cannot be answered as one PartialObjectMetadata (406)."""
     m = media(req)
     if m.convert is not None and m.convert.kind == PARTIAL:
-        raise ApiError(406, "NotAcceptable", f"you requested {PARTIAL}, but the requested object is a list ({served.go_list_type})")
+        raise no_list_as_one(served)
     return m
+
+
+def no_list_as_one(served) -> ApiError:
+    """406: a list was asked for as one PartialObjectMetadata."""
+    return ApiError(406, "NotAcceptable", f"you requested {PARTIAL}, but the requested object is a list ({served.go_list_type})")
 
 
 def obj(req: Request, served, rec: Shown, status: int = 200) -> Response:

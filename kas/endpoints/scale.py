@@ -75,8 +75,15 @@ class Scaled:
         """The Scale that validating admission sees, and that answers a write."""
         return self.of(parent)
 
+    def unreadable(self, e: errors.ApiError) -> errors.ApiError:
+        """What is told of a body that is no Scale, of which ``e`` says what it is of other kinds."""
+        return e
+
     def check_apply(self, live: Obj, applied: Obj) -> None:
         """Raises for a Scale that nothing can be applied to."""
+
+    def check_applied(self, live: Obj, merged: Obj, applied: Obj) -> None:
+        """Raises for a Scale that nothing that would change it can be applied to."""
 
     def check(self, scale: Obj, live: Obj, name: str) -> None:
         """``ValidateScale`` and the uid as a precondition; the registry sees to the resource version."""
@@ -105,6 +112,7 @@ class Scale:
 
     async def get(self, req: Request, served: Served, namespace: str, name: str) -> Response:
         """Serve GET of /scale: the object as a Scale."""
+        respond.media(req)
         read.refuse_export(req)
         return await self._answer(req, served, served.registry.get(namespace, name), self.scaled(served).of)
 
@@ -112,13 +120,17 @@ class Scale:
         """Serve PUT of /scale: of a Scale only the replicas, and who manages them, reach the object."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions")
-        given = await step(len(req.body) >= LARGE, decode_body, req, SCALE, field_validation=o.field_validation)
+        scaled = self.scaled(served)
+        try:
+            given = await step(len(req.body) >= LARGE, decode_body, req, SCALE, field_validation=o.field_validation)
+        except errors.ApiError as e:
+            raise scaled.unreadable(e) from None
         assert given is not None
         check_name(given, namespace, name)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         manager = managedfields.manager_name(o.field_manager, req)
-        return await self._write(req, served, _Replace(served, self.scaled(served), ctx, name, admission, given, manager))
+        return await self._write(req, served, _Replace(served, scaled, ctx, name, admission, given, manager))
 
     async def patch(self, req: Request, served: Served, namespace: str, name: str) -> Response:
         """Serve PATCH of /scale: the object's Scale is patched, and only the replicas, and who manages them, reach the object."""
@@ -233,7 +245,7 @@ class _Apply(_ScaleUpdate):
     def mutate(self, live: Obj | None) -> Obj:
         assert live is not None
         self.scaled.check_apply(live, self.applied.value)
-        return self.applied.onto(self.view, live, self.name, self.of_scale)
+        return self.applied.onto(self.view, live, self.name, self.of_scale, self.scaled.check_applied)
 
 
 def _replicas(scale: Obj) -> int:

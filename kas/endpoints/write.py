@@ -22,6 +22,7 @@ from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Shown
 from kas.registry.write import Create, Write
 from kas.request.http import Request, Response
+from kas.request.negotiation import body_media_type
 
 NAMESPACE_MISMATCH = "the namespace of the provided object does not match the namespace sent on the request"
 
@@ -46,6 +47,8 @@ class Writer:
         """Serve POST of a new object: 201 with it as it was stored. A refusal that may come from what other servers changed meanwhile is
         looked at again."""
         respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
+        if req.query:
+            body_media_type(req.header(b"content-type"))  # on creation alone before the options
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
         store, large = served.registry.store, served.large(req.body)
         read_at: int | None = store.revision

@@ -214,7 +214,6 @@ NUMBER_FORMATS = {"integer": frozenset(("int32", "int64")), "number": frozenset(
 
 def is_known(kind: str, name: str) -> bool:
     """Whether a schema of this type ("" if it says none) may ask for the format; others are ignored, with a warning."""
-    plain = name.replace("-", "")
     if kind in ("", "string"):
-        return plain in FORMATS
+        return name.replace("-", "") in FORMATS
     return name in NUMBER_FORMATS.get(kind, ())

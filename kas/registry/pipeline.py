@@ -66,8 +66,11 @@ def wipe_system_fields(meta: Obj) -> None:
             meta.pop(name, None)
 
 
-def _kind_group(resource: Resource) -> str:
-    """The group of the internal kind an Invalid names: that of the storage version (Events are core's in both groups)."""
+def _kind_group(resource: Resource, obj: Obj) -> str:
+    """The group of the internal kind an Invalid names: that of the storage version (Events are core's in both groups), of a custom
+    resource what the object says, as its kind."""
+    if resource.type.custom and isinstance(said := obj.get("apiVersion"), str):
+        return said.rpartition("/")[0]
     return resource.storage_gvk[0] if resource.storage_gvk else resource.group
 
 
@@ -98,11 +101,11 @@ def build_create(
     strategy.prepare_for_create(ctx, obj)
     found = strategy.validate(ctx, obj)
     if found:
-        raise errors.invalid(_kind_group(resource), obj.get("kind") or resource.kind, meta.get("name") or "", found)
+        raise errors.invalid(_kind_group(resource, obj), obj.get("kind") or resource.kind, meta.get("name") or "", found)
     if not strategy.validates_metadata:
         found = validate_object_meta(meta, resource.namespaced)
         if found:
-            raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
+            raise errors.invalid(_kind_group(resource, obj), resource.kind, meta.get("name") or "", found)
     warnings = strategy.warnings_on_create(ctx, obj)
     if ctx.warnings:
         warnings = ctx.warnings + warnings
@@ -156,7 +159,7 @@ def build_update(
     if found or subresource or not strategy.validates_metadata:
         found = validate_object_meta(meta, resource.namespaced) + validate_object_meta_update(meta, old_meta) + found
     if found:
-        raise errors.invalid(_kind_group(resource), obj.get("kind") or resource.kind, meta.get("name") or "", found)
+        raise errors.invalid(_kind_group(resource, obj), obj.get("kind") or resource.kind, meta.get("name") or "", found)
     warnings: list[str] = []
     if not subresource:
         warnings = strategy.warnings_on_update(ctx, obj, old)

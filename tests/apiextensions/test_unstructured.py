@@ -78,3 +78,10 @@ def test_objects_nested_too_deeply_are_not_stored():
 ])  # fmt: skip
 def test_traits(schema, want):
     assert traits.of(schema_type("Widget", {"type": "object", "properties": {"a": schema}})) == want
+
+
+def test_a_zero_below_zero_is_the_integer_that_go_reads_back():
+    kind = schema_type("Widget", {"type": "object"})
+    obj = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"a": -0.0, "b": [-0.0, 0.5]}}
+    assert encode_json(kind, obj).endswith(b'"spec":{"a":0,"b":[0,0.5]}}')
+    assert b'"spec":{"a":0,"b":[0,0.5]}' in b"".join(encode_stored(kind, obj)[:2])

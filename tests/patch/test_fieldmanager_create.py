@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from kas._codecs import RawJSON, write_json
+from kas.apiextensions.mergeschema import crd_schema
 from kas.patch.fieldmanager import builtin, create, field_set, update
-from kas.types.scheme import BUILTIN, decode, encode_json, encode_stored
+from kas.types.scheme import BUILTIN, decode, encode_json, encode_stored, schema_type
 from tests.types.randomobjects import struct
 
 NOW = "2026-01-02T03:04:05Z"
@@ -131,3 +132,23 @@ def test_text_is_written_as_it_is():
     texts = {**obj, "metadata": {**obj["metadata"], "managedFields": create(builtin("", "v1", "Pod"), obj, "m", now=NOW)}}
     assert encode_json(kind.type, texts) == encode_json(kind.type, sets)
     assert encode_stored(kind.type, texts, least=0) == encode_stored(kind.type, sets, least=0)
+
+
+def test_the_paths_of_a_custom_object_stand_in_the_order_of_their_texts():
+    """On creation, too: a map's keys, of which 11 comes before 6."""
+    schema = {
+        "properties": {
+            "ints": {"type": "array", "items": {"type": "integer"}, "x-kubernetes-list-type": "set"},
+            "ports": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port"],
+                "items": {"type": "object", "properties": {"port": {"type": "integer"}}},
+            },
+        }
+    }  # fmt: skip
+    type_ = schema_type("Widget", schema)
+    obj: dict[str, Any] = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
+    obj |= {"ints": [6, 11], "ports": [{"port": 80}, {"port": 443}]}
+    obj["metadata"]["managedFields"] = create(crd_schema(type_, "example.com/v1", "Widget"), obj, "m", now=NOW)
+    text = encode_json(type_, obj)
+    assert b'"f:ints":{".":{},"v:11":{},"v:6":{}}' in text
+    assert text.index(rb'"k:{\"port\":443}"') < text.index(rb'"k:{\"port\":80}"')

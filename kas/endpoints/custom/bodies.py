@@ -13,7 +13,7 @@ import orjson
 
 from kas.apiextensions import customtypes
 from kas.apiextensions.embeddedmeta import MetadataError, coerce_own
-from kas.endpoints.bodyerrors import check_texts, from_yaml, no_object, unrecognized
+from kas.endpoints.bodyerrors import BodyError, check_texts, from_yaml, no_object, unrecognized
 from kas.meta import errors, field, gojson
 from kas.meta.field import go_quote
 from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
@@ -86,7 +86,7 @@ def _as_floats(value: Obj) -> None:
 
 def _decoded(type_: TypeDesc, value: Obj, kind: Any) -> list[str]:
     """The paths of unknown fields, which are gone. A schema is about objects of its own kind and group."""
-    if value.get("kind") == kind.kind and value["apiVersion"].rpartition("/")[0] == kind.group:
+    if value.get("kind") == kind.kind and value.get("apiVersion", "").rpartition("/")[0] == kind.group:
         return customtypes.decode(type_, value)
     return coerce_own(value)
 
@@ -105,20 +105,30 @@ def _cannot(kind: Any, why: str) -> errors.ApiError:
 
 
 def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> str:
-    """An object must say what it is, and in which version of the group: that. Raises 400. Validation refuses other kinds."""
+    """An object must say what it is; in which version it says. Raises 400. Other versions are refused once the object is read, other kinds
+    by validation."""
     given_kind, given_version = value.get("kind"), value.get("apiVersion")
     if given_version == kind.api_version and given_kind and isinstance(given_kind, str):
         return kind.api_version
     check_texts(value, kind, body)
-    given_version = given_version or ""
+    try:
+        given = _version_said(given_version or "")
+    except ValueError as e:
+        raise unrecognized(kind, str(e), body) from None
     if not given_kind:
         why = f"Object 'Kind' is missing in '{body.decode('utf-8', 'replace')}'"
         raise _cannot(kind, why) if field_validation == "Ignore" else unrecognized(kind, why, body)
-    group, _, version = given_version.rpartition("/")
-    if group != kind.group:  # upstream has it converted before it looks at the version
-        why = f'{group}/{version}, Kind={given_kind} is unstructured and is not suitable for converting to "{kind.api_version}"'
-        raise errors.bad_request(f'{given_kind} in version "{version}" cannot be handled as a {kind.kind}: {why}')
-    return given_version
+    if given_version is None and "apiVersion" in value:
+        why = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
+        raise errors.bad_request(f'{given_kind} in version "" cannot be handled as a {kind.kind}: {why}')
+    return given
+
+
+def _version_said(api_version: str) -> str:
+    """As Go prints what it read of it. Raises ValueError."""
+    if api_version.count("/") > 1:
+        raise ValueError(f"unexpected GroupVersion string: {api_version}")
+    return api_version.removeprefix("/")
 
 
 def decode_custom_patched(served: Any, patched: Any, field_validation: str, repeated: Sequence[str], warn: Warn) -> Obj:
@@ -126,16 +136,25 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     def invalid(why: str) -> errors.ApiError:
         return errors.invalid("", "", "", [field.invalid("patch", write_json(patched).decode("utf-8", "replace"), why)])
 
-    if isinstance(patched, dict) and not patched.get("kind"):
-        raise invalid(f"Object 'Kind' is missing in '{write_json(patched).decode('utf-8', 'replace')}'")
     text = write_json(patched)
+    if isinstance(patched, dict):
+        try:
+            check_texts(patched, served, text)
+            given_version = _version_said(patched.get("apiVersion") or "")
+        except BodyError as e:
+            raise invalid(e.why) from None
+        except ValueError as e:
+            raise invalid(str(e)) from None
+        if not patched.get("kind"):
+            raise invalid(f"Object 'Kind' is missing in '{text.decode('utf-8', 'replace')}'")
     value = orjson.loads(text)  # parts of it are the stored object's
     if not isinstance(value, dict):
         raise invalid("not an object")
     if has_digits(text, _LONG):
         _as_floats(value)
-    if not value.get("apiVersion"):
+    if not given_version.rpartition("/")[2]:
         raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+    value["apiVersion"] = given_version
     # What says it is of another version is looked at as one; validation refuses it.
     type_ = served.type if value["apiVersion"] == served.api_version else served.type_of(value["apiVersion"])
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from kas.endpoints import read, respond
 from kas.endpoints.custom.served import CustomServed
 from kas.endpoints.custom.table import CustomResources
@@ -11,7 +13,7 @@ from kas.endpoints.watch import watch
 from kas.meta import errors
 from kas.meta.aside import POOL
 from kas.meta.waiting import awaited
-from kas.request.http import Request, Response, Result, with_body
+from kas.request.http import Headers, Request, Response, Result, with_body
 from kas.request.negotiation import (
     CUSTOM,
     CUSTOM_PATCH_TYPES,
@@ -45,16 +47,20 @@ class CustomHandler:
             return self._once_loaded(req, served)
         if served.deprecation is not None:
             served.deprecation.tell(req)
-        if b"protobuf" in req.raw_header(b"accept") and info.subresource != "scale":  # a Scale is no custom resource
-            without_protobuf(req, info.verb)
-        if not info.subresource:
-            return self._main(req, served)
-        defined = served.defined
-        if info.subresource == "status" and defined.status:
-            return self._status(req, served)
-        if info.subresource == "scale" and defined.scale is not None:
-            return self._scaled(req, served)
-        raise errors.not_found(info.api_group, info.resource, info.name)
+        verbs = self._verbs(served, info.subresource)
+        if verbs is None:
+            raise errors.not_found(info.api_group, info.resource, info.name)
+        if b"protobuf" in req.raw_header(b"accept"):
+            return _narrowed(req, served, verbs)
+        return verbs(req, served)
+
+    def _verbs(self, served: CustomServed, subresource: str) -> Callable[[Request, CustomServed], Result] | None:
+        """What serves the resource or one of its subresources, None for one that there is not."""
+        if not subresource:
+            return self._main
+        if subresource == "status" and served.defined.status:
+            return self._status
+        return self._scaled if subresource == "scale" and served.defined.scale is not None else None
 
     async def _once_loaded(self, req: Request, served: CustomServed) -> Response:
         """The answer to who asks first: a schema may have megabytes."""
@@ -104,6 +110,26 @@ class CustomHandler:
         if info.verb == "patch":
             check_patch_type(req)
         return with_body(req, handler, served, info.namespace, info.name)
+
+
+def _narrowed(req: Request, served: CustomServed, verbs: Callable[[Request, CustomServed], Result]) -> Result:
+    """The answer to a client that takes protobuf, of which only a refusal has a form."""
+    asked = req.headers
+    try:
+        without_protobuf(req, req.info.verb)
+        found = verbs(req, served)
+    except errors.ApiError:
+        req.headers = asked
+        raise
+    return found if isinstance(found, Response) else _refused_as_asked(req, asked, found)
+
+
+async def _refused_as_asked(req: Request, asked: Headers, pending: Awaitable[Response]) -> Response:
+    try:
+        return await pending
+    except errors.ApiError:
+        req.headers = asked
+        raise
 
 
 def _in_scope(served: CustomServed, namespace: str, verb: str) -> bool:

@@ -8,12 +8,17 @@ from kas.apiextensions import scalepaths
 from kas.endpoints.custom.served import CustomServed
 from kas.endpoints.scale import Scale, Scaled, View
 from kas.meta import errors
+from kas.patch.fieldmanager import equal_but_metadata, shown_name
 from kas.registry.strategy import Obj
 
 MISSING = -(2**31)
+_NO_SCALE = "request to convert CR to an invalid group/version: autoscaling/v1"
 _NO_MANAGERS = (
     "failed to create manager for existing fields: failed to convert live object (/; autoscaling/v1, Kind=Scale) to proper version: "
-    "request to convert CR to an invalid group/version: autoscaling/v1"
+    + _NO_SCALE
+)
+_UNREADABLE = (
+    'no kind is registered for the type v1.Scale in scheme "k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781"'
 )
 
 
@@ -57,6 +62,15 @@ class CustomScaled(Scaled):
         """Upstream cannot make the Scale that was there before the first apply (500): nobody manages the replicas yet."""
         if "managedFields" not in live["metadata"] and (applied.get("apiVersion"), applied.get("kind")) == ("autoscaling/v1", "Scale"):
             raise errors.ApiError(500, "", _NO_MANAGERS)
+
+    def check_applied(self, live: Obj, merged: Obj, applied: Obj) -> None:
+        """Nor can upstream make a Scale of what the apply has changed (500)."""
+        if not equal_but_metadata(live, merged, ("managedFields",)):
+            raise errors.ApiError(500, "", f"failed to convert new object ({shown_name(applied)}) to proper version: {_NO_SCALE}")
+
+    def unreadable(self, e: errors.ApiError) -> errors.ApiError:
+        """Upstream asks the scheme of the custom resource, which has no Scale, how to tell what is wrong."""
+        return errors.bad_request(_UNREADABLE) if e.code == 400 else e
 
     def _seen(self, parent: Obj) -> tuple[Obj, int | None]:
         """The Scale, and the replicas; None where they are missing."""

@@ -55,13 +55,13 @@ cdef int put_plain(Buf* b, TypeDesc owner, Field f, object v, Split* s, int dept
         if isinstance(v, int) and -9223372036854775808 <= v <= 9223372036854775807:
             return put_int(b, v)
     elif kind == K_RAW or kind == K_UNKNOWN:
-        return put_value(b, v, False, depth)
+        return put_value(b, v, AS_IT_IS, depth)
     elif kind == K_DOUBLE:
         if isinstance(v, (int, float)):
             text = go_float(float(v)).encode()
             return put_bytes(b, text)
     elif kind == K_STRLIST:
-        return put_value(b, v, False, depth)
+        return put_value(b, v, AS_IT_IS, depth)
     elif kind in (K_SCHEMA_ARRAY, K_SCHEMA_BOOL, K_SCHEMA_STRINGS):
         return put_schema_union(b, f, v, s, depth)
     elif isinstance(v, str):  # quantities, times, durations and bytes travel as text
@@ -82,7 +82,7 @@ cdef int put_schema_union(Buf* b, Field f, object v, Split* s, int depth) except
     if v is True or v is False:
         return put(b, b"true", 4) if v else put(b, b"false", 5)
     if isinstance(v, list) and f.kind == K_SCHEMA_STRINGS:
-        return put_value(b, v, False, depth)
+        return put_value(b, v, AS_IT_IS, depth)
     if isinstance(v, list):
         put_c(b, 91)
         for item in <list>v:

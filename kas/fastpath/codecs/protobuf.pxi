@@ -35,7 +35,7 @@ cdef int back_raw_json(Back* b, object v) except -1:
         return 0
     buf_init(&text, 256)
     try:
-        put_value(&text, v, False, 0)
+        put_value(&text, v, AS_IT_IS, 0)
         back_put(b, text.p, text.n)
         back_varint(b, text.n)
     finally:

@@ -124,8 +124,17 @@ class RawJSON(bytes):
     __slots__ = ()
 
 
-cdef int put_value(Buf* b, object v, bint sort, int depth) except -1:
-    """An untyped value; ``sort`` orders object keys, else they keep the order they have."""
+# How an untyped value is written: as raw JSON that passes through, as Go prints what has an order of its own or a map, or as an object that
+# is nothing but a map is stored.
+cdef enum:
+    AS_IT_IS = 0
+    IN_ORDER = 1
+    SORTED = 2
+    UNSTRUCTURED = 3
+
+
+cdef int put_value(Buf* b, object v, int form, int depth) except -1:
+    """An untyped value; from ``SORTED`` on object keys are in order, else they keep the order they have."""
     cdef PyObject* key
     cdef PyObject* val
     cdef Py_ssize_t pos = 0, i
@@ -147,21 +156,23 @@ cdef int put_value(Buf* b, object v, bint sort, int depth) except -1:
         text = str(v).encode()
         return put_bytes(b, text)
     if isinstance(v, float):
+        if form == UNSTRUCTURED and v == 0:  # Go writes -0.0 as -0, and reads that back as the integer 0: so it is stored, and shown
+            return put_c(b, 48)
         # Untyped floats of raw JSON keep a mark that they were written as floats: Go passes raw text through.
-        text = (repr(v) if not sort and v.is_integer() and abs(v) < 1e16 else go_float(v)).encode()
+        text = (repr(v) if form == AS_IT_IS and v.is_integer() and abs(v) < 1e16 else go_float(v)).encode()
         return put_bytes(b, text)
     if isinstance(v, dict):
         if PyDict_Size(<dict>v) == 0:
             return put(b, b"{}", 2)
         put_c(b, 123)
-        if sort and not keys_sorted(<dict>v):
+        if form >= SORTED and not keys_sorted(<dict>v):
             for k in sorted(<dict>v):
                 if not first:
                     put_c(b, 44)
                 first = False
                 put_str(b, k)
                 put_c(b, 58)
-                put_value(b, (<dict>v)[k], sort, depth + 1)
+                put_value(b, (<dict>v)[k], form, depth + 1)
         else:
             while PyDict_Next(v, &pos, &key, &val):
                 if not first:
@@ -169,7 +180,7 @@ cdef int put_value(Buf* b, object v, bint sort, int depth) except -1:
                 first = False
                 put_str(b, <object>key)
                 put_c(b, 58)
-                put_value(b, <object>val, sort, depth + 1)
+                put_value(b, <object>val, form, depth + 1)
         return put_c(b, 125)
     if isinstance(v, (list, tuple)):
         put_c(b, 91)
@@ -177,7 +188,7 @@ cdef int put_value(Buf* b, object v, bint sort, int depth) except -1:
             if not first:
                 put_c(b, 44)
             first = False
-            put_value(b, item, sort, depth + 1)
+            put_value(b, item, form, depth + 1)
         return put_c(b, 93)
     if isinstance(v, str):
         return put_str(b, str(v))
@@ -206,15 +217,16 @@ cdef bytes finish(Buf* b):
         b.p = NULL
 
 
-def write_json(object value, *, bint sort_keys=True):
+def write_json(object value, *, bint sort_keys=True, bint as_it_is=False):
     """An untyped value as Go's json.Marshal writes it (no newline): sorted keys, HTML characters escaped.
 
-    ``sort_keys=False`` keeps the order of each dict, as for a Status built in output order.
+    ``sort_keys=False`` keeps the order of each dict, as for a Status built in output order; ``as_it_is`` also leaves whole floats their
+    point, as text that passes through has it.
     """
     cdef Buf b
     buf_init(&b, 1024)
     try:
-        put_value(&b, value, sort_keys, 0)
+        put_value(&b, value, AS_IT_IS if as_it_is else SORTED if sort_keys else IN_ORDER, 0)
     except:
         free(b.p)
         raise

@@ -15,7 +15,7 @@ cdef int put_unstructured_split(Buf* b, dict obj, Split* s) except -1:
         put_str(b, key)
         put_c(b, 58)
         if key != "metadata":
-            put_value(b, obj[key], True, 1)
+            put_value(b, obj[key], UNSTRUCTURED, 1)
             continue
         meta = obj[key]
         put_c(b, 123)
@@ -33,7 +33,7 @@ cdef int put_unstructured_split(Buf* b, dict obj, Split* s) except -1:
             first_in = False
             put_str(b, name)
             put_c(b, 58)
-            put_value(b, meta[name], True, 2)
+            put_value(b, meta[name], UNSTRUCTURED, 2)
         if s.cut < 0:
             if not first_in:
                 put_c(b, 44)
@@ -46,7 +46,7 @@ cdef bytes unstructured_json(dict obj):
     cdef Buf b
     buf_init(&b, 4096)
     try:
-        put_value(&b, obj, True, 0)
+        put_value(&b, obj, UNSTRUCTURED, 0)
     except:
         free(b.p)
         raise

@@ -10,7 +10,7 @@ Everything here is a pure function over dicts; the walks are in ``kas.patch._fie
 
 from __future__ import annotations
 
-from kas.patch._fieldsets import Field, Node
+from kas.patch._fieldsets import Field, Node, equal_but_metadata
 from kas.patch.fieldmanager.applying import apply, shown_name
 from kas.patch.fieldmanager.builtin import builtin, type_node
 from kas.patch.fieldmanager.entries import manager_name, read, restore_after_admission
@@ -18,11 +18,12 @@ from kas.patch.fieldmanager.scale import to_parent, to_scale
 from kas.patch.fieldmanager.schema import Answers, Schema, Unanswered, deduced_schema
 from kas.patch.fieldmanager.timestamps import keep_timestamps
 from kas.patch.fieldmanager.unowned import UnfitError, apply_unowned
-from kas.patch.fieldmanager.updating import Only, create, field_set, unowned, update
+from kas.patch.fieldmanager.updating import InOwnVersion, Only, create, field_set, reset_of, unowned, update
 
 __all__ = [
     "Answers",
     "Field",
+    "InOwnVersion",
     "Node",
     "Only",
     "Schema",
@@ -33,10 +34,12 @@ __all__ = [
     "builtin",
     "create",
     "deduced_schema",
+    "equal_but_metadata",
     "field_set",
     "keep_timestamps",
     "manager_name",
     "read",
+    "reset_of",
     "restore_after_admission",
     "shown_name",
     "to_parent",

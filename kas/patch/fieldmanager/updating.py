@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import orjson
+
 from kas._codecs import RawJSON
 from kas.meta.errors import ApiError
 from kas.patch._fieldsets import (
@@ -68,6 +70,20 @@ class Only:
         return _kept(fields, self.pattern)
 
 
+class InOwnVersion:
+    """``fields`` (a set as of ``field_set``) are reset for managers of the request's version alone: upstream does not tell those of other
+    versions what the strategy of a custom resource takes back."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+
+    def keep(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """The part of the set that is not reset."""
+        return recursive_difference(fields, self.fields)
+
+
 def _kept(fields: dict[str, Any], pattern: dict[str, Any]) -> dict[str, Any]:
     if not pattern:
         return fields
@@ -84,14 +100,14 @@ def _kept(fields: dict[str, Any], pattern: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-Reset = dict[str, Any] | Only
+Reset = dict[str, Any] | Only | InOwnVersion
 
 
 def allowed(fields: dict[str, Any], reset: Reset) -> dict[str, Any]:
     """The set without what the endpoint's strategy resets."""
     if not reset:
         return fields
-    return reset.keep(fields) if isinstance(reset, Only) else recursive_difference(fields, reset)
+    return reset.keep(fields) if isinstance(reset, (Only, InOwnVersion)) else recursive_difference(fields, reset)
 
 
 # What the server itself keeps is nobody's: upstream's stripSet.
@@ -126,6 +142,8 @@ def update(
     stored under another, or cannot be converted to the version of an entry, has none afterwards.
     """
     live_entries = entries_of(live)
+    if not schema.structured and not _of_kind(schema, new):
+        return []  # there is no type of another kind
     try:
         managers, source = _decode(live_entries, entries_of(new), bool(subresource))
         if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
@@ -141,6 +159,14 @@ def update(
     return write(managers)
 
 
+def _of_kind(schema: Schema, obj: Obj) -> bool:
+    """Whether an object says that it is of the schema's kind, in whatever version."""
+    version = obj.get("apiVersion")
+    if version != schema.api_version and (version or "").rpartition("/")[0] != schema.api_version.rpartition("/")[0]:
+        return False
+    return bool(obj.get("kind") == schema.kind)
+
+
 def create(
     schema: Schema, new: Obj, manager: str, *, now: str, subresource: str = "", reset_fields: Reset = NO_FIELDS, without: Obj | None = None
 ) -> Entries:
@@ -152,13 +178,22 @@ def create(
     if not schema.fits(new):
         return []
     if entries_of(new) is None and not isinstance(reset_fields, Only):
-        fields = created(schema.root, new, unowned(reset_fields) if without is None else without)
+        fields = created(schema.root, new, unowned(reset_of(reset_fields)) if without is None else without)
         if fields is not None:
             if not fields:
                 return []
             ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
-            return write({ident: Managed(RawJSON(fields), schema.api_version, False, now)})
+            text: Any = RawJSON(fields)
+            if not schema.structured and (b'"k:' in fields or b'"v:' in fields):
+                # Maps of a custom resource are written in the order of their keys, which is not that of numbers in them.
+                text = orjson.loads(fields)
+            return write({ident: Managed(text, schema.api_version, False, now)})
     return update(schema, None, new, manager, now=now, subresource=subresource, reset_fields=reset_fields)
+
+
+def reset_of(reset: dict[str, Any] | InOwnVersion) -> dict[str, Any]:
+    """What is reset in the version of the request."""
+    return reset.fields if isinstance(reset, InOwnVersion) else reset
 
 
 def unowned(reset: dict[str, Any], others: dict[str, Any] = STRIPPED) -> dict[str, Any]:
@@ -241,6 +276,8 @@ def update_managers(
     Returns the managers left and two sets: the fields that are changed or added, and those that are gone.
     """
     found = {schema.api_version: _compared(schema, live, new, reset)}
+    if isinstance(reset, InOwnVersion):
+        reset = NO_FIELDS
     conflicts: dict[Ident, dict] = {}
     out: Managers = {}
     for ident, m in managers.items():
