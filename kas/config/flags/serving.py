@@ -56,7 +56,9 @@ SECURE_SERVING = (
     Flag("tls-cert-file", "path", "", "Serving certificate, with its intermediates (PEM).", shown="self-made, in --data-dir"),
     Flag("tls-cipher-suites", "strings", (), "Cipher suites of TLS 1.2; those of 1.3 are always offered.",
          shown="ECDHE with AES-GCM or ChaCha20"),
-    Flag("tls-curve-preferences", "int32Slice", (), "Curves of the key exchange.", no_effect("the curves are those of the TLS library")),
+    Flag("tls-curve-preferences", "int32Slice", (),
+         "Key exchanges that are offered, by their numbers in Go: 23, 24, 25 (P-256, P-384, P-521), 29 (X25519), 4587, 4588, 4589 (hybrids"
+         " with ML-KEM). Their order means nothing.", shown="those of the TLS library"),
     Flag("tls-min-version", "string", "VersionTLS12",
          "Oldest TLS version accepted: VersionTLS12 or VersionTLS13 (older names mean VersionTLS12).",
          upstream=""),
