@@ -10,7 +10,7 @@ import functools
 import logging
 from collections.abc import Callable
 
-from kas.endpoints.respond import not_found, text
+from kas.endpoints.respond import not_found, plain, text
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
@@ -66,7 +66,7 @@ class Health:
         if name not in self.checks[group]:
             return not_found()
         why = self._run(group, name)
-        return text(500, f"internal server error: {why}\n") if why else text(200, "ok")
+        return text(500, f"internal server error: {why}\n") if why else plain(200, "ok")
 
     def _all(self, group: str, req: Request) -> Response:
         q = req.params
