@@ -190,6 +190,7 @@ class Options:
     shutdown_delay_duration: float
     storage_initialization_timeout: float
     shutdown_grace: float
+    shutdown_watch_termination_grace_period: float
     worker_timeout: float
     storage_backend: str
     storage_media_type: str
