@@ -3,7 +3,10 @@
 import pytest
 
 from kas.endpoints import optionsvalidation as options
+from kas.endpoints.options import list_options
+from kas.meta.errors import ApiError
 from kas.request.negotiation import APPLY_PATCH, MERGE_PATCH
+from kas.request.requestinfo import Query
 
 
 def texts(errors):
@@ -46,3 +49,15 @@ def test_unsafe_deletes_stand_alone():
 )
 def test_list_options(given, fields):
     assert [e.field for e in options.validate_list_options(given)] == fields
+
+
+@pytest.mark.parametrize("version", ["", "0", "5"])
+def test_a_watch_from_the_current_state_does_not_go_on_after_a_page(version):
+    """What it did not say of initial events counts as said, as upstream's defaults do."""
+    query = Query(f"watch=1&continue=x&resourceVersion={version}")
+    if version == "5":
+        assert list_options(query).continue_token == "x"
+        return
+    with pytest.raises(ApiError) as e:
+        list_options(query)
+    assert e.value.code == 422 and "resourceVersionMatch is forbidden when continue is provided" in e.value.message
