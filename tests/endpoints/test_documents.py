@@ -23,6 +23,7 @@ def test_health_checks_are_addressable(client):
     headers = client.raw("GET", "/livez/ping").headers
     assert headers["content-type"] == "text/plain; charset=utf-8" and "x-content-type-options" not in headers
     assert client("GET", "/readyz/nope") == (404, "404 page not found\n")
+    assert 'no matches for "","etcd,log"\n' in client("GET", "/livez?verbose&exclude=etcd,log&exclude=&exclude=ping")[1]  # no list
     assert 'no matches for "nope"' in client("GET", "/readyz?verbose&exclude=nope")[1]
 
 
@@ -35,12 +36,15 @@ def test_metrics_are_prometheus_text(client):
     from prometheus_client.parser import text_string_to_metric_families
 
     client("GET", "/api/v1/namespaces/default")
-    text = client.raw("GET", "/metrics").text
+    answer = client.raw("GET", "/metrics")
+    text = answer.text
     families = {f.name: f for f in text_string_to_metric_families(text)}
     found = [s for s in families["apiserver_request"].samples if s.labels.get("resource") == "namespaces" and s.labels.get("verb") == "GET"]
     assert found and found[0].labels["code"] == "200"
     assert "apiserver_request_duration_seconds" in families
     assert "apiserver_current_inflight_requests" in families
+    # Of the worker that answers, as promhttp says it.
+    assert int(families["process_start_time_seconds"].samples[0].value) == int(answer.headers["process-start-time-unix"])
 
 
 def test_unknown_paths_do_not_grow_the_metrics(client):
