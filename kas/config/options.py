@@ -117,6 +117,7 @@ class Options:
     enable_admission_plugins: list[str]
     enable_aggregator_routing: bool
     enable_bootstrap_token_auth: bool
+    enable_garbage_collector: bool
     enable_logs_handler: bool
     enable_priority_and_fairness: bool
     enable_swagger_ui: bool
