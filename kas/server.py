@@ -157,6 +157,7 @@ class Server:
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.allow_privileged = raw.allow_privileged
+        capabilities.CURRENT.enable_garbage_collector = raw.enable_garbage_collector
         self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
         if raw.service_account_signing_endpoint:  # it signs no tokens without end
             self.chosen = [name for name in self.chosen if name != "serviceaccount-token-controller"]

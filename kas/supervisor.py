@@ -517,7 +517,8 @@ class _Supervisor:
 
     def _grace_s(self) -> float:
         """How long a worker that was told to end may take."""
-        return self.options.raw.shutdown_delay_duration + self.options.raw.shutdown_grace + 5.0
+        raw = self.options.raw
+        return raw.shutdown_delay_duration + raw.shutdown_watch_termination_grace_period + raw.shutdown_grace + 5.0
 
     def _look(self) -> None:
         """At the heartbeats. A worker without one gets no new connections after a while, and is killed in the end; one that comes back

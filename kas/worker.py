@@ -60,6 +60,7 @@ AGAIN_S = 1.0
 OWED_S = 10.0  # how often it is tried to write what etcd had no room for
 HEARD_S = 0.02  # in which granian's threads mostly have heard of the end
 QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
+LEAST_DRAINED_PER_S = 200.0  # watches of all workers that end in --shutdown-watch-termination-grace-period, as upstream
 PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
 MAP_FULL = "MDB_MAP_FULL"
@@ -349,6 +350,7 @@ def _give_up(server: Server) -> None:
 
 async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, gate: Gate, leaving: Collection[Response]) -> None:
     raw, began = server.options.raw, time.monotonic()
+    watched_s = raw.shutdown_watch_termination_grace_period
     server.shutting_down = True
     log.info("shutdown initiated")
     if not raw.shutdown_delay_duration:
@@ -371,6 +373,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     for listener in listeners:
         listener.stop()  # connections without a request end now, and a watch's with it: nobody asks again on one that is about to end
     await asyncio.sleep(HEARD_S)
+    if watched_s:
+        await server.watches.drain(watched_s, LEAST_DRAINED_PER_S / server.options.workers)
     server.watches.end_all()
     for _ in range(100):
         if not server.watches.open:
@@ -387,7 +391,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     await server.aggregator.close()
     if server.auditor is not None:
         # Three of the five seconds after which this process would be killed.
-        left = began + raw.shutdown_delay_duration + raw.shutdown_grace + 3 - time.monotonic()
+        left = began + raw.shutdown_delay_duration + watched_s + raw.shutdown_grace + 3 - time.monotonic()
         await server.auditor.close(max(0.5, left))
     if server.tracer is not None:
         await asyncio.to_thread(server.tracer.exporter.close)

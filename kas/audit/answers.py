@@ -9,8 +9,9 @@ import orjson
 from kas.request.http import Headers
 from kas.types.scheme import DecodeError, decode_protobuf, encode_json, find_builtin_kind, open_envelope
 
-# The beginning of everything that is an object of the API: what has no kind (/version, OpenAPI documents, texts) is not recorded.
-OBJECT = b'{"kind":"'
+# The beginnings of everything that is an object of the API, the second of custom resources, whose fields are in order: what has no kind
+# (/version, OpenAPI documents, texts) is not recorded.
+OBJECT = (b'{"kind":"', b'{"apiVersion":"')
 STATUS = b'{"kind":"Status"'
 
 

@@ -76,11 +76,11 @@ class Event(Record):
         self.code, self.response_status = 500, {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError"}
 
     def ended(self) -> None:
-        """The answer is over: of a request that took long it is told where its time went (``writeLatencyToAnnotation``)."""
-        total = self.slow()
-        if not total:
+        """The answer is over: of a request that took long it is told where its time went (``writeLatencyToAnnotation``). A watch takes
+        as long as its client wants."""
+        req, total = self.req, self.slow()
+        if not total or req.info.verb == "watch":
             return
-        req = self.req
         if req.ticket is not None and req.ticket.began:
             self.took[latencies.QUEUE] = req.ticket.began - req.ticket.arrived
         for what, seconds in (*self.took.items(), (latencies.TOTAL, total)):

@@ -1,7 +1,6 @@
 """The EgressSelectorConfiguration of ``--egress-selector-config-file``: direct connections, HTTP CONNECT proxies and konnectivity.
 
-Texts are upstream's (``apiserver/pkg/server/egressselector/config.go``). As there, what the file says beyond its fields is ignored, and its
-apiVersion is not looked at.
+Texts are upstream's (``apiserver/pkg/server/egressselector/config.go``).
 """
 
 from __future__ import annotations
@@ -21,9 +20,18 @@ from kas.meta.field import FieldError
 from kas.meta.goerrors import unreadable
 from kas.meta.tls import trust_as_go
 from kas.observe.metrics import Registry
-from kas.types.configfile import ConfigurationError, check, parse
+from kas.types.configfile import STRING, ConfigurationError, Named, Struct, check, of_kind, parse
 
+_TLS_CONFIG = Struct("TLSConfig", {"caBundle": STRING, "clientKey": STRING, "clientCert": STRING, "tlsServerName": STRING})
+_TCP_TRANSPORT = Struct("TCPTransport", {"url": STRING, "tlsConfig": _TLS_CONFIG})
+_TRANSPORT = Struct("Transport", {"tcp": _TCP_TRANSPORT, "uds": Struct("UDSTransport", {"udsName": STRING})})
+_CONNECTION = Struct("Connection", {"proxyProtocol": Named("ProtocolType"), "transport": _TRANSPORT})
+_SELECTION = Struct("EgressSelection", {"name": STRING, "connection": _CONNECTION})
 KIND = "EgressSelectorConfiguration"
+KINDS = {(f"apiserver.k8s.io/{v}", KIND): Struct(KIND, {"egressSelections": [_SELECTION]}) for v in ("v1beta1", "v1alpha1")}
+SCHEME = "k8s.io/apiserver/pkg/server/egressselector/config.go:33"
+# Go's names of the fields of what a refusal shows, in their order.
+_SHOWN_TLS = {"caBundle": "CABundle", "clientKey": "ClientKey", "clientCert": "ClientCert", "tlsServerName": "TLSServerName"}
 DIRECT, HTTP_CONNECT, GRPC = "Direct", "HTTPConnect", "GRPC"
 NAMES = ("cluster", "controlplane", "etcd")
 _AT, _TLS = "service.connection", "service.connection.tlsConfig"
@@ -105,14 +113,8 @@ def _read(path: str) -> list[Obj]:
     except OSError as e:
         why = unreadable(path, e)
         raise ConfigurationError(f"unable to read egress selector configuration from {field.go_quote(path)} [{why}]") from None
-    value = parse(data).value or {}
-    if not isinstance(value, dict):
-        raise ConfigurationError("error unmarshaling JSON: while decoding JSON: the document is no object")
-    if value.get("kind", "") != KIND:
-        raise ConfigurationError(f"invalid service configuration object {field.go_quote(str(value.get('kind') or ''))}")
-    found = value.get("egressSelections") or []
-    if not isinstance(found, list) or not all(isinstance(s, dict) for s in found):
-        raise ConfigurationError("error unmarshaling JSON: while decoding JSON: egressSelections is no list of objects")
+    said = of_kind(parse(data), KINDS, SCHEME, lambda version, kind: f"unexpected config type: {version}, Kind={kind}")
+    found = [s or {} for s in said.get("egressSelections") or []]
     # The older name is converted to the newer one, upstream too.
     return [{**s, "name": "controlplane"} if s.get("name") == "master" else s for s in found]
 
@@ -132,7 +134,7 @@ def _problems(selections: list[Obj]) -> Iterator[FieldError]:
         protocol, transport = connection.get("proxyProtocol") or "", _part(connection, "transport")
         if protocol == DIRECT:
             if transport is not None:
-                yield field.invalid(f"{_AT}.transport", "direct", "Transport config should be absent for direct connect")
+                yield field.invalid(f"{_AT}.transport", "direct", "config must be absent for direct connect")
         elif protocol in (HTTP_CONNECT, GRPC):
             yield from _transport(protocol, transport)
         else:
@@ -160,7 +162,7 @@ def _transport(protocol: str, transport: Obj | None) -> Iterator[FieldError]:
         else:
             yield from _uds(uds)
     elif tcp is not None and uds is not None:
-        yield field.invalid(f"{_AT}.tcp", tcp, "TCP and UDS cannot both be set")
+        yield field.invalid(f"{_AT}.tcp", _as_in_go(tcp), "TCP and UDS cannot both be set")
     elif tcp is not None:
         yield from _tcp(tcp)
     elif uds is not None:
@@ -169,16 +171,22 @@ def _transport(protocol: str, transport: Obj | None) -> Iterator[FieldError]:
         yield field.required(f"{_AT}.tcp", "One of TCP or UDS must be set")
 
 
+def _as_in_go(tcp: Obj) -> Obj:
+    tls = _part(tcp, "tlsConfig")
+    shown = None if tls is None else {go: tls.get(name) or "" for name, go in _SHOWN_TLS.items()}
+    return {"URL": tcp.get("url") or "", "TLSConfig": shown}
+
+
 def _uds(uds: Obj) -> Iterator[FieldError]:
     if not uds.get("udsName"):
-        yield field.invalid(f"{_AT}.udsName", "nil", "UDSName should be present for UDS connections")
+        yield field.invalid(f"{_AT}.udsName", "nil", "must be present for UDS connections")
 
 
 def _tcp(tcp: Obj) -> Iterator[FieldError]:
     url, tls = str(tcp.get("url") or ""), _part(tcp, "tlsConfig")
     if url.startswith("http://"):
         if tls is not None:
-            yield field.invalid(_TLS, "nil", "TLSConfig config should not be present when using HTTP")
+            yield field.invalid(_TLS, "nil", "config must not be present when using HTTP")
     elif not url.startswith("https://"):
         yield field.invalid(f"{_AT}.url", url, "supported connection protocols are http:// and https://")
     elif tls is None:

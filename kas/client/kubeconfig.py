@@ -128,6 +128,8 @@ def load(path: str) -> Backend:
     _check(found)
     credentials = _credentials(user, user_name, path)
     target, tls = _target(cluster, credentials, base)
+    if tls is None:
+        credentials = ANONYMOUS  # what is secret does not go over a wire that anybody reads; upstream's clients keep it back, too
     if cluster.get("proxy-url"):
         try:
             target = target._replace(via=way(cluster["proxy-url"], tls.context if tls is not None else None))

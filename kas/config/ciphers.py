@@ -1,6 +1,8 @@
-"""Cipher suites by the names Go gives them, which flags use, and OpenSSL's."""
+"""Cipher suites by the names Go gives them, and key exchanges by their numbers, which flags use, and OpenSSL's names for them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 # Of TLS 1.3; all of them are always offered there, as in Go.
 TLS13 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
@@ -19,6 +21,11 @@ TLS12 = {
         "TLS_ECDHE_RSA_WITH_RC4_128_SHA", "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
     ), ""),
 }  # fmt: skip
+# The key exchanges of Go 1.26 by the numbers IANA gave them, in the order in which Go prefers them, whatever that of the flag.
+GROUPS = {
+    4588: "X25519MLKEM768", 4587: "SecP256r1MLKEM768", 4589: "SecP384r1MLKEM1024", 29: "X25519", 23: "P-256", 24: "P-384", 25: "P-521",
+}  # fmt: skip
+MOST_GROUP = 65535
 
 
 def problem(name: str) -> str:
@@ -29,3 +36,22 @@ def problem(name: str) -> str:
 def openssl(names: list[str]) -> list[str]:
     """OpenSSL's names of those that are of TLS 1.2 and that it has, in the order given."""
     return [TLS12[name] for name in names if TLS12.get(name)]
+
+
+def groups_problem(numbers: Sequence[int]) -> str:
+    """What is wrong with ``--tls-curve-preferences``, in kube-apiserver's words; "" for what can be offered."""
+    seen = set[int]()
+    for number in numbers:
+        if not 0 < number <= MOST_GROUP:
+            return f"curve preference {number} is out of range (must be 1-{MOST_GROUP})"
+        if number in seen:
+            return f"duplicate curve preference {number}"
+        seen.add(number)
+        if number not in GROUPS:
+            return f"curve preference {number} is not supported by the current Go version"
+    return ""
+
+
+def groups(numbers: Sequence[int]) -> list[str]:
+    """OpenSSL's names of the key exchanges, the preferred one first."""
+    return [name for number, name in GROUPS.items() if number in numbers]

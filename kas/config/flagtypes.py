@@ -200,7 +200,7 @@ def _cert_key(text: str, before: Any) -> list[str]:
     """``cert,key`` or ``cert,key:name,name``."""
     files, sep, names = text.partition(":")
     if not text or (sep and not names):
-        raise ValueError("expected name(s) after :" if sep else "unexpected empty value")
+        raise ValueError("empty names list is not allowed" if sep else "unexpected empty value")
     if files.count(",") != 1 or not all(files.split(",")):
         raise ValueError("expected comma separated certificate and key file paths")
     return [*(before or ()), text]

@@ -117,6 +117,7 @@ class Options:
     enable_admission_plugins: list[str]
     enable_aggregator_routing: bool
     enable_bootstrap_token_auth: bool
+    enable_garbage_collector: bool
     enable_logs_handler: bool
     enable_priority_and_fairness: bool
     enable_swagger_ui: bool
@@ -190,6 +191,7 @@ class Options:
     shutdown_delay_duration: float
     storage_initialization_timeout: float
     shutdown_grace: float
+    shutdown_watch_termination_grace_period: float
     worker_timeout: float
     storage_backend: str
     storage_media_type: str
@@ -197,6 +199,7 @@ class Options:
     strict_transport_security_directives: list[str]
     tls_cert_file: str
     tls_cipher_suites: list[str]
+    tls_curve_preferences: list[int]
     tls_min_version: str
     tls_private_key_file: str
     tls_san: list[str]
@@ -369,12 +372,15 @@ def complete(o: Options) -> Completed:
         endpoint_address=address.reachable(advertise),
         external_host=o.external_hostname or advertise,
         tls_min=validation.TLS_VERSIONS[o.tls_min_version],
-        # The HTTP server's own TLS knows neither client certificates nor a choice of certificates or suites, and reads its own once.
+        # The HTTP server's own TLS knows no client certificates and no choice of certificates, suites and curves, and reads its own once.
         etcd=o.storage_backend == "etcd3",
         overrides=overrides(o.etcd_servers_overrides, o.etcd_servers) if o.storage_backend == "etcd3" else (),
         front=bool(
             o.secure_port
-            and (o.client_ca_file or o.requestheader_client_ca_file or o.tls_sni_cert_key or o.tls_cipher_suites or o.tls_cert_file)
+            and (
+                o.client_ca_file or o.requestheader_client_ca_file or o.tls_sni_cert_key or o.tls_cipher_suites
+                or o.tls_curve_preferences or o.tls_cert_file
+            )
         ),
         client_cas=[Path(o.client_ca_file), data_dir / "pki" / "ca.crt"] if o.client_ca_file else [],
     )

@@ -116,6 +116,10 @@ def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
         return ["unknown api groups " + ",".join(strange)]
     out = []
     for key, value in config.items():
+        if key in _CLASSES:  # which are compared as texts
+            if value not in ("true", "false"):
+                out.append(f"invalid value {key}={value}")
+            continue
         try:
             parse_bool(value or "true")
         except ValueError as e:

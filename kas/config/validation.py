@@ -79,6 +79,8 @@ def _serving(o: Options) -> Iterator[str]:
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
     yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream tells the first
+    if wrong := ciphers.groups_problem(o.tls_curve_preferences):
+        yield wrong
     if o.egress_selector_config_file and not os.path.exists(o.egress_selector_config_file):
         yield f"egress-selector-config-file {o.egress_selector_config_file} does not exist"
     if o.tracing_config_file and not os.path.exists(o.tracing_config_file):

@@ -105,11 +105,13 @@ class DebugFlags:
 
     def _put(self, req: Request) -> Response:
         value = shortened(req.body.decode(errors="replace"))
-        wrong = "" if re.fullmatch(r"[+-]?[0-9]{1,100}", value, re.ASCII) else "invalid syntax"
-        if not wrong and not -(1 << 31) <= int(value) < 1 << 31:
-            wrong = "value out of range"
-        if wrong:
-            return _plain(400, f"failed set klog.logging.verbosity {value}: strconv.ParseInt: parsing {go_quote(value)}: {wrong}")
+        if not re.fullmatch(r"[0-9]{1,100}", value, re.ASCII):
+            return _plain(400, f"strconv.ParseUint: parsing {go_quote(value)}: invalid syntax")
+        if int(value) >= 1 << 32:
+            return _plain(400, f"strconv.ParseUint: parsing {go_quote(value)}: value out of range")
+        if int(value) >= 1 << 31:  # which is read twice
+            why = f"strconv.ParseInt: parsing {go_quote(value)}: value out of range"
+            return _plain(400, f"failed set klog.logging.verbosity {value}: {why}")
         new = self._path.with_suffix(".new")
         new.write_text(value)
         os.replace(new, self._path)

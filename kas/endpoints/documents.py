@@ -159,9 +159,9 @@ class Documents:
         return self._root(req, False)
 
     def _root(self, req: Request, core: bool) -> Response:
-        _get_only(req)
-        if core:
-            check_accept(req, READ_TYPES)  # /apis and its groups are beside the router
+        if core:  # /apis and its groups are beside the router, and answer whatever the method
+            _get_only(req)
+            check_accept(req, READ_TYPES)
         form = _aggregated_form(req.header(b"accept"))
         if form:
             return self._aggregated(req, core, form)
@@ -191,7 +191,7 @@ class Documents:
 
     def _plain(self, req: Request, value: dict[str, Any] | None) -> Response:
         assert value is not None
-        m = respond.media_without_conversion(req)
+        m = respond.media_of_document(req)
         kind = value["kind"]
         type_ = builtin_kind("", "v1", kind).type
         if m.accepted == respond.PROTOBUF:
@@ -215,7 +215,6 @@ class Documents:
         if group is None:
             return None
         if len(parts) == 2:
-            _get_only(req)
             return self._plain(req, group)
         if parts[1] not in self._builtin_groups and not any(v.group == parts[1] and v.version == parts[2] for v in self._versions()):
             return None  # an APIService names it, and nobody serves it
@@ -228,8 +227,9 @@ class Documents:
             if group in self._kept("custom groups", lambda: {v.group for v in self._versions() if v.custom}):
                 return not_found()
             raise generic_not_found()
-        _get_only(req)
-        check_accept(req, READ_TYPES)
+        if not found.custom:  # those of definitions have no router before them
+            _get_only(req)
+            check_accept(req, READ_TYPES)
         return self._plain(req, self._dict(("resources", group, version), lambda: discovery.resource_list(found)))
 
     # --- OpenAPI
@@ -285,7 +285,7 @@ class Documents:
             return moved(req, self.openapi.v3_address(path))
         kind = _spec_type(req, "v3")
         if kind is None:
-            return Response(406, [])
+            return Response(406, [(b"vary", b"Accept")])
         found = self.openapi.known_v3(path, kind)
         return _addressed(req, found, asked) if found is not None else self._built_v3(req, path, kind, asked)
 

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from kas.endpoints.rest import method_not_allowed
 from kas.observe.metrics import DUMPED, Read, Registry, Said, Shown, dump_path, dumped, exposed
+from kas.observe.process import age_s
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
 from kas.request.negotiation import takes_gzip
@@ -29,6 +31,7 @@ class MetricsEndpoint:
         self._written: dict[str, bytes] = {}
         self._said: dict[str, Said] = {name: {} for name in DUMPED}
         self._writing = asyncio.Lock()
+        self._began = str(int(time.time() - age_s())).encode()
         for name, each in self._registries():
             with contextlib.suppress(FileNotFoundError):  # of the worker that was in this one's place and died
                 each.resume(self._path(name).read_bytes())
@@ -68,7 +71,7 @@ class MetricsEndpoint:
             log.warning("the numbers for other workers were not written: %s", e)
         gzip = takes_gzip(req.header(b"accept-encoding"))
         text = await asyncio.to_thread(self._text, name, registry.read(collected=told, own=True), registry.shown, gzip)
-        headers = [(b"content-type", CONTENT_TYPE)]
+        headers = [(b"content-type", CONTENT_TYPE), (b"process-start-time-unix", self._began)]
         if gzip:  # as promhttp, whatever the size and whether or not answers of the API are compressed
             headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
         return Response(200, headers, text)

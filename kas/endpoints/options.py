@@ -100,6 +100,9 @@ def _read_list_options(q: Query) -> ListOptions:
         q.flag("sendInitialEvents") if "sendInitialEvents" in first else None,
     )  # fmt: skip
     watch_list = features.DEFAULT.enabled("WatchList")
+    if o.watch and watch_list and o.resource_version in ("", "0") and o.send_initial_events is None and not o.match:
+        # The old way to ask for the current state first (SetListOptionsDefaults with WatchList on).
+        o = o._replace(send_initial_events=True, match="NotOlderThan")
     if o.match or o.send_initial_events is not None:
         found = validation.validate_list_options(
             {
@@ -110,9 +113,6 @@ def _read_list_options(q: Query) -> ListOptions:
         )  # fmt: skip
         if found:
             raise errors.invalid(META, "ListOptions", "", found)
-    elif o.watch and watch_list and o.resource_version in ("", "0"):
-        # The old way to ask for the current state first (SetListOptionsDefaults with WatchList on).
-        o = o._replace(send_initial_events=True, match="NotOlderThan")
     if (text := first.get("shardSelector")) and features.DEFAULT.enabled("ShardedListAndWatch"):
         o = o._replace(shards=_shards(text))
     return o

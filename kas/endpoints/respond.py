@@ -177,7 +177,7 @@ def status(req: Request, e: ApiError) -> Response:
 def late(e: ApiError) -> Response:
     """The answer to whoever waited too long, as upstream's timeout handler writes it: no kind, no media type, whatever was asked for."""
     body = {k: v for k, v in e.status().items() if k not in ("kind", "apiVersion")}
-    return text(e.code, orjson.dumps(body).decode() + "\n")
+    return plain(e.code, orjson.dumps(body).decode() + "\n")
 
 
 def _status_media(req: Request) -> Media:
@@ -208,6 +208,16 @@ def media_without_conversion(req: Request) -> Media:
     """For answers that are no kind's object: a Table asked for of a Status is the Status."""
     m = media(req)
     return m if m.convert is None else m._replace(convert=None)
+
+
+def media_of_document(req: Request) -> Media:
+    """For answers that are never converted: one who accepts nothing but a Table or partial metadata gets 406."""
+    m = media(req)
+    if m.convert is None:
+        return m
+    found = negotiate(req.raw_header(b"accept").decode("latin-1"), NO_CONVERSION)
+    pretty = found.media_type == JSON and m.pretty
+    return Media(found.media_type, None, pretty, found.media_type == JSON and not pretty)
 
 
 def media_without_table(req: Request) -> Media:
@@ -250,6 +260,11 @@ def text(status_code: int, body: str, headers: Headers | None = None) -> Respons
     """A response in plain text that browsers must not take for something else."""
     out: Headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
     return Response(status_code, out + (headers or []), body.encode())
+
+
+def plain(status_code: int, body: str) -> Response:
+    """A response in plain text that says nothing of sniffing, as handlers of Go's write it that are content with themselves."""
+    return Response(status_code, [(b"content-type", b"text/plain; charset=utf-8")], body.encode())
 
 
 def plain_internal_error(req: Request, why: str) -> Response:

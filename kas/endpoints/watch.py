@@ -42,6 +42,7 @@ LONGEST_S = 10 * 365 * 86400.0
 FIRST_TAKE = 32  # events or objects of which nothing is known yet
 # How long a watch whose initial events cannot be converted waits before it tries again.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+DRAINED_S = 0.01  # how often watches end while a server drains them
 
 WATCH_TYPES = {"application/json": b"application/json", PROTOBUF: b"application/vnd.kubernetes.protobuf;stream=watch"}
 
@@ -67,6 +68,17 @@ class Watches:
         left = self.counts.pop(stream.place) - 1
         if left:
             self.counts[stream.place] = left
+
+    async def drain(self, grace_s: float, least_per_s: float) -> None:
+        """End the watches one after another, ``least_per_s`` of them or more and all within ``grace_s``, so that their clients come to the
+        other servers a few at a time. Those that are left when it is over are still open."""
+        loop, waiting = asyncio.get_running_loop(), list(self.open)
+        count, began = len(waiting), loop.time()
+        rate = max(least_per_s, count / grace_s)
+        while self.open and (took := loop.time() - began) < grace_s:
+            for _ in range(len(waiting) - max(0, count - 1 - int(took * rate))):  # the first at once
+                waiting.pop().finish()
+            await asyncio.sleep(DRAINED_S)
 
     def end_all(self) -> None:
         """End every watch, and whatever begins from now on."""

@@ -15,7 +15,7 @@ import orjson
 from kas import KUBERNETES_VERSION, __version__
 from kas.config.features import FeatureGate
 from kas.endpoints.documents import version_info
-from kas.endpoints.respond import finish, text, to_yaml
+from kas.endpoints.respond import finish, plain, to_yaml
 from kas.endpoints.rest import method_not_allowed
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
@@ -67,13 +67,13 @@ class ZPages:
         return _page(req, "Statusz", value, "\n".join(lines) + "\n")
 
 
-def _page(req: Request, kind: str, value: dict[str, Any], plain: str) -> Response:
+def _page(req: Request, kind: str, value: dict[str, Any], lines: str) -> Response:
     if req.method != "GET":
         raise method_not_allowed()
     accept = req.header(b"accept")
     m = negotiate(accept, Restrictions(page=kind)) if accept.strip() else None
     if m is None or m.convert is None:
-        return text(200, plain)
+        return plain(200, lines)
     head = {"kind": kind, "apiVersion": f"{m.convert.group}/{m.convert.version}", "metadata": {"name": COMPONENT}}
     if m.media_type == YAML:
         return finish(req, 200, YAML, to_yaml({**head, **value}))

@@ -9,6 +9,7 @@ from kas.auth.attributes import ALLOW, DENY, Attributes, Authorizer, Outcome, at
 from kas.auth.user import MASTERS
 from kas.endpoints.respond import plain_internal_error, status
 from kas.filters.handler import Filter
+from kas.meta.errors import NOSNIFF
 from kas.observe.latencies import AUTHORIZATION
 from kas.observe.metrics import ATTEMPT_SECONDS, Registry, Timer
 from kas.request.http import Request, Response
@@ -57,6 +58,8 @@ def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
         if req.audit is not None:
             req.audit.authorized("forbid", reason, took)
         # Answered, not raised: a refusal costs no more than what it refuses.
-        return status(req, forbidden(a, reason))
+        e = forbidden(a, reason)
+        e.headers = NOSNIFF
+        return status(req, e)
 
     return Filter("authorization", before)

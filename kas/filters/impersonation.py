@@ -8,7 +8,7 @@ from time import monotonic
 from kas.auth.attributes import ALLOW, Attributes, Authorizer, Outcome, attributes_of
 from kas.auth.impersonation import CONSTRAINT, LastModes, impersonate, is_impersonation, mode_of, wanted_user
 from kas.filters.handler import Filter
-from kas.meta.errors import ApiError
+from kas.meta.errors import NOSNIFF, ApiError
 from kas.meta.waiting import awaited, eager
 from kas.observe.caches import Expiring
 from kas.observe.latencies import IMPERSONATION
@@ -100,14 +100,19 @@ def impersonation(authorizer: Authorizer, registry: Registry, acted: Acted | Non
 
     @eager
     async def become(req: Request) -> None:
-        wanted = wanted_user((k.decode("latin-1"), v.decode("utf-8", "replace")) for k, v in req.headers)
+        try:
+            wanted = wanted_user((k.decode("latin-1"), v.decode("utf-8", "replace")) for k, v in req.headers)
+        except ApiError as e:
+            e.headers = NOSNIFF
+            raise
         if wanted is None:
             return
         began = monotonic()
         try:
             user, constraint = await awaited(impersonate(timed, attributes_of(req), wanted, last))
-        except ApiError:
+        except ApiError as e:
             observe(req, "", DENIED, began)
+            e.headers = NOSNIFF
             raise
         observe(req, mode_of(constraint), ALLOWED, began)
         if constraint:

@@ -7,20 +7,26 @@ linked. Without ``--tracing-config-file`` a valid context is only handed on to w
 
 from __future__ import annotations
 
+import re
 from time import monotonic
 
 from kas.auth.user import MASTERS
 from kas.filters.handler import Before, Filter
-from kas.observe.tracing import CURRENT, Remote, Span, Tracer, current, parse
+from kas.observe.tracing import CURRENT, Attribute, Remote, Span, Tracer, current, parse
 from kas.request.http import Handler, Request, Response, Result
 from kas.request.masking import request_uri
+from kas.request.negotiation import APPLY_PATCH
 
 MONITORING = "system:monitoring"
+_PORT = re.compile(r":[0-9]{1,5}$", re.ASCII)
 # Filters with a span of their own; its name is upstream's.
-PARTS = {name: name for name in ("audit", "impersonation", "max_in_flight", "authorization", "consistent_read")}
-PARTS["priority_and_fairness"] = "priorityandfairness"
-_VERBS = {"create": "Create", "get": "Get", "list": "List", "update": "Update", "patch": "Patch", "delete": "Delete", "watch": "Watch",
-          "deletecollection": "DeleteCollection", "connect": "Connect"}  # fmt: skip
+PARTS = {name: name for name in ("audit", "max_in_flight", "authorization", "consistent_read")}
+PARTS |= {"priority_and_fairness": "priorityandfairness", "impersonation": "constrainedimpersonation"}
+# Verbs whose handlers have a span, and what it calls them.
+_VERBS = {
+    "create": ("Create", "POST"), "get": ("Get", "GET"), "list": ("List", "LIST"), "update": ("Update", "PUT"), "patch": ("Patch", "PATCH"),
+    "delete": ("Delete", "DELETE"), "deletecollection": ("Delete", "DELETECOLLECTION"),
+}  # fmt: skip
 
 
 def tracing(tracer: Tracer | None = None) -> Filter:
@@ -64,10 +70,7 @@ def _recording(tracer: Tracer) -> Filter:
             return
         under_way[req] = [span]
         span.started_ns -= int((monotonic() - req.started) * 1e9)
-        span.attributes = {
-            "http.request.method": req.method, "http.target": request_uri(req), "audit-id": req.audit_id,
-            "user_agent.original": req.header(b"user-agent"),
-        }  # fmt: skip
+        span.attributes = _server(req)
         who = span.child("authentication")  # and what stands before it, which takes no time
         if who is not None:
             who.started_ns = span.started_ns
@@ -78,6 +81,10 @@ def _recording(tracer: Tracer) -> Filter:
         if found is None:
             return
         span = found[0]
+        if size := len(req.body):
+            span.attributes["http.request.body.size"] = size
+        if size := len(resp.body):
+            span.attributes["http.response.body.size"] = size
         span.attributes["http.response.status_code"] = resp.status
         span.failed = resp.status >= 500
         if resp.stream is not None and not req.long_running:
@@ -114,16 +121,38 @@ def traced(tracer: Tracer, filters: list[Filter], endpoint: Handler) -> tuple[li
         return endpoint(req)
 
     def run(req: Request) -> Result:
-        found: Result = tracer.around(_VERBS.get(req.info.verb, "Serve"), told)(req)
+        verb = _VERBS.get(req.info.verb) if req.info.is_resource_request else None
+        found: Result = tracer.around(verb[0], told)(req) if verb is not None else endpoint(req)
         return found
 
     return spans, run
 
 
-def _fields(req: Request) -> dict[str, str]:
+def _protocol(req: Request) -> str:
+    return "2.0" if req.http_version == "2" else req.http_version
+
+
+def _server(req: Request) -> dict[str, Attribute]:
+    """What OpenTelemetry's conventions for HTTP servers say of a request, and what upstream adds."""
+    name, _, port = req.header(b"host").rpartition(":") if _PORT.search(req.header(b"host")) else (req.header(b"host"), "", "")
+    out: dict[str, Attribute] = {
+        "server.address": name, "http.request.method": req.method, "url.scheme": req.scheme, "network.peer.address": req.client,
+        "user_agent.original": req.header(b"user-agent"), "client.address": req.header(b"x-forwarded-for").partition(",")[0] or req.client,
+        "url.path": req.path, "network.protocol.version": _protocol(req), "http.target": request_uri(req), "audit-id": req.audit_id,
+    }  # fmt: skip
+    if port:
+        out["server.port"] = int(port)
+    return out
+
+
+def _fields(req: Request) -> dict[str, Attribute]:
     """What upstream's handlers say of a request (``traceFields``)."""
-    version = "2.0" if req.http_version == "2" else req.http_version
+    info = req.info
+    scope = "resource" if info.name or info.verb == "create" else "namespace" if info.namespace else "cluster"
+    verb = "APPLY" if info.verb == "patch" and req.header(b"content-type").startswith(APPLY_PATCH) else _VERBS[info.verb][1]
     return {
-        "accept": req.header(b"accept"), "audit-id": req.audit_id, "client": req.client, "protocol": f"HTTP/{version}", "url": req.path,
-        "user-agent": req.header(b"user-agent"),
+        "accept": req.header(b"accept"), "audit-id": req.audit_id, "client": req.client, "api-group": info.api_group,
+        "api-version": info.api_version, "name": info.name, "subresource": info.subresource, "namespace": info.namespace,
+        "protocol": f"HTTP/{_protocol(req)}", "resource": info.resource, "scope": scope, "url": req.path,
+        "user-agent": req.header(b"user-agent"), "verb": verb,
     }  # fmt: skip

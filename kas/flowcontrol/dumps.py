@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kas.endpoints.respond import text
+from kas.endpoints.respond import plain
 from kas.flowcontrol._engine import Level, Stats, Ticket
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
@@ -69,11 +69,16 @@ class Dumps:
         return _page(LEVEL_COLUMNS, rows)
 
     def queues(self, req: Request) -> Response:
-        """A row for each queue that something waits in or runs from."""
-        return _page(QUEUE_COLUMNS, [
-            (level.name, index, len(waiting), len(running), seats, _seat_seconds(next_r), initial, most, _seat_seconds(work))
-            for level in self._levels() for index, next_r, seats, initial, most, work, running, waiting in level.dump()
-        ])  # fmt: skip
+        """A row for each queue, also for those that nothing waits in or runs from, which are not made yet."""
+        rows: list[Sequence[object]] = []
+        for level in self._levels():
+            made = {queue[0]: queue for queue in level.dump()}
+            for index in sorted({*made, *range(level.queues if level.queued else 0)}):
+                _, next_r, seats, initial, most, work, running, waiting = made.get(index) or (index, 0.0, 0, 0, 0, 0.0, (), ())
+                rows.append((
+                    level.name, index, len(waiting), len(running), seats, _seat_seconds(next_r), initial, most, _seat_seconds(work),
+                ))  # fmt: skip
+        return _page(QUEUE_COLUMNS, rows)
 
     def requests(self, req: Request) -> Response:
         """A row for each request that runs (index -1) or waits in a level with queues."""
@@ -118,4 +123,4 @@ def _page(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Response:
     table = [[str(cell).replace("\n", " ").replace("\r", " ") for cell in row] for row in (columns, *rows)]
     widths = [max(WIDTH, *(len(row[i]) + 1 + PADDING for row in table)) for i in range(len(columns) - 1)]
     lines = ["".join((cell + ",").ljust(width) for cell, width in zip(row, widths, strict=False)) + row[-1] for row in table]
-    return text(200, "\n".join(lines) + "\n")
+    return plain(200, "\n".join(lines) + "\n")

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 PREFIX = "apiserver_flowcontrol_"
 FLOW = ("flow_schema", "priority_level")
 LEVEL = ("priority_level",)
-RATIOS = (0, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 6, 8, 12, 18, 25)
+# Of a limit: seats that are wanted may be more than it, requests are a part of it.
+DEMANDS = (0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.7, 2, 2.8, 4, 6)
+REQUESTS = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1)
+KINDS = (0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
 PARTS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
 
 LEVEL_GAUGES = {
@@ -84,15 +87,15 @@ class FlowMetrics:
         gauge(PREFIX + "seat_fair_frac",
               "Fair fraction of server's concurrency to allocate to each priority level that can use it")  # fmt: skip
         self._demand = histogram(PREFIX + "demand_seats", "Observations, about once a second, of (the number of seats each priority level "
-                                 "could use) / (nominal number of seats for that level)", LEVEL, RATIOS)  # fmt: skip
+                                 "could use) / (nominal number of seats for that level)", LEVEL, DEMANDS)  # fmt: skip
         self._seats = histogram(PREFIX + "priority_level_seat_utilization", "Observations, about once a second, of utilization of seats "
                                 "for any stage of execution (but only initial stage for WATCHes)", ("phase", *LEVEL), PARTS)  # fmt: skip
         self._requests = histogram(PREFIX + "priority_level_request_utilization", "Observations, about once a second, of number of "
                                    "requests (as a fraction of the relevant limit) waiting or in any stage of execution (but only initial "
-                                   "stage for WATCHes)", ("phase", *LEVEL), RATIOS)  # fmt: skip
+                                   "stage for WATCHes)", ("phase", *LEVEL), REQUESTS)  # fmt: skip
         self._kinds = histogram(PREFIX + "read_vs_write_current_requests", "Observations, about once a second, of the number of requests "
                                 "(as a fraction of the relevant limit) waiting or in regular stage of execution", ("phase", "request_kind"),
-                                RATIOS)  # fmt: skip
+                                KINDS)  # fmt: skip
         registry.collectors.append(self.collect)
 
     def refused(self, mutating: bool) -> None:

@@ -1,7 +1,7 @@
 """The one error a client can see: ``ApiError``, rendered as a ``metav1.Status``.
 
 Named constructors mirror apimachinery's ``pkg/api/errors``; their message texts are upstream's, because clients parse
-some of them. Nothing here imports another kas module.
+some of them. Nothing here imports another module of kas but the compiled one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from kas._fastpath import go_quote
 
 if TYPE_CHECKING:
     from kas.meta.field import FieldError
+
+
+# What upstream sets where it refuses somebody before there is a handler (``responsewriters.RespondWithError``).
+NOSNIFF = {"x-content-type-options": "nosniff"}
 
 
 class ApiError(Exception):
@@ -87,7 +91,7 @@ def forbidden(group: str, resource: str, name: str, why: str) -> ApiError:
     if not resource:
         message = f"forbidden: {why}"
     elif name:
-        message = f'{qualified(group, resource)} "{name}" is forbidden: {why}'
+        message = f"{qualified(group, resource)} {go_quote(name)} is forbidden: {why}"
     else:
         message = f"{qualified(group, resource)} is forbidden: {why}"
     return ApiError(403, "Forbidden", message, _details(group, resource, name))
@@ -95,7 +99,7 @@ def forbidden(group: str, resource: str, name: str, why: str) -> ApiError:
 
 def not_found(group: str, resource: str, name: str) -> ApiError:
     """404 NotFound with the object in its details; in upstream's words, which clients parse."""
-    return ApiError(404, "NotFound", f'{qualified(group, resource)} "{name}" not found', _details(group, resource, name))
+    return ApiError(404, "NotFound", f"{qualified(group, resource)} {go_quote(name)} not found", _details(group, resource, name))
 
 
 def generic_not_found() -> ApiError:
@@ -111,19 +115,20 @@ def method_not_supported(group: str, resource: str, action: str) -> ApiError:
 
 def already_exists(group: str, resource: str, name: str) -> ApiError:
     """409 AlreadyExists of a create whose name is taken."""
-    message = f'{qualified(group, resource)} "{name}" already exists'
+    message = f"{qualified(group, resource)} {go_quote(name)} already exists"
     return ApiError(409, "AlreadyExists", message, _details(group, resource, name))
 
 
 def generate_name_conflict(group: str, resource: str, name: str, retry_after_s: int = 1) -> ApiError:
     """409 AlreadyExists of a create with generateName whose drawn name was taken; the client may try again."""
-    message = f'{qualified(group, resource)} "{name}" already exists, the server was not able to generate a unique name for the object'
+    why = "the server was not able to generate a unique name for the object"
+    message = f"{qualified(group, resource)} {go_quote(name)} already exists, {why}"
     return ApiError(409, "AlreadyExists", message, _details(group, resource, name, retryAfterSeconds=retry_after_s))
 
 
 def conflict(group: str, resource: str, name: str, why: str) -> ApiError:
     """409 Conflict of a write that lost a race; ``why`` ends the message as upstream's inner error does."""
-    message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
+    message = f"Operation cannot be fulfilled on {qualified(group, resource)} {go_quote(name)}: {why}"
     return ApiError(409, "Conflict", message, _details(group, resource, name))
 
 
@@ -192,7 +197,7 @@ class Invalid(ApiError):
         told, rest = printed(found)
         causes = [{"reason": e.type, "message": text, "field": shortened(e.field)} for e, text in told]
         name = shortened(name)
-        message = f'{qualified(group, kind)} {go_quote(name)} is invalid: {_aggregate(told, rest)}'
+        message = f"{qualified(group, kind)} {go_quote(name)} is invalid: {_aggregate(told, rest)}"
         super().__init__(422, "Invalid", message, _details(group, kind, name, causes=causes))
 
     def after(self, found: list[FieldError]) -> Invalid:

@@ -34,7 +34,12 @@ def _fixed64(number: int, value: int) -> bytes:
 
 
 def _attribute(number: int, key: str, value: Attribute) -> bytes:
-    said = put_text(1, value[:MAX_TEXT]) if isinstance(value, str) else put_int(3, value)
+    # What a value is has to be said, also of an empty one: it is one of several.
+    if isinstance(value, str):
+        text = value[:MAX_TEXT].encode()
+        said = b"\x0a" + varint(len(text)) + text
+    else:
+        said = b"\x18" + varint(value)
     return put_bytes(number, put_text(1, key) + put_bytes(2, said))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from kas.config import capabilities
 from kas.meta import errors
 from kas.meta.records import NamedTuple
 from kas.meta.scalars import format_time, parse_time
@@ -125,7 +126,7 @@ def gone_with_update(obj: Obj, old: Obj) -> bool:
 
 def _finalizers(resource: Resource, had: list[str], options: Obj) -> list[str]:
     default = resource.gc_default
-    if default == "unsupported":
+    if default == "unsupported" or not capabilities.CURRENT.enable_garbage_collector:  # nobody would take them off again
         return had
     policy, orphan_dependents = options.get("propagationPolicy"), options.get("orphanDependents")
     if orphan_dependents is not None:

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from typing import Any, Protocol
 
+from kas._fastpath import go_quote
 from kas.meta import errors
 from kas.meta.names import is_valid_path_segment_name
 from kas.meta.stored import object_of
@@ -307,4 +308,4 @@ def check_name(name: str) -> None:
         raise errors.bad_request("Name parameter required.")
     found = is_valid_path_segment_name(name)
     if found:
-        raise errors.bad_request(f'Name parameter invalid: "{name}": {";".join(found)}')
+        raise errors.bad_request(f"Name parameter invalid: {go_quote(name)}: {';'.join(found)}")

@@ -175,7 +175,16 @@ def parse(data: bytes) -> Document:
         value, repeated = yaml_codec.decode(data)
     except yaml_codec.YAMLError as e:
         raise ConfigurationError(" ".join(str(e).split())) from None
+    if data.lstrip()[:1] != b"{":
+        value = _in_order(value)
     return Document(value, repeated, data.decode("utf-8", "replace"))
+
+
+def _in_order(value: Any) -> Any:
+    """YAML is JSON with sorted keys by the time its fields are looked at."""
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value, key=str)}
+    return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def read_file(path: str) -> bytes:

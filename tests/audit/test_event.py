@@ -38,6 +38,14 @@ def test_a_request_as_it_came():
     assert found["requestReceivedTimestamp"] == "1970-01-01T00:00:00.000000Z"
 
 
+@pytest.mark.parametrize(("query", "told"), [("", True), ("watch=1", False)])
+def test_what_took_long_says_where_its_time_went_unless_it_is_a_watch(query, told):
+    e, req = event(path="/api/v1/namespaces/ns/pods", query=query)
+    req.started -= 10
+    e.ended()
+    assert ("apiserver.latency.k8s.io/total" in fields(e).get("annotations", {})) == told
+
+
 def test_credentials_in_the_query_are_masked():
     e, _ = event(query="access_token=S3CRET&x=1")
     assert fields(e)["requestURI"] == "/api/v1/pods?access_token=***&x=1"

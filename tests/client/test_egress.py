@@ -42,7 +42,7 @@ def selection(protocol: str, transport: dict[str, Any] | None = None, name: str 
 
 def test_direct_connections_are_what_kas_makes(tmp_path):
     assert said(tmp_path, *(selection("Direct", name=n) for n in ("cluster", "controlplane", "ETCD"))) == ""
-    assert said(tmp_path) == "" and said(tmp_path, unknown=1) == ""
+    assert said(tmp_path) == "" and said(tmp_path, apiVersion="apiserver.k8s.io/v1alpha1") == ""
     assert said(tmp_path, selection("Direct", name="master")) == ""
     doubled = f'{VALIDATE}{AT}[1]: Duplicate value: "controlplane"'
     assert said(tmp_path, selection("Direct", name="controlplane"), selection("Direct", name="master")) == doubled
@@ -50,19 +50,21 @@ def test_direct_connections_are_what_kas_makes(tmp_path):
 
 HTTPS = {"tcp": {"url": "https://x"}}
 WRONG = [
-    (selection("Direct", {}), f'{AT}.transport: Invalid value: "direct": Transport config should be absent for direct connect'),
+    (selection("Direct", {}), f'{AT}.transport: Invalid value: "direct": config must be absent for direct connect'),
     (selection("x"), f'{AT}.protocol: Unsupported value: "x": supported values: "Direct", "HTTPConnect", "GRPC"'),
     (selection("HTTPConnect"), f"{AT}.transport: Required value: transport must be set for HTTPConnect"),
     (selection("HTTPConnect", {}), f"{AT}.tcp: Required value: One of TCP or UDS must be set"),
-    (selection("HTTPConnect", {"uds": {}}), f'{AT}.udsName: Invalid value: "nil": UDSName should be present for UDS connections'),
+    (selection("HTTPConnect", {"uds": {}}), f'{AT}.udsName: Invalid value: "nil": must be present for UDS connections'),
     (selection("HTTPConnect", {"tcp": {"url": "x"}}),
      f'{AT}.url: Invalid value: "x": supported connection protocols are http:// and https://'),
     (selection("HTTPConnect", HTTPS), f"{AT}.tlsConfig: Required value: TLSConfig must be present when using HTTPS"),
     (selection("HTTPConnect", {"tcp": {"url": "http://x", "tlsConfig": {}}}),
-     f'{AT}.tlsConfig: Invalid value: "nil": TLSConfig config should not be present when using HTTP'),
+     f'{AT}.tlsConfig: Invalid value: "nil": config must not be present when using HTTP'),
     (selection("HTTPConnect", {"tcp": {"url": "https://x", "tlsConfig": {"caBundle": "/none", "clientKey": "/none"}}}),
      f'[{AT}.tlsConfig.caBundle: Invalid value: "/none": TLS config ca bundle does not exist, {AT}.tlsConfig.clientCert: Invalid value: '
      f'"nil": Using TLS requires clientCert, {AT}.tlsConfig.clientKey: Invalid value: "/none": TLS client key does not exist]'),
+    (selection("HTTPConnect", {**HTTPS, "uds": {"udsName": "/x"}}),
+     f'{AT}.tcp: Invalid value: {{"URL":"https://x","TLSConfig":null}}: TCP and UDS cannot both be set'),
     (selection("GRPC"), f"{AT}.transport: Required value: transport must be set for GRPC"),
     (selection("GRPC", HTTPS), f"{AT}.uds: Required value: UDS must be set with GRPC"),
     (selection("Direct", name="Other"), f'{AT}: Unsupported value: "other": supported values: "cluster", "controlplane", "etcd"'),
@@ -123,6 +125,22 @@ def test_files_and_addresses_that_make_no_proxy(tmp_path):
 
 
 def test_files_that_are_none(tmp_path):
-    assert said(tmp_path, kind="X") == 'failed to read egress selector config: invalid service configuration object "X"'
+    read, scheme = "failed to read egress selector config: ", ' in scheme "k8s.io/apiserver/pkg/server/egressselector/config.go:33"'
+    assert said(tmp_path, kind="X") == f'{read}no kind "X" is registered for version "apiserver.k8s.io/v1beta1"{scheme}'
+    newer = f'{read}no kind "EgressSelectorConfiguration" is registered for version "apiserver.k8s.io/v1"{scheme}'
+    assert said(tmp_path, apiVersion="apiserver.k8s.io/v1") == newer
+    assert said(tmp_path, unknown=1) == f'{read}strict decoding error: unknown field "unknown"'
+    assert said(tmp_path, kind="TracingConfiguration", apiVersion="apiserver.config.k8s.io/v1") == (
+        f"{read}unexpected config type: apiserver.config.k8s.io/v1, Kind=TracingConfiguration"
+    )
+    assert said(tmp_path, {"name": 1}).startswith(f"{read}json: cannot unmarshal number into Go struct field ")
+    both = tmp_path / "both.yaml"
+    head = "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\n"
+    both.write_text(f"{head}foo: 1\negressSelections: [{{name: x, bar: 1}}]\n")
+    with pytest.raises(ConfigurationError, match=r'strict decoding error: unknown field "egressSelections\[0\].bar", unknown field "foo"'):
+        of(str(both))  # YAML is JSON with sorted keys by then
+    (tmp_path / "empty.yaml").touch()
+    with pytest.raises(ConfigurationError, match=f"^{read}Object 'Kind' is missing in ''$"):
+        of(str(tmp_path / "empty.yaml"))
     with pytest.raises(ConfigurationError, match=r'unable to read egress selector configuration from "/none" \[open /none: no such file'):
         of("/none")

@@ -77,6 +77,12 @@ def test_a_folder_is_no_file(tmp_path):
         load(str(tmp_path))
 
 
+@pytest.mark.parametrize(("scheme", "sent"), [("https", [(b"authorization", b"Bearer t")]), ("http", [])])
+def test_credentials_are_kept_back_where_anybody_could_read_them(tmp_path, scheme, sent):
+    text = GOOD.replace("https", scheme).replace("name: u, user: {}", "name: u, user: {token: t}")
+    assert load(write(tmp_path, text)).headers() == sent
+
+
 def test_users_by_name(tmp_path):
     users = load_users(write(tmp_path, GOOD.replace("name: u, user: {}", "name: x.example.com, user: {token: t}")))
     assert users.of("x.example.com", 443).token == "t" and not users.of("y.example.com", 443).token

@@ -226,6 +226,9 @@ def test_nothing_given_nothing_said():
         (["--oidc-required-claim=a"],
          ['invalid argument "a" for "--oidc-required-claim" flag: malformed pair, expect string=string',
           "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"][:1]),
+        (["--tls-curve-preferences=29,70000"], ["curve preference 70000 is out of range (must be 1-65535)"]),
+        (["--tls-curve-preferences=29,23,29"], ["duplicate curve preference 29"]),
+        (["--tls-curve-preferences=1,29"], ["curve preference 1 is not supported by the current Go version"]),
         (["--tls-cipher-suites=A,B"], ["Cipher suite A not supported or doesn't exist"]),
         # To Go a folder can be opened, and not be read.
         (["--client-ca-file=/tmp"], ["read /tmp: is a directory"]),

@@ -93,6 +93,7 @@ def test_two_dashes_end_the_flags():
          'invalid argument "3-2" for "--service-node-port-range" flag: end port cannot be less than start port: 3-2'),
         (["--service-node-port-range=x"],
          'invalid argument "x" for "--service-node-port-range" flag: strconv.Atoi: parsing "x": invalid syntax'),
+        (["--tls-sni-cert-key=x,y:"], 'invalid argument "x,y:" for "--tls-sni-cert-key" flag: empty names list is not allowed'),
         (["--tls-sni-cert-key=x"],
          'invalid argument "x" for "--tls-sni-cert-key" flag: expected comma separated certificate and key file paths'),
         (["--vmodule=x"], 'invalid argument "x" for "--vmodule" flag: "x" does not have the pattern=N format'),

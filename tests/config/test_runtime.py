@@ -33,6 +33,7 @@ def test_single_resources():
         ({"apps/v9/deployments": "true"}, ["group version apps/v9 that has not been registered"]),
         ({"apps/v1": "maybe", "foo/v1": "true"}, ["unknown api groups foo/v1"]),
         ({"apps": "true", "foo/v1": "true"}, ["runtime-config invalid key apps"]),
+        ({"api/all": "maybe", "api/beta": "1"}, ["invalid value api/all=maybe", "invalid value api/beta=1"]),
         ({"apps/v1": "maybe"}, ['invalid value of apps/v1: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax']),
     ],
 )  # fmt: skip

@@ -46,6 +46,19 @@ def widgets(define, namespace) -> Customs:
     return define(definition(f"{namespace}.example.com", v, shortNames=["wd"], categories=["all"])).install()
 
 
+def test_documents_of_a_definition_have_no_router_before_them(client, widgets):
+    path = f"/apis/{widgets.group}/v1"
+    assert client.raw("PUT", path).content == client.raw("GET", path, Accept="application/*").content
+    status, body = client("GET", path, Accept="text/html")
+    assert (status, body["message"].partition(":")[0]) == (406, "only the following media types are accepted")
+
+
+@pytest.mark.parametrize(("method", "form"), [("PUT", None), ("PATCH", MERGE)])
+def test_what_is_changed_has_a_name(client, widgets, method, form):
+    status, body = client(method, widgets.path(), {}, *([form] if form else []))
+    assert (status, body["message"]) == (400, "name must be provided")
+
+
 def test_an_object_through_its_life(client, widgets):
     made = widgets.create("a", {"color": "red"}, status={"replicas": 9})
     assert made["spec"] == {"color": "red", "replicas": 1} and "status" not in made and made["metadata"]["generation"] == 1

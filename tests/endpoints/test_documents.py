@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 from email.utils import parsedate_to_datetime
 
 import pytest
@@ -18,7 +20,10 @@ def test_health_checks_are_addressable(client):
     assert status == 200 and body.startswith("[+]ping ok\n") and body.endswith("livez check passed\n")
     assert "[+]etcd excluded: ok" in client("GET", "/livez?verbose&exclude=etcd")[1]
     assert client("GET", "/healthz/poststarthook/rbac/bootstrap-roles") == (200, "ok")
+    headers = client.raw("GET", "/livez/ping").headers
+    assert headers["content-type"] == "text/plain; charset=utf-8" and "x-content-type-options" not in headers
     assert client("GET", "/readyz/nope") == (404, "404 page not found\n")
+    assert 'no matches for "","etcd,log"\n' in client("GET", "/livez?verbose&exclude=etcd,log&exclude=&exclude=ping")[1]  # no list
     assert 'no matches for "nope"' in client("GET", "/readyz?verbose&exclude=nope")[1]
 
 
@@ -31,12 +36,15 @@ def test_metrics_are_prometheus_text(client):
     from prometheus_client.parser import text_string_to_metric_families
 
     client("GET", "/api/v1/namespaces/default")
-    text = client.raw("GET", "/metrics").text
+    answer = client.raw("GET", "/metrics")
+    text = answer.text
     families = {f.name: f for f in text_string_to_metric_families(text)}
     found = [s for s in families["apiserver_request"].samples if s.labels.get("resource") == "namespaces" and s.labels.get("verb") == "GET"]
     assert found and found[0].labels["code"] == "200"
     assert "apiserver_request_duration_seconds" in families
     assert "apiserver_current_inflight_requests" in families
+    # Of the worker that answers, as promhttp says it.
+    assert int(families["process_start_time_seconds"].samples[0].value) == int(answer.headers["process-start-time-unix"])
 
 
 def test_unknown_paths_do_not_grow_the_metrics(client):
@@ -114,6 +122,38 @@ def test_documents_the_router_serves_are_of_its_types(client, path):
 def test_documents_beside_the_router(client, path):
     code, body = client("GET", path, Accept="text/plain")
     assert (code, body["message"].partition(":")[0]) == (406, "only the following media types are accepted")
+
+
+@pytest.mark.parametrize("path", ["/apis", "/apis/", "/apis/apps", "/api", "/apis/apps/v1"])
+def test_what_is_beside_the_router_answers_whatever_the_method(client, path):
+    """The aggregator's documents are such; those of a version are the router's."""
+    for method in ("PUT", "POST", "DELETE", "OPTIONS"):
+        answer = client.raw(method, path)
+        if path in ("/api", "/apis/apps/v1"):
+            assert answer.status_code == 405
+        else:
+            assert answer.status_code == 200 and answer.content == client.raw("GET", path).content
+
+
+@pytest.mark.parametrize("path", ["/apis", "/apis/apps", "/apis/apps/v1", "/api/v1"])
+@pytest.mark.parametrize("kind", ["Table", "PartialObjectMetadata"])
+def test_documents_are_not_converted(client, path, kind):
+    asked = f"application/json;as={kind};g=meta.k8s.io;v=v1"
+    code, body = client("GET", path, Accept=asked)
+    assert (code, body["message"].partition(":")[0]) == (406, "only the following media types are accepted")
+    assert client("GET", path, Accept=f"{asked},application/json")[0] == 200
+
+
+def test_a_path_with_a_broken_escape_is_none(client):
+    answer = client.raw("GET", "/api/v1/namespaces/default/pods/%25zz")
+    assert answer.status_code == 400 and answer.json()["message"].startswith("Name parameter invalid")
+    with socket.create_connection(("127.0.0.1", client.server.port), 60) as plain, ssl._create_unverified_context().wrap_socket(plain) as s:
+        s.sendall(b"GET /api/v1/namespaces/default/pods/%zz HTTP/1.1\r\nHost: x\r\n\r\n")
+        found = b""
+        while piece := s.recv(4096):
+            found += piece
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ") and body == b"400 Bad Request"
 
 
 def test_swagger_ui(client):

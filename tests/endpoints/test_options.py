@@ -55,3 +55,15 @@ def test_a_number_that_is_none_is_told_before_a_selector_that_is_none():
     with pytest.raises(ApiError) as caught:
         list_options(Query("labelSelector=,&limit=x"))
     assert caught.value.message == 'strconv.ParseInt: parsing "x": invalid syntax'
+
+
+@pytest.mark.parametrize("version", ["", "0", "5"])
+def test_a_watch_from_the_current_state_does_not_go_on_after_a_page(version):
+    """What it did not say of initial events counts as said, as upstream's defaults do."""
+    query = Query(f"watch=1&continue=x&resourceVersion={version}")
+    if version == "5":
+        assert list_options(query).continue_token == "x"
+        return
+    with pytest.raises(ApiError) as e:
+        list_options(query)
+    assert e.value.code == 422 and "resourceVersionMatch is forbidden when continue is provided" in e.value.message

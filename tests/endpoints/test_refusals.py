@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kas.endpoints.respond import media, status
-from kas.meta.errors import ApiError
+from kas.meta.errors import ApiError, already_exists, conflict, forbidden, not_found
 from kas.request.http import Request
 from kas.request.requestinfo import Query
 
@@ -29,6 +29,11 @@ def asked(agent: str, query: str = "") -> Request:
     req = Request("GET", "/api/v1/pods", query, [(b"accept", b"application/json"), (b"user-agent", agent.encode())])
     req.params = Query(query)
     return req
+
+
+@pytest.mark.parametrize("make", [not_found, already_exists, lambda *of: forbidden(*of, "why"), lambda *of: conflict(*of, "why")])
+def test_names_are_quoted_as_in_go(make) -> None:
+    assert '"\\x00 é \\" \\u200b"' in make("", "pods", '\x00 é " \u200b').message
 
 
 @pytest.mark.parametrize("name", REFUSALS)

@@ -593,6 +593,51 @@ def test_of_thousands_of_watches_some_are_told_in_a_turn(what):
     assert len(told) == len(open_.open) and max(map(told.count, told)) <= watches.TOLD_AT_ONCE
 
 
+class Drained:
+    """A watch that notes how many were open when it was told to end, and leaves; one that does not ``go`` stays."""
+
+    def __init__(self, of: watches.Watches, noted: list[int], go: bool = True) -> None:
+        self._of, self._noted, self._go = of, noted, go
+
+    def finish(self):
+        self._noted.append(len(self._of.open))
+        if self._go:
+            self._of.open.discard(self)
+
+
+@pytest.mark.parametrize(("least_per_s", "go"), [(1.0, True), (1e9, True), (1.0, False)])
+def test_a_server_that_ends_drains_its_watches(least_per_s, go):
+    """One after another within the time, or faster; and no longer than that."""
+    of, noted = watches.Watches(0), list[int]()
+    of.open = {Drained(of, noted, go) for _ in range(5)}
+    asyncio.run(of.drain(0.25, least_per_s))
+    if go:
+        assert noted == [5, 4, 3, 2, 1] and not of.open
+    else:
+        assert noted[0] == 5 and len(of.open) == 5 and not of.closing
+
+
+def test_the_first_watch_ends_before_the_last(monkeypatch):
+    """At the rate that the time wants, and not faster than that."""
+    of, noted, turns = watches.Watches(0), list[int](), [0]
+    of.open = {Drained(of, noted) for _ in range(4)}
+
+    async def step(_: float) -> None:
+        turns[0] += 1
+        asyncio.get_running_loop().time = lambda: at + turns[0]  # a second a turn
+
+    async def run() -> list[int]:
+        nonlocal at
+        at = asyncio.get_running_loop().time()
+        asyncio.get_running_loop().time = lambda: at
+        monkeypatch.setattr(watches.asyncio, "sleep", step)
+        await of.drain(8.0, 0.5)
+        return noted
+
+    at = 0.0
+    assert asyncio.run(run()) == [4, 3, 2, 1] and turns[0] == 7  # one in two seconds, the first at once
+
+
 def test_an_end_of_watches_leaves_no_cycle():
     """Each definition that goes ends those of its resources."""
     gc.collect()

@@ -56,6 +56,7 @@ def test_anything_else_is_403_with_the_reason(decision, later):
     answer = run(Says(decision, "because", later), request("GET", "/api/v1/namespaces/a/pods/b"))
     body = json.loads(answer.body)
     assert (answer.status, body["reason"], body["details"]) == (403, "Forbidden", {"name": "b", "kind": "pods"})
+    assert (b"x-content-type-options", b"nosniff") in answer.headers
     assert body["message"] == (
         'pods "b" is forbidden: User "jane" cannot get resource "pods" in API group "" in the namespace "a": because'
     )

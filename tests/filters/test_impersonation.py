@@ -69,6 +69,7 @@ def test_who_may_not_is_403_and_stays_who_they_are(later):
         waiting = impersonation(Allows(later=later), Registry()).before(req)
         asyncio.run(_of(waiting))
     assert e.value.code == 403 and req.user.name == "jane"
+    assert e.value.headers == {"x-content-type-options": "nosniff"}
 
 
 def test_who_was_let_act_as_whom_is_kept_for_a_while(monkeypatch):
@@ -90,7 +91,7 @@ def test_without_such_headers_nobody_is_asked():
 def test_groups_without_a_user_are_400():
     with pytest.raises(ApiError) as e:
         impersonation(Allows("impersonate"), Registry()).before(request(impersonate_group="dev"))
-    assert e.value.code == 400
+    assert e.value.code == 400 and e.value.headers == {"x-content-type-options": "nosniff"}
 
 
 def test_values_are_utf_8_as_names_in_roles_are():

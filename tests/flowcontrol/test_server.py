@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from kas.flowcontrol import controller
+from kas.flowcontrol.metrics import FlowMetrics
 from kas.meta.aside import LARGE
+from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from tests.endpoints.inprocess import Stream
 from tests.server.whole import World
@@ -200,6 +202,25 @@ def test_a_large_answer_holds_its_seat_until_it_has_left(tmp_path):
     served(work, tmp_path)
 
 
+BUCKETS = {
+    "demand_seats": "0.2 0.4 0.6 0.8 1 1.2 1.4 1.7 2 2.8 4 6 +Inf",
+    "priority_level_request_utilization": "0 0.001 0.003 0.01 0.03 0.1 0.25 0.5 0.75 1 +Inf",
+    "priority_level_seat_utilization": "0 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 0.95 0.99 1 +Inf",
+    "read_vs_write_current_requests": "0 0.001 0.01 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 0.95 0.99 1 +Inf",
+}
+
+
+@pytest.mark.parametrize("name", BUCKETS)
+def test_what_is_sampled_has_upstreams_buckets(name):
+    registry = Registry()
+    FlowMetrics(registry, None)
+    registry.collectors.clear()  # nothing was counted by anybody
+    metric = registry.metrics[f"apiserver_flowcontrol_{name}"]
+    metric.observe(("x",) * len(metric.labels), 0.5)
+    lines = [line for line in registry.expose().decode().splitlines() if line.startswith(f"{metric.name}_bucket")]
+    assert " ".join(line.partition('le="')[2].partition('"')[0] for line in lines) == BUCKETS[name]
+
+
 def test_dumps_show_what_runs_and_what_waits(tmp_path):
     async def work(s: Server) -> None:
         async def dump(page: str) -> list[list[str]]:
@@ -219,7 +240,8 @@ def test_dumps_show_what_runs_and_what_waits(tmp_path):
         assert rows[1][10:] == ["system:anonymous", "get", f"{PODS}/x", "default", "x", "v1", "pods", ""]
         assert (await running).status == 201 and (await waiting).status == 404
         await asyncio.sleep(0)
-        assert await dump("queues") == [] and (await dump("priority_levels"))[0][2] == "true"
+        assert [row[1:5] for row in await dump("queues")] == [["0", "0", "0", "0"]]  # also of what has no requests
+        assert (await dump("priority_levels"))[0][2] == "true"
 
     served(work, tmp_path)
 

@@ -91,9 +91,10 @@ def test_verbosity_changes_for_what_vmodule_does_not_name(written, tmp_path):
     setup_logging(0, "text", "b=1")  # another process
     other.follow()
     assert current_verbosity("a/c") == 4
-    for text, why in (("x", "invalid syntax"), ("", "invalid syntax"), ("4\n", "invalid syntax"), ("2147483648", "value out of range")):
-        shown = text.replace("\n", "\\n")
-        assert put(text) == (400, f'failed set klog.logging.verbosity {text}: strconv.ParseInt: parsing "{shown}": {why}\n')
+    for text, why in (("x", "invalid syntax"), ("", "invalid syntax"), ("+4", "invalid syntax"), ("4294967296", "value out of range")):
+        assert put(text) == (400, f'strconv.ParseUint: parsing "{text}": {why}\n')
+    said = 'failed set klog.logging.verbosity 2147483648: strconv.ParseInt: parsing "2147483648": value out of range\n'
+    assert put("4\n")[0] == 400 and put("2147483648") == (400, said)
     assert current_verbosity("a/c") == 4
 
 

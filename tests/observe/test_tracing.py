@@ -88,6 +88,12 @@ def test_a_write_is_one_tree_of_its_parts(tmp_path, collector):
     assert of["authentication"] == of["authorization"] == of["priorityandfairness"] == of["Create"] == root.name
     assert of["admit"] == of["validate"] == of["store commit"] == "Create"
     told = next(s for s in spans if s.name == "Create").attributes
+    assert root.attributes["url.path"] == CONFIG_MAPS and root.attributes["network.protocol.version"] == "1.0"
+    assert root.attributes["http.request.body.size"] == len(json.dumps(body)) and root.attributes["http.response.body.size"] > 100
+    assert {k: told[k] for k in ("api-group", "api-version", "name", "subresource", "namespace", "resource", "scope", "verb")} == {
+        "api-group": "", "api-version": "v1", "name": "", "subresource": "", "namespace": "default", "resource": "configmaps",
+        "scope": "resource", "verb": "POST",
+    }  # fmt: skip
     assert {"accept", "audit-id", "client", "protocol", "url", "user-agent"} <= told.keys()
     assert (told["url"], told["protocol"], told["audit-id"]) == (CONFIG_MAPS, "HTTP/1.0", root.attributes["audit-id"])
     for span in spans:
@@ -231,7 +237,7 @@ def test_the_queue_is_bounded_and_a_collector_that_is_away_harms_nobody(monkeypa
 def test_texts_are_cut(collector):
     exporter = OTLPExporter(collector.endpoint, "x")
     span = Tracer(exporter, MILLION).begin("x", None, False)
-    span.attributes = {"long": "é" * 100_000, "n": 5}
+    span.attributes = {"long": "é" * 100_000, "n": 5, "none": "", "zero": 0}
     span.end()
     exporter.close()
-    assert collector.wait_for(1)[0].attributes == {"long": "é" * otlp.MAX_TEXT, "n": 5}
+    assert collector.wait_for(1)[0].attributes == {"long": "é" * otlp.MAX_TEXT, "n": 5, "none": "", "zero": 0}

@@ -34,7 +34,7 @@ def flagged(tmp_path_factory):
         "--default-unreachable-toleration-seconds=8", "--disabled-metrics=apiserver_storage_size_bytes",
         "--allow-metric-labels=apiserver_request_total,verb=LIST",
         "--strict-transport-security-directives=max-age=31536000,includeSubDomains", "-v=1", "--profiling",
-        "--history-max-size=1",
+        "--history-max-size=1", "--enable-garbage-collector=false",
     )  # fmt: skip
     with KasServer(tmp_path_factory.mktemp("kas"), *flags) as server:
         yield server
@@ -45,6 +45,15 @@ def test_a_watch_lives_as_short_as_the_flag_says(flagged, connect):
     with client.session.get(f"{flagged.url}{CONFIG_MAPS}?watch=1&resourceVersion=0", stream=True, timeout=LIMIT_S) as r:
         assert r.status_code == 200
         list(r.iter_lines())  # ends by itself, which half an hour would not
+
+
+@pytest.mark.parametrize("policy", ["Foreground", "Orphan", "Background"])
+def test_without_a_collector_no_delete_waits_for_one(flagged, connect, policy):
+    client = connect(flagged)
+    assert client("POST", CONFIG_MAPS, {"metadata": {"name": f"gone-{policy.lower()}"}})[0] == 201
+    status, body = client("DELETE", f"{CONFIG_MAPS}/gone-{policy.lower()}", {"propagationPolicy": policy})
+    assert (status, body["kind"]) == (200, "Status")
+    assert client("GET", f"{CONFIG_MAPS}/gone-{policy.lower()}")[0] == 404
 
 
 def test_pods_tolerate_as_long_as_the_flags_say(flagged, connect):

@@ -132,8 +132,8 @@ def test_a_worker_that_comes_back_is_replaced_too(two):
 
 
 def test_workers_have_the_grace_that_was_asked_for():
-    raw = SimpleNamespace(shutdown_delay_duration=2.0, shutdown_grace=1.0)
-    assert _Supervisor._grace_s(SimpleNamespace(options=SimpleNamespace(raw=raw))) == 8.0
+    raw = SimpleNamespace(shutdown_delay_duration=2.0, shutdown_grace=1.0, shutdown_watch_termination_grace_period=4.0)
+    assert _Supervisor._grace_s(SimpleNamespace(options=SimpleNamespace(raw=raw))) == 12.0
 
 
 def test_it_ends_when_told_to_though_a_worker_is_stopped(two):

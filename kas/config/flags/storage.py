@@ -9,8 +9,9 @@ JSON, PROTOBUF = MEDIA_TYPES = "application/json", "application/vnd.kubernetes.p
 ETCD = (
     Flag("delete-collection-workers", "int", 16, "Deletes of a deletecollection that are under way at once; they share commits.",
          upstream="1"),
-    Flag("enable-garbage-collector", "bool", True, "Whether owners' dependents are collected.",
-         no_effect("finalizers of propagation are always set; the collector itself is --controllers=-garbage-collector-controller", True)),
+    Flag("enable-garbage-collector", "bool", True,
+         "Whether deletes set the finalizers of their propagation (orphan, foregroundDeletion); the collector itself is that of"
+         " --controllers."),
     Flag("encryption-provider-config", "string", "", "File that says which resources are encrypted in the store, and with which keys."),
     Flag("encryption-provider-config-automatic-reload", "bool", False, "Read that file again when it changes."),
     Flag("etcd-cafile", "string", "", "CA of etcd's certificate."),

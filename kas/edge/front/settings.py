@@ -23,6 +23,7 @@ def settings(o: Completed) -> Settings:
         tls13_only=o.tls_min == "tls1.3" or (bool(raw.tls_cipher_suites) and not chosen),
         http2=not raw.disable_http2_serving,
         ciphers=chosen,
+        groups=ciphers.groups(raw.tls_curve_preferences),
     )
 
 

@@ -45,7 +45,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the contexts are made of. ``ciphers`` are OpenSSL's names for TLS 1.2, empty for the default."""
+    """What the contexts are made of. ``ciphers`` are OpenSSL's names for TLS 1.2, ``groups`` those of key exchanges, empty for the
+    default."""
 
     default: Pair
     named: Sequence[Pair] = ()
@@ -53,6 +54,7 @@ class Settings:
     tls13_only: bool = False
     http2: bool = True
     ciphers: Sequence[str] = ()
+    groups: Sequence[str] = ()
     files: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +115,8 @@ class Contexts:
         context.set_info_callback(_count)
         context.set_mode(_RELEASE_BUFFERS)
         context.set_cipher_list(":".join(s.ciphers or (DEFAULT_CIPHERS,)).encode())
+        if s.groups:
+            _offer_groups(context, s.groups)
         context.use_certificate_chain_file(pair.cert)
         context.use_privatekey_file(pair.key)
         context.check_privatekey()
@@ -153,6 +157,12 @@ def _count(connection: SSL.Connection, _where: int, _result: int) -> None:
     found = connection.get_app_data()
     if found is not None:  # the handshake is over
         found.count()
+
+
+def _offer_groups(context: SSL.Context, groups: Sequence[str]) -> None:
+    """pyOpenSSL has a method for a single curve only; the function of the library takes a list, of hybrids, too."""
+    if not SSL._lib.SSL_CTX_set1_curves_list(context._context, ":".join(groups).encode()):
+        raise ValueError(f"the TLS library knows not all of the key exchanges {', '.join(groups)}")
 
 
 def _bearable(_connection: SSL.Connection, certificate: crypto.X509, _error: int, _depth: int, _ok: int) -> bool:

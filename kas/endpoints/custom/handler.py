@@ -81,9 +81,11 @@ class CustomHandler:
         if verb == "create":
             return with_body(req, rest.writer.create, served, namespace)
         if verb == "update":
+            _named(name)
             return with_body(req, rest.writer.update, served, namespace, name)
         if verb == "patch":
             check_patch_type(req)
+            _named(name)
             return with_body(req, rest.patcher.patch, served, namespace, name)
         if verb == "delete":
             return with_body(req, rest.deleter.delete, served, namespace, name)
@@ -130,6 +132,12 @@ async def _refused_as_asked(req: Request, asked: Headers, pending: Awaitable[Res
     except errors.ApiError:
         req.headers = asked
         raise
+
+
+def _named(name: str) -> None:
+    """Before the body is looked at; what is built in has no such path."""
+    if not name:
+        raise errors.bad_request("name must be provided")
 
 
 def _in_scope(served: CustomServed, namespace: str, verb: str) -> bool:

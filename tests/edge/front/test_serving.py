@@ -132,6 +132,20 @@ def test_named_certificates_versions_and_suites(world, kas_server):
     until(shows_the_new_one, "the new named certificate")
 
 
+@pytest.mark.parametrize(("numbers", "offered", "refused"), [("24,29", "secp384r1", "prime256v1"), ("23", "prime256v1", "secp384r1")])
+def test_key_exchanges(world, kas_server, numbers, offered, refused):
+    """Those of the flag and no others."""
+    world.server = kas_server(*world.flags, f"--tls-curve-preferences={numbers}")
+    context = world.context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_3  # before it a client's curves are those of certificates, too
+    context.set_ecdh_curve(offered)
+    with world.dial(context=context) as s:
+        assert get(s)[0] == 200
+    context.set_ecdh_curve(refused)
+    with pytest.raises(ssl.SSLError):
+        world.dial(context=context)
+
+
 def test_the_oldest_version(world, kas_server):
     world.server = kas_server(*world.flags, "--tls-min-version=VersionTLS13")
     context = world.context()
