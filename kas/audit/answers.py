@@ -10,7 +10,7 @@ from kas.request.http import Headers
 from kas.types.scheme import DecodeError, decode_protobuf, encode_json, find_builtin_kind, open_envelope
 
 # The beginning of everything that is an object of the API: what has no kind (/version, OpenAPI documents, texts) is not recorded.
-OBJECT = b'{"kind":"'
+OBJECT = b'{"kind":"', b'{"apiVersion":"'  # the second one's are custom resources
 STATUS = b'{"kind":"Status"'
 
 

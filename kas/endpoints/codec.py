@@ -53,7 +53,10 @@ def decode_body(
     if kind.type.custom:
         from kas.endpoints.custom.bodies import decode_custom
 
-        return decode_custom(body, form, kind, field_validation, req.warn, type_of or (lambda _: kind.type))
+        custom = decode_custom(body, form, kind, field_validation, req.warn, type_of or (lambda _: kind.type))
+        if req.audit is not None:
+            req.audit.decoded(kind.type, custom["kind"], kind.api_version, custom)
+        return custom
     if form == PROTOBUF:
         return _decode_protobuf(req, body, kind, any_version)
     if form == YAML:

@@ -44,6 +44,12 @@ def test_objects_in_every_form(value, form):
     assert (only_status is not None) == (value is STATUS and form != "gzip")
 
 
+def test_custom_resources_say_their_version_first():
+    body = b'{"apiVersion":"example.com/v1","kind":"G","metadata":{}}'
+    assert as_json([(b"content-type", JSON)], body, whole=True) == body
+    assert as_json([(b"content-type", JSON)], body, whole=False) is None
+
+
 @pytest.mark.parametrize(
     ("media", "body"),
     [(JSON, b'{"major":"1"}'), (JSON, b'{\n  "major": "1"\n}'), (b"text/plain", b'{"kind":"x"}'), (PROTOBUF, b"\x0a\x00"), (JSON, b"")],
