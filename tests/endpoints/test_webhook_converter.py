@@ -170,10 +170,17 @@ def test_answers_that_are_not_believed(hook, how, message):
     assert says(converter(hook)).startswith(f"{FOR} {message}")
 
 
-@pytest.mark.parametrize("thing", [None, "x", 1, [], {}, {"kind": 1}, {"kind": "Widget", "apiVersion": []}])
-def test_converted_things_that_are_no_objects(hook, thing):
+@pytest.mark.parametrize(("thing", "message"), [
+    (None, "unexpected end of JSON input"), ("x", "json: cannot unmarshal string into Go value of type map[string]interface {}"),
+    (1, "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+    ([], "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+    ({}, "Object 'Kind' is missing in '{}'"), ({"kind": 1}, "Object 'Kind' is missing in '"),
+    ({"kind": "Widget", "apiVersion": "a/b/c"}, "Object 'Kind' is missing in '"),
+    ({"kind": "Widget", "apiVersion": []}, f"{FOR} returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received )"),
+])  # fmt: skip
+def test_converted_things_that_are_no_objects(hook, thing, message):
     hook.answers = lambda asked: answer(asked, convertedObjects=[thing])
-    assert says(converter(hook)).startswith("Object 'Kind' is missing in ")
+    assert says(converter(hook)).startswith(message)
 
 
 def test_an_object_of_several_fails_as_if_it_had_been_sent_alone(hook):
