@@ -176,7 +176,8 @@ def test_answers_that_are_not_believed(hook, how, message):
     ([], "json: cannot unmarshal array into Go value of type map[string]interface {}"),
     ({}, "Object 'Kind' is missing in '{}'"), ({"kind": 1}, "Object 'Kind' is missing in '"),
     ({"kind": "Widget", "apiVersion": "a/b/c"}, "Object 'Kind' is missing in '"),
-    ({"kind": "Widget", "apiVersion": []}, f"{FOR} returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received )"),
+    ({"kind": "Widget", "apiVersion": []},
+     f"{FOR} returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received )"),
 ])  # fmt: skip
 def test_converted_things_that_are_no_objects(hook, thing, message):
     hook.answers = lambda asked: answer(asked, convertedObjects=[thing])
