@@ -57,10 +57,8 @@ class Run:
         try:
             variables = await self._variables(found)
             variables["namespaceObject"] = None  # upstream does not show it to them
-            return await found.policy.conditions.match(
-                Evaluator(variables, MATCH_CONDITIONS_BUDGET),
-                lambda: self._metrics.conditions.failed(found.policy.name, self._a.operation),
-            )
+            evaluator = Evaluator(variables, MATCH_CONDITIONS_BUDGET)
+            return await found.policy.conditions.match(evaluator, self._metrics.conditions, found.policy.name, self._a.operation)
         except Failed as e:
             self._failed(found, e)
             return False

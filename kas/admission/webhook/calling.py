@@ -78,9 +78,8 @@ class Webhooks:
         await seen.ready(values=True)
         variables = activation(a, told, seen, self._authorizer)
         try:
-            matches = await conditions.match(
-                Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.conditions.failed(hook.name, a.operation)
-            )
+            evaluator = Evaluator(variables, MATCH_CONDITIONS_BUDGET)
+            matches = await conditions.match(evaluator, self.metrics.conditions, hook.name, a.operation)
         except Failed as e:
             if hook.ignore:
                 return False
