@@ -98,6 +98,7 @@ def test_a_batch_is_one_review(hook, versions, used):
     assert asked["path"] == "/hook?timeout=30s"
     assert (asked["body"]["apiVersion"], asked["body"]["kind"]) == (f"apiextensions.k8s.io/{used}", "ConversionReview")
     assert request == {"uid": request["uid"], "desiredAPIVersion": V2, "objects": [objects[0], objects[2]]}
+    assert asked["body"]["response"] == {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}
     assert [o["apiVersion"] for o in objects] == [V1, V2, V1]
 
 

@@ -34,6 +34,7 @@ MAX_SENT = 1 << 20  # bytes of objects in one review of several
 _KNOWN = frozenset(
     (api_version, kind) for api_version in VERSIONS.values() for kind in (KIND, "CustomResourceDefinition", "CustomResourceDefinitionList")
 )
+_NO_RESPONSE = {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}  # upstream sends an empty one
 _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 _GO_TYPES = {
     type(None): "<nil>", bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}",
@@ -117,7 +118,7 @@ class WebhookConverter:
             raise _FailedError(CALL, "no supported conversion review versions")
         uid, gvk = str(uuid.uuid4()), _gvk(originals[0])
         request = {"uid": uid, "desiredAPIVersion": api_version, "objects": [orjson.Fragment(text) for text in sent]}
-        review = orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[self._version], "request": request})
+        review = orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[self._version], "request": request, "response": _NO_RESPONSE})
         try:
             answer = await (await self._clients.ready(self._config, self._key)).post(review, TIMEOUT_S)
             large = len(answer) >= LARGE
