@@ -34,7 +34,7 @@ MAX_SENT = 1 << 20  # bytes of objects in one review of several
 _KNOWN = frozenset(
     (api_version, kind) for api_version in VERSIONS.values() for kind in (KIND, "CustomResourceDefinition", "CustomResourceDefinitionList")
 )
-_NO_RESPONSE = {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}  # upstream sends an empty one
+_NO_RESPONSE: Obj = {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}  # upstream sends an empty one
 _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 _GO_TYPES = {
     type(None): "<nil>", bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}",
