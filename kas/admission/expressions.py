@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from kas import cel
 from kas.admission import Attributes
 from kas.admission.celauthorizer import AuthorizerValue, Pending, beside
+from kas.admission.conditionmetrics import ConditionMetrics
 from kas.admission.description import operation_options, request_fields
 from kas.admission.matching import Invocation
 from kas.admission.versioned import Versioned
@@ -188,9 +190,18 @@ class MatchConditions:
     def __bool__(self) -> bool:
         return bool(self._conditions)
 
-    async def match(self, evaluator: Evaluator, counted: Callable[[], None]) -> bool:
-        """Whether all hold. One that does not decides, whatever became of the others; otherwise an error is raised (Failed), after
-        ``counted`` was called for each."""
+    async def match(self, evaluator: Evaluator, counts: ConditionMetrics, name: str, operation: str) -> bool:
+        """Whether all hold. One that does not decides, whatever became of the others; otherwise an error is raised (Failed). Both are
+        counted under the ``name`` of what has the conditions."""
+        began, holds = monotonic(), False
+        try:
+            holds = await self._hold(evaluator, lambda: counts.failed(name, operation))
+        finally:
+            if not holds:
+                counts.evaluated(name, operation, monotonic() - began)
+        return holds
+
+    async def _hold(self, evaluator: Evaluator, counted: Callable[[], None]) -> bool:
         failed: list[str] = []
         for condition in self._conditions:
             try:

@@ -13,7 +13,16 @@ from kas.admission.matching import GVK, Equivalents, Invocation, kind_of
 from kas.meta import errors, gojson
 from kas.meta.aside import LARGE, POOL, is_large
 from kas.types.defaults import apply_defaults
-from kas.types.scheme import DecodeError, Kind, decode, encode_json, find_builtin_kind, unknown_conversion
+from kas.types.scheme import (
+    DecodeError,
+    Kind,
+    apply_schema_defaults,
+    decode,
+    encode_json,
+    find_builtin_kind,
+    unknown_conversion,
+    write_json,
+)
 
 Obj = dict[str, Any]
 
@@ -60,6 +69,8 @@ class Versioned:
         served = next((s for s in self._equivalents(a.group, a.resource) if (s.group, s.version) == (a.group, a.version)), None)
         if served is None:
             raise UnknownKindError(f"unable to convert to {shown(kind)}: unknown kind")
+        if served.record.kind_record.type.schema is not None:
+            _check_group(obj, kind)
         convert = served.converter.convert
         if served.converter.total and is_large(obj):
             (converted,) = await POOL.run(convert, [obj], kind)
@@ -135,10 +146,19 @@ class Versioned:
         """The request goes on with the object as it is now."""
         if self.dirty:
             await self.to(self.own)
+            await self._named()
             if self._other is not None:
                 self.obj = await self._converted(self.obj, self.own)
                 self._other = self._json = None
             self._a.obj, self.dirty = self.obj, False
+
+
+    async def _named(self) -> None:
+        """A custom object that a patch has put into another version comes from there. Raises ApiError where it cannot."""
+        obj, own = self.obj, self.kind_record()
+        if obj is not None and own.type.schema is not None and obj.get("apiVersion") != own.api_version:
+            self.obj = await self._converted(obj, self.own)
+            self._json = None
 
 
 def decoded(kind: Kind, value: Any) -> tuple[Kind, Obj]:
@@ -167,14 +187,27 @@ def decoded(kind: Kind, value: Any) -> tuple[Kind, Obj]:
 
 def _custom(kind: Kind, obj: Obj) -> Obj:
     from kas.apiextensions import customtypes  # brings CEL, which servers without custom resources never load
-    from kas.apiextensions.embeddedmeta import MetadataError
-
-    try:
-        customtypes.decode_metadata(kind.type, obj)
-    except MetadataError as e:
-        raise DecodeError(str(e)) from None
-    customtypes.default(kind.type, obj)
+    # As an unstructured object, which is coerced only when it is stored: what is wrong in its metadata is as if it were not there, and
+    # validation sees the nulls that have no defaults.
+    text = write_json(obj)
+    obj = orjson.loads(text)
+    if not isinstance(obj.get("metadata"), dict):
+        obj["metadata"] = {}
+    customtypes.decode_metadata(kind.type, obj, stored=True)
+    if not obj["metadata"].get("managedFields"):
+        obj["metadata"].pop("managedFields", None)
+    customtypes.as_floats(obj, text)
+    apply_schema_defaults(kind.type, obj)
     return obj
+
+
+def _check_group(obj: Obj, kind: GVK) -> None:
+    """Custom objects convert to what is of their own group. Raises ApiError."""
+    group, _, version = (obj.get("apiVersion") or "").rpartition("/")
+    if group != kind[0]:
+        wanted = f"{kind[0]}/{kind[1]}"
+        said = f'{shown((group, version, obj["kind"]))} is unstructured and is not suitable for converting to "{wanted}"'
+        raise errors.ApiError(500, "", said)
 
 
 def shown(kind: GVK) -> str:

@@ -20,9 +20,11 @@ from kas.checks import Check
 from kas.meta import errors as refusals
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.types.scheme import Field, TypeDesc, apply_schema_defaults, drop_nulls, prune
+from kas.types.scheme import Field, TypeDesc, apply_schema_defaults, drop_nulls, has_digits, prune
 
 Obj = dict[str, Any]
+_LONG = 19  # digits of the first integer that is a float64 in Go
+_MAX_INT64 = (1 << 63) - 1
 MOST_DEFAULTED = 16 << 20  # bytes: a small object may have a large default for each of thousands of items
 NOT_ALL_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
@@ -48,6 +50,21 @@ def decode(type: TypeDesc, obj: Obj, stored: bool = False) -> list[str]:
 def decode_metadata(type: TypeDesc, obj: Obj, stored: bool = False) -> list[str]:
     """Of ``decode`` what is about metadata, the object's own and that of objects in it."""
     return embeddedmeta.coerce(type, obj, drop=stored) if traits.of(type).embedded else embeddedmeta.coerce_own(obj, stored)
+
+
+def as_floats(value: Any, text: bytes = b"") -> None:
+    """Make floats, in place, of integers that are too large for an int64: what an unstructured object holds in Go, and writes. ``text`` is
+    the JSON it was read from, where there is some: without a long number in it there is nothing to do."""
+    if text and not has_digits(text, _LONG):
+        return
+    left: list[Any] = [value]
+    while left:
+        holder = left.pop()
+        for at, part in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(part, (dict, list)):
+                left.append(part)
+            elif isinstance(part, int) and part > _MAX_INT64:
+                holder[at] = float(part)
 
 
 def default(type: TypeDesc, obj: Obj) -> None:

@@ -31,7 +31,7 @@ from kas.meta.aside import POOL
 from kas.meta.deadlines import Deadlines
 from kas.meta.field import go_quote
 from kas.observe import caches, tracing
-from kas.types.scheme import DecodeError, TypeDesc, decode
+from kas.types.scheme import UNVERSIONED, DecodeError, TypeDesc, decode
 
 MAX_ANSWER = 3 << 20
 MAX_CLIENTS = 200  # upstream's; of those beyond, the one that was not used for longest is forgotten
@@ -255,17 +255,33 @@ def read_review(body: bytes, wanted: tuple[str, str], known: frozenset[tuple[str
         name, bad = ("apiVersion", api_version) if not isinstance(api_version, str) else ("kind", kind)
         why = f"json: cannot unmarshal {gojson.go_type(bad)} into Go struct field .{name} of type string"
         raise HookError(f"couldn't get version/kind; json parse error: {why}")
-    given = api_version or wanted[0], kind or wanted[1]
-    if given not in known:
+    given = _given(body, api_version, wanted[0]), kind or wanted[1]
+    if given not in known and given[1] not in UNVERSIONED:
         raise HookError(f"no kind {go_quote(given[1])} is registered for version {go_quote(given[0])} in scheme {go_quote(_SCHEME)}")
     if given != wanted:
-        names = (f"({version.rpartition('/')[2]}.{kind})" for version, kind in (given, wanted))
-        raise HookError(f"converting {' to '.join(names)}: unknown conversion")
+        version = "v1" if given[1] in UNVERSIONED else given[0].rpartition("/")[2]
+        raise HookError(f"converting ({version}.{given[1]}) to ({wanted[0].rpartition('/')[2]}.{wanted[1]}): unknown conversion")
     try:
         obj, _ = decode(type_, value)
     except DecodeError as e:
         raise HookError(str(e)) from None
     return {**obj, "apiVersion": api_version, "kind": kind}
+
+
+def _given(body: bytes, api_version: str, wanted: str) -> str:
+    """The group and version that an answer says it is of; what it leaves out is as ``wanted``. Raises HookError."""
+    if api_version.count("/") > 1:
+        raise HookError(f"unexpected GroupVersion string: {api_version}")
+    group, _, version = api_version.rpartition("/")
+    if not version and group and group != wanted.rpartition("/")[0]:
+        raise HookError(f"Object 'apiVersion' is missing in '{body.decode('utf-8', 'replace')}'")
+    return (f"{group}/{version}" if group else version) if version else wanted
+
+
+def said_kind(review: Mapping[str, Any]) -> str:
+    """What a review says it is, as Go writes a GroupVersionKind."""
+    group, _, version = review["apiVersion"].rpartition("/")
+    return f"{group}/{version}, Kind={review['kind']}"
 
 
 def _document(body: bytes) -> dict[str, Any]:

@@ -136,7 +136,9 @@ def refusal(status: int, answer: bytes, text: bool = True) -> str:
         value = orjson.loads(answer)
     except orjson.JSONDecodeError:
         value = None
-    if isinstance(value, dict) and value.get("kind") == "Status" and isinstance(value.get("message"), str):
-        return value["message"]
+    if isinstance(value, dict) and (value.get("kind"), value.get("status")) == ("Status", "Failure"):
+        message = value.get("message") or ""
+        if isinstance(message, str):
+            return message
     said = (answer[:MAX_QUOTED].decode("utf-8", "replace").strip() if text else "") or "unknown"
     return generic_server_response(status, said)[1]

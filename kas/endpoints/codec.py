@@ -56,7 +56,7 @@ def decode_body(
 
         custom = decode_custom(body, form, kind, field_validation, req.warn, type_of or (lambda _: kind.type))
         if req.audit is not None:
-            req.audit.decoded(kind.type, custom["kind"], custom["apiVersion"], custom)
+            req.audit.decoded(kind.type, custom["kind"], kind.api_version, custom)
         return custom
     if form == PROTOBUF:
         return _decode_protobuf(req, body, kind, any_version)

@@ -169,7 +169,7 @@ def status(req: Request, e: ApiError) -> Response:
         resp = generic(req, _status_media(req), e.status(), e.code)
     if e.headers:
         resp.headers += [(k.encode(), v.encode()) for k, v in e.headers.items()]
-    elif e.details and e.details.get("retryAfterSeconds"):
+    elif e.details and (e.details.get("retryAfterSeconds") or 0) > 0:
         resp.headers.append((b"retry-after", str(e.details["retryAfterSeconds"]).encode()))
     return resp
 

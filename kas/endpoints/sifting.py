@@ -1,8 +1,8 @@
 """Selecting by what the store does not know of records: objects are converted first and looked at then. So it is with shards, and with
-fields of custom resources.
+fields and labels of custom resources.
 
-Records carry their selectable fields as they were when they were written. Older ones are without a field that came later, and a version
-that a webhook converts may have it under another name.
+Records carry their labels and selectable fields as they were when they were written. Older ones are without a field that came later, and a
+version that a webhook converts may have it under another name, and other labels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
 from kas.meta.aside import step
 from kas.meta.records import NamedTuple
-from kas.meta.selectors import FieldSelector
+from kas.meta.selectors import FieldSelector, FieldTerm, LabelSelector
 from kas.registry.strategy import Obj
 from kas.registry.versions import Shown
 from kas.request.http import Request
@@ -50,27 +50,30 @@ class Sifted(NamedTuple):
 
 def selection_of(served: Served, o: ListOptions) -> tuple[Any, Sieve | None]:
     """The matcher of records, and what is to be asked of objects in the version of the request besides; None when nothing is."""
-    matcher, sieve = _by_fields(served, o)
-    if o.shards is None:
-        return matcher, sieve
-    in_shards = o.shards.matches
-    return matcher, in_shards if sieve is None else lambda obj: in_shards(obj) and sieve(obj)
-
-
-def _by_fields(served: Served, o: ListOptions) -> tuple[Any, Sieve | None]:
+    sieves: list[Sieve] = []
+    if o.shards is not None:
+        sieves.append(o.shards.matches)
+    if o.label_selector is not None and not served.streams:
+        sieves.append(_labelled(o.label_selector))
+        o = o._replace(label_selector=None)
     fields = o.field_selector
-    if fields is None or not served.unindexed:
-        return matcher_of(o), None
-    custom = [t for t in fields.requirements if not t.key.startswith("metadata.")]
-    if not custom:
-        return matcher_of(o), None
-    stored = FieldSelector([t for t in fields.requirements if t.key.startswith("metadata.")])
+    custom = [t for t in fields.requirements if not t.key.startswith("metadata.")] if fields is not None and served.unindexed else ()
+    if fields is not None and custom:
+        sieves.append(_with_fields(custom))
+        stored = FieldSelector([t for t in fields.requirements if t.key.startswith("metadata.")])
+        o = o._replace(field_selector=None if stored.empty else stored)
+    if len(sieves) < 2:
+        return matcher_of(o), sieves[0] if sieves else None
+    return matcher_of(o), lambda obj: all(sieve(obj) for sieve in sieves)
+
+
+def _labelled(wanted: LabelSelector) -> Sieve:
+    return lambda obj: wanted.matches(obj["metadata"].get("labels"))
+
+
+def _with_fields(custom: Sequence[FieldTerm]) -> Sieve:
     wanted, paths = FieldSelector(custom), tuple(t.key for t in custom)
-
-    def sieve(obj: Obj) -> bool:
-        return wanted.matches(custom_selectable_fields(obj, False, paths))
-
-    return matcher_of(o._replace(field_selector=None if stored.empty else stored)), sieve
+    return lambda obj: wanted.matches(custom_selectable_fields(obj, False, paths))
 
 
 def asked_of(req: Request, served: Served, force_watch: bool = False) -> Asked:

@@ -76,7 +76,7 @@ _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 # metav1.AddToGroupVersion registers these in every group version; in a group's own package the kind "List" is meta's too.
 _EVERYWHERE = ("WatchEvent", "ListOptions", "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions")
 # metav1's own types live in the unversioned group version "v1" and in meta.k8s.io/v1.
-_UNVERSIONED = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")
+UNVERSIONED = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")
 _META_TABLE = ("Table", "TableOptions", "PartialObjectMetadata", "PartialObjectMetadataList")
 
 
@@ -243,7 +243,7 @@ class BuiltIn:
             for name in _EVERYWHERE:
                 self._register(group, version, name, self.types[_META + name])
         for group, version in (("", "v1"), ("meta.k8s.io", "v1")):
-            for name in _UNVERSIONED:
+            for name in UNVERSIONED:
                 self._register(group, version, name, self.types[_META + name])
         for version in ("v1", "v1beta1"):
             for name in _META_TABLE:

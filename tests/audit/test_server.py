@@ -70,6 +70,38 @@ def test_requests_are_recorded_by_every_worker(kas_server, connect, tmp_path):
     assert "responseObject" not in by["version", "ResponseComplete"]
 
 
+def test_custom_resources_are_recorded_whole(kas_server, connect, tmp_path):
+    log = tmp_path / "audit.log"
+    flags = policy(tmp_path, {"level": "RequestResponse", "resources": [{"group": "audit.example.com"}]}), f"--audit-log-path={log}"
+    client = connect(kas_server("--controllers", "none", *flags))
+    properties = {"spec": {"type": "object", "properties": {"n": {"type": "integer"}, "d": {"type": "string", "default": "x"}}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "gs.audit.example.com"},
+        "spec": {
+            "group": "audit.example.com", "scope": "Namespaced", "names": {"plural": "gs", "kind": "G"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }  # fmt: skip
+    assert client("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)[0] == 201
+    path = "/apis/audit.example.com/v1/namespaces/default/gs"
+    until = time.monotonic() + LIMIT_S
+    while client("GET", path)[0] != 200:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    sent = {"apiVersion": "audit.example.com/v1", "kind": "G", "metadata": {"name": "a"}, "spec": {"n": 1, "unknown": 2}}
+    assert client("POST", path, sent, Audit_ID="create")[0] == 201
+    assert client("PUT", f"{path}/a", {**sent, "spec": {"n": 2}}, Audit_ID="update")[0] in (200, 422)
+    assert client("GET", path, Audit_ID="list")[0] == 200
+    events = {e["auditID"]: e for e in recorded(log, complete("create", "update", "list")) if e["stage"] == "ResponseComplete"}
+    created = events["create"]
+    # As it was decoded: pruned and defaulted.
+    assert created["requestObject"] == {**sent, "spec": {"n": 1, "d": "x"}}
+    assert created["objectRef"]["name"] == "a" and created["responseObject"]["metadata"]["uid"]
+    assert events["update"]["requestObject"]["spec"]["n"] == 2
+    assert [item["metadata"]["name"] for item in events["list"]["responseObject"]["items"]] == ["a"]
+
+
 def test_who_is_not_known_and_who_may_not(kas_server, connect, tmp_path):
     log = tmp_path / "audit.log"
     client = connect(kas_server(policy(tmp_path, {"level": "Metadata"}, omitStages=["RequestReceived"]), f"--audit-log-path={log}"))

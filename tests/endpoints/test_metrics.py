@@ -978,6 +978,17 @@ async def condition_errors(m: Metered) -> None:
     assert m.value("apiserver_admission_match_condition_evaluation_errors_total", **labels) == 1
 
 
+@of("apiserver_admission_match_condition_evaluation_seconds")
+async def condition_durations(m: Metered) -> None:
+    conditions = [{"name": "c", "expression": "object.metadata.name != 'b'"}]
+    await governed(m, "validating", {"validationActions": ["Deny"]}, validations=[{"expression": "true"}], matchConditions=conditions)
+    sample = "apiserver_admission_match_condition_evaluation_seconds_count"
+    labels = {"name": "p", "kind": "policy", "type": "validate", "operation": "CREATE"}
+    await m.create("b")
+    await m.create("a")  # what holds is not measured
+    assert m.value(sample, **labels) == 1
+
+
 @of("apiserver_admission_match_condition_exclusions_total")
 async def condition_exclusions(m: Metered) -> None:
     hook = {
@@ -987,8 +998,9 @@ async def condition_exclusions(m: Metered) -> None:
     made = await m("POST", f"{ADMISSION}/validatingwebhookconfigurations", {"metadata": {"name": "c"}, "webhooks": [hook]})
     assert made.status == 201
     await m.create("a")
-    labels = {"name": "h.example.com", "kind": "webhook", "type": "validating", "operation": "CREATE"}
-    assert m.value("apiserver_admission_match_condition_exclusions_total", **labels) == 1
+    labels = {"name": "h.example.com", "kind": "webhook", "operation": "CREATE"}
+    assert m.value("apiserver_admission_match_condition_exclusions_total", type="validate", **labels) == 1  # of errors it is "validating"
+    assert m.value("apiserver_admission_match_condition_evaluation_seconds_count", type="validating", **labels) == 1
 
 
 async def converted(m: Metered, sample: str, **labels: str) -> None:

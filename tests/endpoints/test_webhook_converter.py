@@ -98,6 +98,7 @@ def test_a_batch_is_one_review(hook, versions, used):
     assert asked["path"] == "/hook?timeout=30s"
     assert (asked["body"]["apiVersion"], asked["body"]["kind"]) == (f"apiextensions.k8s.io/{used}", "ConversionReview")
     assert request == {"uid": request["uid"], "desiredAPIVersion": V2, "objects": [objects[0], objects[2]]}
+    assert asked["body"]["response"] == {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}
     assert [o["apiVersion"] for o in objects] == [V1, V2, V1]
 
 
@@ -170,10 +171,18 @@ def test_answers_that_are_not_believed(hook, how, message):
     assert says(converter(hook)).startswith(f"{FOR} {message}")
 
 
-@pytest.mark.parametrize("thing", [None, "x", 1, [], {}, {"kind": 1}, {"kind": "Widget", "apiVersion": []}])
-def test_converted_things_that_are_no_objects(hook, thing):
+@pytest.mark.parametrize(("thing", "message"), [
+    (None, "unexpected end of JSON input"), ("x", "json: cannot unmarshal string into Go value of type map[string]interface {}"),
+    (1, "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+    ([], "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+    ({}, "Object 'Kind' is missing in '{}'"), ({"kind": 1}, "Object 'Kind' is missing in '"),
+    ({"kind": "Widget", "apiVersion": "a/b/c"}, "Object 'Kind' is missing in '"),
+    ({"kind": "Widget", "apiVersion": []},
+     f"{FOR} returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received )"),
+])  # fmt: skip
+def test_converted_things_that_are_no_objects(hook, thing, message):
     hook.answers = lambda asked: answer(asked, convertedObjects=[thing])
-    assert says(converter(hook)).startswith("Object 'Kind' is missing in ")
+    assert says(converter(hook)).startswith(message)
 
 
 def test_an_object_of_several_fails_as_if_it_had_been_sent_alone(hook):

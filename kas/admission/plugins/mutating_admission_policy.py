@@ -22,6 +22,7 @@ from kas.admission.rounds import Rounds
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer
 from kas.informers import Informers, Objects
+from kas.meta import errors
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.observe.metrics import Registry as Metrics
@@ -76,7 +77,10 @@ class Plugin:
         if objects.dirty:
             rounds.changed()
             reinvocation.required = True
-        await objects.finish()
+        try:
+            await objects.finish()
+        except ApiError as e:
+            raise errors.internal(f"failed to convert object: {e.message}") from None
         rounds.end(reinvocation, objects)
         refusal = _refusal(a, [fault for fault in (*faults, *run.faults) if not fault.policy.ignore])
         if refusal is not None:

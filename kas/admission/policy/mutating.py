@@ -10,6 +10,7 @@ from typing import Any
 from kas.admission import Attributes
 from kas.admission.expressions import BUDGET, MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 from kas.admission.policy.compiled import Mutation, evaluator_of
+from kas.admission.policy.govalues import go_values
 from kas.admission.policy.metrics import INVALID_ERROR, NO_ERROR, MutatingMetrics, error_type
 from kas.admission.policy.policies import ConfigurationFault, Found
 from kas.admission.versioned import Versioned
@@ -56,10 +57,8 @@ class Run:
         try:
             variables = await self._variables(found)
             variables["namespaceObject"] = None  # upstream does not show it to them
-            return await found.policy.conditions.match(
-                Evaluator(variables, MATCH_CONDITIONS_BUDGET),
-                lambda: self._metrics.conditions.failed(found.policy.name, self._a.operation),
-            )
+            evaluator = Evaluator(variables, MATCH_CONDITIONS_BUDGET)
+            return await found.policy.conditions.match(evaluator, self._metrics.conditions, found.policy.name, self._a.operation)
         except Failed as e:
             self._failed(found, e)
             return False
@@ -119,13 +118,16 @@ def _changed(mutation: Mutation, wanted: Any, objects: Versioned) -> bool:
         raise MutationError(str(CostLimitError()))
     if not mutation.json_patch:
         _check_names(wanted)
-    return objects.replace(_made(mutation, to_json(wanted), objects))
+    return objects.replace(_made(mutation, wanted, objects))
 
 
 def _made(mutation: Mutation, wanted: Any, objects: Versioned) -> Any:
     value = objects.plain()[0]
     assert value is not None  # who asks has looked
-    return _patched(value, wanted) if mutation.json_patch else _merged(value, wanted, objects.kind_record())
+    if mutation.json_patch:
+        # An operation that does not say what it is, or where, says "".
+        return _patched(value, [{"op": "", "path": "", **operation} for operation in to_json(wanted)])
+    return _merged(value, wanted, objects.kind_record())
 
 
 def _patched(value: Obj, operations: Any) -> Any:
@@ -140,8 +142,9 @@ def _patched(value: Obj, operations: Any) -> Any:
 
 
 def _merged(value: Obj, wanted: Any, kind: Kind) -> Obj:
+    named = {"apiVersion": kind.api_version, "kind": kind.kind}
     try:
-        return apply_unowned(_schema(kind), value, {**wanted, "apiVersion": kind.api_version, "kind": kind.kind})
+        return apply_unowned(_schema(kind), value, {**to_json(wanted), **named}, {**go_values(wanted), **named})
     except UnfitError as e:
         raise MutationError(f"error applying patch: {e}") from None
 

@@ -47,7 +47,7 @@ async def evaluate(policy: Policy, a: Attributes, about: Activation, param: Obj 
         seen = variables.copy()
         seen["namespaceObject"] = None  # upstream does not show it to them
         if policy.conditions and not await policy.conditions.match(
-            Evaluator(seen, MATCH_CONDITIONS_BUDGET), lambda: conditions.failed(policy.name, a.operation)
+            Evaluator(seen, MATCH_CONDITIONS_BUDGET), conditions, policy.name, a.operation
         ):
             return Outcome([], [], [])
         decisions = await _decisions(policy, variables)

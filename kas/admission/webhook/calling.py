@@ -14,7 +14,7 @@ from kas.admission import Attributes
 from kas.admission.matching import Invocation, Namespaces
 from kas.admission.versioned import Versioned
 from kas.admission.webhook import review
-from kas.admission.webhook.hooks import Hook, Hooks
+from kas.admission.webhook.hooks import REVIEW_VERSIONS, Hook, Hooks
 from kas.admission.webhook.metrics import CALLING_ERROR, NO_ERROR, SERVER_ERROR, WebhookMetrics
 from kas.auth.attributes import Authorizer
 from kas.client.hooks import HookClients, HookError, Shares
@@ -31,6 +31,7 @@ from kas.observe.metrics import Registry as Metrics
 log = logging.getLogger("kas.admission.webhook")
 
 Obj = dict[str, Any]
+MAX_STATUS = 999  # the largest code that HTTP can carry
 
 
 class CallError(Exception):
@@ -77,9 +78,8 @@ class Webhooks:
         await seen.ready(values=True)
         variables = activation(a, told, seen, self._authorizer)
         try:
-            matches = await conditions.match(
-                Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.conditions.failed(hook.name, a.operation)
-            )
+            evaluator = Evaluator(variables, MATCH_CONDITIONS_BUDGET)
+            matches = await conditions.match(evaluator, self.metrics.conditions, hook.name, a.operation)
         except Failed as e:
             if hook.ignore:
                 return False
@@ -138,7 +138,8 @@ class Webhooks:
                 raise CallError(hook, "Webhook SideEffects is nil", 400)
             raise errors.bad_request(f"admission webhook {go_quote(hook.name)} does not support dry run")
         if not hook.version:
-            raise CallError(hook, "could not create admission objects: webhook does not accept known AdmissionReview versions", 400)
+            why = f"webhook does not accept known AdmissionReview versions ({', '.join(REVIEW_VERSIONS)})"
+            raise CallError(hook, f"could not create admission objects: {why}", 400)
         made = hook.reviews = review.Reviews(hook.version, self.mutating)
         return made
 
@@ -190,4 +191,4 @@ def rejection(name: str, status: Obj) -> ApiError:
     seconds = (details or {}).get("retryAfterSeconds") or 0
     headers = {"retry-after": str(seconds)} if seconds > 0 else None
     message = f"{denied}: {said}" if said else f"{denied} without explanation"
-    return ApiError(code if 400 <= code <= 599 else 400, status.get("reason") or "", message, details, headers)
+    return ApiError(code if 400 <= code <= MAX_STATUS else 400, status.get("reason") or "", message, details, headers)

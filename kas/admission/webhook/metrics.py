@@ -25,25 +25,29 @@ class WebhookMetrics(Allowed):
         )  # fmt: skip
         self._requests = metrics.counter(
             "apiserver_admission_webhook_request_total",
-            "Admission webhook request total, identified by name and broken out for each admission type (validating or mutating) and "
-            "operation. Additional labels specify whether the request was rejected or not and an HTTP status code.",
+            "Admission webhook request total, identified by name and broken out for each admission type (validating or admit) and "
+            "operation. Additional labels specify whether the request was rejected or not and an HTTP status code. Codes greater than 600 "
+            "are truncated to 600, to keep the metrics cardinality bounded.",
             ("name", "type", "operation", "code", "rejected"),
         )
         self._rejections = metrics.counter(
             "apiserver_admission_webhook_rejection_count",
             "Admission webhook rejection count, identified by name and broken out for each admission type (validating or admit) and "
-            "operation. Additional labels specify an error type and the code of the rejection.",
+            "operation. Additional labels specify an error type (calling_webhook_error or apiserver_internal_error if an error occurred; "
+            "no_error otherwise) and optionally a non-zero rejection code if the webhook rejects the request with an HTTP status code "
+            "(honored by the apiserver when the code is greater or equal to 400). Codes greater than 600 are truncated to 600, to keep "
+            "the metrics cardinality bounded.",
             ("name", "type", "operation", "error_type", "rejection_code"),
         )
         self._open = metrics.counter(
             "apiserver_admission_webhook_fail_open_count",
-            "Admission webhook fail open count, identified by name and broken out for each admission type (validating or mutating).",
+            "Admission webhook fail open count, identified by name and broken out for each admission type (validating or admit).",
             ("name", "type"),
         )
         # As many as the counter has children.
         self._called: dict[tuple[str, str, int, bool], tuple[Labels, Timer]] = {}
         super().__init__(self._requests)
-        self.conditions = ConditionMetrics(metrics, "webhook", kind)
+        self.conditions = ConditionMetrics(metrics, "webhook", kind, "admit" if kind == "admit" else "validate")
 
     def called(self, name: str, operation: str, seconds: float, code: int, rejected: bool) -> None:
         """A webhook was asked; ``code`` is that of its answer, 0 where the fault is ours."""

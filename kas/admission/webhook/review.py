@@ -13,7 +13,7 @@ from kas.admission.description import about, operation_options
 from kas.admission.matching import GVK, Invocation
 from kas.admission.webhook._texts import Texts
 from kas.admission.webhook.hooks import REVIEW_VERSIONS
-from kas.client.hooks import HookError, read_review
+from kas.client.hooks import HookError, read_review, said_kind
 from kas.meta import names
 from kas.meta.field import go_quote
 from kas.meta.records import NamedTuple
@@ -95,6 +95,8 @@ def response(body: bytes, version: str, uid: str, mutating: bool) -> Response:
                 raise InvalidResponseError("webhook returned response.patch but not response.patchType")
             if not patch and patch_type is not None:
                 raise InvalidResponseError("webhook returned response.patchType but not response.patch")
+            if patch_type == "":
+                raise InvalidResponseError('webhook returned invalid response.patchType of ""')
         elif patch or patch_type is not None:
             raise InvalidResponseError(f"validating webhook may not return response.{'patch' if patch else 'patchType'}")
     else:
@@ -124,11 +126,8 @@ def _check(review: Obj, found: Obj, uid: str) -> None:
     given = found.get("uid") or ""
     if given != uid:
         raise InvalidResponseError(f"expected response.uid={go_quote(uid)}, got {go_quote(given)}")
-    if not review["kind"] or not review["apiVersion"]:
-        group, _, version = review["apiVersion"].rpartition("/")
-        raise InvalidResponseError(
-            f"expected webhook response of admission.k8s.io/v1, Kind={KIND}, got {group}/{version}, Kind={review['kind']}"
-        )
+    if (review["apiVersion"], review["kind"]) != (VERSIONS["v1"], KIND):
+        raise InvalidResponseError(f"expected webhook response of {VERSIONS['v1']}, Kind={KIND}, got {said_kind(review)}")
 
 
 def annotation_key(hook: str, key: str) -> str | None:

@@ -17,14 +17,12 @@ from kas.endpoints.bodyerrors import BodyError, check_texts, from_yaml, no_objec
 from kas.meta import errors, field, gojson
 from kas.meta.field import go_quote
 from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
-from kas.types.scheme import DecodeError, TypeDesc, apply_schema_defaults, has_digits, write_json
+from kas.types.scheme import DecodeError, TypeDesc, apply_schema_defaults, write_json
 from kas.types.strict import duplicates, warning_texts
 
 Obj = dict[str, Any]
 Warn = Callable[[str], None]
 TypeOf = Callable[[str], TypeDesc]  # by apiVersion
-_LONG = 19  # digits of the first integer that is a float64 in Go
-_MAX_INT64 = (1 << 63) - 1
 
 
 def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn: Warn, type_of: TypeOf) -> Obj:
@@ -49,8 +47,7 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         value = {}  # as in Go, where it leaves everything as it is
     if not isinstance(value, dict):
         raise no_object(kind, value, body)
-    if form == YAML or has_digits(body, _LONG):  # YAML has other ways to write it
-        _as_floats(value)
+    customtypes.as_floats(value, b"" if form == YAML else body)  # YAML has other ways to write it
     given_version = check_type(value, kind, body, field_validation)
     same = given_version == kind.api_version
     try:
@@ -70,18 +67,6 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         customtypes.bound_defaults(kind.type, value, body, form != YAML)
         customtypes.default(kind.type, value)
     return value
-
-
-def _as_floats(value: Obj) -> None:
-    """Make floats, in place, of integers that are too large for an int64: what an unstructured object holds in Go, and writes."""
-    left: list[Any] = [value]
-    while left:
-        holder = left.pop()
-        for at, part in holder.items() if isinstance(holder, dict) else enumerate(holder):
-            if isinstance(part, (dict, list)):
-                left.append(part)
-            elif isinstance(part, int) and part > _MAX_INT64:
-                holder[at] = float(part)
 
 
 def _decoded(type_: TypeDesc, value: Obj, kind: Any) -> list[str]:
@@ -150,8 +135,7 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     value = orjson.loads(text)  # parts of it are the stored object's
     if not isinstance(value, dict):
         raise invalid("not an object")
-    if has_digits(text, _LONG):
-        _as_floats(value)
+    customtypes.as_floats(value, text)
     if not given_version.rpartition("/")[2]:
         raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
     value["apiVersion"] = given_version
@@ -181,6 +165,7 @@ def decode_custom_merged(served: Any, merged: Obj) -> Obj:
         customtypes.decode(served.type, value)
     except (MetadataError, DecodeError) as e:
         raise errors.ApiError(500, "", _words(e)) from None
+    customtypes.as_floats(value, text)
     customtypes.bound_defaults(served.type, value, text)
     apply_schema_defaults(served.type, value)  # a null that was applied is left for validation to refuse
     return value

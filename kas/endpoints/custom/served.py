@@ -21,7 +21,7 @@ from kas.registry.generic import Registry
 from kas.registry.strategy import Obj
 from kas.registry.versions import Converter, Decoded, Shown
 from kas.store import Record
-from kas.types.scheme import Resource, TypeDesc, schema_type
+from kas.types.scheme import Resource, TypeDesc, drop_nulls, schema_type
 
 _NOTHING = schema_type("", {})
 
@@ -35,6 +35,7 @@ class State:
         self.definition, self.types, self.clean, self.merging = definition, types, clean, merging
         self.asked = False  # for objects, while that was not known
         self.versions: dict[str, CustomServed] = {}  # those that are served
+        self.all: dict[str, CustomServed] = {}  # and the others, in the order of the definition
 
     def became_clean(self) -> None:
         """From now on stored bytes are served."""
@@ -47,7 +48,7 @@ class State:
     def retire(self) -> None:
         """Nothing here leads back to itself any more, so that it goes with the last request that uses it: a collection of cyclic
         garbage is rare."""
-        self.versions = {}
+        self.versions, self.all = {}, {}
         self.merging.forget()
 
     def type_of(self, api_version: str) -> TypeDesc:
@@ -91,7 +92,9 @@ class CustomServed(Served):
         self.list_meta = {"continue": ""}
         self._item_prefix = 1
         self.loaded = False  # whether the schemas that requests need have been read
-        state.versions[defined.name] = self
+        state.all[defined.name] = self
+        if defined.served:
+            state.versions[defined.name] = self
 
     def type_of(self, api_version: str) -> TypeDesc:
         """That of the version; one that knows no fields when the definition has none."""
@@ -202,6 +205,7 @@ def _pruned(type_: TypeDesc, objects: list[Obj]) -> list[Obj]:
     for obj in objects:
         own = copied(obj)  # conversions may share parts
         customtypes.decode(type_, own)
+        drop_nulls(type_, own)
         out.append(own)
     return out
 

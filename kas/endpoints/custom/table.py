@@ -69,9 +69,9 @@ class CustomResources:
         return [served.record for served in (self.served.get((group, version)) or {}).values() if served.kind == kind]
 
     def equivalents(self, group: str, resource: str) -> list[CustomServed]:
-        """The versions in which a resource is served."""
+        """The versions of a resource, those in which it is not served, too: a webhook or a policy may ask for them."""
         state = self._states.get(f"{resource}.{group}")
-        return list(state.versions.values()) if state is not None else []
+        return list(state.all.values()) if state is not None else []
 
     def record(self, name: str) -> Stored:
         """A definition as it is stored now. Raises 404."""
@@ -167,8 +167,9 @@ class CustomResources:
         self._registries.put(registry, records)
         for v in d.versions:
             records[v.name].strategy = CustomResourceStrategy(records[v.name], v)
+            shown = CustomServed(records[v.name], registry, converter, state, v)
             if v.served:
-                self.served.setdefault((group, v.name), {})[plural] = CustomServed(records[v.name], registry, converter, state, v)
+                self.served.setdefault((group, v.name), {})[plural] = shown
         self._states[d.name] = state
         self.groups.setdefault(group, set()).add(d.name)
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import orjson
 
+from kas.apiextensions import customtypes
 from kas.apiextensions.definition import Definition
-from kas.client.hooks import HookClients, HookError, client_key, read_review
+from kas.client.hooks import HookClients, HookError, client_key, read_review, said_kind
 from kas.endpoints.custom.conversionmetrics import CALL, INVALID, MALFORMED, NOTHING, PARTIAL, ConversionMetrics
-from kas.meta import errors
+from kas.meta import errors, gojson
 from kas.meta.aside import LARGE, is_large, step
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
@@ -30,7 +31,10 @@ GROUP, KIND = "apiextensions.k8s.io", "ConversionReview"
 VERSIONS = {version: f"{GROUP}/{version}" for version in ("v1", "v1beta1")}
 TIMEOUT_S = 30.0
 MAX_SENT = 1 << 20  # bytes of objects in one review of several
-_KNOWN = frozenset((api_version, KIND) for api_version in VERSIONS.values())
+_KNOWN = frozenset(
+    (api_version, kind) for api_version in VERSIONS.values() for kind in (KIND, "CustomResourceDefinition", "CustomResourceDefinitionList")
+)
+_NO_RESPONSE: Obj = {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}  # upstream sends an empty one
 _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 _GO_TYPES = {
     type(None): "<nil>", bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}",
@@ -114,7 +118,7 @@ class WebhookConverter:
             raise _FailedError(CALL, "no supported conversion review versions")
         uid, gvk = str(uuid.uuid4()), _gvk(originals[0])
         request = {"uid": uid, "desiredAPIVersion": api_version, "objects": [orjson.Fragment(text) for text in sent]}
-        review = orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[self._version], "request": request})
+        review = orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[self._version], "request": request, "response": _NO_RESPONSE})
         try:
             answer = await (await self._clients.ready(self._config, self._key)).post(review, TIMEOUT_S)
             large = len(answer) >= LARGE
@@ -149,8 +153,7 @@ def _converted(answer: bytes, version: str, uid: str) -> list[Any]:
     found = review.get("response")
     # v1beta1 believes whatever came.
     if version == "v1" and (review["apiVersion"], review["kind"]) != wanted:
-        group, _, given = review["apiVersion"].rpartition("/")
-        raise _BadAnswerError(f"expected webhook response of {wanted[0]}, Kind={KIND}, got {group}/{given}, Kind={review['kind']}")
+        raise _BadAnswerError(f"expected webhook response of {wanted[0]}, Kind={KIND}, got {said_kind(review)}")
     if found is None:
         raise _BadAnswerError("no response provided")
     if version == "v1" and (found.get("uid") or "") != uid:
@@ -159,7 +162,9 @@ def _converted(answer: bytes, version: str, uid: str) -> list[Any]:
     status = result.get("status") or ""
     if status != "Success":
         raise _BadAnswerError(result.get("message") or f"response.result.status was '{status}', not 'Success'")
-    return found.get("convertedObjects") or []
+    objects: list[Any] = found.get("convertedObjects") or []
+    customtypes.as_floats(objects, answer)
+    return objects
 
 
 def _all_checked(originals: Sequence[Obj], found: Sequence[Any], api_version: str) -> list[Obj]:
@@ -170,9 +175,13 @@ def _all_checked(originals: Sequence[Obj], found: Sequence[Any], api_version: st
 def _checked(original: Obj, value: Any, api_version: str) -> Obj:
     """What an object was converted to, with the metadata it had. Raises ApiError, which speaks of an object that was sent alone."""
     returned = f"conversion webhook for {_gvk(original)} returned invalid"
-    if not isinstance(value, dict) or not isinstance(value.get("apiVersion"), str | None) or not _is_text(value.get("kind")):
+    if value is None:
+        raise _failure("unexpected end of JSON input")
+    if not isinstance(value, dict):
+        raise _failure(gojson.cannot_unmarshal(value, "map[string]interface {}"))
+    given = value["apiVersion"] if _is_text(value.get("apiVersion")) else ""
+    if not _is_text(value.get("kind")) or given.count("/") > 1:  # what names no version is of no kind
         raise _failure(f"Object 'Kind' is missing in '{write_json(value).decode()[:256]}'")
-    given = value.get("apiVersion") or ""
     if given != api_version:
         raise _failure(f"{returned} object at index 0: invalid groupVersion (expected {api_version}, received {given})")
     if value["kind"] != original["kind"]:

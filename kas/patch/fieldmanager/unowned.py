@@ -14,11 +14,12 @@ class UnfitError(Exception):
     """A configuration that cannot be applied; ``str`` is upstream's text."""
 
 
-def apply_unowned(schema: Schema, live: Obj, config: Obj) -> Obj:
-    """``live`` with ``config`` merged into it; parts are shared. Raises UnfitError for what does not fit the schema, and for what could
-    only be replaced as a whole."""
+def apply_unowned(schema: Schema, live: Obj, config: Obj, said: Obj | None = None) -> Obj:
+    """``live`` with ``config`` merged into it; parts are shared. ``said`` is the configuration with other values than those of JSON, each
+    with a ``go_type`` and a text that is its Go source: they fit where there are no types. Raises UnfitError for what does not fit the
+    schema, and for what could only be replaced as a whole."""
     root = schema.root
-    _fit(validate(root, config), "failed to convert patch object to typed object")
+    _fit(validate(root, config if said is None else said), "failed to convert patch object to typed object")
     whole = _atomic(root, config, "")
     if whole:
         raise UnfitError(f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {', '.join(sorted(set(whole)))}")
@@ -49,10 +50,11 @@ def _atomic(node: Node | None, value: Any, path: str) -> list[str]:
             out.append(path)
         for key, inner in value.items():
             field = node.fields.get(key)
-            out += _atomic(field.node if field is not None else node.elem, inner, f"{path}.{key}")
+            if field is not None:  # as upstream, which does not look into maps
+                out += _atomic(field.node, inner, f"{path}.{key}")
     elif isinstance(value, list) and node.is_list:
         if node.list_atomic:
             out.append(path)
-        for inner in value:
-            out += _atomic(node.item, inner, path)
+        for i, inner in enumerate(value):
+            out += _atomic(node.item, inner, f"{path}[{i}]")
     return out

@@ -71,7 +71,9 @@ def _go_type(v):
         return "int64"
     if isinstance(v, float):
         return "float64"
-    return "map[string]interface {}" if isinstance(v, dict) else "[]interface {}"
+    if isinstance(v, list):
+        return "[]interface {}"
+    return "map[string]interface {}" if isinstance(v, dict) else v.go_type  # what is none of JSON's says it
 
 
 cdef int _validate(Node n, object v, str path, bint duplicates, list errors) except -1:

@@ -118,7 +118,7 @@ def test_no_more_than_so_many_bytes_are_remembered(tmp_path, backend):
         ((403, {}, b"go away"), "go away"),
         ((302, {"Location": "http://127.0.0.1:1/"}, b""),
          "the server responded with the status code 302 but did not return more information"),
-        ((400, {}, json.dumps({"kind": "Status", "message": "bad review"}).encode()), "bad review"),
+        ((400, {}, json.dumps({"kind": "Status", "status": "Failure", "message": "bad review"}).encode()), "bad review"),
         ((200, {}, b"{"), "couldn't get version/kind; json parse error: unexpected end of data: line 1 column 2 (char 1)"),
         ((200, {}, b"[]"), "couldn't get version/kind; json parse error: the answer is not an object"),
         ((200, {}, b'{"kind":"Pod","apiVersion":"v1"}'), 'no kind "Pod" is registered for version "v1"'),

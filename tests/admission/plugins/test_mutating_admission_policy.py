@@ -178,18 +178,52 @@ def test_another_version(governed):
 def test_values_become_json(governed):
     text = (
         "Object{data: {'time': string(timestamp('2024-01-02T03:04:05Z')), 'span': string(duration('90s'))}, "
-        "binaryData: {'b': b'hi'}, immutable: object.data.?none.hasValue(), ?kind: optional.none()}"
+        "immutable: object.data.?none.hasValue(), ?kind: optional.none()}"
     )
     governed.policy(mutations=[applies(text)])
     governed.bind()
     obj = governed.request().run()
-    assert obj["data"] == {"k": "v", "time": "2024-01-02T03:04:05Z", "span": "90s"} and obj["binaryData"] == {"b": "aGk="}
+    assert obj["data"] == {"k": "v", "time": "2024-01-02T03:04:05Z", "span": "90s"} and obj["immutable"] is False
 
     from kas.admission.policy.mutating import to_json
     from kas.cel.values import Duration, Optional, Timestamp, Uint
 
     values = {"t": Timestamp(0), "d": Duration(90 * 10**9), "u": Uint(3), "o": Optional(1), "n": [None, True, 1.5], 1: "x"}
     assert to_json(values) == {"t": "1970-01-01T00:00:00Z", "d": "1m30s", "u": 3, "o": 1, "n": [None, True, 1.5], "1": "x"}
+
+
+@pytest.mark.parametrize(("value", "got"), [
+    ("null", "{Value:0}"), ("duration('90s')", "{Value:90000000000}"), ("b'hi'", "{Value:[]uint8{0x68, 0x69}}"), ("7u", "{Value:0x7}"),
+    ("timestamp('2024-01-02T03:04:05.5Z')", "{Value:time.Date(2024, time.January, 2, 3, 4, 5, 500000000, time.UTC)}"),
+])  # fmt: skip
+def test_what_a_schema_has_no_type_for_is_not_applied(governed, value, got):
+    governed.policy(mutations=[applies(f"Object{{metadata: Object.metadata{{generateName: {value}}}}}")])
+    governed.bind()
+    why = "error applying patch: failed to convert patch object to typed object: .metadata.generateName: expected string, got "
+    assert refused(governed.request()).message.endswith(f"{why}&value.valueUnstructured{got}")
+
+
+def test_numbers_of_other_types_are_not_applied(governed):
+    governed.policy(mutations=[applies("Object{metadata: Object.metadata{generation: 7u}}")])
+    governed.bind()
+    assert refused(governed.request()).message.endswith(".metadata.generation: expected numeric (int or float), got uint64")
+
+
+def test_items_of_lists_may_be_atomic(governed):
+    owner = "Object.metadata.ownerReferences{apiVersion: 'v1', kind: 'Pod', name: 'p', uid: 'u'}"
+    governed.policy(mutations=[applies(f"Object{{metadata: Object.metadata{{ownerReferences: [{owner}]}}}}")])
+    governed.bind()
+    assert refused(governed.request()).message.endswith("atomic arrays, maps or structs: .metadata.ownerReferences[0]")
+
+
+@pytest.mark.parametrize(("operation", "why"), [
+    ("path: '/data/k', value: 'x'", "Unexpected kind: "),
+    ("op: 'add', value: 'x'", 'add operation does not apply: doc is missing path: "": missing value'),
+])  # fmt: skip
+def test_what_an_operation_leaves_out_is_empty(governed, operation, why):
+    governed.policy(mutations=[patches(f"[JSONPatch{{{operation}}}]")])
+    governed.bind()
+    assert refused(governed.request()).message.endswith(f"denied request: JSON Patch: {why}")
 
 
 @pytest.mark.parametrize("mutation", [applies("Object{data: {'b': 'x'}}"), patches("[JSONPatch{op: 'add', path: '/data/b', value: 'x'}]")])

@@ -68,7 +68,8 @@ def test_what_a_no_is(hooked, hook):
     for status, code, reason, text in (
         ({}, 400, "", "without explanation"), ({"message": "m", "reason": "Forbidden"}, 400, "Forbidden", ": m"),
         ({"reason": "R"}, 400, "R", ": R"), ({"code": 302}, 400, "", "without explanation"),
-        ({"code": 403, "message": "m"}, 403, "", ": m"), ({"code": 600}, 400, "", "without explanation"),
+        ({"code": 403, "message": "m"}, 403, "", ": m"), ({"code": 600}, 600, "", "without explanation"),
+        ({"code": 1000}, 400, "", "without explanation"),
     ):  # fmt: skip
         hook.answers = lambda asked, status=status: reviewed(asked, False, status=status)
         e = refused(hooked.request())

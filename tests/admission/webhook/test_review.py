@@ -127,6 +127,9 @@ def test_what_was_answered_is_no_answer_to_another_question():
      "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind="),
     (answer(patch=PATCH), True, "webhook returned response.patch but not response.patchType"),
     (answer(patchType="JSONPatch"), True, "webhook returned response.patchType but not response.patch"),
+    (answer(patch=PATCH, patchType=""), True, 'webhook returned invalid response.patchType of ""'),
+    (answer(""), True,
+     "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got admission.k8s.io/, Kind=AdmissionReview"),
     (answer(patch=PATCH, patchType="JSONPatch"), False, "validating webhook may not return response.patch"),
     (answer(patchType="JSONPatch"), False, "validating webhook may not return response.patchType"),
 ])  # fmt: skip
@@ -138,6 +141,11 @@ def test_answers_to_something_else(body, mutating, says):
 
 @pytest.mark.parametrize(("body", "says"), [
     (answer("v2"), 'no kind "AdmissionReview" is registered for version "admission.k8s.io/v2"'),
+    (answer("v1/b"), "unexpected GroupVersion string: admission.k8s.io/v1/b"),
+    (b'{"apiVersion":"/v1","kind":"AdmissionReview"}', 'no kind "AdmissionReview" is registered for version "v1" in scheme'),
+    (b'{"apiVersion":"example.com/","kind":"AdmissionReview"}', "Object 'apiVersion' is missing in '{"),
+    (answer(kind="Status"), "converting (v1.Status) to (v1.AdmissionReview): unknown conversion"),
+    (b'{"apiVersion":"v1","kind":"Status","status":"Failure"}', "converting (v1.Status) to (v1.AdmissionReview): unknown conversion"),
     (answer("v1beta1"), "converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion"),
     (answer(kind="Other"), 'no kind "Other" is registered for version "admission.k8s.io/v1"'),
     (answer(allowed="yes"), "json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool"),

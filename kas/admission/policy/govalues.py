@@ -1,0 +1,49 @@
+"""The values of apply configurations as Go has them: some of CEL's have no type in a schema (upstream ``cel/mutation/dynamic``)."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from kas.cel.values import NS, Duration, Optional, Timestamp, Uint
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class GoValue:
+    """A value that JSON has not: its text is its Go source."""
+
+    __slots__ = ("_source", "go_type")
+
+    def __init__(self, go_type: str, source: str) -> None:
+        self.go_type, self._source = go_type, source
+
+    def __str__(self) -> str:
+        return self._source
+
+
+def go_values(value: Any) -> Any:
+    """A value of an expression with ``GoValue`` for null, timestamps, durations, bytes and unsigned numbers."""
+    if value is None:
+        return GoValue("structpb.NullValue", "0")
+    if isinstance(value, dict):
+        return {str(key).lower() if isinstance(key, bool) else str(key): go_values(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [go_values(inner) for inner in value]
+    if isinstance(value, Optional):
+        return go_values(value.value) if value.present else GoValue("structpb.NullValue", "0")
+    if isinstance(value, bytes):
+        return GoValue("[]uint8", f"[]uint8{{{', '.join(map(hex, value))}}}")
+    if isinstance(value, Timestamp):
+        return GoValue("time.Time", _date(value))
+    if isinstance(value, Duration):
+        return GoValue("time.Duration", str(value.ns))
+    if isinstance(value, Uint):
+        return GoValue("uint64", hex(value))
+    return value if isinstance(value, (str, bool, int, float)) else GoValue(type(value).__name__, str(value))
+
+
+def _date(value: Timestamp) -> str:
+    seconds, ns = divmod(value.ns, NS)
+    at = _EPOCH + datetime.timedelta(seconds=seconds)
+    return f"time.Date({at.year}, time.{at:%B}, {at.day}, {at.hour}, {at.minute}, {at.second}, {ns}, time.UTC)"
