@@ -26,6 +26,7 @@ from kas.config.overrides import Override
 from kas.encryption.atrest import EncryptionAtRest
 from kas.meta import clock
 from kas.meta.pipes import BEAT
+from kas.observe.process import mappable
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
 from kas.store import Corrupt, Store, StoreError, Unavailable, open_store
@@ -85,6 +86,11 @@ def replica_paths(o: Completed) -> list[Path]:
     return [replica_path(o), *(replica_path(o, other.servers) for other in o.overrides)]
 
 
+def replica_bytes(o: Completed) -> int:
+    """How large each replica may become: every process that reads them maps all."""
+    return mappable(o.store_max_size, 1 + len(o.overrides))
+
+
 def kept_below(override: Override) -> list[str]:
     """The prefixes of the keys that are kept there, with "/" at their ends; of resources that are compiled in."""
     wanted = set(override.resources)
@@ -112,7 +118,7 @@ def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transforme
                 os.write(ask, bytes((i,)))
 
         return EtcdStore(
-            str(paths[i]), configs[i], values_of(o), keys=Keys(o.raw.etcd_prefix), max_size=o.store_max_size, shared=shared[i],
+            str(paths[i]), configs[i], values_of(o), keys=Keys(o.raw.etcd_prefix), max_size=replica_bytes(o), shared=shared[i],
             transformers=transformers, ask_progress=ask_progress,
             ordered_progress=lambda: all(_answers_in_order(configs[i], url) for url in configs[i].servers),
         )  # fmt: skip
@@ -172,7 +178,7 @@ class Cluster:
         self._client = Client(config)
         self.replicator = Replicator(
             self._client, values_of(o), Keys(o.raw.etcd_prefix), path,
-            lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared),
+            lambda: open_store(str(path), max_size=replica_bytes(o), sync=False, shared=shared),
             encryption.transformer if encryption is not None else None, o.raw.storage_initialization_timeout,
         )  # fmt: skip
         self._config, self._path, self._compact_s = config, path, o.raw.etcd_compaction_interval

@@ -146,7 +146,7 @@ class Server:
         self._other_hubs = [part.hub for part in store.parts()[1:]]
         raw = options.raw
         self.metrics = Metrics(shown(raw, index == 0))
-        self.name = bootstrap.server_name(socket.gethostname().lower())
+        self.name = bootstrap.server_name(socket.gethostname())
         self.counts_as = self.name if index == 0 else ""
         if encryption is not None:
             encryption.observed.attach(self.metrics, self.name, encryption.reload, index == 0)

@@ -242,13 +242,13 @@ async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[
 
 def _open(options: Completed, shared: Shared, others: Sequence[Shared], ask: int, encryption: EncryptionAtRest | None) -> Store:
     """The store of ``--storage-backend``. ``others`` are for the clusters of ``--etcd-servers-overrides``."""
+    raw, size = options.raw, mappable(options.store_max_size, 1 + len(others))
+    if size < options.store_max_size:
+        log.warning("start: addresses are limited, so the store's file ends at %d MiB and not where --store-max-size says", size >> 20)
     if options.etcd:
         from kas.replicator import open_etcd_store
 
         return open_etcd_store(options, [shared, *others], ask, encryption.transformer if encryption is not None else None)
-    raw, size = options.raw, mappable(options.store_max_size)
-    if size < options.store_max_size:
-        log.warning("start: addresses are limited, so the store's file ends at %d MiB and not where --store-max-size says", size >> 20)
     return open_store(
         str(options.data_dir / "store"), max_size=size, sync=not raw.unsafe_no_fsync, shared=shared,
         transformers=encryption.transformer if encryption is not None else None,

@@ -39,7 +39,7 @@ class IdentityLease:
 
     async def _renew(self) -> None:
         now = datetime.datetime.now(datetime.UTC)
-        wanted = bootstrap.identity_lease(now.strftime(TIME), now.strftime(MICRO_TIME), socket.gethostname().lower()).obj
+        wanted = bootstrap.identity_lease(now.strftime(TIME), now.strftime(MICRO_TIME), socket.gethostname()).obj
         self.holder = self.holder or wanted["spec"]["holderIdentity"]
         wanted["spec"]["holderIdentity"] = self.holder
         wanted["metadata"].pop("managedFields", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Iterator
 from functools import cache
 
@@ -97,16 +98,24 @@ def unreadable() -> tuple[type[Exception], ...]:
     return ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType
 
 
+def _read(der: bytes) -> None:
+    """As Go's ``ParseCertificate`` reads a certificate, with its key; raises what is ``unreadable``."""
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    certificate = x509.load_der_x509_certificate(der)
+    with contextlib.suppress(UnsupportedAlgorithm):  # a kind of key that Go does not look into either
+        certificate.public_key()
+
+
 def bundle_problem(bundle: bytes) -> str:
     """What keeps client-go's ``ParseCertsPEM`` from taking a bundle of certificates, "" for nothing. Takes ``cryptography`` in."""
-    from cryptography import x509
-
     found = False
     for block in pem_blocks(bundle):
         if block.kind == "CERTIFICATE" and not block.has_headers:
             found = True
             try:
-                x509.load_der_x509_certificate(block.der)
+                _read(block.der)
             except unreadable():
                 return "x509: malformed certificate"
     return "" if found else "data does not contain any valid RSA or ECDSA certificates"
@@ -114,13 +123,11 @@ def bundle_problem(bundle: bytes) -> str:
 
 def authorities_problem(bundle: bytes) -> str:
     """What keeps client-go from taking a CA bundle, "" when it holds a certificate or nothing at all. Takes ``cryptography`` in."""
-    from cryptography import x509
-
     broken = ""
     for block in pem_blocks(bundle):
         if block.kind == "CERTIFICATE" and not block.has_headers:
             try:
-                x509.load_der_x509_certificate(block.der)
+                _read(block.der)
             except unreadable():
                 broken = "failed to parse certificate: x509: malformed certificate"
                 continue

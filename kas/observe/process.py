@@ -83,10 +83,11 @@ def unfit() -> str:
     )
 
 
-def mappable(size: int) -> int:
-    """How much of a file of ``size`` bytes may be mapped where addresses are limited: half of them, at least, are left for threads."""
+def mappable(size: int, files: int = 1) -> int:
+    """How much of each of so many files of ``size`` bytes may be mapped where addresses are limited: half of them, at least, are left for
+    threads."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return size if limit == resource.RLIM_INFINITY else min(size, max(limit - ADDRESSES_BYTES, 0) // 2)
+    return size if limit == resource.RLIM_INFINITY else min(size, max(limit - ADDRESSES_BYTES, 0) // 2 // files)
 
 
 def spare_descriptors() -> int:

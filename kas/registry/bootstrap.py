@@ -274,8 +274,9 @@ def api_services(now: str, group_versions: Iterable[tuple[str, str]] | None = No
 
 
 def server_name(hostname: str) -> str:
-    """By what API servers on this host are known to others."""
-    digest = hashlib.sha256(hostname.encode()).digest()[:16]
+    """By what kube-apiservers on this host are known to others: of both names, each behind its length."""
+    names = b"".join(len(name).to_bytes(2, "big") + name for name in (hostname.encode(), b"kube-apiserver"))
+    digest = hashlib.sha256(names).digest()[:16]
     bits = int.from_bytes(digest, "big") << 2  # in base 32, whole digits; base64.b32encode would keep a table of 43 kB for this
     return "apiserver-" + "".join(_BASE32[bits >> at & 31] for at in range(125, -1, -5))
 

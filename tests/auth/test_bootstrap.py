@@ -244,6 +244,11 @@ def test_a_machine_may_have_a_name_that_no_label_may(name, told):
     assert labels == {"apiserver.kubernetes.io/identity": "kube-apiserver"} | ({"kubernetes.io/hostname": name} if told else {})
 
 
+def test_the_name_of_a_server_is_upstreams():
+    """What NewConfig of k8s.io/apiserver 0.36.4 answered on a host called vm."""
+    assert bootstrap.server_name("vm") == "apiserver-wlv32tlttr4jl3gtroqexyxapa"
+
+
 def test_rules_are_gathered_by_what_they_say():
     """Each once, and no rule is compared with all that are there already."""
     compared = []

@@ -94,6 +94,16 @@ def test_certificates_that_cannot_be_read_are_refused(what):
     assert trust_bundle(pem, "spec.trustBundle")
 
 
+def test_a_key_that_is_no_point_of_its_curve_is_refused():
+    own = pki.authority("odd")
+    der = own.der
+    point = own.cert.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+    assert der.count(point) == 1
+    for ending, refused in ((point, False), (point[:-1] + bytes([point[-1] ^ 1]), True)):
+        pem = ssl.DER_cert_to_PEM_cert(der.replace(point, ending)).encode()
+        assert bool(bundle_problem(pem)) == bool(authorities_problem(pem)) == refused
+
+
 def test_approval_stamps_the_condition_and_keeps_the_rest():
     old = CSR.create(GOOD)
     approved = {"type": "Approved", "status": "True", "reason": "Fine"}

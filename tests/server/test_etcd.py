@@ -587,3 +587,12 @@ def test_a_list_goes_on_at_a_server_that_is_younger_than_its_revision(etcd: Etcd
                 client.close()
             assert young("GET", f"{CONFIG_MAPS}?limit=500&continue={token}")[1]["code"] == 410
             assert young("GET", f"{CONFIG_MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact")[1]["code"] == 410
+
+
+def test_as_few_addresses_as_allowed_are_enough(etcd: Etcd, tmp_path: Path) -> None:
+    """For the replicator's threads, too, which stand beside the replica's file as a worker's do."""
+    few = ["sh", "-c", 'ulimit -v 2200000; exec "$@"', "sh"]
+    with KasServer(tmp_path, *flags(etcd), "--etcd-prefix=/few", prefix=few) as server:
+        assert Client(server)("POST", CONFIG_MAPS, config_map("few"))[0] == 201
+        until(lambda: "the store's file ends at 562 MiB" in server.output)
+    assert "Traceback" not in server.output and "new thread" not in server.output

@@ -29,6 +29,7 @@ ELSEWHERE = {
         [f"security/{kind}" for kind in ("apf", "audit-e2e", "authn", "authz", "encryption", "sa-csr")], "tests/security/test_replay.py"
     ),
     "etcd-samples": "tests/clients/test_samples.py and tests/registry/test_stored_forms.py",
+    "etcd-custom": "tests/server/test_etcd_stored.py",
     "encoded": "tests/registry/test_etcd_layout.py",
     "security/setups": "security/startup, for its files",
 }

@@ -8,12 +8,13 @@ from typing import Any
 from kas.apiextensions.schema import walk
 from kas.kinds.apiextensions import validation as crd
 from kas.kinds.apiextensions.acceptance import approval
-from kas.meta import names
+from kas.meta import gojson, names
 from kas.meta.field import FieldError, go_quote
 from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
 from kas.meta.strfmt import is_known
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.defaults import defaults_for
+from kas.types.scheme import write_json
 
 
 @strategy_for("apiextensions.k8s.io", "customresourcedefinitions")
@@ -25,11 +26,13 @@ class CustomResourceDefinitionStrategy(Strategy):
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status, start the generation and note the storage version among the stored ones."""
         super().prepare_for_create(ctx, obj)
+        _untyped(obj)
         _count_storage_version(obj)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Carry over the status, bump the generation when due and note the storage version among the stored ones."""
         super().prepare_for_update(ctx, obj, old)
+        _untyped(obj)
         _count_storage_version(obj)
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
@@ -89,6 +92,18 @@ def name_check(spec: dict[str, Any]) -> Callable[[str, bool], list[str]]:
 def _established(obj: Obj) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)
+
+
+def _untyped(obj: Obj) -> None:
+    """Defaults, examples and values of enums become what Go's JSON makes of them: keys in order, and a whole number without a fraction.
+
+    Upstream's internal type holds them as values, not as text, and a schema's default of 1.0 is validated as the integer that is read back.
+    """
+    for top in crd.schemas(obj.get("spec") or {}):
+        for schema in walk(top):
+            for name in ("default", "example", "enum"):
+                if isinstance(schema.get(name), (dict, list, float)):
+                    schema[name] = gojson.loads(write_json(schema[name]))
 
 
 def _count_storage_version(obj: Obj) -> None:
