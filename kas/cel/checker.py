@@ -76,11 +76,8 @@ class _Checker:
         return self.env.variables.get(name) or messages.VARIABLES.get(name)
 
     def accepts(self, wanted: Type, given: Type) -> bool:
-        bound = assignable(self.bound, wanted, given)
-        if bound is None:
-            return False
-        self.bound = bound
-        return True
+        """Whether a type may stand where another is wanted; what that says of variables holds from now on."""
+        return assignable(self.bound, wanted, given)
 
     def shown(self, t: Type) -> Type:
         return substitute(self.bound, t, False)
@@ -236,10 +233,8 @@ class _Checker:
                 fresh = {name: self.variable() for name in dict.fromkeys(v for t in (*wanted, returned) for v in variables_of(t))}
                 wanted = tuple(substitute(fresh, t, False) for t in wanted)
                 returned = substitute(fresh, returned, False)
-            bound = assignable_all(self.bound, given, list(wanted))
-            if bound is None:
+            if not assignable_all(self.bound, given, wanted):
                 continue
-            self.bound = bound
             node.overloads.append(overload)
             found = substitute(self.bound, returned, False)
             if result is None:

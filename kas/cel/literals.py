@@ -120,13 +120,15 @@ def _literal(arg: Node, function: str, parse: Callable[[Any], object]) -> Proble
     return None
 
 
-def walk(node: Node, seen: set[int] | None = None) -> Iterator[Node]:
-    """The node and all below it, each once."""
-    seen = set() if seen is None else seen
-    if _first(node, seen):
-        yield node
-        for child in below(node):
-            yield from walk(child, seen)
+def walk(root: Node) -> Iterator[Node]:
+    """The node and all below it, each once, before what is below it."""
+    seen = set[int]()
+    left = [root]
+    while left:
+        node = left.pop()
+        if _first(node, seen):
+            yield node
+            left += reversed(below(node))
 
 
 def _first(node: Node, seen: set[int]) -> bool:

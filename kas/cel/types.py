@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 class Type:
@@ -113,21 +113,43 @@ _PLAIN = frozenset(("bool", "bytes", "double", "duration", "int", "string", "tim
 Bindings = dict[str, Type]
 
 
-def assignable(bound: Bindings, t1: Type, t2: Type) -> Bindings | None:
-    """The bindings under which ``t2`` may stand where ``t1`` is expected; None when it may not. ``bound`` is not changed."""
-    trial = dict(bound)
-    return trial if _assignable(trial, t1, t2) else None
+class _Trial:
+    """Bindings that may be taken back: a copy of all would make each call of a long expression as dear as all before it."""
+
+    __slots__ = ("_bound", "_new")
+
+    def __init__(self, bound: Bindings) -> None:
+        self._bound, self._new = bound, Bindings()
+
+    def get(self, name: str) -> Type | None:
+        """What the variable stands for, if that is known."""
+        return self._new.get(name) or self._bound.get(name)
+
+    def __setitem__(self, name: str, t: Type) -> None:
+        self._new[name] = t
+
+    def keep(self) -> None:
+        """They hold from now on."""
+        self._bound.update(self._new)
 
 
-def assignable_all(bound: Bindings, wanted: list[Type], given: list[Type]) -> Bindings | None:
-    """The bindings under which every given type fits the wanted one, None when they do not."""
+def assignable(bound: Bindings, t1: Type, t2: Type) -> bool:
+    """Whether ``t2`` may stand where ``t1`` is expected; ``bound`` then has what the variables stand for, and is not changed otherwise."""
+    return assignable_all(bound, (t1,), (t2,))
+
+
+def assignable_all(bound: Bindings, wanted: Sequence[Type], given: Sequence[Type]) -> bool:
+    """Whether every given type fits the wanted one; as ``assignable``."""
     if len(wanted) != len(given):
-        return None
-    trial = dict(bound)
-    return trial if all(_assignable(trial, a, b) for a, b in zip(wanted, given, strict=True)) else None
+        return False
+    trial = _Trial(bound)
+    if not all(_assignable(trial, a, b) for a, b in zip(wanted, given, strict=True)):
+        return False
+    trial.keep()
+    return True
 
 
-def _assignable(bound: Bindings, t1: Type, t2: Type) -> bool:
+def _assignable(bound: _Trial, t1: Type, t2: Type) -> bool:
     if t2.kind == "param":
         valid, known = _bind(bound, t1, t2)
         if valid or known:
@@ -152,7 +174,7 @@ def _assignable(bound: Bindings, t1: Type, t2: Type) -> bool:
     )
 
 
-def _bind(bound: Bindings, t1: Type, variable: Type) -> tuple[bool, bool]:
+def _bind(bound: _Trial, t1: Type, variable: Type) -> tuple[bool, bool]:
     """Whether ``t1`` may be what the variable stands for, and whether that was known before."""
     if t1 == variable:
         return True, True
@@ -172,7 +194,7 @@ def _bind(bound: Bindings, t1: Type, variable: Type) -> tuple[bool, bool]:
     return True, False
 
 
-def _mentions(bound: Bindings, variable: Type, t: Type) -> bool:
+def _mentions(bound: _Trial, variable: Type, t: Type) -> bool:
     if t == variable:
         return True
     if t.kind == "param":
