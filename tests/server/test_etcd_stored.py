@@ -23,6 +23,7 @@ CONVERSATIONS = [line for line in LINES if "steps" in line["in"]]
 READ = [line for line in LINES if "stored" in line["in"]]
 PREFIXES = tuple(f"/registry/{group}/" for group in ("apiextensions.k8s.io", *(f"{letter}.example.com" for letter in "abc")))
 UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+MINUS_ZERO = re.compile(r"(?<=[\[:,])-0(?=[,\]}])")  # what Go stores so it shows as 0, and kas stores what it shows
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -30,7 +31,7 @@ def alike(text: str) -> str:
     """Without what is another's each time: uids are numbered, all times are one, and so managers stand in an order that no clock gives."""
     seen: dict[str, str] = {}
     text = UID.sub(lambda m: seen.setdefault(m[0], f"00000000-0000-4000-8000-{len(seen):012}"), text)
-    text = TIME.sub("2024-01-02T03:04:05Z", text)
+    text = MINUS_ZERO.sub("0", TIME.sub("2024-01-02T03:04:05Z", text))
     before, found, rest = text.partition('"managedFields":')
     if not found:
         return text

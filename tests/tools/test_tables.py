@@ -49,7 +49,8 @@ def test_the_same_bytes(made):
 
 
 def test_facts_are_of_one_version():
+    later = {"gonames.json": "1.36.4"}  # read from Go's sources, which are there as of that one
     for path in sorted((ROOT / "tools" / "facts").glob("*.json")):
         facts = json.loads(path.read_text())
-        assert isinstance(facts, list) or facts["kubernetesVersion"] == "1.36.2", path
+        assert isinstance(facts, list) or facts["kubernetesVersion"] == later.get(path.name, "1.36.2"), path
         assert path.name in (ROOT / "tools" / "facts" / "README.md").read_text(), path
