@@ -29,9 +29,9 @@ from time import monotonic
 log = logging.getLogger("kas.edge")
 
 SILENT_S = 3600  # how long the kernel keeps a connection that says nothing
-# What the kernel keeps of a connection in each direction (it takes up to twice as much, its own records included), and how long it tries
-# to be rid of what it has to send.
-RECEIVED_BYTES, UNSENT_BYTES, UNTAKEN_MS = 128 << 10, 256 << 10, 60_000
+# What the kernel keeps of what a client sent and nobody has read yet (it takes up to twice as much, its own records included), and how long
+# it tries to be rid of what it has to send.
+RECEIVED_BYTES, UNTAKEN_MS = 128 << 10, 60_000
 STUCK_S = 3.0
 # A listener takes some ten thousand connections a second at most; with room for those of a quarter of a second each fifth look will do.
 SELDOM, COMING = 5, 4096
@@ -97,11 +97,11 @@ def wait_for_words(s: socket.socket) -> None:
 
 
 def hold_little(s: socket.socket) -> None:
-    """The kernel keeps less for each connection to the listening socket ``s`` than it likes to: of what was not read yet, and of answers
-    that the client does not take. Where a client takes none of those for a minute the connection ends; so does that of one that is gone.
-    (A client that asks again and again and reads nothing, known or not, had 4 MB of the kernel for as long as it liked.)"""
+    """The kernel keeps less for each connection to the listening socket ``s`` than it likes to of what was not read yet, and of answers that
+    the client does not take no longer than a minute: the connection ends; so does that of one that is gone. (A client that asks again and
+    again and reads nothing, known or not, had 4 MB of the kernel for as long as it liked. To keep less of answers, 256 KiB or 1 MiB, made a
+    list of 3.4 MB a third or a quarter dearer to everybody.)"""
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MS)
 
