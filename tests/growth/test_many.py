@@ -20,7 +20,8 @@ from tests.growth.serving import InProcess, Sent
 SIZES = (100, 400, 1600)
 MOST_EXPONENT = 1.2
 SAME, SLACK_S = 1.6, 30e-6  # how much more than before is the same, for what is measured in tens of microseconds
-HARMLESS_S = 0.01  # of a request after a change, however it got there: a loop within a loop over 1,600 takes hundreds of milliseconds
+# Of a request after a change, however it got there: a loop within a loop over 1,600 takes hundreds of milliseconds.
+HARMLESS_S = 0.01
 AGAIN = 6
 
 GROUP = "rbac.authorization.k8s.io"
