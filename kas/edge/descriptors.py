@@ -97,10 +97,10 @@ def wait_for_words(s: socket.socket) -> None:
 
 
 def hold_little(s: socket.socket) -> None:
-    """The kernel keeps less than it likes to of what clients of the listening socket ``s`` sent and nobody has read yet, and of answers that
-    a client does not take no longer than a minute: the connection ends; so does that of one that is gone. (A client that asks again and again
-    and reads nothing, known or not, had 4 MB of the kernel for as long as it liked. To keep less of answers, 256 KiB or 1 MiB, made a list of
-    3.4 MB a third or a quarter dearer to everybody.)"""
+    """The kernel keeps less than it likes to of what clients of the listening socket ``s`` sent and nobody has read yet, and of answers
+    that a client does not take no longer than a minute: the connection ends; so does that of one that is gone. (A client that asks again
+    and again and reads nothing, known or not, had 4 MB of the kernel for as long as it liked. To keep less of answers, 256 KiB or 1 MiB,
+    made a list of 3.4 MB a third or a quarter dearer to everybody.)"""
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MS)
