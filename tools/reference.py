@@ -40,7 +40,7 @@ MIRROR = "http://deb.debian.org/debian"
 PACKAGES = ("golang-go", "gcc", "libc6-dev", "golang-k8s-apiextensions-apiserver-dev", "golang-k8s-apiserver-dev")
 PROGRAM, IMPORT = "apiextensions-apiserver", "k8s.io/apiextensions-apiserver"
 # Debian has the sources of libraries as a GOPATH.
-GO = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "CGO_ENABLED": "0", "GOCACHE": "/root/go-build"}
+GO = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "CGO_ENABLED": "0", "GOCACHE": "/var/cache/go-build"}
 START_S = 60.0
 
 
@@ -54,7 +54,7 @@ def build(directory: Path, mirror: str) -> None:
     def within(*command: str, **environment: str) -> str:
         done = subprocess.run(
             ["chroot", str(debian), *command], check=True, stdout=subprocess.PIPE, text=True,
-            env={"PATH": f"{os.defpath}:/usr/sbin:/sbin", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive", **environment},
+            env={"PATH": f"{os.defpath}:/usr/sbin:/sbin", "DEBIAN_FRONTEND": "noninteractive", **environment},
         )  # fmt: skip
         return done.stdout
 
@@ -65,11 +65,11 @@ def build(directory: Path, mirror: str) -> None:
         within("apt-get", "-o", "Acquire::Check-Valid-Until=false", "update", "-q")
         within("apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES)
         print(within("dpkg-query", "-W", PACKAGES[-2]).strip(), flush=True)
-        within("go", "build", "-o", f"/root/{PROGRAM}", IMPORT, **GO)
+        within("go", "build", "-o", f"/usr/local/bin/{PROGRAM}", IMPORT, **GO)
     finally:
         for place in mounted:
             subprocess.run(["umount", str(place)], check=True)
-    shutil.copy2(debian / "root" / PROGRAM, directory / PROGRAM)
+    shutil.copy2(debian / "usr/local/bin" / PROGRAM, directory / PROGRAM)
 
 
 def free_port() -> int:

@@ -118,30 +118,6 @@ def test_who_is_not_known_and_who_may_not(kas_server, connect, tmp_path):
     assert events["jane"]["annotations"]["authorization.k8s.io/decision"] == "forbid"
 
 
-def test_custom_resources_are_recorded_like_others(kas_server, connect, tmp_path):
-    log = tmp_path / "audit.log"
-    rule = {"level": "RequestResponse", "resources": [{"group": "example.org"}]}
-    client = connect(kas_server("--controllers", "none", policy(tmp_path, rule), f"--audit-log-path={log}"))
-    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer", "default": 3}}}}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": "gears", "singular": "gear", "kind": "Gear"}
-    spec = {"group": "example.org", "scope": "Namespaced", "names": names, "versions": [version]}
-    definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "gears.example.org"}}
-    assert client("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {**definition, "spec": spec})[0] == 201
-    path = "/apis/example.org/v1/namespaces/default/gears"
-    until = time.monotonic() + LIMIT_S
-    while client("GET", path, Audit_ID="before")[0] != 200:
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    gear = {"apiVersion": "example.org/v1", "kind": "Gear", "metadata": {"name": "g"}, "spec": {"other": 1}}
-    assert client("POST", path, gear, Audit_ID="create")[0] == 201
-    assert client("GET", path, Audit_ID="list")[0] == 200
-    found = {e["auditID"]: e for e in recorded(log, complete("create", "list")) if e["stage"] == "ResponseComplete"}
-    created = found["create"]
-    assert created["objectRef"]["name"] == "g" and created["requestObject"] == {**gear, "spec": {"size": 3}}  # pruned and defaulted
-    assert created["responseObject"]["metadata"]["uid"] and found["list"]["responseObject"]["kind"] == "GearList"
-
-
 def test_a_watch_has_a_beginning_and_an_end(kas_server, connect, tmp_path):
     log = tmp_path / "audit.log"
     rule = {"level": "RequestResponse", "verbs": ["watch"]}
