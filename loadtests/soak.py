@@ -367,6 +367,12 @@ class Soak:
                 self.wrong.append(f"{name} is {stored.get(name)!r}, acknowledged was {value!r}")
 
 
+def processes(server: KasServer) -> list[int]:
+    """The workers, and the TLS front where there is one."""
+    front = server.front_pid()
+    return [*server.worker_pids(), *([front] if front else [])]
+
+
 def sample(pids: list[int]) -> tuple[float, int]:
     """(MB of memory of their own, open descriptors) of processes together."""
     memory, descriptors = 0.0, 0
@@ -414,7 +420,7 @@ def run(server: KasServer, args: argparse.Namespace) -> Soak:
     work += [(soak.writer, (n,)) for n in range(3)] + [(soak.watch, ())] * CAREFUL
     work += [(soak.crowd, (args.watchers - CAREFUL,))] + [(soak.attack, ())] * 2
     threads = [threading.Thread(target=f, args=a, daemon=True) for f, a in work]
-    pids = server.worker_pids()
+    pids = processes(server)
     opened = kinds(pids)
     for t in threads:
         t.start()
@@ -429,9 +435,9 @@ def run(server: KasServer, args: argparse.Namespace) -> Soak:
     for t in threads:
         t.join(60)
     soak.check_writes()
-    replaced = set(server.worker_pids()) != set(pids)
+    replaced = set(processes(server)) != set(pids)
     if replaced:
-        said = [line for line in server.output.splitlines() if "worker" in line]
+        said = [line for line in server.output.splitlines() if "worker" in line or "front" in line]
         soak.wrong.append("\n".join(("a process was replaced", *said[-10:])))
     # Between the third and the last fifth, when each sort of attack has been there.
     fifth = max(1, len(samples) // 5)
@@ -456,11 +462,16 @@ def main() -> int:
     parser.add_argument("--watchers", type=int, default=500)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--pause", type=float, default=0.005, help="seconds between two writes of one writer")
+    parser.add_argument("--front", action="store_true", help="behind the TLS front, as with client certificates")
     parser.add_argument("--verbose", action="store_true", help="a line of numbers with each sample")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "tokens.csv").write_text(USERS)
-        server = KasServer(Path(directory), "--token-auth-file", str(Path(directory) / "tokens.csv"), workers=args.workers).start()
+        server = KasServer(Path(directory), "--token-auth-file", f"{directory}/tokens.csv", workers=args.workers).start()
+        if args.front:
+            server.stop()
+            server.flags = (*server.flags, "--client-ca-file", f"{directory}/data/pki/ca.crt")  # which the first start made
+            server.start()
         try:
             soak = run(server, args)
         finally:
