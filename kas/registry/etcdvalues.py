@@ -17,6 +17,7 @@ import orjson
 
 from kas.meta import gojson
 from kas.meta.errors import ApiError
+from kas.registry.filling import Filling
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Draft, build_record
@@ -69,6 +70,7 @@ class StoredValues:
         # What custom resources can be selected by, by group and plural; from their definitions, which are decoded here too.
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
         self._stored_as: dict[tuple[str, str], str] = {}  # likewise the group and version that they are stored as
+        self._filling: dict[tuple[str, str], Filling] = {}  # and as what they are read
         self.first = (self._definitions.root,)
         self.whole = True
 
@@ -125,11 +127,13 @@ class StoredValues:
                 return _range_allocation(value)
             if registry is None:
                 of = _of_definition(key)
-                return custom(value, self._paths.get(of, ()), self._stored_as.get(of, ""))
+                draft, self.whole = custom(value, self._paths.get(of, ()), self._stored_as.get(of, ""), self._filling.get(of))
+                return draft
             obj, self.whole = _read(registry, value)
             if registry is self._definitions:
                 of = obj["spec"]["group"], obj["spec"]["names"]["plural"]
                 self._paths[of], self._stored_as[of] = _selectable(obj), _stored_as(obj)
+                self._filling[of] = Filling(obj)
             # Labels and the like of what is read are as good as those of what is written.
             registry.strategy.as_read(obj)
             return registry.draft(obj)
@@ -245,13 +249,13 @@ def _stored_as(definition: Obj) -> str:
     return f"{spec['group']}/{version}"
 
 
-def custom(value: bytes, paths: Sequence[str], stored_as: str = "") -> Draft:
-    """A custom resource, or what the server keeps for itself: JSON. Raises ``Undecodable`` for an object of another group than that of
-    ``stored_as``, of which no version of its definition can be made."""
+def custom(value: bytes, paths: Sequence[str], stored_as: str = "", filling: Filling | None = None) -> tuple[Draft, bool]:
+    """A custom resource, or what the server keeps for itself: JSON; and whether that is what stands in the value, with nothing filled in.
+    Raises ``Undecodable`` for an object of another group than that of ``stored_as``, of which no version of its definition can be made."""
     text = value.rstrip()
     if text.startswith(NO_METADATA):
         orjson.loads(text)  # lists would be none with what is none
-        return build_record(text[: len(NO_METADATA) - 1], text[len(NO_METADATA) - 1 :], {}, {}, 1)
+        return build_record(text[: len(NO_METADATA) - 1], text[len(NO_METADATA) - 1 :], {}, {}, 1), True
     obj = orjson.loads(text)
     given = obj.get("apiVersion") or ""
     if stored_as and _group_version(given)[0] != _group_version(stored_as)[0]:
@@ -261,6 +265,7 @@ def custom(value: bytes, paths: Sequence[str], stored_as: str = "") -> Draft:
     meta = obj["metadata"]
     meta.pop("resourceVersion", None)
     meta.pop("selfLink", None)
+    whole = filling is None or not filling.fill(obj)
     head, tail, prefix_len, metadata_tail, message = encode_stored(UNSTRUCTURED, obj)
-    fields = custom_selectable_fields(obj, "namespace" in meta, paths)
-    return build_record(head, tail, meta.get("labels") or {}, fields, prefix_len, 0, metadata_tail, message)
+    fields = custom_selectable_fields(obj, "namespace" in obj["metadata"], paths)
+    return build_record(head, tail, obj["metadata"].get("labels") or {}, fields, prefix_len, 0, metadata_tail, message), whole
