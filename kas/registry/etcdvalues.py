@@ -10,7 +10,8 @@ versions are converted here, which never waits; a custom resource stays in the v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -127,8 +128,7 @@ class StoredValues:
                 return _range_allocation(value)
             if registry is None:
                 of = _of_definition(key)
-                draft, self.whole = custom(value, self._paths.get(of, ()), self._stored_as.get(of, ""), self._filling.get(of))
-                return draft
+                return custom(value, self._paths.get(of, ()), self._stored_as.get(of, ""), partial(self._fill, of))
             obj, self.whole = _read(registry, value)
             if registry is self._definitions:
                 of = obj["spec"]["group"], obj["spec"]["names"]["plural"]
@@ -144,6 +144,10 @@ class StoredValues:
             raise Undecodable(why or str(e)) from e
         except (EncodeError, ApiError, ValueError, LookupError, TypeError, AttributeError) as e:
             raise Undecodable(f"{type(e).__name__}: {e}") from e
+
+    def _fill(self, of: tuple[str, str], obj: Obj) -> None:
+        filling = self._filling.get(of)
+        self.whole = filling is None or not filling.fill(obj)
 
     def handed_on(self, key: str, old: bytes, new: bytes) -> bytes:
         """See ``Values``; where both are of one version, and protobuf or JSON."""
@@ -249,13 +253,13 @@ def _stored_as(definition: Obj) -> str:
     return f"{spec['group']}/{version}"
 
 
-def custom(value: bytes, paths: Sequence[str], stored_as: str = "", filling: Filling | None = None) -> tuple[Draft, bool]:
-    """A custom resource, or what the server keeps for itself: JSON; and whether that is what stands in the value, with nothing filled in.
-    Raises ``Undecodable`` for an object of another group than that of ``stored_as``, of which no version of its definition can be made."""
+def custom(value: bytes, paths: Sequence[str], stored_as: str = "", fill: Callable[[Obj], None] | None = None) -> Draft:
+    """A custom resource, or what the server keeps for itself: JSON. ``fill`` makes of an object what is read, in place. Raises
+    ``Undecodable`` for an object of another group than that of ``stored_as``, of which no version of its definition can be made."""
     text = value.rstrip()
     if text.startswith(NO_METADATA):
         orjson.loads(text)  # lists would be none with what is none
-        return build_record(text[: len(NO_METADATA) - 1], text[len(NO_METADATA) - 1 :], {}, {}, 1), True
+        return build_record(text[: len(NO_METADATA) - 1], text[len(NO_METADATA) - 1 :], {}, {}, 1)
     obj = orjson.loads(text)
     given = obj.get("apiVersion") or ""
     if stored_as and _group_version(given)[0] != _group_version(stored_as)[0]:
@@ -265,7 +269,8 @@ def custom(value: bytes, paths: Sequence[str], stored_as: str = "", filling: Fil
     meta = obj["metadata"]
     meta.pop("resourceVersion", None)
     meta.pop("selfLink", None)
-    whole = filling is None or not filling.fill(obj)
+    if fill is not None:
+        fill(obj)
     head, tail, prefix_len, metadata_tail, message = encode_stored(UNSTRUCTURED, obj)
     fields = custom_selectable_fields(obj, "namespace" in obj["metadata"], paths)
-    return build_record(head, tail, obj["metadata"].get("labels") or {}, fields, prefix_len, 0, metadata_tail, message), whole
+    return build_record(head, tail, obj["metadata"].get("labels") or {}, fields, prefix_len, 0, metadata_tail, message)
