@@ -85,6 +85,11 @@ class StoredValues:
             at = key.find("/", at + 1)
         return None
 
+    def before(self, key: str) -> str:
+        """See ``Values``: the definition of a custom resource."""
+        group, plural = _of_definition(key)
+        return f"{self._definitions.root}{plural}.{group}" if self.registry(key) is None else ""
+
     def encode(self, key: str, draft: Draft) -> bytes:
         """See ``Values``."""
         if key in RANGES:

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from kas.storage.places import Forms
 from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.beside import Beside
 from kas.store.etcd.client import PUT, Client
+from kas.store.etcd.layout import Keys
+from kas.store.etcd.sealing import Sealing
 from kas.testing.server import KasServer
 from tests.conftest import Client as HTTP
 from tests.controllers.waiting import until
@@ -85,7 +89,7 @@ def test_the_status_that_a_create_drops_is_stored_nowhere(etcd: Etcd, served: HT
     gadgets.remove()
 
 
-def test_what_another_server_stored_is_read_with_the_defaults_of_today(etcd: Etcd, served: HTTP, widgets: Customs) -> None:
+def test_what_another_server_stored_is_read_with_the_defaults_of_today(etcd: Etcd, served: HTTP, widgets: Customs, tmp_path) -> None:
     served("POST", widgets.path(), widgets.obj("a", {"color": "red"}))
     stored = value_of(etcd, "a")
     del stored["spec"]["size"]
@@ -98,6 +102,12 @@ def test_what_another_server_stored_is_read_with_the_defaults_of_today(etcd: Etc
         return [spec.get("size") for spec in read]
 
     assert specs() == [1, 1]
+    key, client = f"/registry/{GROUP}/widgets/default/a", Client(etcd.config)
+    for place, one in ((key, True), (key.removesuffix("a"), False)):  # where the replica is too old
+        found = Beside(client, Keys(), Forms().values, Sealing(None, Keys()), str(tmp_path)).read(place, one, 0)
+        assert json.loads(found.get(key).json)["spec"]["size"] == 1
+        found.close()
+    client.close()
     crd = served("GET", widgets.where)[1]
     crd["spec"]["versions"] = two_versions(2)["spec"]["versions"]
     assert served("PUT", widgets.where, crd)[0] == 200
