@@ -123,9 +123,14 @@ def _deprecation(version: str, group: str, kind: str, versions: list[Obj]) -> st
 
 
 def schema(record: Stored, version: str) -> Obj:
-    """The schema of a version of a stored definition, without what it says to readers; an empty one, which knows no field, where there is
-    none."""
-    spec = object_of(record)["spec"]
+    """The schema of a version of a stored definition; see ``schema_of``."""
+    return schema_of(object_of(record), version)
+
+
+def schema_of(definition: Obj, version: str) -> Obj:
+    """The schema of a version, without what it says to readers, for which the definition is used up; an empty one, which knows no field,
+    where there is none."""
+    spec = definition["spec"]
     found: Obj = next((v for v in spec.get("versions") or () if v["name"] == version), {})
     validation = found.get("schema") or spec.get("validation") or {}
     out: Obj = validation.get("openAPIV3Schema") or {}

@@ -171,9 +171,8 @@ class _ScaleUpdate(Update):
         # The parent's own strategy decides what the write means: no view's.
         super().__init__(served.registry, ctx.within(""), name, served, admission)
         self.served, self.scaled, self.of_scale = served, scaled, ctx
-        # A Scale is no object of the kind in any version: what is stored is made of it before the strategy looks.
-        self.native = self.own = False
-        self.resource = served.registry.resource
+        # A Scale is no object of the kind in any version: what the strategy looks at is made of it.
+        self.native = False
         self._parent: Obj = {}
 
     async def to_request(self, obj: Obj) -> Obj:
@@ -188,23 +187,30 @@ class _ScaleUpdate(Update):
     async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
         # Upstream derives both Scales anew from their parents (``toScaleUpdateValidation``).
         if self.admission is not None:
-            old, new = self._parent, await self.served.from_storage(obj)
-            pending = self.admission.validate(operation, self.scaled.to_validate(new), self.scaled.to_validate(old))
+            new = obj if self.own else await self.served.from_storage(obj)
+            pending = self.admission.validate(operation, self.scaled.to_validate(new), self.scaled.to_validate(self._parent))
             if pending is not None:
                 await pending
 
+    def judged(self, wanted: Obj, live: Obj) -> tuple[Obj, Obj]:
+        """The parents: replicas at a place that the schema does not know are looked at, and counted, before they are left out."""
+        return self._onto(self._parent, wanted), self._parent
+
     async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
         assert old is not None  # it creates nothing
-        live = await self.served.from_storage(old)
-        obj["metadata"].setdefault("namespace", live["metadata"].get("namespace", ""))
-        self.scaled.check(obj, live, self.name)
+        return await self.served.to_storage(obj if self.own else self._onto(await self.served.from_storage(old), obj))
+
+    def _onto(self, live: Obj, scale: Obj) -> Obj:
+        """The parent as the Scale wants it."""
+        scale["metadata"].setdefault("namespace", live["metadata"].get("namespace", ""))
+        self.scaled.check(scale, live, self.name)
         meta = dict(live["metadata"])
-        meta["resourceVersion"] = obj["metadata"].get("resourceVersion") or ""
-        had, given = meta.pop("managedFields", None), obj["metadata"].get("managedFields")
+        meta["resourceVersion"] = scale["metadata"].get("resourceVersion") or ""
+        had, given = meta.pop("managedFields", None), scale["metadata"].get("managedFields")
         owners = to_parent(had, given, self.served.api_version, self.scaled.replicas)
         if owners:
             meta["managedFields"] = owners
-        return await self.served.to_storage(self.scaled.onto({**live, "metadata": meta}, _replicas(obj)))
+        return self.scaled.onto({**live, "metadata": meta}, _replicas(scale))
 
 
 class _Replace(_ScaleUpdate):

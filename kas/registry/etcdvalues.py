@@ -10,13 +10,15 @@ versions are converted here, which never waits; a custom resource stays in the v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
 
 from kas.meta import gojson
 from kas.meta.errors import ApiError
+from kas.registry.filling import Filling
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Draft, build_record
@@ -69,6 +71,7 @@ class StoredValues:
         # What custom resources can be selected by, by group and plural; from their definitions, which are decoded here too.
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
         self._stored_as: dict[tuple[str, str], str] = {}  # likewise the group and version that they are stored as
+        self._filling: dict[tuple[str, str], Filling] = {}  # and as what they are read
         self.first = (self._definitions.root,)
         self.whole = True
 
@@ -81,6 +84,11 @@ class StoredValues:
                 return found
             at = key.find("/", at + 1)
         return None
+
+    def before(self, key: str) -> str:
+        """See ``Values``: the definition of a custom resource."""
+        group, plural = _of_definition(key)
+        return f"{self._definitions.root}{plural}.{group}" if self.registry(key) is None else ""
 
     def encode(self, key: str, draft: Draft) -> bytes:
         """See ``Values``."""
@@ -125,11 +133,12 @@ class StoredValues:
                 return _range_allocation(value)
             if registry is None:
                 of = _of_definition(key)
-                return custom(value, self._paths.get(of, ()), self._stored_as.get(of, ""))
+                return custom(value, self._paths.get(of, ()), self._stored_as.get(of, ""), partial(self._fill, of))
             obj, self.whole = _read(registry, value)
             if registry is self._definitions:
                 of = obj["spec"]["group"], obj["spec"]["names"]["plural"]
                 self._paths[of], self._stored_as[of] = _selectable(obj), _stored_as(obj)
+                self._filling[of] = Filling(obj)
             # Labels and the like of what is read are as good as those of what is written.
             registry.strategy.as_read(obj)
             return registry.draft(obj)
@@ -140,6 +149,10 @@ class StoredValues:
             raise Undecodable(why or str(e)) from e
         except (EncodeError, ApiError, ValueError, LookupError, TypeError, AttributeError) as e:
             raise Undecodable(f"{type(e).__name__}: {e}") from e
+
+    def _fill(self, of: tuple[str, str], obj: Obj) -> None:
+        filling = self._filling.get(of)
+        self.whole = filling is None or not filling.fill(obj)
 
     def handed_on(self, key: str, old: bytes, new: bytes) -> bytes:
         """See ``Values``; where both are of one version, and protobuf or JSON."""
@@ -245,9 +258,9 @@ def _stored_as(definition: Obj) -> str:
     return f"{spec['group']}/{version}"
 
 
-def custom(value: bytes, paths: Sequence[str], stored_as: str = "") -> Draft:
-    """A custom resource, or what the server keeps for itself: JSON. Raises ``Undecodable`` for an object of another group than that of
-    ``stored_as``, of which no version of its definition can be made."""
+def custom(value: bytes, paths: Sequence[str], stored_as: str = "", fill: Callable[[Obj], None] | None = None) -> Draft:
+    """A custom resource, or what the server keeps for itself: JSON. ``fill`` makes of an object what is read, in place. Raises
+    ``Undecodable`` for an object of another group than that of ``stored_as``, of which no version of its definition can be made."""
     text = value.rstrip()
     if text.startswith(NO_METADATA):
         orjson.loads(text)  # lists would be none with what is none
@@ -261,6 +274,8 @@ def custom(value: bytes, paths: Sequence[str], stored_as: str = "") -> Draft:
     meta = obj["metadata"]
     meta.pop("resourceVersion", None)
     meta.pop("selfLink", None)
+    if fill is not None:
+        fill(obj)
     head, tail, prefix_len, metadata_tail, message = encode_stored(UNSTRUCTURED, obj)
-    fields = custom_selectable_fields(obj, "namespace" in meta, paths)
-    return build_record(head, tail, meta.get("labels") or {}, fields, prefix_len, 0, metadata_tail, message)
+    fields = custom_selectable_fields(obj, "namespace" in obj["metadata"], paths)
+    return build_record(head, tail, obj["metadata"].get("labels") or {}, fields, prefix_len, 0, metadata_tail, message)

@@ -172,6 +172,10 @@ class Registry:
     def encoded(self, obj: Obj) -> Encoded:
         """The stored form, with what reading it back would default anew. Raises 400 for what is nested deeper than can be written."""
         self.strategy.as_read(obj)
+        return self.as_it_is(obj)
+
+    def as_it_is(self, obj: Obj) -> Encoded:
+        """``encoded`` without anything filled in."""
         try:
             found: Encoded = encode_stored(self.type, obj)
         except EncodeError as e:

@@ -353,6 +353,10 @@ class Update(Write):
         if pending is not None:
             await pending
 
+    def judged(self, wanted: Obj, live: Obj) -> tuple[Obj, Obj]:
+        """What a version's own strategy decides about: what is wanted, and what that takes the place of."""
+        return wanted, live
+
     async def _update(self, rec: Record) -> Shown:
         # prepare
         self.large = self.large or len(rec.json) >= LARGE
@@ -375,7 +379,7 @@ class Update(Write):
             wanted = self.admitted(self.admission, wanted, await admit(self.admission, UPDATE, wanted, live))
         before = old
         if self.own:
-            obj, before = wanted, live
+            obj, before = self.judged(wanted, live)
         else:
             obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate

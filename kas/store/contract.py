@@ -121,6 +121,15 @@ class Store(Protocol):
         sealed. A write that changes nothing is not to be skipped then."""
         ...
 
+    @property
+    def fills(self) -> bool:
+        """Whether custom resources are kept as they were written, without defaults of the stored version, and read with them."""
+        ...
+
+    def bare(self, key: str, revision: int) -> bytes | None:
+        """The JSON that was written at ``revision``, the newest of ``key``, where what is read has more; else None."""
+        ...
+
     # -- writes
 
     def commit(self, op: Op) -> asyncio.Future[Op]:

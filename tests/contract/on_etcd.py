@@ -31,6 +31,9 @@ class Whole:
 
     first, whole = (), True
 
+    def before(self, key: str) -> str:
+        return ""
+
     def encode(self, key: str, draft: Any) -> bytes:
         parts = (draft.head.decode(), draft.tail.decode(), draft.label_map, draft.field_map, draft.type_prefix_len, draft.metadata_tail)
         return orjson.dumps(parts)

@@ -178,12 +178,31 @@ def test_applying_a_scale(client, widgets):
 
 
 def test_a_scale_whose_path_the_schema_does_not_know(client, define, namespace):
-    """What a write of it leaves out is none in the answer, and no error of the server."""
+    """What is written there is looked at, makes a generation, and is gone then: none in the answer."""
     scale = {"specReplicasPath": ".spec.nowhere", "statusReplicasPath": ".status.replicas"}
     widgets = define(definition(f"{namespace}.example.com", version(subresources={"scale": scale}))).install()
     widgets.create("a")
     put = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 3}}
-    assert client("PUT", widgets.path("a") + "/scale", put)[0] == 200
+    for generation in (2, 3):
+        status, body = client("PUT", widgets.path("a") + "/scale", put)
+        assert (status, body["spec"]) == (200, {})
+        stored = client("GET", widgets.path("a"))[1]
+        assert (stored.get("spec"), stored["metadata"]["generation"]) == ({}, generation)
+    status, body = client("PUT", widgets.path("a") + "/scale", {**put, "spec": {"replicas": -1}})
+    assert status == 422 and [c["field"] for c in body["details"]["causes"]] == [".spec.nowhere"]
+
+
+def test_a_scale_is_a_write_in_the_version_of_its_path(client, define, namespace):
+    """The schema of the version that is asked has to find it right, not that of the stored one."""
+    narrow = version("v1", spec={"replicas": {"type": "integer", "maximum": 5}}, subresources={"scale": SCALE})
+    wide = version("v2", spec={"replicas": {"type": "integer", "maximum": 9}}, subresources={"scale": SCALE}, storage=False)
+    widgets = define(definition(f"{namespace}.example.com", narrow, wide)).install()
+    widgets.create("a", {"replicas": 1})
+    put = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 7}}
+    path = widgets.path("a") + "/scale"
+    assert client("PUT", path, put)[0] == 422
+    assert client("PUT", path.replace("/v1/", "/v2/"), put)[1]["spec"] == {"replicas": 7}
+    assert client("GET", path)[1]["spec"] == {"replicas": 7}
 
 
 def test_a_null_that_is_applied_stays_where_there_may_be_none(client, define, namespace):

@@ -59,6 +59,9 @@ class Plain:
 
     first, whole = (), True
 
+    def before(self, key):
+        return ""
+
     def encode(self, key, draft):
         return draft.json + b"\n"
 

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
+import orjson
+
 from kas.apiextensions import customtypes, traits
 from kas.apiextensions.columns import Printer
 from kas.apiextensions.definition import DefinedVersion, Definition
@@ -134,12 +136,24 @@ class CustomServed(Served):
         for i, rec in enumerate(records):
             if self.stores and isinstance(rec, Record) and rec.revision > since:
                 continue
-            obj = self.state.read(object_of(rec))
+            written = self._as_written(rec.key, rec.revision) if isinstance(rec, Record) else None
+            obj = self.state.read(written or object_of(rec))
             if revisions is not None:
                 obj["metadata"]["resourceVersion"] = str(revisions[i])
             places.append(i)
             objects.append(obj)
         return places, objects
+
+    def _as_written(self, key: str, revision: int) -> Obj | None:
+        """What was stored, where another definition than today's filled it in when it was read first; None where it is what was read."""
+        if revision > self.state.definition.since:
+            return None
+        value = self.registry.store.bare(key, revision)
+        if value is None:
+            return None
+        obj: Obj = orjson.loads(value)
+        obj["metadata"]["resourceVersion"] = str(revision)
+        return obj
 
     async def _read_aside(self, records: Sequence[Shown], revisions: Sequence[int] | None) -> Sequence[Shown]:
         """``convert`` of what is large where the converter may wait."""
@@ -167,20 +181,22 @@ class CustomServed(Served):
         this version. It is read here, ``large`` or not: what is read together is converted together."""
         if self.native or (self.stores and int(obj["metadata"].get("resourceVersion") or 0) > self.state.definition.since):
             return obj
-        found = self._here([self.state.read(obj)])
+        meta = obj["metadata"]
+        key = self.registry.key(meta.get("namespace", ""), meta["name"])
+        written = self._as_written(key, int(meta.get("resourceVersion") or 0))
+        found = self._here([self.state.read(written or obj)])
         return (found if isinstance(found, list) else await found)[0]
 
     async def to_storage(self, obj: Obj) -> Obj:
-        """An object of this version as it is stored, with what reading it would fill in; what admission left in it that the schema does
-        not know is gone."""
+        """An object of this version in the stored one. What admission, or a Scale, left in it that the schema does not know is gone, unless
+        reading does that."""
         if self.stores:
-            customtypes.decode(self.type, obj)
+            if not self.registry.store.fills:
+                customtypes.decode(self.type, obj)
             return obj
         found = self.converter.convert([obj], self.stored)
         type_ = self.registry.type
-        stored = (_pruned(type_, found) if isinstance(found, list) else await _pruned_later(type_, found))[0]
-        customtypes.default(type_, stored)
-        return stored
+        return (_pruned(type_, found) if isinstance(found, list) else await _pruned_later(type_, found))[0]
 
     # --- what kinds have
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 from kas.store._engine import Op
 from kas.store.errors import KeyTooLong, Unavailable
@@ -42,15 +43,22 @@ class Beside:
         store = unlinked(self._directory, 4 * MOST_BYTES)
         try:
             store.open_with(self._sealing.replica(self._values, writes=True))
-            for first in self._values.first:  # by what custom resources are selected
-                for page in pages(self._client, self._keys.to_etcd(first)) if not one else ():
-                    for kv in page.kvs:
-                        self._take(kv, None)
+            for page in self._defining(prefix, one):  # by what custom resources are selected, and filled in
+                for kv in page.kvs:
+                    self._take(kv, None)
             store.loaded(self._fill(store, prefix, one, revision))
         except BaseException:
             store.close()
             raise
         return store
+
+    def _defining(self, prefix: str, one: bool) -> Iterator[pb.RangeResponse]:
+        """What has to be decoded before."""
+        if not one:
+            for first in self._values.first:
+                yield from pages(self._client, self._keys.to_etcd(first))
+        elif before := self._values.before(prefix):
+            yield self._client.call(RANGE, pb.RangeRequest(key=self._keys.to_etcd(before)))
 
     def _fill(self, store: LMDBStore, prefix: str, one: bool, revision: int) -> int:
         start, size = self._keys.to_etcd(prefix), 0

@@ -31,6 +31,10 @@ class Values(Protocol):
     def first(self) -> tuple[str, ...]:
         """See above."""
 
+    def before(self, key: str) -> str:
+        """Which key of those has to be decoded before the value of ``key``; "" where none has."""
+        ...
+
     def encode(self, key: str, draft: Draft) -> bytes:
         """The value of ``key`` (with the store's own prefix) for a draft."""
         ...

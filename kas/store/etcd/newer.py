@@ -1,8 +1,9 @@
-"""What the replica keeps of values with fields that no version here knows, or that could not be opened when they came: for each a note, at
-the key's revision, with etcd's value.
+"""What the replica keeps of values that its records do not show as they are: with fields that no version here knows, that could not be
+opened when they came, or of custom resources that reading fills in. For each a note, at the key's revision, with etcd's value.
 
-A write of the same object hands those fields on, so that a newer server of the cluster finds them again. A note stands below a root of its
-own, where no resource lists; it goes when its key does, or has a value without such fields.
+A write of the same object hands unknown fields on, so that a newer server of the cluster finds them again. A custom resource is read anew
+from its value when its definition has changed since. A note stands below a root of its own, where no resource lists; it goes when its key
+does, or has a value that its record shows.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ from kas.store.hub import Hub, Watcher
 class Parted(Store):
     """``main`` keeps everything but what is below the prefixes (with "/" at their ends) of ``others``."""
 
+    fills = True
+
     def __init__(self, main: EtcdStore, others: Mapping[str, EtcdStore]) -> None:
         self.main, self._others = main, dict(others)
         self._prefixes = tuple(others)
@@ -95,6 +97,10 @@ class Parted(Store):
     def stale(self, record: Record) -> bool:
         """See the contract."""
         return self.part(record.key).stale(record)
+
+    def bare(self, key: str, revision: int) -> bytes | None:
+        """See the contract."""
+        return self.part(key).bare(key, revision)
 
     def beside(self, prefix: str, one: bool, revision: int) -> Store:
         """See ``EtcdStore.beside``."""

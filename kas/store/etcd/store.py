@@ -115,6 +115,7 @@ class EtcdStore(LMDBStore):
     """One worker's handle. The replica in ``path`` is complete and followed by a replicator, here or in another process."""
 
     most_ops = 128  # etcd's --max-txn-ops, unless somebody changed it
+    fills = True
 
     def __init__(
         self,
@@ -180,6 +181,19 @@ class EtcdStore(LMDBStore):
             return
         if note is not None:
             raise error_of(key, note)
+
+    def bare(self, key: str, revision: int) -> bytes | None:
+        """See the contract. Raises ``TransformError``."""
+        note = self._newer(key, revision)
+        return self._sealing.opened(key, newer.value_of(note)) if note is not None else None
+
+    def _newer(self, key: str, revision: int) -> Record | None:
+        """The note on what stands at ``key`` since ``revision``."""
+        try:
+            note = self._env.get(newer.note_key(key))
+        except KeyTooLong:  # of so long a key none could be made
+            return None
+        return note if note is not None and note.revision == revision else None
 
     # -- writes
 
@@ -313,11 +327,8 @@ class EtcdStore(LMDBStore):
 
     def _handed_on(self, key: str, revision: int, value: bytes) -> bytes:
         """The value, with the fields of a newer version that the one of ``revision``, which it takes the place of, has."""
-        try:
-            note = self._env.get(newer.note_key(key))
-        except KeyTooLong:  # of so long a key none could be made
-            return value
-        if note is None or note.revision != revision:
+        note = self._newer(key, revision)
+        if note is None:
             return value
         return self._values.handed_on(key, self._sealing.opened(key, newer.value_of(note)), value)
 

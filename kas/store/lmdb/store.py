@@ -54,6 +54,7 @@ class LMDBStore(Store):
     """The store contract (``kas.store``) over one LMDB environment."""
 
     most_ops = BATCH_OPS
+    fills = False
 
     def __init__(
         self, path: str, *, max_size: int, sync: bool = True, shared: Shared | None = None, transformers: Transformers | None = None
@@ -204,6 +205,10 @@ class LMDBStore(Store):
             return record.stale
         transformer = self._transformers(record.key)
         return transformer is not None and not transformer.plain
+
+    def bare(self, key: str, revision: int) -> bytes | None:
+        """None: what is read is what was written."""
+        return None
 
     def _scan(
         self,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kas.apiextensions import customtypes
 from kas.meta import errors
 from kas.meta.records import NamedTuple
-from kas.registry.admission import Encoded
+from kas.registry.admission import Encoded, Made
 from kas.registry.generic import Registry
 from kas.registry.strategy import Context, Obj
-from kas.registry.versions import Shown
-from kas.store import Conflict, Draft, Op, Store, build_record
+from kas.registry.versions import Decoded, Shown
+from kas.store import Conflict, Draft, Op, Record, Store, build_record
 from kas.types.fieldlabels import custom_selectable_fields
 from kas.types.scheme import Resource, encode_stored
 
@@ -37,6 +38,22 @@ class CustomRegistry(Registry):
     ) -> None:
         super().__init__(resource, store, now)
         self.selectable, self.guard = tuple(selectable), guard
+
+    def encoded(self, obj: Obj) -> Encoded:
+        """As it was written, where reading fills in what is missing; else filled in. Raises 400 for what is nested too deep."""
+        return self.as_it_is(obj) if self.store.fills else super().encoded(obj)
+
+    def not_stored(self, obj: Obj, revision: int, made: Made | None = None) -> Decoded:
+        """As of any registry, read as it would be."""
+        customtypes.decode(self.type, obj)
+        return super().not_stored(obj, revision, made)
+
+    def is_stored(self, encoded: Encoded, rec: Record) -> bool:
+        """As of any registry; where the record was filled in, what was written counts."""
+        value = self.store.bare(rec.key, rec.revision)
+        if value is None:
+            return super().is_stored(encoded, rec)
+        return build_record(*encoded[:2]).json == value.rstrip() and not self.store.stale(rec)
 
     def draft(self, obj: Obj, encoded: Encoded | None = None) -> Draft:
         """What the store keeps of an object: JSON, labels and selectable fields."""

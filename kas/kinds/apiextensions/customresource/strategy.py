@@ -121,8 +121,8 @@ class CustomResourceStrategy(Strategy):
         ctx.warnings += warnings
         return errs + found
 
-    def canonicalize(self, obj: Obj) -> None:
-        """Fill in what reading it would: the status that was dropped, or carried over, may have defaults of its own."""
+    def as_read(self, obj: Obj) -> None:
+        """Another version has not all of this one's defaults, nor what admission made; a status that was dropped has some, too."""
         customtypes.default(self.type, obj)
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
