@@ -1,5 +1,5 @@
-"""Three servers on one etcd behind a balancer of TCP that asks each for /readyz, also haproxy as ``docs/deploy`` has it: one after the other
-is ended and started again, as in a rolling upgrade, and nobody who writes, reads or watches through the balancer sees an error."""
+"""Three servers on one etcd behind a balancer of TCP that asks each for /readyz, also haproxy as ``docs/deploy`` has it: one after the
+other is ended and started again, as in a rolling upgrade, and nobody who writes, reads or watches through it sees an error."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ class Haproxy:
     def __init__(self, servers: list[int], ca: str) -> None:
         directory = Path(ca).parent
         self.port, self._servers, self._log = ports.reserve(), servers, directory / "haproxy.log"
-        text = DEPLOYED.read_text().replace("bind :6443", f"bind 127.0.0.1:{self.port}").replace("inter 2s", f"inter {CHECK_S * 1000:.0f}ms")
+        text = DEPLOYED.read_text().replace("bind :6443", f"bind 127.0.0.1:{self.port}")
+        text = text.replace("inter 2s", f"inter {CHECK_S * 1000:.0f}ms")
         for number, port in enumerate(servers, 1):
             text = text.replace(f'"${{KAS_{number}}}":6443', f'"${{KAS_{number}}}":{port}')
         (directory / "haproxy.cfg").write_text(text)
