@@ -10,13 +10,16 @@ from functools import partial
 from typing import Any
 
 from kas.endpoints import read
-from kas.endpoints.options import list_options
+from kas.endpoints.options import list_resource_version
 from kas.endpoints.rest import LIST_TYPES, READ_TYPES, check_accept
-from kas.endpoints.selection import with_served_fields
 from kas.endpoints.served import Served
+from kas.endpoints.sifting import LONG_QUERY, asked_of
+from kas.meta.aside import step
+from kas.meta.errors import ApiError
 from kas.meta.rota import Places
 from kas.meta.waiting import awaited
 from kas.request.http import Request, Response
+from kas.store import continuetoken
 
 
 class BesideReplica:
@@ -28,12 +31,20 @@ class BesideReplica:
         self._one = Places(1)
 
     def past(self, req: Request) -> bool:
-        """Whether a list asks for a revision that the replica does not reach back to. Raises 400 for options that are wrong."""
+        """Whether a list asks for a revision that the replica does not reach back to. One whose options are wrong does not: what is wrong
+        with it is said in the order of lists."""
         info, served = req.info, self._find(req.info)
         if served is None or info.verb != "list" or info.subresource or (info.namespace and not served.record.namespaced):
             return False
         namespace = info.namespace if served.record.namespaced else ""
-        revision = read.position(served, namespace, with_served_fields(served, list_options(req.params)))[0]
+        token = req.params.get("continue")
+        try:
+            if token:
+                revision = continuetoken.decode(token, served.registry.prefix(namespace))[1]
+            else:
+                revision = list_resource_version(req.params.get("resourceVersion"))
+        except (ApiError, continuetoken.ContinueError):
+            return False
         return 0 < revision < served.registry.store.compacted_revision
 
     async def __call__(self, req: Request) -> Response | None:
@@ -48,7 +59,10 @@ class BesideReplica:
             return None
         check_accept(req, READ_TYPES if one else LIST_TYPES)
         namespace, registry = info.namespace if namespaced else "", copy.copy(served.registry)
-        revision = 0 if one else read.position(served, namespace, with_served_fields(served, list_options(req.params)))[0]
+        revision = 0
+        if not one:
+            asked = await step(len(req.query) >= LONG_QUERY, asked_of, req, served)
+            revision = read.position(served, namespace, asked.options)[0]
         store, client = await self._opened(registry.key(namespace, info.name) if one else registry.prefix(namespace), one, revision)
         try:
             registry.store = registry.pages = store

@@ -33,6 +33,11 @@ def test_flags_are_kas(name: str) -> None:
     assert {"storage-backend", "etcd-servers", "shutdown-delay-duration"} <= found <= BY_NAME.keys()
 
 
+@pytest.mark.parametrize("name", ["kas.service", "compose.yaml"])
+def test_a_load_balancer_elsewhere_reaches_them(name: str) -> None:
+    assert re.search(r"^ .*--bind-address=(\S+)", (DEPLOY / name).read_text(), re.M)[1] == "0.0.0.0"
+
+
 def test_the_container_serves_what_it_keeps() -> None:
     text = (DEPLOY.parents[1] / "Dockerfile").read_text()
     command = json.loads(re.search(r"^ENTRYPOINT (.*)$", text, re.M)[1])
@@ -71,7 +76,7 @@ def test_what_compose_says_to_do_serves_one_administrator_everywhere(tmp_path: P
     command = yaml.safe_load(text)["services"]["kas-1"]["command"][0].partition("kas serve ")[2]
     given = dict(flag.removeprefix("--").split("=", 1) for flag in command.replace("/pki/", f"{pki}/").split() if "=" in flag)
     with Etcd(tmp_path) as etcd:
-        own = {"etcd-servers": etcd.url, "advertise-address": "127.0.0.1", "shutdown-delay-duration": "0s"}
+        own = {"etcd-servers": etcd.url, "bind-address": "127.0.0.1", "advertise-address": "127.0.0.1", "shutdown-delay-duration": "0s"}
         flags = [f"--{name}={value}" for name, value in (given | own).items() if name not in ("data-dir", "secure-port")]
         with KasServer(tmp_path / "a", *flags) as one, KasServer(tmp_path / "b", *flags) as two:
             for each in (one, two):

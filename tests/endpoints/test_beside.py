@@ -1,4 +1,4 @@
-"""Answers from etcd itself: what is opened for one is closed, whoever leaves."""
+"""Answers from etcd itself: which lists need one, and that what is opened for one is closed, whoever leaves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kas.endpoints.beside import BesideReplica
+from kas.store import continuetoken
 from tests.filters.requests import request
 
 
@@ -73,3 +74,21 @@ def test_what_was_opened_is_closed(leaves, fails):
         assert opens.closed == (0 if fails else 2) and beside._one.free
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize(
+    ("query", "past"),
+    [
+        ("continue={99}", True), ("continue={100}", False), ("continue={99}&labelSelector=-", True), ("continue=x", False),
+        ("resourceVersionMatch=Exact&resourceVersion=99", True), ("resourceVersionMatch=Exact&resourceVersion=100", False),
+        ("resourceVersionMatch=Exact&resourceVersion=x", False),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_list_is_left_to_it(query, past):
+    """Its form is refused before its token is, and its selectors are read beside the loop."""
+    prefix = "/registry/configmaps/a/"
+    for revision in (99, 100):
+        query = query.replace(f"{{{revision}}}", continuetoken.encode(prefix + "b", prefix, revision))
+    registry = SimpleNamespace(prefix=lambda namespace: prefix, store=SimpleNamespace(compacted_revision=100))
+    beside = BesideReplica(lambda info: SimpleNamespace(record=SimpleNamespace(namespaced=True), registry=registry), None)
+    assert beside.past(request("GET", "/api/v1/namespaces/a/configmaps", query)) is past

@@ -1,5 +1,5 @@
-"""Three servers on one etcd behind a balancer of TCP that asks each for /readyz: one after the other is ended and started again, as in a
-rolling upgrade, and nobody who writes, reads or watches through the balancer sees an error."""
+"""Three servers on one etcd behind a balancer of TCP that asks each for /readyz, also haproxy as ``docs/deploy`` has it: one after the
+other is ended and started again, as in a rolling upgrade, and nobody who writes, reads or watches through it sees an error."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
+import re
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -19,10 +22,12 @@ from typing import Any
 import pytest
 
 from kas.testing.server import KasServer
+from tests import need, ports
 from tests.aggregator.certificates import Authority
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
 
+DEPLOYED = Path(__file__).parents[2] / "docs" / "deploy" / "haproxy.cfg"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CHECK_S = 0.1  # how often the balancer asks; two of them fail within the delay of a server that ends
 TOKEN = "secret"
@@ -88,6 +93,43 @@ def _relay(a: socket.socket, b: socket.socket) -> None:
             b.sendall(data)
     with contextlib.suppress(OSError):
         b.shutdown(socket.SHUT_WR)
+
+
+class Haproxy:
+    """haproxy with the file of ``docs/deploy``, but for its ports, and with checks as often as ``Balancer`` makes them."""
+
+    def __init__(self, servers: list[int], ca: str) -> None:
+        directory = Path(ca).parent
+        self.port, self._servers, self._log = ports.reserve(), servers, directory / "haproxy.log"
+        text = DEPLOYED.read_text().replace("bind :6443", f"bind 127.0.0.1:{self.port}")
+        text = text.replace("inter 2s", f"inter {CHECK_S * 1000:.0f}ms")
+        for number, port in enumerate(servers, 1):
+            text = text.replace(f'"${{KAS_{number}}}":6443', f'"${{KAS_{number}}}":{port}')
+        (directory / "haproxy.cfg").write_text(text)
+        self._command = need.program("haproxy", "Debian's haproxy"), "-db", "-f", str(directory / "haproxy.cfg")
+        self._environment = os.environ | {"KAS_CA": ca} | {f"KAS_{number}": "127.0.0.1" for number in range(1, len(servers) + 1)}
+
+    def __enter__(self) -> Haproxy:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+        until(self._listens)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _listens(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            return True
+        return False
+
+    @property
+    def ready(self) -> dict[int, bool]:
+        """Those it knows nothing else of are taken for ready."""
+        last = dict(re.findall(r"Server kas/kas-(\d) is (UP|DOWN)", self._log.read_text()))
+        return {port: last.get(str(number), "UP") == "UP" for number, port in enumerate(self._servers, 1)}
 
 
 class Caller:
@@ -221,9 +263,12 @@ def servers(tmp_path: Path) -> Iterator[tuple[list[KasServer], str]]:
         yield [stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags)) for i in range(3)], str(authority.file)
 
 
-def test_a_rolling_restart_behind_a_balancer_shows_no_error(servers: tuple[list[KasServer], str]) -> None:
+@pytest.mark.parametrize("between", [Balancer, Haproxy])
+def test_a_rolling_restart_behind_a_balancer_shows_no_error(
+    servers: tuple[list[KasServer], str], between: type[Balancer | Haproxy]
+) -> None:
     all_, ca = servers
-    with Balancer([server.port for server in all_], ca) as balancer:
+    with between([server.port for server in all_], ca) as balancer:
         until(lambda: all(balancer.ready.values()))
         load = Load(balancer.port, ca)
         try:
