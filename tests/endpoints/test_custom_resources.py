@@ -235,6 +235,21 @@ def test_forms_of_answers(client, widgets):
     assert client("POST", widgets.path(), yaml, "application/yaml")[1]["spec"] == {"color": "green", "replicas": 1}
 
 
+def test_lists_are_written_with_their_keys_in_order(client, widgets):
+    for i in range(300):  # more than one piece
+        widgets.create(f"w{i:03}")
+    items = [client.raw("GET", widgets.path(f"w{i:03}")).text.strip() for i in (0, 1)]
+    for query, count in (("", 300), ("?limit=2", 2), ("?limit=200", 200), ("?labelSelector=no", 0)):
+        text = client.raw("GET", widgets.path() + query).text
+        body = json.loads(text)
+        meta = body["metadata"]
+        assert (list(body), list(meta), len(body["items"])) == (["apiVersion", "items", "kind", "metadata"], sorted(meta), count)
+        said = json.dumps(meta, separators=(",", ":"))
+        assert text.startswith(f'{{"apiVersion":"{widgets.group}/v1","items":[' + ",".join(items)[: 9999 if count else 0])
+        assert text.endswith(f'],"kind":"WidgetList","metadata":{said}}}\n') and "continue" in meta
+    assert client.raw("GET", widgets.path() + "?limit=2", Accept="application/yaml").text.endswith(f'resourceVersion: "{meta["resourceVersion"]}"\n')
+
+
 def test_field_selectors(client, widgets):
     for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
         widgets.create(name, {"color": color})
