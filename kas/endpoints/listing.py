@@ -170,7 +170,13 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
     head = f'{{"kind":"{respond.PARTIAL_LIST}","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
     lead = f'{{"kind":"{respond.PARTIAL}","apiVersion":"meta.k8s.io/{version}",'.encode()
     frame = lambda meta: (head + orjson.dumps(meta) + b',"items":[', b"]}\n")  # noqa: E731
-    wrap = lambda r: _apart(frame, placing(r), r.count)  # noqa: E731
+
+    def wrap(r: Any) -> tuple[bytes, bytes, int]:
+        place = placing(r)
+        if place.begins and place.ends and not r.count:
+            return head + orjson.dumps(place.meta) + b',"items":null}\n', b"", 0  # a list in Go that nothing was put into
+        return _apart(frame, place, r.count)
+
     if q.served.native:  # a conversion may keep things in annotations
         result = store.range_json(
             q.prefix, start, limit, revision, q.matcher, count, lead=lead, metadata_only=True, wrap=wrap, max_bytes=size
@@ -360,5 +366,5 @@ def encode(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Respon
         return respond.generic(req, m, _table(q, meta, records))
     version = m.convert.version
     value = {"kind": respond.PARTIAL_LIST, "apiVersion": f"meta.k8s.io/{version}", "metadata": meta,
-             "items": [respond.partial(served.object(rec), version) for rec in records]}  # fmt: skip
+             "items": [respond.partial(served.object(rec), version) for rec in records] or None}  # fmt: skip
     return respond.generic(req, m, value)

@@ -217,7 +217,9 @@ class Write:
         if ctx.dry_run:
             if registry.store.get(key) is not None:
                 raise Conflict(None, key)
-            return await step(self.large, registry.not_stored, obj, 0, self._made())
+            if given:  # only the storage takes it off
+                meta["resourceVersion"] = given
+            return await step(self.large, registry.not_stored, obj, 0, None if given else self._made())
         if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -412,7 +414,8 @@ class Update(Write):
         meta = obj["metadata"]
         made = self._made()
         meta.pop("resourceVersion", None)
-        if meta.pop("selfLink", None) is not None:
+        link = meta.pop("selfLink", None)
+        if link is not None:
             made = None  # it was shown to plug-ins, and is not stored
         if "deletionTimestamp" in old["metadata"] and registry.gone_with_update(obj, old):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written, and with it what was
@@ -420,6 +423,9 @@ class Update(Write):
             if not ctx.dry_run:
                 await registry.remove(ctx, self.key, old, rec.revision)
             return registry.not_stored(obj, rec.revision)
+        if link is not None and ctx.dry_run:
+            meta["selfLink"] = link
+            return await step(self.large, registry.not_stored, obj, rec.revision)
         if made is not None:
             encoded = made[0]
         else:

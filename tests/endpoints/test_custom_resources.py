@@ -250,6 +250,38 @@ def test_lists_are_written_with_their_keys_in_order(client, widgets):
     assert client.raw("GET", widgets.path() + "?limit=2", Accept="application/yaml").text.endswith(f'resourceVersion: "{meta["resourceVersion"]}"\n')
 
 
+def test_a_dry_run_shows_what_only_the_storage_takes_off(client, widgets):
+    given = widgets.obj("a")
+    given["metadata"] |= {"resourceVersion": "5", "selfLink": "/x"}
+    status, body = client("POST", widgets.path() + "?dryRun=All", given)
+    assert (status, body["metadata"]["resourceVersion"], body["metadata"].get("selfLink")) == (201, "5", None)
+    assert client("POST", widgets.path(), given)[1]["message"] == "resourceVersion should not be set on objects to be created"
+    made = widgets.create("a")["metadata"]
+    patch = {"metadata": {"selfLink": "/x"}}
+    for query, shown in (("?dryRun=All", "/x"), ("", None)):
+        status, body = client("PATCH", widgets.path("a") + query, patch, MERGE)
+        assert (status, body["metadata"].get("selfLink")) == (200, shown)
+        assert body["metadata"]["resourceVersion"] == made["resourceVersion"]
+
+
+def test_an_applied_time_that_is_none_is_left_out(client, widgets):
+    for name, times in (("a", {"creationTimestamp": "nope"}), ("a", {"creationTimestamp": 5}), ("a", {"deletionTimestamp": "nope"})):
+        applied = widgets.obj(name, {"color": "red"})
+        applied["metadata"] |= times
+        status, body = client("PATCH", widgets.path(name) + "?fieldManager=m&force=true", applied, APPLY)
+        assert status in (200, 201) and body["metadata"]["creationTimestamp"].startswith("20"), body
+        assert "deletionTimestamp" not in body["metadata"] and body["spec"]["color"] == "red"
+
+
+def test_a_list_of_no_metadata_has_null(client, widgets):
+    accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
+    assert client.raw("GET", widgets.path(), **accept).text.endswith('},"items":null}\n')
+    assert client("GET", widgets.path() + "?pretty=1", **accept)[1]["items"] is None
+    widgets.create("a")
+    assert len(client("GET", widgets.path(), **accept)[1]["items"]) == 1
+    assert client("GET", widgets.path() + "?labelSelector=no", **accept)[1]["items"] is None
+
+
 def test_field_selectors(client, widgets):
     for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
         widgets.create(name, {"color": color})

@@ -158,13 +158,11 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
 
 
 def decode_custom_merged(served: Any, merged: Obj) -> Obj:
-    """What server-side apply made, as an object of the served version, defaulted. Raises 500 for metadata of other types."""
+    """What server-side apply made, as an object of the served version, defaulted. Of metadata what has another type is gone, as from what
+    is stored."""
     text = write_json(merged)
     value: Obj = orjson.loads(text)
-    try:
-        customtypes.decode(served.type, value)
-    except (MetadataError, DecodeError) as e:
-        raise errors.ApiError(500, "", _words(e)) from None
+    customtypes.decode(served.type, value, stored=True)
     customtypes.as_floats(value, text)
     customtypes.bound_defaults(served.type, value, text)
     apply_schema_defaults(served.type, value)  # a null that was applied is left for validation to refuse
