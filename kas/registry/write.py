@@ -338,7 +338,9 @@ class Update(Write):
             wanted = self.admitted(self.admission, wanted, await admit(self.admission, CREATE, wanted, None))
         obj = wanted if self.native or self.own else await self.to_storage(wanted, None)
         meta = obj.setdefault("metadata", {})
-        revision_of(meta.pop("resourceVersion", ""))  # says nothing about an object that is not there
+        revision_of(meta.get("resourceVersion", ""))  # says nothing about an object that is not there
+        if not self.ctx.dry_run:
+            meta.pop("resourceVersion", None)
         rec = await self.insert(obj)
         self.created = True
         return rec

@@ -255,6 +255,8 @@ def test_a_dry_run_shows_what_only_the_storage_takes_off(client, widgets):
     given["metadata"] |= {"resourceVersion": "5", "selfLink": "/x"}
     status, body = client("POST", widgets.path() + "?dryRun=All", given)
     assert (status, body["metadata"]["resourceVersion"], body["metadata"].get("selfLink")) == (201, "5", None)
+    status, body = client("PATCH", widgets.path("a") + "?dryRun=All&fieldManager=m", given, APPLY)
+    assert (status, body["metadata"]["resourceVersion"]) == (201, "5")
     assert client("POST", widgets.path(), given)[1]["message"] == "resourceVersion should not be set on objects to be created"
     made = widgets.create("a")["metadata"]
     patch = {"metadata": {"selfLink": "/x"}}
@@ -271,6 +273,23 @@ def test_an_applied_time_that_is_none_is_left_out(client, widgets):
         status, body = client("PATCH", widgets.path(name) + "?fieldManager=m&force=true", applied, APPLY)
         assert status in (200, 201) and body["metadata"]["creationTimestamp"].startswith("20"), body
         assert "deletionTimestamp" not in body["metadata"] and body["spec"]["color"] == "red"
+
+
+@pytest.mark.parametrize("form", [MERGE, JSON_PATCH])
+def test_a_patch_leaves_floats_what_they_are(client, define, namespace, form):
+    """For rules 1.0 is no integer, and for who compares not 1; as in a body."""
+    whole = {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 9"}]}
+    crd = define(definition(f"{namespace}.example.com", version(spec={"n": whole, "m": {"type": "integer"}}))).install()
+    assert crd.create("a", {"m": 1})["metadata"]["generation"] == 1
+
+    def patched(text: str):
+        sent = f'{{"spec":{{{text}}}}}' if form == MERGE else f'[{{"op":"replace","path":"/spec","value":{{{text}}}}}]'
+        return client("PATCH", crd.path("a"), sent, form)
+
+    status, body = patched('"n":1.0')
+    assert status == 422 and "invalid data, expected int, got float64" in body["message"]
+    status, body = patched('"m":1.0')
+    assert (status, body["metadata"]["generation"], body["spec"]) == (200, 2, {"m": 1})
 
 
 def test_a_list_of_no_metadata_has_null(client, widgets):

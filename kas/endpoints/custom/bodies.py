@@ -121,7 +121,7 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     def invalid(why: str) -> errors.ApiError:
         return errors.invalid("", "", "", [field.invalid("patch", write_json(patched).decode("utf-8", "replace"), why)])
 
-    text = write_json(patched)
+    text = write_json(patched, as_it_is=True)
     if isinstance(patched, dict):
         try:
             check_texts(patched, served, text)
@@ -131,7 +131,7 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
         except ValueError as e:
             raise invalid(str(e)) from None
         if not patched.get("kind"):
-            raise invalid(f"Object 'Kind' is missing in '{text.decode('utf-8', 'replace')}'")
+            raise invalid(f"Object 'Kind' is missing in '{write_json(patched).decode('utf-8', 'replace')}'")
     value = orjson.loads(text)  # parts of it are the stored object's
     if not isinstance(value, dict):
         raise invalid("not an object")
