@@ -482,15 +482,18 @@ class Correlated:
         self.found: dict[str, Any] = {}
         if keys and isinstance(old, list):
             for item in old:
-                if isinstance(item, dict):
-                    self.found.setdefault(self._key(item), item)
+                key = self._key(item)
+                if key:
+                    self.found.setdefault(key, item)
 
-    def _key(self, item: dict[str, Any]) -> str:
-        return json.dumps([item.get(key) for key in self.keys], sort_keys=True)
+    def _key(self, item: Any) -> str:
+        """"" of what has none: each part has to be there, and a scalar."""
+        parts = [item.get(key) for key in self.keys] if isinstance(item, dict) else [None]
+        return "" if any(part is None or isinstance(part, (dict, list)) for part in parts) else json.dumps(parts)
 
     def of(self, item: Any, otherwise: Any = ABSENT) -> Any:
         """The stored item with the same key; ``otherwise`` when there is none."""
-        return self.found.get(self._key(item), otherwise) if self.found and isinstance(item, dict) else otherwise
+        return self.found.get(self._key(item), otherwise) if self.found else otherwise
 
 
 # -- values ---------------------------------------------------------------------------------------------------------------

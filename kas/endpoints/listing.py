@@ -117,26 +117,29 @@ async def _encoded_later(q: Listing, meta: dict[str, Any], pending: Awaitable[Se
 
 
 class _Place(NamedTuple):
-    """Where a page stands in the answer: the first one carries the list's metadata, the last one the end."""
+    """Where a page stands in the answer, which has this metadata."""
 
-    meta: dict[str, Any] | None
+    meta: dict[str, Any]
+    begins: bool
     ends: bool
 
 
 # Says it of a scan's result, before or after its bytes are made.
 _Placing = Callable[[Any], _Place]
+# What stands before and behind the items of a list with this metadata.
+_Frame = Callable[[dict[str, Any]], tuple[bytes, bytes]]
 
 
-def _around(head: bytes, place: _Place, count: int) -> tuple[bytes, bytes]:
+def _around(frame: _Frame, place: _Place, count: int) -> tuple[bytes, bytes]:
     """What stands before and behind the items of a page."""
-    before = head + orjson.dumps(place.meta) + b',"items":[' if place.meta is not None else b"," if count else b""
-    return before, b"]}\n" if place.ends else b""
+    before, after = frame(place.meta) if place.begins or place.ends else (b"", b"")
+    return before if place.begins else b"," if count else b"", after if place.ends else b""
 
 
-def _apart(head: bytes, place: _Place, count: int) -> tuple[bytes, bytes, int]:
+def _apart(frame: _Frame, place: _Place, count: int) -> tuple[bytes, bytes, int]:
     """``_around``, and how many bytes of the page's end are to be made apart: of the last one that others came before."""
-    before, after = _around(head, place, count)
-    return before, after, END_BYTES if place.ends and place.meta is None else 0
+    before, after = _around(frame, place, count)
+    return before, after, END_BYTES if place.ends and not place.begins else 0
 
 
 # Of a page: the bytes, or for what is large the work that makes them, to be done beside the loop.
@@ -149,14 +152,14 @@ def _soon(q: Listing, result: Any, make: Callable[[], bytes]) -> tuple[Any, _Bod
 
 def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
     """A page of whole objects."""
-    store, head = q.served.registry.pages, q.served.list_head
+    store, frame = q.served.registry.pages, q.served.list_frame
     if q.served.native:
-        wrap = lambda r: _apart(head, placing(r), r.count)  # noqa: E731
+        wrap = lambda r: _apart(frame, placing(r), r.count)  # noqa: E731
         result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, wrap=wrap, max_bytes=size)
         assert result.body is not None  # there is always JSON
         return result, result.body
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
-    before, after = _around(head, placing(result), result.count)
+    before, after = _around(frame, placing(result), result.count)
     return _soon(q, result, lambda: b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after)))
 
 
@@ -166,7 +169,14 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
     store, version = q.served.registry.pages, q.media.convert.version
     head = f'{{"kind":"{respond.PARTIAL_LIST}","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
     lead = f'{{"kind":"{respond.PARTIAL}","apiVersion":"meta.k8s.io/{version}",'.encode()
-    wrap = lambda r: _apart(head, placing(r), r.count)  # noqa: E731
+    frame = lambda meta: (head + orjson.dumps(meta) + b',"items":[', b"]}\n")  # noqa: E731
+
+    def wrap(r: Any) -> tuple[bytes, bytes, int]:
+        place = placing(r)
+        if place.begins and place.ends and not r.count:
+            return head + orjson.dumps(place.meta) + b',"items":null}\n', b"", 0  # a list in Go that nothing was put into
+        return _apart(frame, place, r.count)
+
     if q.served.native:  # a conversion may keep things in annotations
         result = store.range_json(
             q.prefix, start, limit, revision, q.matcher, count, lead=lead, metadata_only=True, wrap=wrap, max_bytes=size
@@ -193,13 +203,13 @@ def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placin
     place = placing(result)
 
     def make() -> bytes:
-        table = _table(q, place.meta or {}, shown(q, result.records))
+        table = _table(q, place.meta if place.begins else {}, shown(q, result.records))
         body = encode_json(builtin_kind("meta.k8s.io", _version(q), respond.TABLE).type, table)
-        if place.meta is not None and place.ends:
+        if place.begins and place.ends:
             return body + b"\n"
         # Quotes inside of strings are escaped: this is the member itself, and the last one.
         rows = body.index(b'"rows":[') + 8
-        cut = body[:-2] if place.meta is not None else (b"," if result.count else b"") + body[rows:-2]
+        cut = body[:-2] if place.begins else (b"," if result.count else b"") + body[rows:-2]
         return cut + b"]}\n" if place.ends else cut
 
     return _soon(q, result, make)
@@ -239,7 +249,7 @@ def _streamed(q: Listing, page: _Page) -> Response | Awaitable[Response]:
 
     def placing(now: Any) -> _Place:
         ends = not now.more or now.count == q.limit
-        return _Place(meta or (list_meta(q, now) if ends else plain_meta(q, now.revision)), ends)
+        return _Place(meta or (list_meta(q, now) if ends else plain_meta(q, now.revision)), True, ends)
 
     revision = q.revision
     if q.limit <= items:
@@ -248,14 +258,14 @@ def _streamed(q: Listing, page: _Page) -> Response | Awaitable[Response]:
             return _finished(q, body)
         revision = result.revision
     if q.limit:
-        # The metadata stands before the items: where they end must be known before they are read.
+        # The metadata may stand before the items: where they end must be known before they are read.
         last = _last_page(q, revision)
         meta, revision = list_meta(q, last), last.revision
         result, body = page(q, q.start, min(items, q.limit), revision, False, placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
             return _finished(q, body)
     ahead = Ahead()
-    return stream(q, _pages(q, page, result, body, ahead), ahead=ahead)
+    return stream(q, _pages(q, page, result, body, meta or plain_meta(q, result.revision), ahead), ahead=ahead)
 
 
 def _last_page(q: Listing, revision: int) -> Any:
@@ -274,12 +284,12 @@ def _nothing(result: Any) -> None:
     """What a scan is asked for that only has to tell sizes."""
 
 
-async def _pages(q: Listing, page: _Page, result: Any, body: _Body, ahead: Ahead) -> AsyncIterator[bytes]:
+async def _pages(q: Listing, page: _Page, result: Any, body: _Body, meta: dict[str, Any], ahead: Ahead) -> AsyncIterator[bytes]:
     """The pieces of the body, each read when the one before has been taken."""
     store, revision, sent = q.served.registry.pages, result.revision, result.count
 
     def placing(now: Any) -> _Place:
-        return _Place(None, not now.more or sent + now.count == q.limit)
+        return _Place(meta, False, not now.more or sent + now.count == q.limit)
 
     while True:
         if not isinstance(body, bytes):
@@ -337,11 +347,11 @@ def encode(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Respon
     """Records in the version of the request as a list in any media type and form."""
     req, served, m = q.req, q.served, q.media
     if m.convert is None and m.accepted == JSON:
-        head = served.list_head + orjson.dumps(meta) + b',"items":['
-        body = b"".join((head, b",".join([served.item(x) for x in records]), b"]}\n"))
+        before, after = served.list_frame(meta)
+        body = b"".join((before, b",".join([served.item(x) for x in records]), after))
         return respond.finish(req, 200, JSON, pretty_json(body) if m.pretty else body)
     if m.convert is None and m.accepted == YAML:  # object by object: one call for all would keep the interpreter's lock
-        value = orjson.loads(served.list_head + orjson.dumps(meta) + b"}")
+        value = orjson.loads(b"".join(served.list_frame(meta)))
         return respond.finish(req, 200, YAML, respond.to_yaml({**value, "items": [orjson.loads(served.item(x)) for x in records]}))
     if m.convert is None:
         assert served.list_type is not None  # what has no protobuf was refused
@@ -356,5 +366,5 @@ def encode(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Respon
         return respond.generic(req, m, _table(q, meta, records))
     version = m.convert.version
     value = {"kind": respond.PARTIAL_LIST, "apiVersion": f"meta.k8s.io/{version}", "metadata": meta,
-             "items": [respond.partial(served.object(rec), version) for rec in records]}  # fmt: skip
+             "items": [respond.partial(served.object(rec), version) for rec in records] or None}  # fmt: skip
     return respond.generic(req, m, value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from kas.endpoints import deprecation, respond
 from kas.meta.aside import LARGE
 from kas.meta.rota import Places
@@ -59,7 +61,7 @@ class Served(Version):
         self.list_kind = record.list_kind or ""
         self.list_meta: dict[str, Any] = {}  # what each list of it says
         self.list_type = record.list_type
-        self.list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
+        self._list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
         self._item_prefix = len(f'{{"kind":"{record.kind}","apiVersion":"{self.api_version}",')
 
     def type_of(self, api_version: str) -> TypeDesc:
@@ -73,6 +75,10 @@ class Served(Version):
     def merge_schema(self) -> Schema:
         """The merge schema of server-side apply."""
         return builtin(self.group, self.version, self.kind)
+
+    def list_frame(self, meta: dict[str, Any]) -> tuple[bytes, bytes]:
+        """What stands before and behind the items of a list with this metadata, as JSON."""
+        return b"".join((self._list_head, orjson.dumps(meta), b',"items":[')), b"]}\n"
 
     def protobuf(self, rec: Shown) -> bytes:
         """The object as this version's protobuf message, without envelope."""

@@ -97,10 +97,11 @@ async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> Sifted:
         for i, s in enumerate(await converted(q.served, page.records, sieve)):
             if s is None:
                 continue
-            if q.limit and len(shown) == q.limit:
-                return Sifted(records, shown, revision, True, page.records[i].key)
             records.append(page.records[i])
             shown.append(s)
+            if len(shown) == q.limit:
+                more = page.more or i + 1 < page.count  # of the rest nobody knows whether it is selected
+                return Sifted(records, shown, revision, more, page.records[i].key + "\0" if more else "")
         if not page.more:
             return Sifted(records, shown, revision, False, "")
         start = page.next_key

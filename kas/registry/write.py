@@ -217,7 +217,9 @@ class Write:
         if ctx.dry_run:
             if registry.store.get(key) is not None:
                 raise Conflict(None, key)
-            return await step(self.large, registry.not_stored, obj, 0, self._made())
+            if given:  # only the storage takes it off
+                meta["resourceVersion"] = given
+            return await step(self.large, registry.not_stored, obj, 0, None if given else self._made())
         if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -336,7 +338,9 @@ class Update(Write):
             wanted = self.admitted(self.admission, wanted, await admit(self.admission, CREATE, wanted, None))
         obj = wanted if self.native or self.own else await self.to_storage(wanted, None)
         meta = obj.setdefault("metadata", {})
-        revision_of(meta.pop("resourceVersion", ""))  # says nothing about an object that is not there
+        revision_of(meta.get("resourceVersion", ""))  # says nothing about an object that is not there
+        if not self.ctx.dry_run:
+            meta.pop("resourceVersion", None)
         rec = await self.insert(obj)
         self.created = True
         return rec
@@ -416,7 +420,8 @@ class Update(Write):
         meta = obj["metadata"]
         made = self._made()
         meta.pop("resourceVersion", None)
-        if meta.pop("selfLink", None) is not None:
+        link = meta.pop("selfLink", None)
+        if link is not None:
             made = None  # it was shown to plug-ins, and is not stored
         if "deletionTimestamp" in old["metadata"] and registry.gone_with_update(obj, old):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written, and with it what was
@@ -424,6 +429,9 @@ class Update(Write):
             if not ctx.dry_run:
                 await registry.remove(ctx, self.key, old, rec.revision)
             return registry.not_stored(obj, rec.revision)
+        if link is not None and ctx.dry_run:
+            meta["selfLink"] = link
+            return await step(self.large, registry.not_stored, obj, rec.revision)
         if made is not None:
             encoded = made[0]
         else:

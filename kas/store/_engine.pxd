@@ -140,8 +140,6 @@ cdef struct Gather:              # what a walk is asked and what it found
     uint64_t revision
     int64_t remaining
     bint more
-    const char *next_key         # in the map
-    size_t next_len
     void *opened                 # scan()'s list of opened records; the error last, when one could not be opened
 
 cdef struct Prepared:            # one operation of a batch

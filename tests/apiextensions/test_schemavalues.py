@@ -142,6 +142,18 @@ def test_items_of_a_map_that_changed_places_are_unchanged():
     assert told(spec(l=plain), {"spec": {"l": [a, b]}}, old={"spec": {"l": [a, b]}}) == []
 
 
+@pytest.mark.parametrize("one", [{"v": 1}, {"k": None, "v": 1}, {"k": ["a"], "v": 1}])
+def test_an_item_without_a_key_stands_for_none_of_before(one):
+    """So neither it nor its list is what it was."""
+    item = {"type": "object", "properties": {"k": {}, "v": {"type": "integer", "maximum": 0}}}
+    items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item, "maxItems": 0}
+    value = {"spec": {"l": [one]}}
+    wrong = ["spec.l: Too many: 1: must have at most 0 items", "spec.l[0].v: Invalid value: 1: spec.l[0].v in body should be less than or equal to 0"]
+    assert told(spec(l=items), value, old=value) == wrong
+    keyed = {"spec": {"l": [{"k": "a", "v": 1}]}}
+    assert told(spec(l=items), keyed, old=keyed) == []
+
+
 def test_of_members_that_no_schema_knows_nothing_can_be_said():
     inner = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "required": ["r"], "properties": {"a": {"type": "string"}}}
     for value, errors in (({"a": "x"}, []), ({"a": "x", "b": 1}, ["spec.o.r: Required value"])):

@@ -101,7 +101,8 @@ class ModelStore:
         records: list[ModelRecord] = []
         for at, key in enumerate(keys):
             if (limit and len(records) == limit) or (max_bytes and sum(len(r.json) for r in records) >= max_bytes):
-                return ModelResult(records, len(records), revision or self.revision, True, key, len(keys) - at if count else -1)
+                behind = records[-1].key + "\x00"
+                return ModelResult(records, len(records), revision or self.revision, True, behind, len(keys) - at if count else -1)
             record = state[key]
             if matcher is None or matcher.matches_maps(record.labels, record.fields):
                 records.append(record)

@@ -151,13 +151,13 @@ class StoreSuite:
             put(store, f"{PODS}ns/{i}", data="x" * 1000)
         page = store.range(PODS, "", 5, count=True, max_bytes=1500)
         assert [k[-1] for k in keys(page)] == ["0", "1"]
-        assert (page.more, page.next_key, page.remaining) == (True, PODS + "ns/2", 5)
+        assert (page.more, page.next_key, page.remaining) == (True, PODS + "ns/1\x00", 5)
         page = store.range(PODS, page.next_key, 0, store.revision, max_bytes=1)
-        assert ([k[-1] for k in keys(page)], page.next_key) == (["2"], PODS + "ns/3")
+        assert ([k[-1] for k in keys(page)], page.next_key) == (["2"], PODS + "ns/2\x00")
         page = store.range_json(PODS, PODS + "ns/3", 0, max_bytes=3500, wrap=lambda r: (b"[", b"]"))
         assert (page.count, page.more, page.body.count(b"x" * 1000)) == (4, False, 4)
         page = store.range(PODS, "", 1, max_bytes=100_000)
-        assert (page.count, page.next_key) == (1, PODS + "ns/1")
+        assert (page.count, page.next_key) == (1, PODS + "ns/0\x00")
 
     def test_pages_of_long_keys_end_with_their_bytes_too(self, store: Any) -> None:
         names = [f"{PODS}ns/{'k' * 600}{i}" for i in range(6)]
@@ -177,7 +177,7 @@ class StoreSuite:
         odd = compile_matcher([("odd", "=", ("1",))])
         page = store.range(PODS, "", 3, matcher=odd, count=True)
         assert [k[-1] for k in keys(page)] == ["1", "3", "5"]
-        assert (page.more, page.next_key, page.remaining) == (True, PODS + "ns/6", 4)
+        assert (page.more, page.next_key, page.remaining) == (True, PODS + "ns/5\x00", 4)
         page = store.range(PODS, page.next_key, 3, matcher=odd)
         assert [k[-1] for k in keys(page)] == ["7", "9"]
         assert not page.more
@@ -187,7 +187,7 @@ class StoreSuite:
             put(store, f"{PODS}ns/{i}")
         result = store.range_json(PODS, "", 2, wrap=lambda r: (b"<%d %s|" % (r.revision, r.next_key.encode()), b">"))
         items = b",".join(store.get(f"{PODS}ns/{i}").item_json for i in range(2))
-        assert result.body == b"<3 /registry/pods/ns/2|" + items + b">"
+        assert result.body == b"<3 /registry/pods/ns/1\x00|" + items + b">"
         assert (result.count, result.more) == (2, True)
         assert store.range_json("/registry/none/").body == b""
 
@@ -235,7 +235,7 @@ class StoreSuite:
                 record = store.get(PODS + "ns/" + name, revision)
                 assert (record.revision if record else None) == expected[revision].get(name)
         page = store.range(PODS, "", 1, revision=2, count=True)
-        assert (keys(page), page.more, page.next_key, page.remaining) == ([PODS + "ns/a"], True, PODS + "ns/b", 1)
+        assert (keys(page), page.more, page.next_key, page.remaining) == ([PODS + "ns/a"], True, PODS + "ns/a\x00", 1)
 
     def test_revisions_outside_of_the_history(self, store: Any) -> None:
         for i in range(6):

@@ -254,6 +254,72 @@ def test_forms_of_answers(client, widgets):
     assert client("POST", widgets.path(), yaml, "application/yaml")[1]["spec"] == {"color": "green", "replicas": 1}
 
 
+def test_lists_are_written_with_their_keys_in_order(client, widgets):
+    for i in range(300):  # more than one piece
+        widgets.create(f"w{i:03}")
+    items = [client.raw("GET", widgets.path(f"w{i:03}")).text.strip() for i in (0, 1)]
+    for query, count in (("", 300), ("?limit=2", 2), ("?limit=200", 200), ("?labelSelector=no", 0)):
+        text = client.raw("GET", widgets.path() + query).text
+        body = json.loads(text)
+        meta = body["metadata"]
+        assert (list(body), list(meta), len(body["items"])) == (["apiVersion", "items", "kind", "metadata"], sorted(meta), count)
+        said = json.dumps(meta, separators=(",", ":"))
+        assert text.startswith(f'{{"apiVersion":"{widgets.group}/v1","items":[' + ",".join(items)[: 9999 if count else 0])
+        assert text.endswith(f'],"kind":"WidgetList","metadata":{said}}}\n') and "continue" in meta
+    assert client.raw("GET", widgets.path() + "?limit=2", Accept="application/yaml").text.endswith(f'resourceVersion: "{meta["resourceVersion"]}"\n')
+
+
+def test_a_dry_run_shows_what_only_the_storage_takes_off(client, widgets):
+    given = widgets.obj("a")
+    given["metadata"] |= {"resourceVersion": "5", "selfLink": "/x"}
+    status, body = client("POST", widgets.path() + "?dryRun=All", given)
+    assert (status, body["metadata"]["resourceVersion"], body["metadata"].get("selfLink")) == (201, "5", None)
+    status, body = client("PATCH", widgets.path("a") + "?dryRun=All&fieldManager=m", given, APPLY)
+    assert (status, body["metadata"]["resourceVersion"]) == (201, "5")
+    assert client("POST", widgets.path(), given)[1]["message"] == "resourceVersion should not be set on objects to be created"
+    made = widgets.create("a")["metadata"]
+    patch = {"metadata": {"selfLink": "/x"}}
+    for query, shown in (("?dryRun=All", "/x"), ("", None)):
+        status, body = client("PATCH", widgets.path("a") + query, patch, MERGE)
+        assert (status, body["metadata"].get("selfLink")) == (200, shown)
+        assert body["metadata"]["resourceVersion"] == made["resourceVersion"]
+
+
+def test_an_applied_time_that_is_none_is_left_out(client, widgets):
+    for name, times in (("a", {"creationTimestamp": "nope"}), ("a", {"creationTimestamp": 5}), ("a", {"deletionTimestamp": "nope"})):
+        applied = widgets.obj(name, {"color": "red"})
+        applied["metadata"] |= times
+        status, body = client("PATCH", widgets.path(name) + "?fieldManager=m&force=true", applied, APPLY)
+        assert status in (200, 201) and body["metadata"]["creationTimestamp"].startswith("20"), body
+        assert "deletionTimestamp" not in body["metadata"] and body["spec"]["color"] == "red"
+
+
+@pytest.mark.parametrize("form", [MERGE, JSON_PATCH])
+def test_a_patch_leaves_floats_what_they_are(client, define, namespace, form):
+    """For rules 1.0 is no integer, and for who compares not 1; as in a body."""
+    whole = {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 9"}]}
+    crd = define(definition(f"{namespace}.example.com", version(spec={"n": whole, "m": {"type": "integer"}}))).install()
+    assert crd.create("a", {"m": 1})["metadata"]["generation"] == 1
+
+    def patched(text: str):
+        sent = f'{{"spec":{{{text}}}}}' if form == MERGE else f'[{{"op":"replace","path":"/spec","value":{{{text}}}}}]'
+        return client("PATCH", crd.path("a"), sent, form)
+
+    status, body = patched('"n":1.0')
+    assert status == 422 and "invalid data, expected int, got float64" in body["message"]
+    status, body = patched('"m":1.0')
+    assert (status, body["metadata"]["generation"], body["spec"]) == (200, 2, {"m": 1})
+
+
+def test_a_list_of_no_metadata_has_null(client, widgets):
+    accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
+    assert client.raw("GET", widgets.path(), **accept).text.endswith('},"items":null}\n')
+    assert client("GET", widgets.path() + "?pretty=1", **accept)[1]["items"] is None
+    widgets.create("a")
+    assert len(client("GET", widgets.path(), **accept)[1]["items"]) == 1
+    assert client("GET", widgets.path() + "?labelSelector=no", **accept)[1]["items"] is None
+
+
 def test_field_selectors(client, widgets):
     for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
         widgets.create(name, {"color": color})

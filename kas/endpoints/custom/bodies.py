@@ -121,7 +121,7 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     def invalid(why: str) -> errors.ApiError:
         return errors.invalid("", "", "", [field.invalid("patch", write_json(patched).decode("utf-8", "replace"), why)])
 
-    text = write_json(patched)
+    text = write_json(patched, as_it_is=True)
     if isinstance(patched, dict):
         try:
             check_texts(patched, served, text)
@@ -131,7 +131,7 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
         except ValueError as e:
             raise invalid(str(e)) from None
         if not patched.get("kind"):
-            raise invalid(f"Object 'Kind' is missing in '{text.decode('utf-8', 'replace')}'")
+            raise invalid(f"Object 'Kind' is missing in '{write_json(patched).decode('utf-8', 'replace')}'")
     value = orjson.loads(text)  # parts of it are the stored object's
     if not isinstance(value, dict):
         raise invalid("not an object")
@@ -158,13 +158,11 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
 
 
 def decode_custom_merged(served: Any, merged: Obj) -> Obj:
-    """What server-side apply made, as an object of the served version, defaulted. Raises 500 for metadata of other types."""
+    """What server-side apply made, as an object of the served version, defaulted. Of metadata what has another type is gone, as from what
+    is stored."""
     text = write_json(merged)
     value: Obj = orjson.loads(text)
-    try:
-        customtypes.decode(served.type, value)
-    except (MetadataError, DecodeError) as e:
-        raise errors.ApiError(500, "", _words(e)) from None
+    customtypes.decode(served.type, value, stored=True)
     customtypes.as_floats(value, text)
     customtypes.bound_defaults(served.type, value, text)
     apply_schema_defaults(served.type, value)  # a null that was applied is left for validation to refuse

@@ -71,25 +71,9 @@ cdef void cut(Gather *g) noexcept nogil:
         held += weight(g, g.items[end].head, g.items[end].body_len)
         end += 1
     if end < g.n:
-        g.next_key = head_key(g.items[end].head)
-        g.next_len = (<const Head *>g.items[end].head).key_len
         g.remaining = g.remaining + g.n - end if g.count else -1
         g.more = True
         g.n = end
-
-
-cdef inline bint beyond(Gather *g, const char *first, const char *head) noexcept nogil:
-    """Notes a record behind a full page, `first` being the first of them; False when no further one is of interest."""
-    if not g.more:
-        g.more = True
-        g.next_key = NULL
-        g.remaining = 0 if g.count else -1
-    if g.next_key == NULL or (same_run(first, head) and compare(
-            head_key(head), (<const Head *>head).key_len, g.next_key, g.next_len) < 0):
-        g.next_key, g.next_len = head_key(head), (<const Head *>head).key_len
-    if g.count:
-        g.remaining += 1
-    return g.count or (<const Head *>first).key_len > KEY_INLINE and same_run(first, head)
 
 
 cdef int count_keys(Env env, void *txn, kas_val *start, Gather *g, Py_ssize_t most) noexcept nogil:
@@ -162,7 +146,6 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
     cdef bint skipping = g.start_len > KEY_INLINE
     cdef bint test = matcher is not None
     cdef bint sealed
-    cdef const char *first
     cdef Item item
     cdef int rc = L.cursor_open(txn, env.current, &cursor)
     if rc == 0 and (g.want_body or test):
@@ -182,18 +165,11 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
             rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
             continue
         if page_full(g) and not same_run(g.items[g.n - 1].head, <char *>h.data):
-            first = <char *>h.data
-            while rc == 0 and k.size >= g.prefix_len and kas_same(<char *>k.data, g.prefix, g.prefix_len):
-                if g.next_key != NULL and not (k.size == KEY_HASHED and same_run(first, <char *>h.data)):
-                    if g.count:
-                        rc = count_keys(env, txn, &k, g, 0)
-                    break
-                if not head_ok(<char *>h.data, h.size):
-                    rc = ERR_CORRUPTED
-                elif beyond(g, first, <char *>h.data):
-                    rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
-                else:
-                    break
+            g.more = True
+            if g.count:
+                rc = count_keys(env, txn, &k, g, 0)
+            else:
+                g.remaining = -1
             if rc == 0:
                 rc = ERR_NOTFOUND
             break
@@ -243,7 +219,6 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
     cdef bytes old
     cdef const char *head
     cdef const char *body = NULL
-    cdef const char *first = NULL
     cdef size_t head_len, body_len = 0
     cdef bint have, take_old
     cdef Item item
@@ -286,10 +261,11 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
         else:
             head, head_len = <char *>h.data, h.size
         if page_full(g) and not same_run(g.items[g.n - 1].head, head):
-            if first == NULL:
-                first = head
-            if not beyond(g, first, head):
+            g.more = True
+            if not g.count:
+                g.remaining = -1
                 break
+            g.remaining += 1
         elif matcher is None or (<const Head *>head).flags & HEAD_SEALED or g.refuses_plain or selected(matcher, head):
             if not take_old:
                 if L.get(txn, env.body, &k, &b):

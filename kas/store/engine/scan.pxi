@@ -8,7 +8,7 @@ cdef class RangeResult:
     """One page of a range.
 
     ``records``: list of records (empty for a JSON scan), ``count``: how many, ``revision``: the revision the page is
-    consistent at, ``more``: whether keys follow, ``next_key``: the first of them (``start`` of the next page; "" at the end),
+    consistent at, ``more``: whether keys follow, ``next_key``: ``start`` of the next page, right behind the last record ("" at the end),
     ``remaining``: how many keys follow, without looking at the matcher (-1: not counted), ``body``: the bytes of a JSON or
     protobuf scan, ``end``: its last bytes where ``wrap`` asked for them apart, ``size``: how many of them are the items, known to ``wrap`` already (-1: an item lacks what the scan needs).
     """
@@ -151,6 +151,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
     cdef Py_ssize_t whole, kept = 0
     cdef PyObject *body = NULL
     cdef char *p
+    cdef const char *last
     cdef const char *lead_p = PyBytes_AS_STRING(lead)
     cdef size_t lead_n = PyBytes_GET_SIZE(lead)
     if PyBytes_GET_SIZE(prefix_raw) > KEY_INLINE:
@@ -172,7 +173,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
     g.limit, g.count, g.want_body = limit, count, mode != MODE_COUNT
     g.max_bytes, g.held = max_bytes, 0
     g.gives = GIVES_JSON if mode == MODE_JSON else GIVES_PROTO if mode == MODE_PROTO else GIVES_ALL
-    g.remaining, g.more, g.next_key, g.next_len = 0, False, NULL, 0
+    g.remaining, g.more = 0, False
     g.refuses_plain = env.transformer_for is not None and mode != MODE_COUNT and refused_plain(env, prefix) is not None
     rc = env.begin_read(&txn)
     if rc:
@@ -224,7 +225,8 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
         if total >= 0:
             out.remaining = total - g.n
         if g.more:
-            out.next_key = g.next_key[:g.next_len].decode()
+            last = g.items[g.n - 1].head
+            out.next_key = head_key(last)[:(<const Head *>last).key_len].decode() + "\x00"
         if mode == MODE_COUNT:
             return out
         if mode == MODE_RECORDS:
