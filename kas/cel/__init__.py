@@ -18,7 +18,7 @@ from kas.cel.cost import Sizes, Span, estimate
 from kas.cel.environment import Environment
 from kas.cel.interpreter import PER_CALL_LIMIT, Frame, ProgramError, Step, plan
 from kas.cel.literals import check_literals
-from kas.cel.parser import MAX_DEPTH, parse
+from kas.cel.parser import parse
 from kas.cel.problems import NOWHERE, CompileError, CostLimitError, EvaluationError, Problem
 from kas.cel.quick import quick
 from kas.cel.syntax import Node
@@ -96,4 +96,4 @@ def compile(text: str, env: Environment) -> Program:
         return Program(plan(root, env.functions, env.text_keys), t, root, patterns)
     except RecursionError:
         # Every walk goes down the tree by recursion; what is too deep for one of them is too deep.
-        raise CompileError(text, [Problem(NOWHERE, f"expression recursion limit exceeded: {MAX_DEPTH}")]) from None
+        raise CompileError(text, [Problem(NOWHERE, "expression recursion limit exceeded: 250")]) from None
