@@ -1,8 +1,8 @@
 """Room for expressions that go deep.
 
-Every walk goes down the tree by recursion of functions in Python, for which the interpreter has a limit far below what an expression may be,
-as it may be in its own stack: 250 operators, fields and calls on one another, in each of 250 brackets no more than a few nodes. That is some
-2000 nodes; what goes down by way of C takes less than 1 KiB of the stack for each.
+Every walk goes down the tree by recursion of functions in Python, for which the interpreter has a limit far below what an expression may
+be, as it may be in its own stack: 250 operators, fields and calls on one another, in each of 250 brackets no more than a few nodes. That is
+some 2000 nodes; what goes down by way of C takes less than 1 KiB of the stack for each.
 """
 
 from __future__ import annotations
