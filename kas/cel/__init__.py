@@ -18,9 +18,10 @@ from kas.cel.cost import Sizes, Span, estimate
 from kas.cel.environment import Environment
 from kas.cel.interpreter import PER_CALL_LIMIT, Frame, ProgramError, Step, plan
 from kas.cel.literals import check_literals
-from kas.cel.parser import MAX_DEPTH, parse
-from kas.cel.problems import NOWHERE, CompileError, CostLimitError, EvaluationError, Problem
+from kas.cel.parser import parse
+from kas.cel.problems import CompileError, CostLimitError, EvaluationError
 from kas.cel.quick import quick
+from kas.cel.room import roomy
 from kas.cel.syntax import Node
 from kas.cel.types import Type
 from kas.meta.aside import TURN, TurnOverError
@@ -55,10 +56,16 @@ class Program:
 
     def estimate(self, sizes: Sizes) -> Span:
         """The least and the most it may cost; ``sizes`` knows how large what its variables hold may be."""
-        return estimate(self.root, sizes)
+        return roomy(lambda: estimate(self.root, sizes))
 
     def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
         """The value, or the EvaluationError it came to, and the cost."""
+        try:
+            return self._run(variables, limit)
+        except RecursionError:
+            return roomy(lambda: self._run(variables, limit))
+
+    def _run(self, variables: dict[str, Any], limit: int) -> tuple[Any, int]:
         found = (self._quick or self._made())(variables, limit)
         if found is not None:
             return found
@@ -89,11 +96,11 @@ class Program:
 
 def compile(text: str, env: Environment) -> Program:
     """Raises CompileError for what does not parse or check, ProgramError where a constant has no value."""
-    try:
-        root = parse(text, env.bindings)
-        t = check(env, text, root)
-        patterns = check_literals(text, root)
-        return Program(plan(root, env.functions, env.text_keys), t, root, patterns)
-    except RecursionError:
-        # Every walk goes down the tree by recursion; what is too deep for one of them is too deep.
-        raise CompileError(text, [Problem(NOWHERE, f"expression recursion limit exceeded: {MAX_DEPTH}")]) from None
+    return roomy(lambda: _compile(text, env))
+
+
+def _compile(text: str, env: Environment) -> Program:
+    root = parse(text, env.bindings)
+    t = check(env, text, root)
+    patterns = check_literals(text, root)
+    return Program(plan(root, env.functions, env.text_keys), t, root, patterns)

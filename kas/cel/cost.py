@@ -321,11 +321,11 @@ class _Coster:
 
         if overload in ("string_to_bytes", "bytes_to_string") and len(args) == 1:
             n = size(args[0])
-            out = Span(n.low, min(n.high * 4, MAX)) if overload == "string_to_bytes" else Span(n.low // 4, n.high)
+            out = Span(n.low, (n.high * 4) & MAX) if overload == "string_to_bytes" else Span(n.low // 4, n.high)
             return n.by(TRAVERSAL).plus(total), out
         if overload == "strings_quote":
             n = size(args[0])
-            return n.by(TRAVERSAL).plus(total), Span(n.low + 2, min(n.high * 2 + 2, MAX))
+            return n.by(TRAVERSAL).plus(total), Span(n.low + 2, (n.high * 2 + 2) & MAX)
         if overload == "string_format" and target is not None:
             return size(target).by(TRAVERSAL).plus(total), None
         if overload in ("starts_with_string", "ends_with_string"):
@@ -486,8 +486,9 @@ def _joined(target: _Operand, args: list[_Operand], size: Callable[[_Operand], S
 
 
 def _constant(x: _Operand, otherwise: int) -> int:
+    """The number that is written out, of those below 0 none."""
     value: Any = x.node.value if isinstance(x.node, Const) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
+    return max(value, 0) if type(value) is int else otherwise
 
 
 def _of_lists(
@@ -499,7 +500,8 @@ def _of_lists(
         return n.by(factor).plus(ONE).plus(fixed(LIST_COST)), n
 
     if overload == "list_slice" and target is not None:
-        return allocated(fixed(max(_constant(args[1], size(target).high) - _constant(args[0], 0), 0)), 1)
+        # Of unsigned numbers, as upstream: where the list is shorter than its first item's place, that is nearly 2**64.
+        return allocated(fixed((_constant(args[1], size(target).high) - _constant(args[0], 0)) & MAX), 1)
     if overload in ("list_flatten", "list_flatten_int") and target is not None:
         return allocated(size(target), float(_constant(args[0], MAX)) if args else 1)
     if overload == "lists_range":

@@ -21,7 +21,7 @@ Macro = Callable[[int, Node | None, list[Node]], Node]
 
 
 def _name(node: Node, message: str = "argument must be a simple name") -> str:
-    if not isinstance(node, Ident) or node.name.startswith("."):
+    if not isinstance(node, Ident):
         raise MacroError(node.at, message)
     if node.name in (ACCUMULATOR, "__result__"):  # as it was called once
         raise MacroError(node.at, "iteration variable overwrites accumulator variable")
@@ -47,7 +47,7 @@ def _accumulated(at: int) -> Ident:
 def has(at: int, target: Node | None, args: list[Node]) -> Node:
     """``has(a.b)``: whether the field is set."""
     selected = args[0]
-    if not isinstance(selected, Select) or selected.test:
+    if not isinstance(selected, Select):
         raise MacroError(selected.at, "invalid argument to has() macro")
     return Select(at, selected.operand, selected.field, True)
 
@@ -127,7 +127,7 @@ def _optional(flat: bool) -> Macro:
         name = _name(args[0], f"{what} variable name must be a simple identifier")
         target.shared = True
         bound = Fold(
-            at, ListOf(at, []), "#unused", name, Call(at, "value", [], target), Const(at, False), Ident(args[0].at, name), args[1]
+            at, ListOf(at, []), "#unused", name, Call(at, "value", [], target), Const(at, False), Ident(at, name), args[1]
         )
         some: Node = bound if flat else _call(at, "optional.of", bound)
         return _call(at, "_?_:_", Call(at, "hasValue", [], target), some, _call(at, "optional.none"))
@@ -149,7 +149,7 @@ def sort_by(at: int, target: Node | None, args: list[Node]) -> Node:
 def bind(at: int, target: Node | None, args: list[Node]) -> Node:
     """``cel.bind(name, value, expression)``, where an environment has it."""
     name = _name(args[0], "cel.bind() variable names must be simple identifiers")
-    return Fold(at, ListOf(at, []), "#unused", name, args[1], Const(at, False), Ident(args[0].at, name), args[2])
+    return Fold(at, ListOf(at, []), "#unused", name, args[1], Const(at, False), Ident(at, name), args[2])
 
 
 # (name, number of arguments, called on something) -> what it becomes.

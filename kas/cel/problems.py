@@ -7,7 +7,9 @@ import bisect
 from kas.meta.records import NamedTuple
 
 MAX_SHOWN = 100
+MAX_LINE = 16_384  # bytes of a line that is shown
 NOWHERE = -1  # where problems are that have no place
+BEFORE = -2  # and those of what was not written
 
 
 class Problem(NamedTuple):
@@ -37,30 +39,35 @@ class CostLimitError(EvaluationError):
 
 
 def render(text: str, problems: list[Problem]) -> str:
-    """The problems in the order of their places, each with its line and a pointer below it."""
+    """The first problems in the order of their places, each with its line and a pointer below it."""
     lines = text.split("\n")
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line) + 1)
     placed = []
-    for p in problems:
+    for p in problems[:MAX_SHOWN]:
         if p.at == NOWHERE:
             placed.append((-2, -1, p.message))
-            continue
-        row = bisect.bisect_right(starts, p.at, 0, len(lines)) - 1
-        placed.append((row, p.at - starts[row], p.message))
+        elif p.at == BEFORE:
+            placed.append((0, -1, p.message))
+        else:
+            row = bisect.bisect_right(starts, p.at, 0, len(lines)) - 1
+            placed.append((row, p.at - starts[row], p.message))
     placed.sort(key=lambda x: (x[0], x[1]))
-    shown = [_shown(lines, row, column, message) for row, column, message in placed[:MAX_SHOWN]]
-    if len(placed) > MAX_SHOWN:
-        shown.append(f"{len(placed) - MAX_SHOWN} more errors were truncated")
+    shown = [_shown(lines, row, column, message) for row, column, message in placed]
+    if len(problems) > MAX_SHOWN:
+        shown.append(f"{len(problems) - MAX_SHOWN} more errors were truncated")
     return "\n".join(shown)
 
 
 def _shown(lines: list[str], row: int, column: int, message: str) -> str:
+    head = f"ERROR: <input>:{row + 1}:{column + 1}: {message}"
     if row < 0:
-        return f"ERROR: <input>:-1:0: {message}"
+        return head
     line = lines[row]
+    if (not line and len(lines) == 1) or len(line.encode()) > MAX_LINE:
+        return head
     # Wide characters are pointed at with wide dots.
-    dots = "".join("．" if len(c.encode()) > 1 else "." for c in line[:column]) + "." * max(0, column - len(line))
-    pointer = "＾" if column < len(line) and len(line[column].encode()) > 1 else "^"
-    return f"ERROR: <input>:{row + 1}:{column + 1}: {message}\n | {line.replace(chr(9), ' ')}\n | {dots}{pointer}"
+    dots = "".join("．" if len(c.encode()) > 1 else "." for c in line[: max(column, 0)])
+    pointer = "＾" if 0 <= column < len(line) and len(line[column].encode()) > 1 else "^"
+    return f"{head}\n | {line.replace(chr(9), ' ')}\n | {dots}{pointer}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 
 class Type:
@@ -21,9 +21,7 @@ class Type:
         return hash((self.kind, self.name, self.params))
 
     def __str__(self) -> str:
-        if self.kind == "type":
-            return f"type({self.params[0]})" if self.params else "type"
-        return f"{self.name}({', '.join(map(str, self.params))})" if self.params else self.name
+        return _spelled(self, lambda t: "type" if t.kind == "type" else t.name)
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -50,10 +48,26 @@ _SAID = {"null_type": "null", "duration": "duration", "timestamp": "timestamp"}
 
 def said(t: Type) -> str:
     """A type as errors of the checker show it (cel-go's ``FormatCELType``)."""
-    if isinstance(t, Nullable):
-        return f"wrapper({t.name})"
-    name = _SAID.get(t.kind, t.name)
-    return f"{name}({', '.join(map(said, t.params))})" if t.params else name
+    return _spelled(t, lambda t: f"wrapper({t.name})" if isinstance(t, Nullable) else _SAID.get(t.kind, t.name))
+
+
+def _spelled(t: Type, name: Callable[[Type], str]) -> str:
+    """The names of a type and its parameters; not by recursion, as lists may be in many others."""
+    if not t.params:
+        return name(t)
+    out, left = list[str](), list[Type | str]((t,))
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            out.append(part)
+            continue
+        out.append(name(part))
+        if part.params:
+            out.append("(")
+            left.append(")")
+            for i, p in enumerate(reversed(part.params)):
+                left += (", ", p) if i else (p,)
+    return "".join(out)
 
 
 def list_of(item: Type) -> Type:

@@ -43,8 +43,8 @@ def errors(text: str) -> list[str]:
     ("size(", ["6: mismatched input '<EOF>' expecting {'[', '{', '(', ')', '.', '-', '!', " + VALUES]),
     ("m{a}", ["4: mismatched input '}' expecting ':'"]),
     ("-", ["2: no viable alternative at input '-'", f"2: mismatched input '<EOF>' expecting {START}"]),
-    ("a.b.null", ["5: no viable alternative at input '.null'"]),
-    ("a[0].null", ["6: no viable alternative at input '.null'"]),
+    ("a.b.null", ["5: mismatched input 'null' expecting IDENTIFIER"]),
+    ("a[0].null", ["6: mismatched input 'null' expecting IDENTIFIER"]),
     ("a.`b`", ["3: unsupported syntax: '`'"]),
     ("while", ["1: reserved identifier: while"]),
     ("a.map(__result__, 1)", ["7: iteration variable overwrites accumulator variable"]),
@@ -81,10 +81,22 @@ def errors(text: str) -> list[str]:
     ("{'a', 'b'}", ["5: mismatched input ',' expecting ':'", "7: extraneous input ''b'' expecting '}'"]),
     ("{1:2,,3:4}", ["6: mismatched input ',' expecting '}'"]),
     ("!", [f"2: extraneous input '<EOF>' expecting {START}"]),
+    # What stands where nothing fits is passed over, up to what may follow any of what is open.
+    ("has(a.b && has(m.c)", ["9: invalid argument to has() macro", "20: missing ')' at '<EOF>'"]),
+    ("a == 'x' b", ["10: extraneous input 'b' expecting <EOF>"]),
+    ("a ? b : m : a", ["11: mismatched input ':' expecting <EOF>"]),
+    ("a && && b", [f"6: extraneous input '&&' expecting {START}"]),
+    ("-1 a", ["4: extraneous input 'a' expecting <EOF>"]),
+    ("a.all(b, b.c 1, m)", ["14: mismatched input '1' expecting ')'"]),
     ("a.exists(b, b = 1)", ["15: token recognition error at: '= '", "17: extraneous input '1' expecting ')'"]),
 ])  # fmt: skip
 def test_what_does_not_fit(text, want):
     assert errors(text) == want
+
+
+@pytest.mark.parametrize("text", ["has(has(a.b))", "[1].all(.x, true)", "[1].map(.x, 1) == a", "[1].transformList(.i, v, v) == a"])
+def test_what_macros_take(text):
+    assert errors(text) == []
 
 
 @pytest.mark.parametrize(
