@@ -46,7 +46,7 @@ def test_a_request(benchmark, level, tmp_path):
         auditor = None
         if level != "off":
             backends = Union(Registry().counter("apiserver_audit_error_total", "", ("plugin",)))
-            backends.backends.append((Batch(Nowhere(), 10_000, 400, 30.0, 0.0, 0, backends.failed), False))
+            backends.backends.append((Batch(Nowhere(), 10_000, 400, 30.0, None, backends.failed), False))
             policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": level}], "omitStages": ["RequestReceived"]}
             auditor = Auditor(load(policy), backends, Registry())
         recorder, info, numbers = None if auditor is None else audit(auditor), request_info(), count()

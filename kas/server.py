@@ -181,7 +181,7 @@ class Server:
         self.flow_control = self._flow_control() if raw.enable_priority_and_fairness else None
         self.filter_parts = parts(
             raw, self.metrics, self.scheme, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
-            self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
+            self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, options.run_dir, self.proxies.headers,
             (self._part_of(), BesideReplica(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
             self.flow_control.gate if self.flow_control is not None else None, self.tracer, self._deprecated_custom,
         )  # fmt: skip

@@ -24,6 +24,7 @@ from kas.client.http import Via
 from kas.client.kubeconfig import load as load_kubeconfig
 from kas.client.webhook import Webhook
 from kas.config.auditing import BATCH, BLOCKING_STRICT, LEGACY, BackendFlags, log_flags, webhook_flags
+from kas.meta.buckets import Buckets
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 
@@ -106,19 +107,21 @@ def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = 
             options.audit_log_maxage * DAY_S, options.audit_log_maxbackup, options.audit_log_compress,
         )  # fmt: skip
         f = log_flags(options)
-        _add(union, Beside(log) if f.mode == BATCH else log, f, joins=True)
+        _add(union, Beside(log) if f.mode == BATCH else log, f, run_dir, joins=True)
     if options.audit_webhook_config_file:
         backend = load_kubeconfig(options.audit_webhook_config_file)
         # Upstream tries again after any failure: hardly one of them is a reason to lose events.
         webhook = Webhook(backend, options.audit_webhook_initial_backoff, via=via, persistent=True)
-        _add(union, WebhookBackend(webhook), webhook_flags(options))
+        _add(union, WebhookBackend(webhook), webhook_flags(options), run_dir)
     return Auditor(policy, union, metrics) if union.backends else None
 
 
-def _add(union: Union, backend: Backend, f: BackendFlags, joins: bool = False) -> None:
+def _add(union: Union, backend: Backend, f: BackendFlags, run_dir: Path, joins: bool = False) -> None:
     if f.truncate_enabled:
         backend = Truncate(backend, f.truncate_max_event_size, f.truncate_max_batch_size, union.failed)
     if f.mode == BATCH:
-        qps = f.batch_throttle_qps if f.batch_throttle_enable else 0.0
-        backend = Batch(backend, f.batch_buffer_size, f.batch_max_size, f.batch_max_wait, qps, f.batch_throttle_burst, union.failed, joins)
+        throttle = None
+        if f.batch_throttle_enable:  # of all workers together
+            throttle = Buckets(run_dir / f"audit-{backend.name}-throttle", 1, f.batch_throttle_qps, f.batch_throttle_burst)
+        backend = Batch(backend, f.batch_buffer_size, f.batch_max_size, f.batch_max_wait, throttle, union.failed, joins)
     union.backends.append((backend, f.mode == BLOCKING_STRICT))

@@ -11,26 +11,26 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from kas.audit._engine import Buffer
 from kas.audit.backend import AuditError, Backend, log
 from kas.audit.event import Entry
+from kas.meta.buckets import Buckets
 
 MAX_UNDER_WAY = 16  # batches a slow backend may have at once
 ENDED = "events are lost: the server ends and the backend has not taken them"
 
 
 class Batch(Buffer):
-    """``size`` entries go at once, or fewer after ``wait_s``; ``qps`` batches a second once ``burst`` of them went, 0 for no limit.
-    ``failed`` is told of each batch of which something was lost, and how many entries it had. ``joins`` is for a backend to which it is
-    all one how many come at once: what is due goes together, unless there is a limit."""
+    """``size`` entries go at once, or fewer after ``wait_s``; each takes a token of ``throttle``, None for no limit. ``failed`` is told of
+    each batch of which something was lost, and how many entries it had. ``joins`` is for a backend to which it is all one how many come at
+    once: what is due goes together, unless there is a limit."""
 
     def __init__(
-        self, backend: Backend, buffer: int, size: int, wait_s: float, qps: float, burst: int,
-        failed: Callable[[Backend, AuditError, int], None], joins: bool = False, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self, backend: Backend, buffer: int, size: int, wait_s: float, throttle: Buckets | None,
+        failed: Callable[[Backend, AuditError, int], None], joins: bool = False,
+    ) -> None:
         self._full, self._closing = asyncio.Event(), asyncio.Event()
         super().__init__(buffer, size, self._full.set)
-        self.name, self._backend, self._failed, self._clock = backend.name, backend, failed, clock
+        self.name, self._backend, self._failed = backend.name, backend, failed
         self._most, self._due, self._wait_s = buffer, size, wait_s
-        self._joins = joins and not qps
-        self._qps, self._burst, self._tokens, self._filled = qps, burst, float(burst), clock()
+        self._throttle, self._joins = throttle, joins and throttle is None
         self._loop_task: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -67,8 +67,8 @@ class Batch(Buffer):
                 self._full.clear()
 
     async def _send_one(self) -> None:
-        if not self._closing.is_set():
-            await self._throttle()
+        if self._throttle is not None and not self._closing.is_set():
+            await self._wait_for(self._throttle.reserve("", time.monotonic()))
         while len(self._sending) >= MAX_UNDER_WAY:
             await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
         due = self._due
@@ -102,16 +102,10 @@ class Batch(Buffer):
             e = AuditError(f"{type(e).__name__}: {e}")
         self._failed(self._backend, e, len(batch))
 
-    async def _throttle(self) -> None:
-        if not self._qps:
-            return
-        now = self._clock()
-        self._tokens = min(float(self._burst), self._tokens + (now - self._filled) * self._qps)
-        self._filled = now
-        self._tokens -= 1
-        if self._tokens < 0:
+    async def _wait_for(self, seconds: float) -> None:
+        if seconds > 0:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(-self._tokens / self._qps):
+                async with asyncio.timeout(seconds):
                     await self._closing.wait()
 
     async def close(self) -> None:

@@ -155,13 +155,13 @@ class LogFile:
             self._cleaner.start()
 
     def _clean(self) -> None:
-        """Removes backups beyond their number and age, and compresses the others; beside the loop."""
+        """Removes backups beyond their number and age, which their names tell, and compresses the others; beside the loop."""
         try:
             backups = self._backups()
             keep = backups[: self._max_backups] if self._max_backups else backups
             if self._max_age_s:
-                oldest = time.time() - self._max_age_s
-                keep = [p for p in keep if p.stat().st_mtime >= oldest]
+                oldest = _stamp(time.time() - self._max_age_s)
+                keep = [p for p in keep if self._stamp_of(p) >= oldest]
             for path in backups:
                 if path not in keep:
                     path.unlink(missing_ok=True)
@@ -172,9 +172,16 @@ class LogFile:
 
     def _backups(self) -> list[Path]:
         """The files that were rotated away, newest first."""
-        path = Path(self._path)
-        name = re.compile(re.escape(path.stem) + r"-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}" + re.escape(path.suffix) + r"(\.gz)?")
-        return sorted((p for p in path.parent.iterdir() if name.fullmatch(p.name)), key=lambda p: p.name.removesuffix(".gz"), reverse=True)
+        return sorted(filter(self._stamp_of, Path(self._path).parent.iterdir()), key=self._stamp_of, reverse=True)
+
+    def _stamp_of(self, file: Path) -> str:
+        """When a file was rotated away, as its name has it; "" for another file."""
+        stem, suffix = os.path.splitext(os.path.basename(self._path))
+        name = file.name.removesuffix(".gz")
+        if not (name.startswith(f"{stem}-") and name.endswith(suffix)):
+            return ""
+        stamp = name[len(stem) + 1 : len(name) - len(suffix)]
+        return stamp if _is_stamp(stamp) else ""
 
     async def close(self) -> None:
         """Lines are written when ``process`` returns: nothing waits."""
@@ -214,8 +221,19 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _stamp(seconds: float) -> str:
-    at = datetime.datetime.fromtimestamp(seconds)  # lumberjack's names have local time
+    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return at.strftime("%Y-%m-%dT%H-%M-%S.") + f"{at.microsecond // 1000:03d}"
+
+
+def _is_stamp(text: str) -> bool:
+    """Whether it is a time in the form of ``_stamp``, and one that there is."""
+    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}", text, re.ASCII):
+        return False
+    try:
+        datetime.datetime.strptime(text, "%Y-%m-%dT%H-%M-%S.%f")
+    except ValueError:
+        return False
+    return True
 
 
 def _gzip(path: Path) -> None:

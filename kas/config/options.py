@@ -372,14 +372,15 @@ def complete(o: Options) -> Completed:
         endpoint_address=address.reachable(advertise),
         external_host=o.external_hostname or advertise,
         tls_min=validation.TLS_VERSIONS[o.tls_min_version],
-        # The HTTP server's own TLS knows no client certificates and no choice of certificates, suites and curves, and reads its own once.
         etcd=o.storage_backend == "etcd3",
         overrides=overrides(o.etcd_servers_overrides, o.etcd_servers) if o.storage_backend == "etcd3" else (),
+        # The HTTP server's own TLS knows no client certificates and no choice of certificates, suites and curves, reads its own once, and
+        # sends no GOAWAY.
         front=bool(
             o.secure_port
             and (
                 o.client_ca_file or o.requestheader_client_ca_file or o.tls_sni_cert_key or o.tls_cipher_suites
-                or o.tls_curve_preferences or o.tls_cert_file
+                or o.tls_curve_preferences or o.tls_cert_file or o.cert_dir or o.goaway_chance
             )
         ),
         client_cas=[Path(o.client_ca_file), data_dir / "pki" / "ca.crt"] if o.client_ca_file else [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kas.auth.attributes import Authorizer
@@ -28,7 +29,7 @@ from kas.filters.max_in_flight import InFlight, max_in_flight
 from kas.filters.mux_complete import mux_complete
 from kas.filters.panic_recovery import panic_recovery
 from kas.filters.priority_and_fairness import Gate, priority_and_fairness
-from kas.filters.read_only import TokenBucket, read_only
+from kas.filters.read_only import read_only
 from kas.filters.request_info import request_info
 from kas.filters.shutdown_retry import shutdown_retry
 from kas.filters.slow_requests import slow_requests
@@ -96,12 +97,13 @@ class Parts(NamedTuple):
     tracer: Tracer | None
     remembered: Remembered
     acted: Acted
+    run_dir: Path
 
 
 def parts(
     settings: Settings, metrics: Registry, scheme: Scheme, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
-    to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
+    to_newest: Callable[[], None], auditor: Auditor | None, run_dir: Path, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
     fresh: tuple[PartOf, Beside] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
     deprecated_custom: Callable[[str, str, str], bool] = lambda group, version, resource: False,
 ) -> Parts:  # fmt: skip
@@ -120,8 +122,16 @@ def parts(
         recording = audit(auditor)
     return Parts(
         state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh,
-        latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer, Remembered(), Acted(),
+        latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer, Remembered(), Acted(), run_dir,
     )  # fmt: skip
+
+
+def _few(settings: Settings, run_dir: Path) -> Callable[[], bool]:
+    """Whether the read-only port may answer one more; all workers count together."""
+    from kas.meta.buckets import Buckets  # which few servers need
+
+    buckets = Buckets(run_dir / "read-only", 1, settings.api_rate, settings.api_burst)
+    return lambda: buckets.take("", time.monotonic())
 
 
 def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -> list[Filter]:
@@ -130,7 +140,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         who = trusted(settings.cors_allowed_origins)
     else:
         who = authentication(p.authenticator, metrics, p.revoked, p.vouching, p.remembered)
-    few: Sequence[Filter] = (read_only(TokenBucket(settings.api_rate, settings.api_burst, time.monotonic)),) if port == "read-only" else ()
+    few: Sequence[Filter] = (read_only(_few(settings, p.run_dir)),) if port == "read-only" else ()
     changing = partial(current_verbosity, LOGGING) if settings.profiling else None  # by /debug/flags/v
     last = (consistent_read(*p.fresh),) if p.fresh is not None else ()
     return [

@@ -1,7 +1,7 @@
 """Now and then a client is asked to open its connection anew, so that load spreads over several servers.
 
-Upstream sends an HTTP/2 GOAWAY. Here the TLS front puts it between the frames of the HTTP server, which offers no way to send one: without
-the front HTTP/2 connections stay. Those of HTTP/1.1 are left alone, as upstream, until the server ends.
+Upstream sends an HTTP/2 GOAWAY. Here the TLS front, which the flag starts, puts it between the frames of the HTTP server, which offers no
+way to send one. Connections of HTTP/1.1 are left alone, as upstream, until the server ends.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def built(tmp_path, monkeypatch):
 
         monkeypatch.setattr(auditor, name, make)
 
-    for name in ("LogFile", "Batch", "Truncate", "Webhook"):
+    for name in ("LogFile", "Batch", "Buckets", "Truncate", "Webhook"):
         watched(name)
     (tmp_path / "policy").write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}))
     (tmp_path / "kc").write_text(json.dumps(KUBECONFIG))
@@ -76,9 +76,11 @@ def test_batches_and_truncation_of_either(kind, built, tmp_path):
         return where | {f"audit_{kind}_{name}": value for name, value in more.items()}
 
     batch = {"batch_buffer_size": 11, "batch_max_size": 7, "batch_max_wait": 1.5, "batch_throttle_qps": 2.5, "batch_throttle_burst": 4}
-    made = built(**flags(mode="batch", batch_throttle_enable=True, **batch))["Batch"]
-    assert [made[name] for name in ("buffer", "size", "wait_s", "qps", "burst")] == list(batch.values())
-    assert built(**flags(mode="batch", batch_throttle_enable=False, **batch))["Batch"]["qps"] == 0
+    made = built(**flags(mode="batch", batch_throttle_enable=True, **batch))
+    assert [made["Batch"][name] for name in ("buffer", "size", "wait_s")] == [11, 7, 1.5]
+    assert [made["Buckets"][name] for name in ("path", "size", "rate", "burst")] == [tmp_path / f"audit-{kind}-throttle", 1, 2.5, 4]
+    made = built(**flags(mode="batch", batch_throttle_enable=False, **batch))
+    assert made["Batch"]["throttle"] is None and "Buckets" not in made
     assert "Batch" not in built(**flags(mode="blocking"))
     sizes = {"truncate_max_event_size": 1000, "truncate_max_batch_size": 5000}
     made = built(**flags(truncate_enabled=True, **sizes))["Truncate"]

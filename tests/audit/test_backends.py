@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import orjson
 import pytest
 
 from kas.audit.backend import AuditError, Truncate, Union
 from kas.audit.batch import ENDED, MAX_UNDER_WAY, Batch
+from kas.meta.buckets import Buckets
 from kas.observe.metrics import Registry
 from tests.audit.entries import entry
 
@@ -107,7 +109,7 @@ def test_whatever_becomes_of_a_batch_the_next_one_goes(waits, caplog):
         gate = asyncio.Event()
         gate.set()
         sink = Odd(gate=gate if waits else None)
-        batch = Batch(sink, 10, 3, 0.01, 0, 0, lambda b, e, n: told.put_nowait(f"{type(e).__name__} {str(e)[:18]} {n}"))
+        batch = Batch(sink, 10, 3, 0.01, None, lambda b, e, n: told.put_nowait(f"{type(e).__name__} {str(e)[:18]} {n}"))
         batch.process([entry(n) for n in range(3)])
         assert await told.get() == "AuditError UnicodeEncodeError 3"
         batch.process([entry(3)])
@@ -122,7 +124,7 @@ def test_whatever_becomes_of_a_batch_the_next_one_goes(waits, caplog):
 def test_a_batch_goes_when_it_is_full_and_when_its_time_has_come():
     async def main() -> None:
         sink = Sink()
-        batch = Batch(sink, 100, 3, 0.05, 0, 0, lambda b, e, n: None)
+        batch = Batch(sink, 100, 3, 0.05, None, lambda b, e, n: None)
         batch.process([entry(n) for n in range(4)])
         await sink.has(2)
         assert sink.batches == [["id-0", "id-1", "id-2"], ["id-3"]]
@@ -133,15 +135,15 @@ def test_a_batch_goes_when_it_is_full_and_when_its_time_has_come():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_what_is_due_goes_together_where_it_is_all_one():
+def test_what_is_due_goes_together_where_it_is_all_one(tmp_path):
     async def main() -> None:
         sink = Sink()
-        batch = Batch(sink, 100, 2, 0.05, 0, 0, lambda b, e, n: None, joins=True)
+        batch = Batch(sink, 100, 2, 0.05, None, lambda b, e, n: None, joins=True)
         batch.process([entry(n) for n in range(5)])
         await sink.has(2)
         assert sink.batches == [["id-0", "id-1", "id-2", "id-3"], ["id-4"]]
         await batch.close()
-        limited = Batch(sink, 100, 2, 0.05, 1000.0, 9, lambda b, e, n: None, joins=True)
+        limited = Batch(sink, 100, 2, 0.05, Buckets(tmp_path / "b", 1, 1000.0, 9), lambda b, e, n: None, joins=True)
         limited.process([entry(n) for n in range(4)])
         await sink.has(4)
         assert sink.batches[2:] == [["id-0", "id-1"], ["id-2", "id-3"]]
@@ -154,7 +156,7 @@ def test_a_full_buffer_loses_what_comes_and_says_so():
     async def main() -> None:
         gate = asyncio.Event()
         sink = Sink(gate=gate)
-        batch = Batch(sink, 2, 1, 0, 0, 0, lambda b, e, n: None)
+        batch = Batch(sink, 2, 1, 0, None, lambda b, e, n: None)
         with pytest.raises(AuditError, match="queue blocked") as e:
             batch.process([entry(n) for n in range(3)])
         assert (e.value.lost, e.value.plugin) == (1, "buffered")
@@ -173,7 +175,7 @@ def test_what_was_not_taken_by_the_end_is_told():
         told: list[str] = []
         slow, quick = Sink(gate=asyncio.Event()), Sink(gate=open_gate)
         failed = lambda b, e, n: told.append(f"{e} ({n})")  # noqa: E731
-        union.backends = [(Batch(sink, 100, 2, 60, 0, 0, failed), False) for sink in (slow, quick)]
+        union.backends = [(Batch(sink, 100, 2, 60, None, failed), False) for sink in (slow, quick)]
         union.process([entry(n) for n in range(2 * MAX_UNDER_WAY + 5)])
         open_gate.set()
         closing = asyncio.ensure_future(union.close())
@@ -189,15 +191,21 @@ def test_what_was_not_taken_by_the_end_is_told():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_batches_wait_for_their_turn():
+def test_batches_wait_for_their_turn(tmp_path):
+    """Those of all workers: two were saved up, and the other four are owed."""
+
     async def main() -> None:
-        sink, now = Sink(), [0.0]
-        batch = Batch(sink, 100, 1, 0, 1000.0, 2, lambda b, e, n: None, clock=lambda: now[0])
-        batch.process([entry(n) for n in range(5)])
-        await sink.has(5)
-        # Two were saved up; the clock stands still, so that the others are owed.
-        assert batch._tokens == -3
-        await batch.close()
+        sinks = Sink(), Sink()
+        throttles = (Buckets(tmp_path / "throttle", 1, 40.0, 2) for _ in sinks)
+        batches = [Batch(sink, 100, 1, 0, throttle, lambda b, e, n: None) for sink, throttle in zip(sinks, throttles, strict=True)]
+        begun = time.monotonic()
+        for batch in batches:
+            batch.process([entry(n) for n in range(3)])
+        for sink in sinks:
+            await sink.has(3)
+        assert time.monotonic() - begun >= 4 / 40
+        for batch in batches:
+            await batch.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
@@ -205,7 +213,7 @@ def test_batches_wait_for_their_turn():
 def test_a_failing_batch_is_told():
     async def main() -> None:
         told: list[str] = []
-        batch = Batch(Sink(fails=True), 10, 1, 0, 0, 0, lambda b, e, n: told.append(f"{b.name}: {e} ({n})"))
+        batch = Batch(Sink(fails=True), 10, 1, 0, None, lambda b, e, n: told.append(f"{b.name}: {e} ({n})"))
         batch.process([entry()])
         await batch.close()
         assert told == ["sink: broken (1)"]

@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import threading
+import time
 from pathlib import Path
 
 import orjson
@@ -15,7 +16,7 @@ import pytest
 
 from kas.audit import logfile
 from kas.audit.backend import AuditError
-from kas.audit.logfile import Beside, LogFile, json_line, legacy_line
+from kas.audit.logfile import Beside, LogFile, _stamp, json_line, legacy_line
 from tests.audit.entries import entry
 
 
@@ -73,7 +74,6 @@ def test_old_files_are_counted_aged_and_compressed(tmp_path):
     old, other = tmp_path / "logs" / "audit-2020-01-01T00-00-00.000.log", tmp_path / "logs" / "audit-notes.log"
     for p in (old, other):
         p.write_text("{}\n")
-        os.utime(p, (0, 0))
     for n in range(12):
         backend.process([entry(n)])
         drained(backend)
@@ -89,14 +89,26 @@ def test_old_files_are_put_in_order_when_the_log_is_opened(tmp_path):
     """A server that rarely rotates keeps nothing for longer than it was told to, at least from one start to the next; as lumberjack."""
     logs = tmp_path / "logs"
     logs.mkdir()
-    old, young = (logs / f"audit-2026-01-0{day}T00-00-00.000.log" for day in (1, 2))
+    old, young = (logs / f"audit-{_stamp(time.time() - hours * 3600)}.log" for hours in (2, 0.5))
     for path in (old, young):
         path.write_bytes(entry(1).line)
-    os.utime(old, (0, 0))
+    os.utime(young, (0, 0))  # when a file was written to for the last time is not when it was rotated away
+    (no_time := logs / "audit-2020-13-01T00-00-00.000.log").write_bytes(entry(1).line)
     backend = log(tmp_path, max_age_s=3600, compress=True)
     backend.process([entry(2)])
     drained(backend)
-    assert sorted(p.name for p in logs.iterdir()) == [f"{young.name}.gz", "audit.log"]
+    assert sorted(p.name for p in logs.iterdir()) == sorted([f"{young.name}.gz", no_time.name, "audit.log"])
+
+
+def test_backups_are_named_by_universal_time(tmp_path, monkeypatch):
+    """As those of kube-apiserver, wherever the server is."""
+    monkeypatch.setenv("TZ", "America/St_Johns")
+    time.tzset()
+    try:
+        assert _stamp(1767225600.25) == "2026-01-01T00-00-00.250"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_what_is_compressed_is_private_all_the_time(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,11 +45,12 @@ class Counts:
 
 class Harness:
     """``gate`` is what a waiting part waits for, ``began`` is set once it does; ``wait`` names the part: filter, authenticator or
-    authorizer. ``seen`` are the bodies the endpoint got, ``cancelled`` how often the waiting part was cancelled."""
+    authorizer. ``seen`` are the bodies the endpoint got, ``cancelled`` how often the waiting part was cancelled. The read-only port
+    needs a ``run_dir``."""
 
     def __init__(
         self, wait: str = "", request_timeout_s: float = 60.0, port: Port = "secure", auditor: Auditor | None = None,
-        last: Filter | None = None,
+        last: Filter | None = None, run_dir: Path = Path("/nowhere"),
     ) -> None:  # fmt: skip
         self.gate, self.began = asyncio.Event(), asyncio.Event()
         self.wait, self.seen, self.cancelled = wait, [], 0
@@ -58,7 +60,7 @@ class Harness:
         state = SimpleNamespace(started=True, not_accepting=False)
         shared = parts(
             settings, self.metrics, Scheme(), state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None,
-            auditor,
+            auditor, run_dir,
         )  # fmt: skip
         filters = handler_chain(port, settings, self.metrics, shared)
         if wait == "filter":

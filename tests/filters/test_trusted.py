@@ -17,9 +17,9 @@ def test_everybody_is_the_loopback_user_and_credentials_go_no_further():
     assert req.headers == [(b"accept", b"*/*")]
 
 
-def test_only_the_insecure_port_trusts():
+def test_only_the_insecure_port_trusts(tmp_path):
     for port, who in (("insecure", "trusted"), ("secure", "authentication"), ("read-only", "authentication")):
-        names = Harness(port=port).chain.names
+        names = Harness(port=port, run_dir=tmp_path).chain.names
         assert [n for n in names if n in ("trusted", "authentication")] == [who]
 
 

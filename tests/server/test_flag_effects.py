@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import time
 from collections.abc import Callable
 
 import pytest
+import requests
 
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, Client
@@ -135,6 +137,26 @@ def test_batches_to_a_webhook_are_throttled_and_what_finds_no_room_is_lost(kas_s
     assert lost(client) == 4 and len(sink.lists) == 2, "three wait"
     client.server.stop()
     assert {e["auditID"] for e in sink.events} == {"first-0", "first-1", "late-0", "late-1", "late-2"}, "the end is not throttled"
+
+
+def test_rates_are_of_all_workers_together(kas_server, connect, sink, tmp_path):
+    """Each worker is asked; what has waited at the end goes without a rate."""
+    server = kas_server(
+        "--controllers=none", policy(tmp_path), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-size=1",
+        "--audit-webhook-batch-throttle-burst=3", "--audit-webhook-batch-throttle-qps=0.0001", "--audit-webhook-batch-max-wait=10ms",
+        "--read-only-port=auto", "--api-rate=0.0001", "--api-burst=3", workers=2,
+    )  # fmt: skip
+    client = connect(server)
+    answers = {f"http://127.0.0.1:{re.search(r'127.0.0.1:([0-9]+) .read-only', server.output)[1]}/livez": [], server.url + CONFIG_MAPS: []}
+    for url, got in answers.items():
+        for _ in range(40):  # each on a connection of its own, which any worker may take
+            headers = {"Authorization": f"Bearer {server.token}"} if url.startswith("https") else {}
+            got.append(requests.get(url, headers=headers, verify=server.ca, timeout=LIMIT_S).status_code)
+    read_only, whole = answers.values()
+    assert sorted(read_only) == [200] * 3 + [429] * 37 and whole == [200] * 40
+    until(lambda: len(sink.lists) == 3)
+    client.server.stop()
+    assert len(sink.events) == 40
 
 
 def test_a_webhook_is_not_throttled_when_it_is_not_to_be(kas_server, connect, sink, tmp_path):

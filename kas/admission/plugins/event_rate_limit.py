@@ -16,7 +16,7 @@ from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import Section, versioned
-from kas.admission.plugins._buckets import Buckets
+from kas.meta.buckets import Buckets
 from kas.meta.errors import ApiError
 from kas.meta.field import FieldError, invalid, not_supported
 from kas.types.configfile import INT32, STRING, Struct, check

@@ -10,7 +10,7 @@ from kas.config.flags.row import Flag
 def _sink(sink: str, mode: str, batch: tuple[int, float, int, bool, float]) -> list[Flag]:
     """The flags the log and the webhook have alike; ``batch`` is (size, wait in seconds, burst, throttle, queries a second)."""
     rows: list[tuple[str, str, Any, str]] = [
-        ("batch-buffer-size", "int", 10000, "Events that may wait to be written, in mode batch."),
+        ("batch-buffer-size", "int", 10000, "Events that may wait to be written, in each worker, in mode batch."),
         ("batch-max-size", "int", batch[0], "Most events of one batch."),
         ("batch-max-wait", "duration", batch[1], "How long a batch that is not full may wait."),
         ("batch-throttle-burst", "int", batch[2], "Batches that may go at once when there were none for a while."),

@@ -58,6 +58,21 @@ def test_a_serving_certificate_changes_on_disk(world, kas_server):
         assert get(open_one)[0] == 200
 
 
+def test_a_certificate_in_the_directory_of_certificates_changes_as_well(world, kas_server):
+    world.serving.write(world.directory, "apiserver")
+    world.server = kas_server("--unsafe-no-fsync", "--controllers=none", f"--cert-dir={world.directory}")
+    with world.dial() as s:
+        assert served(s) == world.serving.cert.serial_number
+    new = world.issue_serving()
+    new.write(world.directory, "apiserver")
+
+    def shows() -> bool:
+        with world.dial() as s:
+            return served(s) == new.cert.serial_number and get(s)[0] == 200
+
+    until(shows, "the new certificate")
+
+
 def test_the_client_ca_changes_on_disk(world, kas_server):
     """Also for connections that are open: a certificate is asked about with each request."""
     world.server = kas_server(*world.flags)
@@ -300,10 +315,13 @@ def test_without_client_certificates_there_is_no_front(kas_server):
 
 
 
-def test_goaway_over_http2(world, kas_server):
-    """Of a thousand requests some are answered with a GOAWAY, the streams that are open end well, and none is lost."""
-    world.server = kas_server(*world.flags, "--goaway-chance=0.02")
-    shown = pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
+@pytest.mark.parametrize("alone", [False, True])
+def test_goaway_over_http2(world, kas_server, alone):
+    """Of a thousand requests some are answered with a GOAWAY, the streams that are open end well, and none is lost. No other flag has to
+    be there."""
+    world.server = kas_server(*(["--unsafe-no-fsync", "--controllers=none"] if alone else world.flags), "--goaway-chance=0.02")
+    shown = None if alone else pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
+    known = [("authorization", f"Bearer {world.server.token}")] if alone else []
     told = 0
     for _ in range(200):
         with world.dial(context=world.context(shown, "h2")) as s:
@@ -311,7 +329,7 @@ def test_goaway_over_http2(world, kas_server):
             client.initiate_connection()
             for stream in range(1, 40, 2):
                 head = {":method": "GET", ":path": "/readyz", ":scheme": "https", ":authority": "x"}
-                client.send_headers(stream, list(head.items()), end_stream=True)
+                client.send_headers(stream, [*head.items(), *known], end_stream=True)
             s.sendall(client.data_to_send())
             ended = 0
             while ended < 20:

@@ -36,6 +36,14 @@ class Buckets:
 
     def take(self, key: str, now: float) -> bool:
         """Takes a token from the bucket of ``key``; False when there is none."""
+        return self._took(key, now, 1.0) >= 1
+
+    def reserve(self, key: str, now: float) -> float:
+        """Takes a token that may come only later; how many seconds later."""
+        return max(0.0, 1 - self._took(key, now, float("-inf"))) / self._rate
+
+    def _took(self, key: str, now: float, least: float) -> float:
+        """How many tokens there were; where they are no fewer than ``least`` there is one less now."""
         digest = blake2b(key.encode(), digest_size=16).digest()
         row = int.from_bytes(digest[:8], "little") % self._rows * self._width * SLOT.size
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -49,8 +57,7 @@ class Buckets:
                     break
                 if when < filled:
                     at, filled = offset, when
-            enough = tokens >= 1
-            SLOT.pack_into(self._memory, at, digest, tokens - enough, now)
+            SLOT.pack_into(self._memory, at, digest, tokens - (tokens >= least), now)
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
-        return enough
+        return tokens
