@@ -310,6 +310,7 @@ class Server:
         self.custom.start()
         self.hooks.done(DEFINITIONS)
         self.aggregator.start(lambda: self.hooks.done(DISCOVERED))
+        self.registries.fill()
         self.hooks.done(INFORMERS, REGISTERED)
 
     def catch_up(self) -> None:

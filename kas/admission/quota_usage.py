@@ -6,6 +6,7 @@ quota's scopes are about the object.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -45,6 +46,8 @@ class Evaluator:
     """Counts objects, nothing else; for every resource without rules of its own. ``counted`` are the names it counts under."""
 
     operations: tuple[str, ...] = (CREATE,)
+    steady = True  # what an object uses is said by itself, and by the time
+    rest: Amounts = {}  # what one uses that is over
 
     def __init__(self, group: str, resource: str) -> None:
         self.counted = [f"count/{resource}.{group}" if group else f"count/{resource}"]
@@ -62,6 +65,14 @@ class Evaluator:
     def usage(self, obj: Obj) -> Amounts:
         """What the object counts for; in general one object."""
         return dict.fromkeys(self.counted, ONE)
+
+    def over_at(self, obj: Obj) -> float:
+        """After which moment it uses no more than ``rest``, though nobody writes it: never, in general."""
+        return math.inf
+
+    def same(self, now: Obj, before: Obj) -> bool:
+        """Whether it is seen at a glance that two states use the same. False says nothing."""
+        return False
 
     def constraints(self, required: list[str], obj: Obj) -> str:
         """What the object has to say and does not; "" when all is there."""
@@ -145,6 +156,7 @@ class ResourceClaims(Evaluator):
     """Counts devices by class, and as the extended resources that pods may ask for instead (KEP-5004)."""
 
     operations = (CREATE, UPDATE)
+    steady = False  # pods and classes say it, too
 
     def __init__(self, objects: Objects, informers: Informers) -> None:
         self.counted = ["count/resourceclaims.resource.k8s.io"]
@@ -237,6 +249,8 @@ def _of_pod(claim: Obj) -> _OfPod:
 class Pods(Evaluator):
     """What a Pod uses: itself, and the requests and limits of its containers."""
 
+    rest: Amounts = {"count/pods": ONE}
+
     def __init__(self) -> None:
         self.counted = sorted(POD_RESOURCES)
 
@@ -259,12 +273,22 @@ class Pods(Evaluator):
 
     def usage(self, obj: Obj) -> Amounts:
         """The pod and, unless it is over, its requests and limits with overhead."""
-        out = {"count/pods": ONE}
+        out = dict(self.rest)
         # A pod that has ended, or should have, is stored but needs nothing.
-        if not _over(obj):
+        if not _ended(obj) and time.time() <= self.over_at(obj):
             spec, status = obj.get("spec") or {}, obj.get("status") or {}
             out |= compute(*(pod_objects.effective(spec, kind, overhead=True, status=status) for kind in ("requests", "limits")))
         return out
+
+    def over_at(self, obj: Obj) -> float:
+        """When it was to end and its node has not said so in twice the time it had."""
+        meta = obj["metadata"]
+        at, grace = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds")
+        return math.inf if at is None or grace is None or _ended(obj) else datetime.fromisoformat(at).timestamp() + grace
+
+    def same(self, now: Obj, before: Obj) -> bool:
+        """Most updates of a pod are of its conditions, or of what else its node says of it."""
+        return now.get("spec") == before.get("spec") and _told(now) == _told(before)
 
     def constraints(self, required: list[str], obj: Obj) -> str:
         """What containers leave unsaid of resources that a quota demands, in words; "" for nothing."""
@@ -298,13 +322,18 @@ def _terminating(pod: Obj) -> bool:
     return (pod.get("spec") or {}).get("activeDeadlineSeconds") is not None
 
 
-def _over(pod: Obj) -> bool:
-    """Whether a pod has ended, or was to end and its node did not say so in twice the time it had."""
-    if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
-        return True
-    meta = pod["metadata"]
-    at, grace = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds")
-    return at is not None and grace is not None and time.time() > datetime.fromisoformat(at).timestamp() + grace
+def _told(pod: Obj) -> tuple[Any, ...]:
+    """What says beside its spec what a pod uses."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    known = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+    held = [(c.get("name"), c.get("resources"), c.get("allocatedResources")) for c in known if c.get("resources") is not None]
+    pending: Obj = next((c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"), {})
+    whole = status.get("resources"), status.get("allocatedResources"), pending.get("reason")
+    return meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds"), status.get("phase"), held, whole
+
+
+def _ended(pod: Obj) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
 
 
 def compute(requests: Amounts, limits: Amounts) -> Amounts:

@@ -22,7 +22,7 @@ from kas.registry import pipeline
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.registry.strategy import Context, Obj
-from kas.store import PAGE_BYTES, Event, Record
+from kas.store import PAGE_BYTES, Event, RangeResult, Record
 
 NOT_FOUND, CONFLICT = 404, 409
 
@@ -54,6 +54,17 @@ class Client:
         while True:
             page = self.store.range(prefix, start, size, max_bytes=PAGE_BYTES)
             yield from page.records
+            if not page.more:
+                return
+            start = page.next_key
+
+    async def paced_pages(self, prefix: str, size: int = 256) -> AsyncIterator[RangeResult]:
+        """The pages of what is under ``prefix``, the next one read when it is asked for: for who has to know how new each is. There is
+        always one."""
+        start = ""
+        while True:
+            page = self.store.range(prefix, start, size, max_bytes=PAGE_BYTES)
+            yield page
             if not page.more:
                 return
             start = page.next_key

@@ -17,11 +17,11 @@ from kas.meta.stored import object_of
 from kas.meta.waiting import Stint
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.store import PAGE_BYTES, Event, Record
+from kas.store import Event, Record
 
 WORKERS = 16  # deletions in flight share group commits
 ASKING = 4  # questions to other servers
-PAGE = 500
+PAGE = 64
 ASK_AGAIN_S = 30.0  # where nobody tells: a kind that is not served, an owner that another server keeps
 # These say nothing of ownership to the collector upstream either.
 IGNORED = frozenset({("", "events"), ("events.k8s.io", "events")})
@@ -77,17 +77,14 @@ class GarbageCollector:
 
     async def _scan(self) -> None:
         """Takes in everything there is, in pages; events that come meanwhile are newer and win."""
+        stint = Stint()
         for reg in self._collected():
-            start = ""
-            while True:
-                page = self.store.range(reg.root, start, PAGE, max_bytes=PAGE_BYTES)
-                for rec in page.records:
+            async for page in self.client.paced_pages(reg.root, PAGE):
+                for rec in page.records:  # in one go: what is deleted after it was read must not be put in afterwards
                     for key in self.graph.put(rec.key, rec.json, rec.revision):
                         self.queue.add(key)
-                if not page.more:
-                    break
-                start = page.next_key
-                await asyncio.sleep(0)
+                if stint.over:
+                    await stint.pause()
 
     def _events(self, events: Sequence[Event]) -> None:
         graph, add = self.graph, self.queue.add

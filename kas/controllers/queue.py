@@ -16,6 +16,7 @@ from typing import Any
 
 from kas.informers.reflector import Reflectors
 from kas.meta.errors import ApiError
+from kas.meta.waiting import Stint
 from kas.observe.metrics import Registry, row_of
 from kas.store import StoreError
 
@@ -103,6 +104,7 @@ class WorkQueue:
         self._failures: dict[Hashable, int] = {}
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._ready = asyncio.Event()
+        self._stint = Stint()  # of all workers together
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self.running)
@@ -175,3 +177,5 @@ class WorkQueue:
                 if item in self._waiting:
                     self._order.append(item)
                     self._ready.set()
+            if self._stint.over:  # much of the work waits for nothing, and there may be 50,000 items at once
+                await self._stint.pause()

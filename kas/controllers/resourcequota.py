@@ -17,9 +17,10 @@ import orjson
 
 from kas.admission import pods as pod_objects
 from kas.admission.plugins.resource_quota import UNCOUNTED
-from kas.admission.quota_usage import Evaluator, Evaluators, matches
+from kas.admission.quota_usage import Evaluator, Evaluators, scopes_of
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue
+from kas.controllers.quotacounts import Census, Counts
 from kas.meta.equality import semantic_equal
 from kas.meta.quantity import Quantity
 from kas.meta.records import NamedTuple
@@ -37,8 +38,8 @@ ENDED = (b'"phase":"Succeeded"', b'"phase":"Failed"')
 RESIZED = (("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io", "resourceclaims"))
 
 
-# A kind, what counts it, and the names under which a quota asks for that.
-Counted = tuple[Registry, Evaluator, list[str]]
+# A kind, what counts it, the names under which a quota asks for that, and the count that this is part of.
+Counted = tuple[Registry, Evaluator, list[str], Census]
 
 
 class _Unconfirmed(NamedTuple):
@@ -63,6 +64,7 @@ class ResourceQuotas:
         self.resized = tuple(registries.of(*r).root for r in RESIZED)
         self.evaluators = Evaluators(registries, registries)
         self.uncounted = {registries.of("", "events").root}  # of what is stored in namespaces
+        self.counts = Counts(self.client)
         self.queue = WorkQueue(self._sync, self.name)
         # By namespace, the roots of kinds of which there may be less; None is all of them, as where nothing stands.
         self.freed: dict[str, set[str] | None] = {}
@@ -83,6 +85,7 @@ class ResourceQuotas:
             reflector.stop()
 
     def _resync(self) -> None:
+        self.counts.clear()
         self.namespaces = {split_key(self.registry, rec.key)[0]: PAUSE_S for rec in self.store.range(self.registry.root).records}
         for namespace in self.namespaces:
             self.freed[namespace] = None
@@ -98,9 +101,11 @@ class ResourceQuotas:
                     self.queue.add((namespace, name))
             elif known:
                 kind, _, namespace = e.key.rpartition("/")[0].rpartition("/")
-                if namespace in known and (kind := kind + "/") not in self.uncounted and self._frees(e):
-                    self._owe(namespace, {kind})
-                    self.queue.add_after(namespace, known[namespace])
+                if namespace in known and (kind := kind + "/") not in self.uncounted:
+                    freed = self.counts.apply(kind, namespace, e)
+                    if self._frees(e) if freed is None else freed:
+                        self._owe(namespace, {kind})
+                        self.queue.add_after(namespace, known[namespace])
 
     def _owe(self, namespace: str, kinds: set[str] | None) -> None:
         """The next count of a namespace is of these, too."""
@@ -127,7 +132,7 @@ class ResourceQuotas:
         if quota is None:
             return None
         unconfirmed = self.unconfirmed.setdefault(namespace, {})
-        counted = self._counted(_hard(quota), self._kinds(None))
+        counted = self._counted(_hard(quota), self._kinds(None), Census(self.counts, namespace, [quota]))
         changed = await self._quota(namespace, quota, counted, dict(unconfirmed), unconfirmed)
         if not self.unconfirmed.get(namespace):
             self.unconfirmed.pop(namespace, None)
@@ -140,11 +145,13 @@ class ResourceQuotas:
         if not quotas:
             self.namespaces.pop(namespace, None)
             self.unconfirmed.pop(namespace, None)
+            self.counts.forget(namespace)
             return None
         began, changed, stint, kinds = self.clock(), False, Stint(), self._kinds(freed)
         before, unconfirmed = self.unconfirmed.get(namespace, {}), dict[str, _Unconfirmed]()
+        census = Census(self.counts, namespace, quotas)
         for quota in quotas:
-            counted = self._counted(_hard(quota), kinds)
+            counted = self._counted(_hard(quota), kinds, census)
             if counted or freed is None:
                 changed |= await self._quota(namespace, quota, counted, before, unconfirmed)
             if stint.over:  # a count of nothing but numbers, and a status that stays, wait for nobody
@@ -168,10 +175,10 @@ class ResourceQuotas:
             and (reg.resource.group, reg.resource.resource) not in UNCOUNTED
         ]  # fmt: skip
 
-    def _counted(self, hard: dict[str, str], kinds: list[Registry]) -> list[Counted]:
+    def _counted(self, hard: dict[str, str], kinds: list[Registry], census: Census) -> list[Counted]:
         """Those of the kinds that a quota is about."""
         asked = ((reg, self.evaluators.of(reg.resource.group, reg.resource.resource)) for reg in kinds)
-        return [(reg, evaluator, names) for reg, evaluator in asked if (names := evaluator.matching(hard))]
+        return [(reg, evaluator, names, census) for reg, evaluator in asked if (names := evaluator.matching(hard))]
 
     async def _quota(
         self, namespace: str, quota: dict[str, Any], kinds: list[Counted], before: dict[str, _Unconfirmed],
@@ -191,20 +198,15 @@ class ResourceQuotas:
 
     async def _count(self, namespace: str, quota: dict[str, Any], kinds: list[Counted]) -> pod_objects.Amounts:
         """What is used of each of the quota's resources that some kind counts."""
-        as_if = {**quota, "status": {"hard": _hard(quota)}}
-        scoped = bool(quota["spec"].get("scopes") or quota["spec"].get("scopeSelector"))
+        scoped = bool(scopes_of(quota))
         total: pod_objects.Amounts = {}
-        for reg, evaluator, names in kinds:
-            used: pod_objects.Amounts = {}
+        for reg, evaluator, names, census in kinds:
             if type(evaluator) is Evaluator:
                 # Only their number matters, and no scope is about them.
                 used = dict.fromkeys(names, Quantity(0 if scoped else self.store.count(reg.prefix(namespace))))
             else:
-                async for rec in self.client.paced(reg.prefix(namespace)):
-                    obj = object_of(rec)
-                    if matches(as_if, evaluator, obj):
-                        pod_objects.add(used, evaluator.usage(obj))
-            pod_objects.add(total, {name: used.get(name, Quantity(0)) for name in names})
+                used = await (await census.of(reg, evaluator)).used(quota, names)
+            pod_objects.add(total, used)
         return total
 
     async def _write(self, namespace: str, quota: dict[str, Any], hard: dict[str, str], counted: pod_objects.Amounts) -> bool:

@@ -84,6 +84,10 @@ class Source(Protocol):
         """What is stored below ``prefix`` now, and the revision of that."""
         ...
 
+    def count(self, prefix: str, most: int = 0) -> int:
+        """How many objects there are below ``prefix``; with ``most`` no more than that are looked at."""
+        ...
+
     def listen(
         self, prefix: str, callback: Callable[[list[Event]], None], reset: Callable[[], None] | None = None
     ) -> Callable[[], None]:

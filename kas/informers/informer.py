@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Any, Generic, TypeVar
 
 from kas.informers import Lister, Source, Target, Transform
 from kas.informers.reflector import Reflector, split_key
 from kas.meta.stored import object_of
-from kas.store import Event, Record
+from kas.store import Event, Record, StoreError
+
+log = logging.getLogger("kas")
 
 T = TypeVar("T")
 # By what an object is found: its values under one index.
 Indexer = Callable[[T], Iterable[str]]
+MANY = 500  # objects: fewer are read in a few milliseconds by who asks first
 Key = tuple[str, str]  # namespace ("" for a cluster-scoped object), name
 
 
@@ -73,7 +77,8 @@ class Informer(Generic[T]):
         self._reflector = Reflector(source, prefix, self)
         self.has_synced = False  # whether everything that was there is there
 
-    def _start(self) -> None:
+    def fill(self) -> None:
+        """Reads what there is and follows it from here on, as the first read would. Idempotent."""
         self._reflector.start()
         self.has_synced = True
 
@@ -94,19 +99,19 @@ class Informer(Generic[T]):
     def namespace(self, namespace: str) -> Mapping[str, T]:
         """The objects of one namespace by name, empty when there are none; fills the index at the first call."""
         if not self.has_synced:
-            self._start()
+            self.fill()
         return self._spaces.get(namespace) or {}
 
     def all(self) -> Mapping[str, T]:
         """The objects of a cluster-scoped resource by name; fills the index at the first call."""
         if not self.has_synced:
-            self._start()
+            self.fill()
         return self._spaces.get("") or {}
 
     def by_index(self, index: str, value: str) -> Mapping[Key, T]:
         """The objects whose index ``index`` has ``value``, by (namespace, name); KeyError for an index nobody asked for."""
         if not self.has_synced:
-            self._start()
+            self.fill()
         return self._indexes[index].get(value) or {}
 
     # --- the target
@@ -179,6 +184,20 @@ class InformerFactory:
         if indexers is not None:
             found.add_indexers(indexers)
         return found
+
+    def fill(self, resources: Iterable[tuple[str, str]]) -> None:
+        """Fills the listers of these resources that somebody has, where there are ``MANY`` objects and more: while nobody waits, because
+        the first who asks would wait for all of them, and everybody else with him. What cannot be read is left for who asks."""
+        wanted = set(resources)
+        for (group, resource, _), informer in list(self._made.items()):
+            if (group, resource) not in wanted:
+                continue
+            prefix = self._prefix_of(group, resource)
+            try:
+                if self._source.count(prefix, MANY) >= MANY:
+                    informer.fill()
+            except StoreError as e:
+                log.warning("what is derived from %s is not made before somebody asks: %s", prefix, e)
 
     def follow(self, group: str, resource: str, target: Target) -> None:
         """See ``Informers``."""

@@ -154,40 +154,62 @@ class Watcher:
         return first
 
 
-def _push(event: Event, watchers: dict[Watcher, None], woken: list[Watcher]) -> None:
-    """Queues an event for those of the watchers that are live; notes in ``woken`` who had nothing before."""
-    if event.error is not None:
-        woken += [watcher for watcher in tuple(watchers) if watcher._fail(event)]
+Watchers = dict[Watcher, None]
+Gathered = dict[int, tuple[Watchers, list[Event]]]  # who is to be told and of what, by the identity of the former
+
+
+def _push(events: list[Event], watchers: Watchers, woken: list[Watcher]) -> None:
+    """Queues events for those of the watchers that are live, in one step for each: thousands may watch what hundreds are written to at
+    once. Notes in ``woken`` who had nothing before. One that cannot be opened comes alone."""
+    if events[0].error is not None:
+        woken += [watcher for watcher in tuple(watchers) if watcher._fail(events[0])]
         return
-    revision, size = event.revision, len(event)
+    first, count, size = events[0].revision, len(events), sum(map(len, events))
+    but_last = size - len(events[-1])
     behind: list[Watcher] = []
+    joined: list[Watcher] = []
     for watcher in watchers:
         # A listener may end a watcher, or let it join, in the middle of a dispatch whose events it has had from the ring.
-        if not watcher._live or revision <= watcher._joined:
+        if not watcher._live:
+            continue
+        if first <= watcher._joined:
+            joined.append(watcher)
             continue
         queue = watcher._queue
         if not queue:
-            watcher._taken = revision - 1  # live and nothing queued: it had seen all before
-            watcher._bytes = size
-            queue.append(event)
+            watcher._taken = first - 1  # live and nothing queued: it had seen all before
+            watcher._bytes = 0
             woken.append(watcher)
-        elif len(queue) >= watcher.limit or watcher._bytes > QUEUE_BYTES:
-            behind.append(watcher)
-        else:
-            watcher._bytes += size
-            queue.append(event)
+        if count > 1 or queue:
+            if len(queue) + count > watcher.limit or watcher._bytes + but_last > QUEUE_BYTES:
+                behind.append(watcher)
+                continue
+        watcher._bytes += size
+        queue.extend(events)
     for watcher in behind:
         watcher._fall_behind()
+    for watcher in joined:
+        newer = [event for event in events if event.revision > watcher._joined]
+        if newer:
+            _push(newer, {watcher: None}, woken)
 
 
-def _push_by_field(event: Event, fields: dict[str, dict[str, dict[Watcher, None]]], woken: list[Watcher]) -> None:
-    """``_push`` to those whose field has their value, before or after. Who waits for others is not looked at: each of ten thousand
-    kubelets watches the pods of its node."""
-    for field, values in tuple(fields.items()):
+def _gather(event: Event, watchers: Watchers, gathered: Gathered) -> None:
+    found = gathered.get(id(watchers))
+    if found is None:
+        gathered[id(watchers)] = watchers, [event]
+    else:
+        found[1].append(event)
+
+
+def _gather_by_field(event: Event, fields: dict[str, dict[str, Watchers]], gathered: Gathered) -> None:
+    """Those whose field has their value, before or after. Who waits for others is not looked at: each of ten thousand kubelets watches
+    the pods of its node."""
+    for field, values in fields.items():
         for value in event.values(field) if event.error is None else tuple(values):
             found = values.get(value)
             if found:
-                _push(event, found, woken)
+                _gather(event, found, gathered)
 
 
 class _Listener:
@@ -203,9 +225,9 @@ class Hub:
     def __init__(self, read_events: ReadEvents, shared_revision: Callable[[], int], revision: int) -> None:
         self._read_events = read_events
         self._shared_revision = shared_revision
-        self._by_prefix: dict[str, dict[Watcher, None]] = {}
-        self._by_key: dict[str, dict[Watcher, None]] = {}
-        self._by_field: dict[str, dict[str, dict[str, dict[Watcher, None]]]] = {}  # by prefix, field and its value
+        self._by_prefix: dict[str, Watchers] = {}
+        self._by_key: dict[str, Watchers] = {}
+        self._by_field: dict[str, dict[str, dict[str, Watchers]]] = {}  # by prefix, field and its value
         self._listeners: tuple[_Listener, ...] = ()
         self._routes: dict[str, tuple[_Listener, ...]] = {}
         self._failing: dict[_Listener, None] = {}
@@ -338,22 +360,10 @@ class Hub:
         if not self.watchers:
             return
         # Readers are told when all is queued: who takes at once must not get half of a revision.
-        by_prefix, by_key, by_field = self._by_prefix, self._by_key, self._by_field
         woken: list[Watcher] = []
-        for event in events:
-            key = event.key
-            found = by_key.get(key)
-            if found:
-                _push(event, found, woken)
-            at = key.find("/")
-            while at >= 0:
-                prefix = key[: at + 1]
-                found = by_prefix.get(prefix)
-                if found:
-                    _push(event, found, woken)
-                if by_field and prefix in by_field:
-                    _push_by_field(event, by_field[prefix], woken)
-                at = key.find("/", at + 1)
+        for piece in [[event] for event in events] if broken else [events]:
+            for watchers, theirs in self._gathered(piece).values():
+                _push(theirs, watchers, woken)
         if len(woken) <= TOLD_AT_ONCE and not self._untold:
             for watcher in woken:
                 if not watcher.closed:
@@ -364,6 +374,26 @@ class Hub:
             self._untold[watcher] = None
         if not waiting:
             self._tell()
+
+    def _gathered(self, events: Sequence[Event]) -> Gathered:
+        """Which watchers are to be told of which of these."""
+        by_prefix, by_key, by_field = self._by_prefix, self._by_key, self._by_field
+        gathered: Gathered = {}
+        for event in events:
+            key = event.key
+            found = by_key.get(key)
+            if found:
+                _gather(event, found, gathered)
+            at = key.find("/")
+            while at >= 0:
+                prefix = key[: at + 1]
+                found = by_prefix.get(prefix)
+                if found:
+                    _gather(event, found, gathered)
+                if by_field and prefix in by_field:
+                    _gather_by_field(event, by_field[prefix], gathered)
+                at = key.find("/", at + 1)
+        return gathered
 
     def _tell(self) -> None:
         """Tells the next of those who have something to take, and the rest of them in later turns."""
@@ -430,7 +460,7 @@ class Hub:
         watcher._joined = self.revision
         self.watchers += 1
 
-    def _place(self, watcher: Watcher) -> tuple[dict[str, dict[Watcher, None]], str]:
+    def _place(self, watcher: Watcher) -> tuple[dict[str, Watchers], str]:
         """Where it is to be found while it is live: an index, and its place there."""
         if watcher.key is not None:
             return self._by_key, watcher.key

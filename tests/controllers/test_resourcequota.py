@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kas.admission.quota_usage import matches
+from kas.controllers.quotacounts import Census, Counts
 from kas.controllers.resourcequota import AGAIN_S, MOST_TRIES, QUIET_S, ResourceQuotas
+from kas.meta.quantity import Quantity
+from kas.store import Op
 from tests.growth.serving import InProcess, Sent
 
 NS = "/api/v1/namespaces/default"
@@ -136,7 +141,7 @@ def test_a_new_quota_counts_for_itself(quota: Quota, monkeypatch: pytest.MonkeyP
 def test_only_what_was_freed_is_counted(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was deleted in a namespace, its pods were read, for each of its quotas: also for events, which expire all the time."""
     controller, read, queued = quota.controller, list[str](), list[Any]()
-    paced, number = controller.client.paced, controller.store.count
+    pages, number = controller.client.paced_pages, controller.store.count
 
     def noted(of: Any) -> Any:
         def ask(prefix: str) -> Any:
@@ -145,7 +150,7 @@ def test_only_what_was_freed_is_counted(quota: Quota, monkeypatch: pytest.Monkey
 
         return ask
 
-    monkeypatch.setattr(controller.client, "paced", noted(paced))
+    monkeypatch.setattr(controller.client, "paced_pages", noted(pages))
     monkeypatch.setattr(controller.store, "count", noted(number))
     monkeypatch.setattr(controller.queue, "add_after", lambda item, after: queued.append(item))
     quota.server.store.hub.listen("", controller._events)
@@ -181,3 +186,165 @@ def test_only_what_was_freed_is_counted(quota: Quota, monkeypatch: pytest.Monkey
     controller._resync()
     quota.count()
     assert {"/registry/pods", "/registry/configmaps"} <= set(read)
+
+
+# -- many pods
+
+PODS = f"{NS}/pods"
+REQUESTS = [{}, {"cpu": "100m"}, {"cpu": "1", "memory": "1Gi"}, {"memory": "5M", "example.com/gpu": "2"}]
+QUOTAS = {
+    "all": {"hard": {"pods": "900", "requests.cpu": "900", "memory": "900Gi", "requests.example.com/gpu": "900", "count/pods": "900"}},
+    "best": {"hard": {"pods": "900"}, "scopes": ["BestEffort"]},
+    "ending": {"hard": {"pods": "900", "limits.cpu": "900"}, "scopes": ["Terminating", "NotBestEffort"]},
+    "class": {"hard": {"pods": "900"}, "scopeSelector": {"matchExpressions": [
+        {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}]}},
+}  # fmt: skip
+
+
+class Many:
+    """Pods in the store, however they got there, and what the controller and a count from the beginning say of them."""
+
+    def __init__(self, quota: Quota) -> None:
+        self.quota, self.server = quota, quota.server
+        self.controller, self.registries = quota.controller, quota.server.server.registries
+        self.pods = self.registries.of("", "pods")
+        self.server.store.hub.listen("", self.controller._events)
+        self.controller.namespaces["default"] = 0.0
+        self.quotas = [{"metadata": {"name": name, "namespace": "default"}, "spec": spec} for name, spec in QUOTAS.items()]
+
+    def put(self, name: str, i: int, **more: Any) -> None:
+        """Stores the ``i``th sort of pod, or replaces what is there."""
+        meta: dict[str, Any] = {"name": name, "namespace": "default", "uid": f"u{name}", **more.pop("metadata", {})}
+        container = {"name": "c", "image": "x", "resources": {"requests": REQUESTS[i % 4], "limits": REQUESTS[i // 4 % 2]}}
+        spec: dict[str, Any] = {"containers": [container]}
+        if i % 3 == 0:
+            spec["activeDeadlineSeconds"] = 5
+        if i % 5 == 0:
+            spec["priorityClassName"] = "system-node-critical"
+        key = self.pods.key("default", name)
+        there = self.server.store.get(key)
+        obj = {"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": spec, **more}
+        self.commit(self.pods.put(key, obj, there.revision if there is not None else 0))
+
+    def delete(self, name: str) -> None:
+        key = self.pods.key("default", name)
+        self.commit(Op(key, None, self.server.store.get(key).revision))
+
+    def commit(self, op: Any) -> None:
+        async def commit() -> None:
+            await self.server.store.commit(op)
+
+        self.server.loop.run_until_complete(commit())
+
+    def used(self, counts: Counts) -> list[dict[str, str]]:
+        async def count() -> list[dict[str, str]]:
+            census, evaluator, out = Census(counts, "default", self.quotas), self.controller.evaluators.of("", "pods"), []
+            for quota in self.quotas:
+                names = evaluator.matching(quota["spec"]["hard"])
+                out.append({k: str(v) for k, v in (await (await census.of(self.pods, evaluator)).used(quota, names)).items()})
+            return out
+
+        return self.server.loop.run_until_complete(count())
+
+    def one_by_one(self) -> list[dict[str, str]]:
+        """What each pod uses, of those that each quota is about."""
+        evaluator, out = self.controller.evaluators.of("", "pods"), []
+        for quota in self.quotas:
+            as_if = {**quota, "status": {"hard": quota["spec"]["hard"]}}
+            total = dict.fromkeys(evaluator.matching(quota["spec"]["hard"]), Quantity(0))
+            for pod in self.registries.list("", "pods", "default"):
+                if matches(as_if, evaluator, pod):
+                    for name, need in evaluator.usage(pod).items():
+                        if name in total:
+                            total[name] += need
+            out.append({k: str(v) for k, v in total.items()})
+        return out
+
+    @property
+    def kept(self) -> bool:
+        return (self.pods.root, "default") in self.controller.counts._kept
+
+
+@pytest.fixture
+def many(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> Many:
+    monkeypatch.setattr("kas.controllers.quotacounts.KEPT_FROM", 1)
+    return Many(quota)
+
+
+def test_what_is_kept_of_many_pods_is_what_they_use(many: Many) -> None:
+    for i in range(24):
+        many.put(f"p{i}", i)
+    read = many.used(many.controller.counts)
+    assert read == many.one_by_one() and many.kept
+    ended = {"status": {"phase": "Succeeded"}}
+    now = datetime.now(UTC)
+    past, future = (f"{now + timedelta(seconds=s):%Y-%m-%dT%H:%M:%SZ}" for s in (-60, 60))
+    held = {"name": "c", "resources": {"requests": {"cpu": "7"}}, "allocatedResources": {"cpu": "8"}}
+    pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    kept = many.controller.counts._kept[many.pods.root, "default"]
+    for change in (
+        lambda: many.put("p1", 2), lambda: many.put("p2", 2, **ended), lambda: many.put("p3", 6), lambda: many.delete("p4"),
+        lambda: many.put("p99", 5), lambda: many.put("p5", 5, status={"conditions": [{"type": "Ready"}]}),
+        lambda: many.put("p6", 6, metadata={"deletionTimestamp": past, "deletionGracePeriodSeconds": 5}),
+        lambda: many.put("p7", 7, metadata={"deletionTimestamp": future, "deletionGracePeriodSeconds": 5}),
+        lambda: many.put("p9", 9, status={"containerStatuses": [held]}),
+        lambda: many.put("p9", 9, status={"containerStatuses": [held], "conditions": [pending]}),
+        lambda: many.delete("p7"), lambda: many.delete("p6"), lambda: many.put("p2", 2),
+    ):  # fmt: skip
+        change()
+        many.server.store.hub.catch_up()
+        assert many.used(many.controller.counts) == many.one_by_one()
+        assert many.controller.counts._kept[many.pods.root, "default"] is kept
+    for name in [pod["metadata"]["name"] for pod in many.registries.list("", "pods", "default")]:
+        many.delete(name)
+    many.server.store.hub.catch_up()
+    assert not many.kept  # they are few
+
+
+def test_pods_are_read_once_for_all_quotas_and_all_that_go(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were read for each of the quotas whenever some of them went: of 100,000 that is seconds of the loop's time, again and again."""
+    read: list[str] = []
+    pages = many.controller.client.paced_pages
+
+    def noted(prefix: str, size: int = 256) -> Any:
+        read.append(prefix)
+        return pages(prefix, size)
+
+    monkeypatch.setattr(many.controller.client, "paced_pages", noted)
+    for i in range(20):
+        many.put(f"p{i}", i % 2)
+    for name, spec in QUOTAS.items():
+        many.quota.ask("POST", f"{NS}/resourcequotas", {"metadata": {"name": name}, "spec": spec})
+    while many.quota.count() is not None:
+        many.quota.now += QUIET_S
+    assert read == [f"{many.pods.root}default/"]
+    many.delete("p3")
+    while many.quota.count() is not None:
+        many.quota.now += QUIET_S
+    assert len(read) == 1
+    used = [many.quota.ask("GET", f"{NS}/resourcequotas/{name}")["status"]["used"]["pods"] for name in QUOTAS]
+    assert used == [one["pods"] for one in many.one_by_one()] and used[0] == "19"
+
+
+def test_what_is_written_while_pods_are_read_is_counted_once(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = many.controller.client.paced_pages
+    monkeypatch.setattr(many.controller.client, "paced_pages", lambda prefix: pages(prefix, 4))
+    for i in range(12):
+        many.put(f"p{i:02}", i)
+    changes = iter([
+        lambda: many.delete("p01"), lambda: many.delete("p00"), lambda: many.put("p00", 3), lambda: many.put("p001", 5),
+        lambda: many.put("p02", 9), lambda: many.delete("p10"), lambda: many.put("p11", 4), lambda: many.put("p99", 1),
+    ])  # fmt: skip
+
+    class Over:
+        over = True
+
+        async def pause(self) -> None:
+            change = next(changes, None)
+            if change is not None:
+                change()
+                many.server.store.hub.catch_up()
+
+    monkeypatch.setattr(many, "commit", many.server.store.commit_now)
+    monkeypatch.setattr("kas.controllers.quotacounts.Stint", Over)
+    assert many.used(many.controller.counts) == many.one_by_one() and many.kept

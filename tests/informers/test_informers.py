@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kas.informers.informer import Informer, InformerFactory, whole
 from kas.informers.reflector import Handlers, Reflector
-from kas.store import Op, StoreError, build_record, open_store
+from kas.store import Op, StoreError, TransformError, build_record, open_store
 
 PREFIX = "/registry/things/"
 
@@ -194,6 +194,41 @@ def test_objects_are_there_from_the_first_question_on(world):
     world.put("n/b", x=5)
     world.catch_up()
     assert informer.namespace("m") == {} and informer.namespace("n")["b"] == 5
+
+
+def test_many_objects_are_there_before_somebody_asks(world, monkeypatch):
+    """The first write of a worker held its loop while 20,000 namespaces were decoded, three times."""
+    monkeypatch.setattr("kas.informers.informer.MANY", 3)
+    factory = InformerFactory(world.store, lambda group, resource: f"/registry/{resource}/")
+    some, others, never = (factory.lister("", resource, lambda obj: obj.get("x")) for resource in ("things", "y", "z"))
+    world.put("n/a", x=1), world.put("n/b", x=2)
+    factory.fill([("", "things"), ("", "y")])
+    assert not some.has_synced
+    world.put("n/c", x=3)
+    factory.fill([("", "things"), ("", "y")])
+    assert some.has_synced and not others.has_synced and not never.has_synced
+    world.put("n/d", x=4)
+    world.catch_up()
+    monkeypatch.setattr(world.store, "range", None)  # nothing is read any more
+    assert some.namespace("n") == {"a": 1, "b": 2, "c": 3, "d": 4}
+    monkeypatch.undo()
+    assert others.namespace("n") == {}
+
+
+def test_what_cannot_be_read_is_left_for_who_asks(world, monkeypatch, caplog):
+    monkeypatch.setattr("kas.informers.informer.MANY", 0)
+    factory = InformerFactory(world.store, lambda group, resource: PREFIX)
+    lister = factory.lister("", "x", lambda obj: obj.get("x"))
+    world.put("n/a", x=1)
+
+    def sealed(prefix):
+        raise TransformError("n/a", "no key")
+
+    with monkeypatch.context() as m:
+        m.setattr(world.store, "range", sealed)
+        factory.fill([("", "x")])
+    assert "no key" in caplog.text and not lister.has_synced
+    assert lister.namespace("n") == {"a": 1}
 
 
 def test_what_comes_is_put_in_order_when_somebody_looks(world):
