@@ -25,7 +25,7 @@ from kas.client.http import use_environment
 from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Periodic, Runner
-from kas.edge import gathered
+from kas.edge import gathered, untaken
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
 from kas.edge.descriptors import Gate, held, hold_little, sent, wait_for_words
@@ -152,7 +152,8 @@ async def _serve(
     os.close(go_fd)
     server.load_credentials()
     step("credentials loaded")
-    silent = Silent(frozenset(p for p in (options.secure_port, options.insecure_port, options.read_only_port) if p))
+    own = frozenset(p for p in (options.secure_port, options.insecure_port, options.read_only_port) if p)
+    silent, stuck = Silent(own), untaken.Untaken(functools.partial(untaken.held_by, own), untaken.reset)
     bounds = Bounds()
     listeners = _listeners(server, sockets, silent, rendezvous, bounds)
     server.started = True
@@ -169,6 +170,7 @@ async def _serve(
     LoopTime(server.metrics, _whose, gate.glance).start()
     runner = server.runner([
         ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look)),
+        ("answers that are not taken", untaken.LOOK_EVERY_S, stuck.due),
         ("WebSockets", gathered.LOOK_EVERY_S, bounds.gathered.due),
         *owed,
     ])

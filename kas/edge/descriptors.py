@@ -32,6 +32,7 @@ SILENT_S = 3600  # how long the kernel keeps a connection that says nothing
 # What the kernel keeps of what a client sent and nobody has read yet (it takes up to twice as much, its own records included), and how long
 # it tries to be rid of what it has to send.
 RECEIVED_BYTES, UNTAKEN_MS = 128 << 10, 60_000
+UNSENT_BYTES = 512 << 10  # what it takes of an answer beyond what is on its way to the client
 STUCK_S = 3.0
 # A listener takes some ten thousand connections a second at most; with room for those of a quarter of a second each fifth look will do.
 SELDOM, COMING = 5, 4096
@@ -98,10 +99,13 @@ def wait_for_words(s: socket.socket) -> None:
 
 def hold_little(s: socket.socket) -> None:
     """The kernel keeps less than it likes to of what clients of the listening socket ``s`` sent and nobody has read yet, and of answers
-    that a client does not take no longer than a minute: the connection ends; so does that of one that is gone. (A client that asks again
-    and again and reads nothing, known or not, had 4 MB of the kernel for as long as it liked. To keep less of answers, 256 KiB or 1 MiB,
-    made a list of 3.4 MB a third or a quarter dearer to everybody.)"""
+    that a client does not take half a MiB, no longer than a minute: the connection ends; so does that of one that is gone. (A client that
+    asks again and again and reads nothing, known or not, had 4 MB of the kernel for as long as it liked. To keep less of answers by a
+    smaller buffer, 256 KiB or 1 MiB, bounds what is on its way as well, and made a list of 3.4 MB a third or a quarter dearer to everybody;
+    this does not.)"""
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MS)
 

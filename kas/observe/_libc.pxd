@@ -2,6 +2,7 @@
 #
 #   prctl                                what a child asks of the system about who started it
 #   mallopt, malloc_trim, used_bytes     the allocator's bounds, its free memory, and what is in use; glibc's, looked for by name: musl has none
+#   disconnect                           the end of a TCP connection that waits for nobody; Python's sockets cannot say "no address"
 #
 # Each call goes straight through; nothing is kept but where the three functions are. ``malloc_trim`` and ``used_bytes`` take long, and let
 # the interpreter's lock go meanwhile: any thread may call.

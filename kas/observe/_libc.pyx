@@ -7,6 +7,13 @@ cdef extern from "<dlfcn.h>" nogil:
 cdef extern from "<sys/prctl.h>" nogil:
     int c_prctl "prctl"(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
 
+cdef extern from "<sys/socket.h>" nogil:
+    ctypedef unsigned int socklen_t
+    cdef struct sockaddr:
+        unsigned short sa_family
+    int AF_UNSPEC
+    int c_connect "connect"(int fd, const sockaddr *address, socklen_t size)
+
 c_mallopt = <int (*)(int, int) noexcept nogil>dlsym(RTLD_DEFAULT, "mallopt")
 c_malloc_trim = <int (*)(size_t) noexcept nogil>dlsym(RTLD_DEFAULT, "malloc_trim")
 c_mallinfo2 = <Info (*)() noexcept nogil>dlsym(RTLD_DEFAULT, "mallinfo2")  # since glibc 2.33
@@ -15,6 +22,13 @@ c_mallinfo2 = <Info (*)() noexcept nogil>dlsym(RTLD_DEFAULT, "mallinfo2")  # sin
 def prctl(int option, unsigned long value) -> bool:
     """Whether the system took it."""
     return c_prctl(option, value, 0, 0, 0) == 0
+
+
+def disconnect(int fd) -> bool:
+    """Takes a socket its peer (``connect`` to no address): whether the system took it."""
+    cdef sockaddr nobody
+    nobody.sa_family = AF_UNSPEC
+    return c_connect(fd, &nobody, sizeof(nobody)) == 0
 
 
 def mallopt(int option, int value) -> bool:

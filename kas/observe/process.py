@@ -97,6 +97,12 @@ def spare_descriptors() -> int:
     return limit - len(os.listdir("/dev/fd")) - max(RESERVE, limit // 4)
 
 
+def disconnect(fd: int) -> bool:
+    """Ends a TCP connection at once, with a reset, whoever else holds it: what it had still to send is gone. The descriptor stays. Whether
+    the system took it."""
+    return _libc.disconnect(fd)
+
+
 def adopt(on: bool) -> bool:
     """Whether this process becomes the parent of processes whose own parent ends below it; False where the system forbids it."""
     return _libc.prctl(PR_SET_CHILD_SUBREAPER, int(on))

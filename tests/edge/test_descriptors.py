@@ -8,6 +8,7 @@ import errno
 import os
 import select
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -176,6 +177,28 @@ def test_the_kernel_keeps_little_of_what_nobody_reads(listening: socket.socket) 
         assert taken < 1 << 20
 
 
+def test_the_kernel_takes_little_of_what_a_client_does_not_take(listening: socket.socket) -> None:
+    """However large its buffer has grown, which it does when much is taken."""
+    hold_little(listening)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        client.connect(listening.getsockname())
+        with listening.accept()[0] as accepted:
+            accepted.setblocking(False)
+            came = 0
+            while came < 16 << 20:
+                with contextlib.suppress(BlockingIOError):
+                    accepted.send(bytes(1 << 20))
+                came += len(client.recv(1 << 20))
+            taken = 0
+            for _ in range(3):
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        taken += accepted.send(bytes(1 << 16))
+                time.sleep(0.05)
+            assert taken < 3 * descriptors.UNSENT_BYTES // 2
+
+
 def test_who_takes_nothing_is_given_up(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "UNTAKEN_MS", 200)
     hold_little(listening)
@@ -196,6 +219,7 @@ def test_the_front_listens_so_too() -> None:
         listen(s, 1)
         assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == descriptors.UNTAKEN_MS
         assert s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * descriptors.RECEIVED_BYTES
+        assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == descriptors.UNSENT_BYTES
 
 
 def test_silent_connections_end_and_others_do_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from OpenSSL import SSL
@@ -24,6 +24,7 @@ from kas.edge.front.relay import Relay
 from kas.edge.front.rendezvous import Rendezvous
 from kas.edge.front.tls import Contexts, Settings, host, listen
 from kas.edge.front.worker import Worker
+from kas.edge.untaken import Held, Untaken
 from kas.meta.pipes import BEAT
 from kas.observe.process import Trimmer
 
@@ -116,6 +117,8 @@ class FrontProcess:
         allowed = (limits.handshake_s, limits.silent_s, limits.linger_s)
         self._shaking, self._silent, self._lingering = (_Waiting(limit_s, self._time) for limit_s in allowed)
         self._patient: list[Relay] = []  # no worker was there when they wanted one
+        self._untaken = Untaken(self._held, self._reset)
+        self._looking: asyncio.Future[int] | None = None
         self._trimmer, self._trim_at = Trimmer(), 0.0
         self._stop_asked = self._ending = self._deaf = False
         self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker is there for the first time
@@ -233,7 +236,20 @@ class FrontProcess:
             waiting.sweep(now)
         self._contexts.refresh()
         self._give_back(now)
+        if (self._looking is None or self._looking.done()) and self._untaken.pressed():
+            self._looking = self.loop.run_in_executor(None, self._untaken.look)
         self.loop.call_later(SWEEP_S, self._sweep)
+
+    def _held(self) -> Iterator[Held[Relay]]:
+        """For ``Untaken``, in its thread."""
+        for worker in self._workers:
+            for relay in list(worker.relays.values()):
+                found = relay.held()
+                if found is not None:
+                    yield found
+
+    def _reset(self, one: Held[Relay]) -> None:
+        self.loop.call_soon_threadsafe(one.what.reset)
 
     def _give_back(self, now: float) -> None:
         """Thousands of connections that have gone leave as much as they took in the allocator's heap, which a few that stay keep."""

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import socket
+import struct
+import termios
+from array import array
 from typing import Protocol
 
 from OpenSSL import SSL
@@ -19,6 +23,7 @@ from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Renewals, shown
 from kas.edge.front.upgrades import wants_spdy
 from kas.edge.front.worker import Worker
+from kas.edge.untaken import Held, of_socket
 
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
 READ_BYTES = 64 << 10
@@ -311,7 +316,30 @@ class Relay:
             pass  # the connection is over either way
         self.close()
 
-    # --- the end
+    # --- what it holds, and its end
+
+    def held(self) -> Held[Relay] | None:
+        """What is kept for the client, when that has not taken all; for any thread."""
+        worker, count = self._worker, array("i", [0])
+        try:
+            fcntl.ioctl(self._fd, termios.TIOCOUTQ, count)
+            waits = count[0]
+            if not waits:
+                return None
+            more = len(self._down) + len(self._up)
+            if worker is not None:
+                for direction in (termios.TIOCOUTQ, termios.FIONREAD):
+                    fcntl.ioctl(worker, direction, count)
+                    more += count[0]
+            return of_socket(self._sock, waits, self, more)
+        except (OSError, ValueError):  # closed meanwhile: ValueError without a descriptor
+            return None
+
+    def reset(self) -> None:
+        """``close``, and what the client has not taken is gone, too."""
+        if not self.closed:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close()
 
     def _leave_worker(self) -> None:
         if self._worker_fd >= 0:

@@ -1,0 +1,103 @@
+"""Connections that ask and take nothing: the kernel keeps little for all of them, and who takes his answers has them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kas.edge.untaken import BUDGET, WATCHED_S
+from kas.testing.server import KasServer
+from tests.hostile.attacker import SETTINGS, WINDOW, authorized, frame
+from tests.hostile.conftest import Caller
+from tests.hostile.hostile_wire import statuses
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+# Answers of less than 64 KiB, which nothing counts before the kernel has them; as many as it takes of a connection, and more.
+MAP, MAP_BYTES, TIMES, CONNECTIONS = f"{MAPS}/large", 60_000, 16, 240
+LARGEST_WINDOW = (1 << 31) - 1
+SLOW_TIMES, SLOW_BYTES, SLOW_S = 100, 1 << 14, 0.2  # answers of who takes them slowly, a read, and what is between two
+
+
+def dial(server: KasServer, alpn: str) -> ssl.SSLSocket:
+    """A connection whose own kernel takes little that is not read."""
+    context = ssl.create_default_context(cafile=server.ca)
+    context.set_alpn_protocols([alpn])
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    s.settimeout(60)
+    s.connect(("127.0.0.1", server.port))
+    return context.wrap_socket(s, server_hostname="127.0.0.1")
+
+
+def waiting(port: int) -> int:
+    """Bytes that the clients of the port have not taken (``tx_queue``)."""
+    found = 0
+    with open("/proc/net/tcp") as f:
+        for line in f.readlines()[1:]:
+            _, local, _, _, queues, *_ = line.split()
+            if int(local.rpartition(":")[2], 16) == port:
+                found += int(queues.partition(":")[0], 16)
+    return found
+
+
+def ask(s: ssl.SSLSocket, server: KasServer, http2: bool, times: int = TIMES) -> None:
+    if http2:
+        s.sendall(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b"\0\4" + LARGEST_WINDOW.to_bytes(4, "big"))
+            + frame(WINDOW, 0, 0, (LARGEST_WINDOW - 65535).to_bytes(4, "big"))
+            + b"".join(authorized(1 + 2 * i, MAP, server.token) for i in range(times))
+        )  # fmt: skip
+    else:
+        s.sendall(f"GET {MAP} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode() * times)
+
+
+def taken_slowly(s: ssl.SSLSocket, fast: threading.Event) -> bytes:
+    """All that was asked for, until then by the little."""
+    got = b""
+    while got.count(b"x" * MAP_BYTES) < SLOW_TIMES and (data := s.recv(SLOW_BYTES)):
+        got += data
+        if not fast.is_set():
+            time.sleep(SLOW_S)
+    return got
+
+
+@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
+@pytest.mark.parametrize("flags", [(), ("--tls-curve-preferences=29",)], ids=["direct", "front"])
+def test_the_kernel_keeps_little_for_who_takes_nothing(kas_server: Callable[..., KasServer], flags: tuple[str, ...], http2: bool) -> None:
+    server = kas_server("--unsafe-no-fsync", *flags)
+    assert bool(server.front_pid()) == bool(flags)
+    body = {"metadata": {"name": "large"}, "data": {"a": "x" * MAP_BYTES}}
+    assert Caller(server, server.token)("POST", MAPS, body)[0] == 201
+    with contextlib.ExitStack() as stack:
+        slow = stack.enter_context(dial(server, "http/1.1"))
+        ask(slow, server, False, SLOW_TIMES)
+        fast, pool = threading.Event(), stack.enter_context(ThreadPoolExecutor(1))
+        taken, stuck = pool.submit(taken_slowly, slow, fast), []
+        stack.callback(fast.set)
+        for _ in range(CONNECTIONS):
+            stuck.append(stack.enter_context(dial(server, "h2" if http2 else "http/1.1")))
+            ask(stuck[-1], server, http2)
+        time.sleep(WATCHED_S)
+        until = time.monotonic() + 20  # well before a minute in which nothing is taken
+        while waiting(server.port) > BUDGET:
+            assert time.monotonic() < until, f"{waiting(server.port) >> 20} MiB"
+            time.sleep(0.2)
+        fast.set()
+        assert statuses(taken.result(120)) == [200] * SLOW_TIMES
+        ended = 0
+        for s in stuck:
+            s.settimeout(0.1)
+            with contextlib.suppress(TimeoutError):
+                with contextlib.suppress(ConnectionResetError):
+                    while s.recv(1 << 20):
+                        pass
+                ended += 1
+        assert CONNECTIONS // 4 <= ended < CONNECTIONS
+    assert "were reset whose clients did not take" in server.output
