@@ -190,7 +190,7 @@ class _Connecting(Opening[P]):
 
     def _answered(self, head: bytes, more: int) -> None:
         try:
-            said = parse_head(head)
+            said = parse_head(head, "")
         except BackendError as e:
             self.fail(str(e))
             return

@@ -8,11 +8,11 @@ twice the time.
 from __future__ import annotations
 
 import asyncio
-import errno
 import ssl
 from typing import Any, cast
 
 from kas.client._exchange import Wire
+from kas.client.alerts import tls_text
 from kas.client.chunks import ChunkError, Chunks
 from kas.client.http import (
     CONNECT_TIMEOUT_S,
@@ -20,17 +20,21 @@ from kas.client.http import (
     MOST_INFORMATIONAL,
     TOO_MANY_1XX,
     BackendError,
+    BodyError,
     Head,
     Target,
     Way,
     dial,
     give_up,
+    host_port,
     os_text,
     parse_head,
 )
 from kas.meta.records import NamedTuple
 
 _OK = 200
+_SAYING = {b"retry-after", b"content-encoding"}
+_DER = 2  # how OpenSSL is told to write a certificate so
 _NO_HEAD = Head(0, "", b"", [], {})
 
 
@@ -62,7 +66,8 @@ def _framing(raw: bytes) -> _Framing:
 
 def _plain(framing: _Framing) -> bool:
     """Whether a head says nothing that whoever has asked needs to look at but that there is a body."""
-    return framing.head.status == _OK and framing.persistent and bool(framing.length) and b"retry-after" not in framing.head.joined
+    said = framing.head.joined
+    return framing.head.status == _OK and framing.persistent and bool(framing.length) and not (_SAYING & said.keys())
 
 
 class Exchange(Wire, asyncio.Protocol):
@@ -80,6 +85,7 @@ class Exchange(Wire, asyncio.Protocol):
         self._turns = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = self._turns.create_future()
         self._body = bytearray()
+        self._between = ""  # the addresses of both ends
         self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has said all
 
     @property
@@ -104,6 +110,8 @@ class Exchange(Wire, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """There is a connection; with TLS it is ready when the two know each other."""
         self._transport = cast(asyncio.Transport, transport)
+        ends = [transport.get_extra_info(name) for name in ("sockname", "peername")]
+        self._between = "->".join(host_port(*end[:2]) if isinstance(end, tuple) else str(end) for end in ends)
         if self._tls is not None:
             self._shake_hands(self._tls)
         else:
@@ -209,7 +217,7 @@ class Exchange(Wire, asyncio.Protocol):
         try:
             more = chunks.take(self._got, self._body, self._limit)
         except ChunkError as e:
-            raise BackendError(str(e)) from None
+            raise BodyError(str(e)) from None
         if more and len(self._body) < self._limit and not self._later:
             self._later = True
             if self._transport is not None and not self._transport.is_closing():
@@ -236,17 +244,35 @@ class Exchange(Wire, asyncio.Protocol):
         """Nothing more comes."""
         self._ended = True
         if not self.ready.done():
-            self.ready.set_exception(exc or ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
+            self.ready.set_exception(self._broken(exc) if isinstance(exc, OSError) else exc or BackendError("EOF"))
         if self._answer is None or self._answer.done():
             return
         if isinstance(exc, OSError):
-            self._fail(BackendError(f"read: {os_text(exc)}"), exc)
+            self._fail(self._broken(exc), exc)
         elif self.head is _NO_HEAD:
             self._fail(BackendError("EOF"))
         elif self._chunks is not None or self._framing.length is not None:
-            self._fail(BackendError("unexpected EOF"))
+            self._fail(BodyError("unexpected EOF"))
         else:
             self._done()  # it ends with the connection
+
+    def _broken(self, exc: OSError) -> BackendError:
+        """What the end of the connection is to who waits for it."""
+        if isinstance(exc, ssl.SSLError):
+            return BackendError(tls_text(exc))
+        kind = BackendError if self.head is _NO_HEAD else BodyError
+        error = kind(f"read tcp {self._between}: read: {os_text(exc)}")
+        error.__cause__ = exc
+        return error
+
+    def unverified(self, error: ssl.SSLCertVerificationError, way: Way) -> BackendError:
+        """What the certificates that the peer has shown are refused for."""
+        from kas.client.unverified import unverified
+
+        assert way.tls is not None and way.name is not None
+        chain: Any = getattr(self._tls, "get_unverified_chain", list)() or ()  # Python gives it a name of its own from 3.13 on
+        shown = [c if isinstance(c, bytes) else c.public_bytes(_DER) for c in chain]
+        return unverified(error, shown, way.name, way.tls.get_ca_certs(binary_form=True))
 
     def _fail(self, error: BackendError, cause: OSError | None = None) -> None:
         error.__cause__ = cause
@@ -265,6 +291,11 @@ async def _open(way: Way) -> Exchange:
     _, made = await way.connect(lambda: Exchange(way.tls, way.name))
     try:
         await made.ready
+    except ssl.SSLCertVerificationError as e:
+        refused = made.unverified(e.with_traceback(None), way)
+        made.close()
+        del made  # as below
+        raise refused from None
     except BaseException as e:
         made.close()
         del made  # it keeps the error, which leads to this frame, and to those of the handshake

@@ -2,7 +2,7 @@
 
 A ``clientConfig`` becomes a client, which is shared by all webhooks with the same one and keeps its connections. A call is bounded in
 time by who makes it, in size by ``MAX_ANSWER``, and in number by ``Shares``: what would wait beside too many others is refused at once, so
-that backends that hang hold only a part of the writes a server has room for. Redirects are not followed.
+that backends that hang hold only a part of the writes a server has room for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
+import posixpath
+import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from time import monotonic
@@ -18,9 +20,24 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
+from kas.client import redirects
 from kas.client._exchange import Asker, Ends, Known, Shares
 from kas.client.exchange import Exchange
-from kas.client.http import CONNECTION_BYTES, CONTEXT_BYTES, DIRECT, BackendError, Egress, Headers, Target, request_head, retry_after_s
+from kas.client.http import (
+    CONNECTION_BYTES,
+    CONTEXT_BYTES,
+    DIRECT,
+    UNREADABLE,
+    BackendError,
+    Egress,
+    Headers,
+    Outdated,
+    Target,
+    UnverifiedError,
+    request_head,
+    retry_after_s,
+    untold,
+)
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, renewed
 from kas.client.pool import MAX_IDLE, Answer, Dial, Pool, said
 from kas.client.renewed import Renewed
@@ -36,9 +53,10 @@ from kas.types.scheme import UNVERSIONED, DecodeError, TypeDesc, decode
 MAX_ANSWER = 3 << 20
 MAX_CLIENTS = 200  # upstream's; of those beyond, the one that was not used for longest is forgotten
 RETRIES = 10  # of answers that ask for it with Retry-After
-DEFAULT_PORT = 443
+DEFAULT_PORT, MAX_PORT = 443, 65535
 _HEADERS = [
     (b"accept", b"application/json, */*"), (b"content-type", b"application/json"), (b"user-agent", b"kube-apiserver-admission"),
+    (b"accept-encoding", b"gzip"),
 ]  # fmt: skip
 _SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
 _UNAVAILABLE = 503
@@ -48,11 +66,13 @@ Sent = tuple[tuple[int, Headers], Target, bytes]  # for how many seconds and wit
 
 class HookError(Exception):
     """There is no answer that could be used. ``code`` is that of the answer, 503 when there was none; ``client`` says that it could not
-    even be asked."""
+    even be asked; ``host`` and ``outdated`` whose certificate is of a kind that was accepted once, and of which."""
 
-    def __init__(self, message: str, code: int = _UNAVAILABLE, client: bool = False) -> None:
+    def __init__(
+        self, message: str, code: int = _UNAVAILABLE, client: bool = False, host: str = "", outdated: Outdated | None = None
+    ) -> None:
         super().__init__(message)
-        self.code, self.client = code, client
+        self.code, self.client, self.host, self.outdated = code, client, host, outdated
 
 
 class HookClient(Asker):
@@ -88,7 +108,7 @@ class HookClient(Asker):
     @staticmethod
     def unanswered(error: BackendError, last: Sent) -> HookError:
         """What ``post`` raises."""
-        return HookError(f'Post "{last[1].url}": {error}')
+        return HookError(untold("Post", last[1].url, error))
 
     async def otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
         """``post`` where there is no connection yet, or something about the question is new."""
@@ -105,33 +125,46 @@ class HookClient(Asker):
 
     async def _slowly(self, answer: Answer | None, target: Target, head: bytes, body: bytes, until: float) -> bytes:
         """The body of the answer, which may be there: where a connection is to be made, or to be asked again."""
-        if answer is None or answer.retry_after:
+        asked = redirects.Asked(target)
+        if answer is None or answer.retry_after or redirects.leads_on(answer):
             task = asyncio.current_task()
             assert task is not None
             self._deadlines.add(task, until)
             try:
-                if answer is None:
-                    answer = await self._pool.post(target, head, body, MAX_ANSWER)
+                answer = await self._asked(answer, asked, target, head, body)
                 if answer.retry_after:
-                    answer = await self._again(answer, target, head, body)
+                    answer = await self._again(answer, asked, target, head, body)
             except asyncio.CancelledError:
                 if not self._deadlines.drop(task):
                     raise  # somebody else's wish
-                raise HookError(f'Post "{target.url}": context deadline exceeded') from None
+                raise HookError(f'{asked.op} "{asked.url}": context deadline exceeded') from None
             except BackendError as e:
-                raise HookError(f'Post "{target.url}": {e}') from None
+                outdated = e.outdated if isinstance(e, UnverifiedError) else None
+                raise HookError(untold(asked.op, asked.url, e), host=target.host, outdated=outdated) from None
             finally:
                 self._deadlines.drop(task)
+        found = answer.body
+        if answer.encoding == "gzip":
+            found = await POOL.run(_unzipped, found)
         if not 200 <= answer.status <= 206:
             if answer.status == 401:
                 self._credentials.refused()
             kind = answer.content_type
-            raise HookError(refusal(answer.status, answer.body, not kind or kind.startswith("text/")), answer.status)
-        if len(answer.body) > MAX_ANSWER:
+            raise HookError(refusal(answer.status, found, not kind or kind.startswith("text/")), answer.status)
+        if len(found) > MAX_ANSWER:
             raise HookError(f"the answer is larger than {MAX_ANSWER} bytes")
-        if not answer.body:
-            raise HookError(f"0-length response with status code: {answer.status} and content type: {answer.content_type}")
-        return answer.body
+        if not found:
+            kind = answer.content_type or "application/json"
+            raise HookError(f"0-length response with status code: {answer.status} and content type: {kind}")
+        return found
+
+    async def _asked(self, answer: Answer | None, asked: redirects.Asked, target: Target, head: bytes, body: bytes) -> Answer:
+        """The answer at the end of where others, the first of which may be there, say to ask."""
+        if answer is None:
+            answer = await self._pool.post(target, head, body, MAX_ANSWER)
+        if not answer.location:
+            return answer
+        return await redirects.follow(answer, asked, target, _HEADERS, self._credentials.headers(), body, MAX_ANSWER)
 
     def _told(self, seconds: int) -> Sent:
         """Where it is asked when it has so many seconds, and the head of that request: mostly those of the last one."""
@@ -145,14 +178,14 @@ class HookClient(Asker):
             last = self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
         return last
 
-    async def _again(self, answer: Answer, target: Target, head: bytes, body: bytes) -> Answer:
+    async def _again(self, answer: Answer, asked: redirects.Asked, target: Target, head: bytes, body: bytes) -> Answer:
         """The answer in place of one that says when to ask again."""
         for _ in range(RETRIES):
             pause = retry_after_s(answer.retry_after)
             if not (answer.status == 429 or answer.status >= 500) or pause is None:
                 break
             await self._sleep(pause)
-            answer = await self._pool.post(target, head, body, MAX_ANSWER)
+            answer = await self._asked(None, asked, target, head, body)
         return answer
 
     def bytes_kept(self) -> int:
@@ -162,6 +195,23 @@ class HookClient(Asker):
     def close(self) -> None:
         """Let go of the connections nobody uses; those in use close when they are done."""
         self._pool.close()
+
+
+def _unzipped(data: bytes) -> bytes:
+    """What was compressed, with at most one byte more than ``MAX_ANSWER``. Raises HookError."""
+    out = bytearray()
+    while data and len(out) <= MAX_ANSWER:
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            out += member.decompress(data, MAX_ANSWER + 1 - len(out))
+        except zlib.error as e:
+            said = str(e)
+            why = "gzip: invalid header" if "header" in said else "gzip: invalid checksum" if "check" in said else "flate: corrupt input"
+            raise HookError(f"{UNREADABLE}{why}") from None
+        if not member.eof and len(out) <= MAX_ANSWER:
+            raise HookError(f"{UNREADABLE}unexpected EOF")
+        data = member.unused_data
+    return bytes(out)
 
 
 def client_key(config: Mapping[str, Any]) -> bytes:
@@ -214,7 +264,7 @@ class HookClients(Known):
             name, namespace, port = service.get("name") or "", service.get("namespace") or "", service.get("port") or DEFAULT_PORT
             host = f"{name}.{namespace}.svc"
             via = None if (namespace, name, port) == OWN else self._egress.cluster
-            target = Target("https", host, str(port), service.get("path") or "/", tls_name=host, via=via)
+            target = Target("https", host, str(port), _clean(service.get("path") or ""), tls_name=host, via=via)
             credentials = self._users.of(host, port)
 
             async def dial() -> tuple[str, int]:
@@ -228,14 +278,19 @@ class HookClients(Known):
             raise HookError("webhook configuration must have either service or URL", client=True)
         try:
             url = urlsplit(config["url"])
-            host, port = url.hostname or "", url.port
         except ValueError as e:
             raise HookError(f"Unparsable URL: {e}", client=True) from None
-        target = Target("https", host, str(port or ""), unquote(url.path) or "/", via=self._egress.controlplane)
-        credentials = self._users.of(host, port or DEFAULT_PORT)
-        backend = host, port or DEFAULT_PORT
+        host, port = url.hostname or "", _port(url.netloc)
+        target = Target("https", host, port, _clean(unquote(url.path)), via=self._egress.controlplane)
+        number = int(port or DEFAULT_PORT)
+        backend, credentials = (host, number), self._users.of(host, number)
+
+        async def nowhere() -> tuple[str, int]:
+            raise BackendError(f"dial tcp: address {port}: invalid port")
+
         target, tls = self._secured(target, credentials, config)
-        return HookClient(target, credentials, self._shares, backend, ends=self._ends, deadlines=self._deadlines, tls=tls)
+        impossible = nowhere if number > MAX_PORT else None
+        return HookClient(target, credentials, self._shares, backend, impossible, ends=self._ends, deadlines=self._deadlines, tls=tls)
 
     def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> tuple[Target, Renewed]:
         try:
@@ -282,6 +337,17 @@ def said_kind(review: Mapping[str, Any]) -> str:
     """What a review says it is, as Go writes a GroupVersionKind."""
     group, _, version = review["apiVersion"].rpartition("/")
     return f"{group}/{version}, Kind={review['kind']}"
+
+
+def _clean(path: str) -> str:
+    """A path without empty parts, dots and a slash at its end, as client-go joins it to the host."""
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _port(netloc: str) -> str:
+    """The port that a URL names, "" where it names none; that it is digits was looked at when the configuration was written."""
+    host, _, port = netloc.rpartition(":")
+    return port if host and port.isdigit() else ""
 
 
 def _document(body: bytes) -> dict[str, Any]:

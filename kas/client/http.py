@@ -16,7 +16,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeVar, cast
 from urllib.parse import quote
 
+from kas.client.alerts import tls_text
 from kas.client.chunks import ChunkError, Chunks
+from kas.meta.field import go_quote
 from kas.meta.patterns import later
 from kas.meta.records import NamedTuple
 from kas.meta.tls import trust_as_go
@@ -32,8 +34,12 @@ CHUNK = 64 << 10
 # What is kept for later takes at most: buffers of TLS and of the loop, and the authorities of a system.
 CONNECTION_BYTES, CONTEXT_BYTES = 64 << 10, 1 << 20
 MAX_HEAD = 64 << 10
+_CODE_DIGITS = 3
+_QUOTED = 256  # bytes of a line that is no answer's
+UNREADABLE = "unexpected error when reading response body. Please retry. Original error: "
 LENGTH_DIGITS = 18  # of a Content-Length: more than there is of anything
 MOST_INFORMATIONAL = 5  # answers before the answer, as in Go
+BROKEN = "net/http: HTTP/1.x transport connection broken: "
 TOO_MANY_1XX = "net/http: too many 1xx informational responses"
 CONNECT_TIMEOUT_S = 30.0
 HEAD_TIMEOUT_S = 300.0
@@ -47,6 +53,36 @@ QUERY_SAFE = "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}~"
 
 class BackendError(Exception):
     """The backend could not be reached, or did not speak HTTP."""
+
+
+class BodyError(BackendError):
+    """The answer began, and its body did not come to its end."""
+
+
+def untold(op: str, url: str, error: Exception) -> str:
+    """What client-go says of a request that failed."""
+    if isinstance(error, BodyError):
+        return f"{UNREADABLE}{error}"
+    return f'{op} "{url}": {error}'
+
+
+class Outdated(NamedTuple):
+    """What of a certificate Go has accepted once and now refuses: its name among metrics and annotations, and what it is."""
+
+    id: str
+    reason: str
+
+
+MISSING_SAN = Outdated("missing-san", "relies on a legacy Common Name field instead of the SAN extension for subject validation")
+INSECURE_SHA1 = Outdated("insecure-sha1", "uses an insecure SHA-1 signature")
+
+
+class UnverifiedError(BackendError):
+    """The backend's certificate was refused; ``outdated`` says when for something that was accepted once."""
+
+    def __init__(self, message: str, outdated: Outdated | None) -> None:
+        super().__init__(message)
+        self.outdated = outdated
 
 
 class Via(Protocol):
@@ -293,13 +329,14 @@ def retry_after_s(text: str) -> int | None:
     return int(text[:9]) if text.isascii() and text.isdigit() else None
 
 
-def parse_head(raw: bytes) -> Head:
-    """The head of an answer, without the empty line that ends it. Raises BackendError."""
+def parse_head(raw: bytes, broken: str = BROKEN) -> Head:
+    """The head of an answer, without the empty line that ends it. Raises BackendError; ``broken`` is before what it says of a first line
+    that is none."""
     first, _, lines = raw.partition(b"\r\n")
     version, _, rest = first.partition(b" ")
     code, _, reason = rest.partition(b" ")
-    if not version.startswith(b"HTTP/1.") or not code.isdigit() or len(code) != 3:
-        raise BackendError("malformed HTTP response")
+    if not version.startswith(b"HTTP/1.") or not code.isdigit() or len(code) != _CODE_DIGITS:
+        raise BackendError(f"{broken}{_malformed(first)}")
     if not _FIELDS.fullmatch(lines):
         raise BackendError("malformed MIME header line")
     headers: Headers = []
@@ -321,6 +358,18 @@ def parse_head(raw: bytes) -> Head:
             headers = [h for h in headers if h[0] != b"content-length"]
             del joined[b"content-length"]
     return Head(int(code), reason.decode("latin-1"), version[7:], headers, joined)
+
+
+def _malformed(first: bytes) -> str:
+    """What is wrong with the first line of an answer that is none."""
+    line = first[:_QUOTED].decode("latin-1")
+    version, blank, rest = line.partition(" ")
+    if not blank:
+        return f"malformed HTTP response {go_quote(line)}"
+    code = rest.lstrip(" ").partition(" ")[0]
+    if len(code) != _CODE_DIGITS or not code.isdigit():
+        return f"malformed HTTP status code {go_quote(code)}"
+    return f"malformed HTTP version {go_quote(version)}"
 
 
 def request_head(method: str, target: Target, headers: Headers, host: str = "") -> bytes:
@@ -406,7 +455,7 @@ class DialErrors:
             why = _UNVERIFIED.get(e.verify_code, e.verify_message)
             raise BackendError(f"tls: failed to verify certificate: x509: {why}") from None
         if isinstance(e, ssl.SSLError):
-            raise BackendError(f"remote error: tls: {e.reason or e}") from None
+            raise BackendError(tls_text(e)) from None
         if isinstance(e, OSError):
             raise BackendError(f"dial {network} {where}: connect: {os_text(e)}") from e
 

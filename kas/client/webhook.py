@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import orjson
 
 from kas import __version__
-from kas.client.http import BackendError, Target, Via, request_head, retry_after_s
+from kas.client.http import BackendError, Target, Via, request_head, retry_after_s, untold
 from kas.client.kubeconfig import Backend
 from kas.client.pool import Pool
 from kas.meta.responses import generic_server_response
@@ -103,12 +103,13 @@ class Webhook:
                 trace = tracing.outgoing()
                 if trace:
                     headers.append((b"traceparent", trace.encode()))
-                status, _, retry_after, answer = await self._pool.post(target, request_head("POST", target, headers), data, MAX_ANSWER)
+                found = await self._pool.post(target, request_head("POST", target, headers), data, MAX_ANSWER)
+                status, retry_after, answer = found.status, found.retry_after, found.body
         except TimeoutError:
             raise WebhookError(f'Post "{target.url}": context deadline exceeded', timed_out=True) from None
         except BackendError as e:
             reset = isinstance(e.__cause__, OSError) and e.__cause__.errno == errno.ECONNRESET
-            raise WebhookError(f'Post "{target.url}": {e}', retry=reset) from None
+            raise WebhookError(untold("Post", target.url, e), retry=reset) from None
         if not 200 <= status < 300:
             if status == 401:
                 self._backend.credentials.refused()
@@ -140,5 +141,5 @@ def refusal(status: int, answer: bytes, text: bool = True) -> str:
         message = value.get("message") or ""
         if isinstance(message, str):
             return message
-    said = (answer[:MAX_QUOTED].decode("utf-8", "replace").strip() if text else "") or "unknown"
+    said = answer[:MAX_QUOTED].decode("utf-8", "replace").strip() if text else "unknown"
     return generic_server_response(status, said)[1]

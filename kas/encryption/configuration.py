@@ -16,7 +16,7 @@ from kas._codecs import DecodeError, go_base64
 from kas.meta import duration, field, gourl
 from kas.meta.field import FieldError
 from kas.meta.records import NamedTuple
-from kas.types.configfile import DURATION, INT32, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse, read_file
+from kas.types.configfile import DURATION_POINTER, INT32, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse, read_file
 
 Obj = dict[str, Any]
 
@@ -35,7 +35,9 @@ _PROVIDER = Struct("ProviderConfiguration", {
     "aescbc": Struct("AESConfiguration", {"keys": _KEYS}),
     "secretbox": Struct("SecretboxConfiguration", {"keys": _KEYS}),
     "identity": Struct("IdentityConfiguration", {}),
-    "kms": Struct("KMSConfiguration", {"apiVersion": STRING, "name": STRING, "cachesize": INT32, "endpoint": STRING, "timeout": DURATION}),
+    "kms": Struct("KMSConfiguration", {
+        "apiVersion": STRING, "name": STRING, "cachesize": INT32, "endpoint": STRING, "timeout": DURATION_POINTER,
+    }),
 })  # fmt: skip
 _RESOURCES = Struct("ResourceConfiguration", {"resources": [STRING], "providers": [_PROVIDER]})
 KINDS: Kinds = {("apiserver.config.k8s.io/v1", "EncryptionConfiguration"): Struct("EncryptionConfiguration", {"resources": [_RESOURCES]})}

@@ -27,6 +27,7 @@ class ConfigurationError(ValueError):
 
 STRING, BOOL, INT32, INT64, STRINGS, RAW = "string", "bool", "int32", "int64", "map[string]string", "raw"
 DURATION = "metav1.Duration"  # read as nanoseconds
+DURATION_POINTER = "*metav1.Duration"  # one that may be null
 BYTES = "[]uint8"  # base64 in the document, read as bytes
 _BITS = {INT32: 31, INT64: 63}
 
@@ -58,11 +59,23 @@ def decode(
     ``same_case`` is off for types that upstream reads with encoding/json, which does not mind the case of a name. ``package`` is that of
     the Go types, which errors name, ``repeated`` what strict decoding has against the text already.
     """
-    unknown: list[str] = []
-    out = _decode(value, shape, _Place("", "", shape.name, package), unknown, same_case)
-    if strict and (repeated or unknown):
-        raise ConfigurationError("strict decoding error: " + ", ".join([*repeated, *(f"unknown field {go_quote(p)}" for p in unknown)]))
+    found = _Found([], [], same_case)
+    out = _decode(value, shape, _Place("", "", shape.name, package), found)
+    if found.wrong:
+        raise ConfigurationError(found.wrong[0])
+    if strict and (repeated or found.unknown):
+        said = [*repeated, *(f"unknown field {go_quote(p)}" for p in found.unknown)]
+        raise ConfigurationError("strict decoding error: " + ", ".join(said))
     return out or {}
+
+
+class _Found(NamedTuple):
+    """What is wrong with a document, in its order: values of wrong types, of which Go tells the first when it has read all, and names of
+    fields that there are not. What a type that reads its own JSON says ends the reading at once."""
+
+    wrong: list[str]
+    unknown: list[str]
+    same_case: bool
 
 
 class _Place(NamedTuple):
@@ -80,34 +93,28 @@ class _Place(NamedTuple):
         return _Place(f"{self.path}.{key}" if self.path else key, f"{self.fields}.{name}", struct, self.package)
 
 
-def _decode(value: Any, shape: Any, place: _Place, unknown: list[str], same_case: bool) -> Any:
+def _decode(value: Any, shape: Any, place: _Place, found: _Found) -> Any:
     read = shape.shape if isinstance(shape, Named) else shape
+    if shape == DURATION and value is None:  # it reads null as well
+        value = ""
     if value is None or read == RAW:
         return value
     if isinstance(shape, Struct) and isinstance(value, dict):
-        out = {}
-        for key, item in value.items():
-            name = key if same_case else next((f for f in shape.fields if f.lower() == key.lower()), key)
-            here = place.of(shape.name, name, key)
-            if name not in shape.fields:
-                unknown.append(here.path)
-            elif item is not None:
-                out[name] = _decode(item, shape.fields[name], here, unknown, same_case)
-        return out
+        return _fields(value, shape, place, found)
     if isinstance(shape, list) and isinstance(value, list):
-        made = [_decode(item, shape[0], place.at(i), unknown, same_case) for i, item in enumerate(value)]
+        made = [_decode(item, shape[0], place.at(i), found) for i, item in enumerate(value)]
         return [_zero(shape[0]) if item is None else item for item in made]
     if shape == STRINGS and isinstance(value, dict):
         # A member of a map is no field: its path is not one of Go's.
         return {
-            k: "" if v is None else _decode(v, STRING, place._replace(path=f"{place.path}.{k}"), unknown, same_case)
+            k: "" if v is None else _decode(v, STRING, place._replace(path=f"{place.path}.{k}"), found)
             for k, v in value.items()
         }  # fmt: skip
     if read == STRING and isinstance(value, str):
         return value
     if read == BOOL and isinstance(value, bool):
         return value
-    if shape == DURATION and isinstance(value, str):
+    if shape in (DURATION, DURATION_POINTER) and isinstance(value, str):
         try:
             return duration.parse(value)
         except ValueError as e:
@@ -116,12 +123,29 @@ def _decode(value: Any, shape: Any, place: _Place, unknown: list[str], same_case
         try:
             return go_base64(value)
         except DecodeError as e:
-            raise ConfigurationError(str(e)) from None
+            found.wrong.append(str(e))
+            return None
     if isinstance(shape, str) and shape in _BITS and type(value) is int and -(1 << _BITS[shape]) <= value < 1 << _BITS[shape]:
         return value
     where = f"Go struct field {place.struct}{place.fields}" if place.fields else "Go value"
-    found = f"number {value}" if shape in (INT32, INT64) and type(value) in (int, float) else _json_type(value)
-    raise ConfigurationError(f"json: cannot unmarshal {found} into {where} of type {_go_type(shape, place.package)}")
+    said = f"number {value}" if shape in (INT32, INT64) and type(value) in (int, float) else _json_type(value)
+    why = f"json: cannot unmarshal {said} into {where} of type {_go_type(shape, place.package)}"
+    if shape in (DURATION, DURATION_POINTER):
+        raise ConfigurationError(why)
+    found.wrong.append(why)
+    return None
+
+
+def _fields(value: dict[str, Any], shape: Struct, place: _Place, found: _Found) -> dict[str, Any]:
+    out = {}
+    for key, item in value.items():
+        name = key if found.same_case else next((f for f in shape.fields if f.lower() == key.lower()), key)
+        here = place.of(shape.name, name, key)
+        if name not in shape.fields:
+            found.unknown.append(here.path)
+        elif (read := _decode(item, shape.fields[name], here, found)) is not None:
+            out[name] = read
+    return out
 
 
 def _zero(shape: Any) -> Any:
@@ -141,7 +165,7 @@ def _json_type(value: Any) -> str:
 def _go_type(shape: Any, package: str) -> str:
     if isinstance(shape, list):
         return "[]" + _go_type(shape[0], package)
-    if shape == DURATION:  # reads its own JSON, a string
+    if shape in (DURATION, DURATION_POINTER):  # they read their own JSON, a string
         return STRING
     return f"{package}.{shape.name}" if isinstance(shape, (Struct, Named)) else str(shape)
 

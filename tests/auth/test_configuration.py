@@ -124,6 +124,23 @@ def test_files_that_are_none(data, says):
     assert str(e.value).startswith(says)
 
 
+@pytest.mark.parametrize(("said", "says"), [
+    ('"timeout": null', 'time: invalid duration ""'),
+    ('"timeout": 3, "failurePolicy": 2', "json: cannot unmarshal number into Go struct field "
+     "WebhookConfiguration.authorizers.webhook.timeout of type string"),
+    ('"failurePolicy": 2, "none": 3, "cacheAuthorizedRequests": 1', "json: cannot unmarshal number into Go struct field "
+     "WebhookConfiguration.authorizers.webhook.failurePolicy of type string"),
+    ('"failurePolicy": 2, "timeout": "3"', 'time: missing unit in duration "3"'),
+    ('"failurePolicy": 2, "unauthorizedTTL": null, "timeout": "3"', 'time: invalid duration ""'),
+])  # fmt: skip
+def test_what_is_told_first(said, says):
+    """A value of a wrong type is told when all has been read; a duration reads its own JSON, null too, and ends the reading."""
+    front = '{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration"'
+    with pytest.raises(ConfigurationError) as e:
+        load(f'{front}, "authorizers": [{{"webhook": {{{said}}}}}]}}'.encode())
+    assert str(e.value) == LOADING + says
+
+
 def test_modes_that_a_later_file_must_have():
     with pytest.raises(ConfigurationError, match="missing required authorizer types: Node, RBAC"):
         load(text({"type": "AlwaysAllow", "name": "alwaysallow"}), {"RBAC", "Node"})

@@ -137,7 +137,7 @@ WRONG = [
     (b"", READING + "unexpected EOF"),
     (b"HTTP/1.1 200 OK\r\nA: b", READING + "unexpected EOF"),
     (b"HTTP/1.1 200 OK\r\nA: " + b"b" * (1 << 17), READING + "unexpected EOF"),
-    (b"SSH-2.0-x\r\n\r\n", READING + "malformed HTTP response"),
+    (b"SSH-2.0-x\r\n\r\n", READING + 'malformed HTTP response "SSH-2.0-x"'),
 ]
 
 

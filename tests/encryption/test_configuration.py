@@ -41,6 +41,7 @@ def refused(tmp_path, *rules, reload=False, **more) -> str:
      'secretbox.keys[0].secret: Invalid value: "REDACTED": secret is not of the expected length, got 16, expected one of [32]'),
     ({"aesgcm": {}}, "aesgcm.keys: Required value: at least one keys is required"),
     ({"kms": {**KMS, "endpoint": ""}}, 'kms.endpoint: Invalid value: "": endpoint is a mandatory field for a kms'),
+    ({"kms": {**KMS, "endpoint": "", "timeout": None}}, 'kms.endpoint: Invalid value: "": endpoint is a mandatory field for a kms'),
     ({"kms": {**KMS, "endpoint": "https://x/y"}},
      'kms.endpoint: Invalid value: "https://x/y": unsupported scheme "https" for KMS provider, only unix is supported'),
     ({"kms": {**KMS, "endpoint": "%zz"}},

@@ -35,11 +35,12 @@ MAX_STATUS = 999  # the largest code that HTTP can carry
 
 
 class CallError(Exception):
-    """A webhook gave no answer that could be used; what follows from that is its failure policy's to say. ``code`` is for the metrics."""
+    """A webhook gave no answer that could be used; what follows from that is its failure policy's to say. ``code`` is for the metrics;
+    ``call`` is what its client said."""
 
-    def __init__(self, hook: Hook, reason: str, code: int) -> None:
+    def __init__(self, hook: Hook, reason: str, code: int, call: HookError | None = None) -> None:
         super().__init__(f"failed calling webhook {go_quote(hook.name)}: {reason}")
-        self.code = code
+        self.code, self.call = code, call
 
 
 class Rejection(Exception):
@@ -119,7 +120,7 @@ class Webhooks:
         """What ``ask`` raises instead of what was raised while an answer was got and read."""
         if isinstance(error, HookError):
             what = "could not get REST client" if error.client else "failed to call webhook"
-            return CallError(hook, f"{what}: {error}", error.code)
+            return CallError(hook, f"{what}: {error}", error.code, error)
         if isinstance(error, review.InvalidResponseError):
             return CallError(hook, f"received invalid webhook response: {error}", 503)
         return error
@@ -162,6 +163,8 @@ class Webhooks:
         operation, why = a.operation, ""
         if isinstance(error, CallError):
             code, why = error.code, "" if hook.ignore else CALLING_ERROR
+            if error.call is not None and (annotation := self.metrics.outdated.seen(error.call)) is not None:
+                a.annotate(*annotation)
         elif isinstance(error, Rejection):
             code, why = error.error.code, NO_ERROR
         else:

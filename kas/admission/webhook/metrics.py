@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kas.admission.conditionmetrics import ConditionMetrics
 from kas.admission.webhook._texts import Allowed
+from kas.client.outdated import OutdatedCertificates
 from kas.observe.metrics import Labels, Registry, Timer
 
 # Why a request was refused.
@@ -44,6 +45,7 @@ class WebhookMetrics(Allowed):
             "Admission webhook fail open count, identified by name and broken out for each admission type (validating or admit).",
             ("name", "type"),
         )
+        self.outdated = OutdatedCertificates(metrics)
         # As many as the counter has children.
         self._called: dict[tuple[str, str, int, bool], tuple[Labels, Timer]] = {}
         super().__init__(self._requests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kas.client.outdated import OutdatedCertificates
 from kas.observe.metrics import Registry
 
 # Why a conversion failed.
@@ -26,6 +27,7 @@ class ConversionMetrics:
             "apiserver_crd_conversion_webhook_duration_seconds", "CRD webhook conversion duration in seconds",
             ("crd_name", "from_version", "to_version", "succeeded"), tuple(0.001 * 2**i for i in range(15)),
         )  # fmt: skip
+        self.outdated = OutdatedCertificates(metrics)
 
     def asked(self, seconds: float, failure: str = "") -> None:
         """A webhook was asked once; ``failure`` is why that came to nothing."""

@@ -124,6 +124,8 @@ class WebhookConverter:
             large = len(answer) >= LARGE
             found = await step(large, _converted, answer, self._version, uid)
         except (HookError, _BadAnswerError) as e:
+            if isinstance(e, HookError):
+                self._metrics.outdated.seen(e)
             raise _FailedError(CALL if isinstance(e, HookError) else MALFORMED, f"conversion webhook for {gvk} failed: {e}") from None
         if len(found) != len(sent):
             why = PARTIAL if len(sent) > 1 else NOTHING

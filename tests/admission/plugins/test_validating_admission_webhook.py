@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 
 import pytest
@@ -10,9 +11,11 @@ from kas.admission import versioned
 from kas.admission.plugins import validating_admission_webhook as module
 from kas.admission.webhook.validating import FEW
 from kas.meta.errors import ApiError
+from tests import pki
 from tests.admission.admission_fakes import refused
 from tests.admission.webhook.hook_server import HookServer, reviewed, rule, webhook
 from tests.admission.webhook.running import Hooked
+from tests.tlsstub import TLSStub
 
 RESOURCE = "validatingwebhookconfigurations"
 
@@ -105,6 +108,20 @@ def test_all_at_once(hooked, hook):
     hooked.add(webhook(hook.client("/no1"), "n1.example.com"), webhook(hook.client("/b"), "b.example.com"), name="a")
     # Of several refusals that of the first in the order of configurations counts.
     assert refused(hooked.request()).message == 'admission webhook "n1.example.com" denied the request: /no'
+
+
+def test_certificates_that_were_accepted_once_are_counted(hooked, tmp_path):
+    ca = pki.authority("ca")
+    client = {"caBundle": base64.b64encode(ca.pem).decode()}
+    counts = hooked.plugin.webhooks.metrics.outdated._counts
+    with TLSStub(*pki.issue([("CN", "127.0.0.1")], ca, usages=("server",)).write(tmp_path, "old"), None) as stub:
+        hooked.add(webhook({**client, "url": stub.url}, failurePolicy="Ignore"))
+        request = hooked.request()
+        request.run()
+    what = "relies on a legacy Common Name field instead of the SAN extension for subject validation"
+    assert request.annotations.pop("missing-san.invalid-cert.kubernetes.io/127.0.0.1") == what
+    assert list(request.annotations.values()) == ["h.example.com"]  # it failed open
+    assert {what.id: sum(counter.values.values()) for what, counter in counts.items()} == {"missing-san": 1, "insecure-sha1": 0}
 
 
 def test_warnings_and_annotations(hooked, hook):

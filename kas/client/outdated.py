@@ -1,0 +1,45 @@
+"""Webhooks whose certificates are of a kind that was accepted once: counted and told of, so that whoever runs them learns why they fail.
+
+Upstream: ``k8s.io/apiserver/pkg/util/x509metrics``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kas.client.http import INSECURE_SHA1, MISSING_SAN
+from kas.observe.metrics import Registry
+
+if TYPE_CHECKING:
+    from kas.client.hooks import HookError
+
+log = logging.getLogger("kas.client")
+
+
+class OutdatedCertificates:
+    """What is counted of them, whoever asks the webhooks."""
+
+    def __init__(self, metrics: Registry) -> None:
+        self._counts = {
+            MISSING_SAN: metrics.counter(
+                "apiserver_webhooks_x509_missing_san_total",
+                "Counts the number of requests to servers missing SAN extension in their serving certificate OR the number of connection "
+                "failures due to the lack of x509 certificate SAN extension missing (either/or, based on the runtime environment)",
+            ),
+            INSECURE_SHA1: metrics.counter(
+                "apiserver_webhooks_x509_insecure_sha1_total",
+                "Counts the number of requests to servers with insecure SHA1 signatures in their serving certificate OR the number of "
+                "connection failures due to the insecure SHA1 signatures (either/or, based on the runtime environment)",
+            ),
+        }
+
+    def seen(self, error: HookError) -> tuple[str, str] | None:
+        """A webhook could not be asked. Where that is because of such a certificate, the audit annotation that tells of it: its key and
+        its value."""
+        if error.outdated is None:
+            return None
+        prefix = f"{error.outdated.id}.invalid-cert.kubernetes.io"
+        log.info('%s: invalid certificate detected connecting to "%s": %s', prefix, error.host, error.outdated.reason)
+        self._counts[error.outdated].inc()
+        return f"{prefix}/{error.host}", error.outdated.reason
