@@ -172,14 +172,10 @@ class Registry:
     def encoded(self, obj: Obj) -> Encoded:
         """The stored form, with what reading it back would default anew. Raises 400 for what is nested deeper than can be written."""
         self.strategy.as_read(obj)
-        return self.as_it_is(obj)
-
-    def as_it_is(self, obj: Obj) -> Encoded:
-        """``encoded`` without anything filled in."""
         try:
             found: Encoded = encode_stored(self.type, obj)
         except EncodeError as e:
-            raise _not_written(e) from None
+            raise not_written(e) from None
         return found
 
     def forms(self, obj: Obj) -> Made:
@@ -189,7 +185,7 @@ class Registry:
         try:
             found: Made = encode_both(self.type, obj)
         except EncodeError as e:
-            raise _not_written(e) from None
+            raise not_written(e) from None
         return found
 
     def bounded(self, ctx: Context, obj: Obj, encoded: Encoded, stored_bytes: int) -> Encoded:
@@ -294,7 +290,7 @@ class Registry:
         )
 
 
-def _not_written(e: EncodeError) -> Exception:
+def not_written(e: EncodeError) -> Exception:
     return errors.bad_request(str(e)) if str(e) == "exceeded max depth" else e
 
 

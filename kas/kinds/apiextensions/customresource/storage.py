@@ -8,12 +8,12 @@ from kas.apiextensions import customtypes
 from kas.meta import errors
 from kas.meta.records import NamedTuple
 from kas.registry.admission import Encoded, Made
-from kas.registry.generic import Registry
+from kas.registry.generic import Registry, not_written
 from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Decoded, Shown
 from kas.store import Conflict, Draft, Op, Record, Store, build_record
 from kas.types.fieldlabels import custom_selectable_fields
-from kas.types.scheme import Resource, encode_stored
+from kas.types.scheme import EncodeError, Resource, encode_stored
 
 MAX_CHECKS = 16  # in a row a definition's status changed while an object of it was being written
 
@@ -41,7 +41,13 @@ class CustomRegistry(Registry):
 
     def encoded(self, obj: Obj) -> Encoded:
         """As it was written, where reading fills in what is missing; else filled in. Raises 400 for what is nested too deep."""
-        return self.as_it_is(obj) if self.store.fills else super().encoded(obj)
+        if not self.store.fills:
+            return super().encoded(obj)
+        try:
+            found: Encoded = encode_stored(self.type, obj)
+        except EncodeError as e:
+            raise not_written(e) from None
+        return found
 
     def not_stored(self, obj: Obj, revision: int, made: Made | None = None) -> Decoded:
         """As of any registry, read as it would be."""
