@@ -12,7 +12,7 @@ import ssl
 import sys
 import threading
 
-HEADERS, SETTINGS, WINDOW, END_STREAM, END_HEADERS = 1, 4, 8, 1, 4
+HEADERS, SETTINGS, PING, WINDOW, END_STREAM, END_HEADERS, ACK = 1, 4, 6, 8, 1, 4, 1
 AUTHORIZATION, OTHER = b"\x0f\x08", b"\0\x03x-a"  # names as HPACK writes them
 
 
@@ -79,6 +79,8 @@ def talk(
                 while len(rest) >= 9 and len(rest) >= 9 + (length := int.from_bytes(rest[:3], "big")):
                     if rest[3] in (0, HEADERS) and rest[4] & END_STREAM:
                         left -= 1
+                    elif rest[3] == PING and not rest[4] & ACK:  # who does not answer is taken for gone after a while
+                        s.sendall(frame(PING, ACK, 0, rest[9:17]))
                     rest = rest[9 + length :]
             came.append(streams)
 
