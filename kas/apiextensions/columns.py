@@ -18,6 +18,7 @@ from kas.types.scheme import DecodeError, write_json
 
 Column = dict[str, Any]
 MAX_INT64 = (1 << 63) - 1
+MAX_FLOAT = 1 << 53  # integers up to here are floats, too
 # What a version without columns of its own shows beside the name.
 DEFAULT_COLUMNS: tuple[Column, ...] = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
@@ -116,7 +117,7 @@ def _cell(kind: str, value: Any, now: float) -> Any:
             # What Go's int64() makes of a larger one on amd64.
             return int(value) if -MAX_INT64 - 1 <= value <= MAX_INT64 else -MAX_INT64 - 1
         case "number", int() | float():
-            return value
+            return value if -MAX_FLOAT <= value <= MAX_FLOAT else float(value)
         case "boolean", bool():
             return value
         case "date", str():

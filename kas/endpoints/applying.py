@@ -33,9 +33,8 @@ class Applied:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            raise errors.bad_request(
-                f"error decoding YAML: json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"
-            )
+            why = f"json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"
+            raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
         self.value: Obj = value
 
     def onto(

@@ -58,6 +58,8 @@ def _takes(req: Request, accept: str, restrictions: Restrictions) -> bool:
     for clause in parse_accept(accept):
         asked = clause
         is_cbor = f"{clause.type}/{clause.sub}" == CBOR
+        if is_cbor and clause.params.get("as") == respond.TABLE:
+            continue  # columns are for people
         if is_cbor:
             asked = Clause("application", "json", clause.q, clause.params)
         text = ";".join((f"{asked.type}/{asked.sub}", *(f"{k}={v}" for k, v in asked.params.items())))

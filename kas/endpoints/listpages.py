@@ -228,7 +228,8 @@ def list_meta(q: Listing, result: Any) -> dict[str, Any]:
     """ListMeta of a scan's result, in the order of its fields."""
     meta = _meta(q, result.revision)
     if result.more:
-        meta["continue"] = continuetoken.encode(result.next_key, q.prefix, result.revision)
+        # As upstream's cache writes it: what follows the prefix begins with a slash.
+        meta["continue"] = continuetoken.encode(result.next_key, q.prefix.removesuffix("/"), result.revision)
         if q.matcher is None and result.remaining > 0:
             meta["remainingItemCount"] = result.remaining
     return _with_shards(q, meta)

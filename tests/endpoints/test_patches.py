@@ -58,6 +58,13 @@ def test_what_is_no_patch(client, config, ctype, patch, code, message):
         assert body == {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "code": 500}
 
 
+@pytest.mark.parametrize(("body", "what"), [("[]", "array"), ("- a", "array"), ("5", "number")])
+def test_what_is_no_configuration(client, config, body, what):
+    code, answer = client("PATCH", config + "?fieldManager=m", body, "application/apply-patch+yaml")
+    why = f"json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
+    assert (code, answer["message"]) == (400, f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
+
+
 @pytest.mark.parametrize(
     ("ctype", "patch", "message"),
     [

@@ -343,6 +343,12 @@ def nested(depth: int) -> dict:
     return {"a": nested(depth - 1)} if depth else {}
 
 
+def test_numbers_of_custom_columns_are_floats():
+    printer = Printer([{"name": "N", "type": "number", "jsonPath": ".n"}])
+    assert printer.cells({"n": -(1 << 53) - 1}, NOW)[1] == -(1 << 53)
+    assert printer.cells({"n": (1 << 53) - 1}, NOW)[1] == (1 << 53) - 1
+
+
 def custom_cells(obj: dict, *paths: str) -> list:
     return printed(obj, *({"name": "C", "type": "string", "jsonPath": path} for path in paths))["rows"][0]["cells"][1:]
 
