@@ -107,6 +107,13 @@ def unreadable(by: Issued | None = None, key=None) -> dict[str, bytes]:
     }
 
 
+def weakly_signed(by: Issued, dns: str) -> Issued:
+    """A server's certificate that says it is signed with SHA-1, as nobody looks at the signature then; ``by`` has an RSA key."""
+    made = issue([("CN", dns)], by, dns=[dns], usages=("server",))
+    sha256, sha1 = (bytes.fromhex("2a864886f70d0101") + bytes([last]) for last in (11, 5))
+    return Issued(x509.load_der_x509_certificate(made.der.replace(sha256, sha1)), made.key)
+
+
 def authority(name: str, by: Issued | None = None, **more) -> Issued:
     """A certificate authority."""
     return issue([("CN", name)], by, ca=True, **more)

@@ -32,9 +32,11 @@ class Answer(NamedTuple):
 
 class TLSStub:
     """``answer`` is called on a thread for each request; what it raises ends the connection. ``asked`` are the requests so far. A context
-    manager; ``certificate`` and ``key`` are files."""
+    manager; ``certificate`` and ``key`` are files. ``weak``: a certificate that OpenSSL would not show will do."""
 
-    def __init__(self, certificate: Path, key: Path, answer: Callable[[Asked], Answer], clients: Path | None = None) -> None:
+    def __init__(
+        self, certificate: Path, key: Path, answer: Callable[[Asked], Answer], clients: Path | None = None, weak: bool = False
+    ) -> None:
         self.asked: list[Asked] = []
         self._open: set[socket.socket] = set()
         stub = self
@@ -73,6 +75,8 @@ class TLSStub:
             do_GET = do_POST = handle_any
 
         context = self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if weak:
+            context.set_ciphers("DEFAULT:@SECLEVEL=0")
         context.load_cert_chain(certificate, key)
         if clients is not None:
             context.load_verify_locations(clients)

@@ -21,7 +21,8 @@ from cryptography.x509.oid import NameOID
 from kas.client.http import INSECURE_SHA1, MISSING_SAN, UnverifiedError
 from kas.meta.field import go_quote
 
-_UNKNOWN = frozenset((2, 7, 18, 19, 20, 21))  # OpenSSL's codes: no issuer was found that is trusted, or none that has signed it
+# OpenSSL's codes: no issuer was found that is trusted, none that has signed it, or with what nobody believes any more.
+_UNKNOWN = frozenset((2, 7, 18, 19, 20, 21, 68))
 _EXPIRED = frozenset((9, 10))
 _PURPOSE = 26
 _MOST_NAMES = 100  # of a certificate that are told

@@ -38,6 +38,12 @@ send_at_once(LARGE_BYTES, TAKEN)
 LINE_BYTES = 8 << 20
 
 
+def _unmet(req: Request, scope: dict[str, Any]) -> bool:
+    """Whether a client expects what this server does not do: anything but being told to go on, over HTTP/1.1, as in Go."""
+    said = req.header(b"expect")
+    return bool(said) and scope["http_version"] == "1.1" and "100-continue" not in map(str.strip, said.lower().split(","))
+
+
 class _EnoughError(Exception):
     """Nothing more of a stream is wanted."""
 
@@ -81,7 +87,8 @@ class App:
         if req.method not in READ_METHODS:
             source = inlet(req, receive, self._bounds)
             req.incoming = None if source.ended else source
-        resp = self.handler(req)
+        unmet = source is not None and _unmet(req, scope)
+        resp = Response(417, [(b"connection", b"close")]) if unmet else self.handler(req)
         left = sent(req, resp, send)
         if left is None:
             if spawn is not None and source is None and isinstance(resp, FreshRead):

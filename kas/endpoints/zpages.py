@@ -16,12 +16,12 @@ from kas import KUBERNETES_VERSION, __version__
 from kas.config.features import FeatureGate
 from kas.endpoints.documents import version_info
 from kas.endpoints.respond import finish, plain, to_yaml
-from kas.endpoints.rest import method_not_allowed
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
 from kas.request.negotiation import YAML, Restrictions, is_pretty, negotiate
 
 COMPONENT = "kube-apiserver"
+_DEPRECATED = "v1alpha1"
 _WARNING = (
     "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees "
     "and is for debugging purposes only."
@@ -68,14 +68,21 @@ class ZPages:
 
 
 def _page(req: Request, kind: str, value: dict[str, Any], lines: str) -> Response:
-    if req.method != "GET":
-        raise method_not_allowed()
+    """The page, whatever the method is."""
     accept = req.header(b"accept")
     m = negotiate(accept, Restrictions(page=kind)) if accept.strip() else None
     if m is None or m.convert is None:
         return plain(200, lines)
-    head = {"kind": kind, "apiVersion": f"{m.convert.group}/{m.convert.version}", "metadata": {"name": COMPONENT}}
+    group, version, _ = m.convert
+    head = {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {"name": COMPONENT}}
     if m.media_type == YAML:
-        return finish(req, 200, YAML, to_yaml({**head, **value}))
-    pretty = m.pretty or is_pretty(req.params.get("pretty"), req.header(b"user-agent"))
-    return finish(req, 200, m.media_type, orjson.dumps({**head, **value}, option=orjson.OPT_INDENT_2 if pretty else None) + b"\n")
+        body = to_yaml({**head, **value})
+    else:
+        pretty = m.pretty or is_pretty(req.params.get("pretty"), req.header(b"user-agent"))
+        body = orjson.dumps({**head, **value}, option=orjson.OPT_INDENT_2 if pretty else None) + b"\n"
+    response = finish(req, 200, m.media_type, body)
+    response.headers[0] = (b"content-type", f"{m.media_type};g={group};v={version};as={kind}".encode())
+    if version == _DEPRECATED:
+        said = f"This version of the {kind.lower()} endpoint is deprecated. Please use a newer version."
+        response.headers.append((b"warning", f'299 - "{said}"'.encode()))
+    return response

@@ -67,7 +67,7 @@ class Restrictions(NamedTuple):
     @property
     def offered(self) -> tuple[str, ...]:
         """The media types that are looked for in an Accept header, and named when it has none of them."""
-        return (*SUPPORTED, TEXT) if self.page else SUPPORTED
+        return (JSON, YAML, TEXT) if self.page else SUPPORTED
 
     def allows(self, media_type: str, convert: Convert | None) -> bool:
         """Whether an answer may have this media type, and this conversion to a Table or to metadata."""

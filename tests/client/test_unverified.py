@@ -22,6 +22,7 @@ GOOD = {"dns": ["localhost"], "ips": ["127.0.0.1"], **SERVER}
 def refused(tmp_path, shown: pki.Issued, host: str, trusted: pki.Issued):
     """What a client says that trusts one authority, of a server that shows this certificate."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.set_ciphers("DEFAULT:@SECLEVEL=0")  # what it would not show else
     serving.load_cert_chain(*shown.write(tmp_path, "server"))
     asking = trust_as_go(ssl.create_default_context(cadata=trusted.pem.decode()))
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -84,6 +85,14 @@ def test_an_authority_that_has_expired(tmp_path):
     found = str(refused(tmp_path, pki.issue(HOOK, old, **GOOD), "localhost", old))
     assert 'unknown authority (possibly because of "x509: certificate has expired or is not yet valid: current time 20' in found
     assert found.endswith(' while trying to verify candidate authority certificate "old-ca")')
+
+
+def test_a_signature_that_nobody_believes_any_more(tmp_path):
+    ca = pki.authority("rsa-ca", key=pki.rsa_key(65537))
+    found = refused(tmp_path, pki.weakly_signed(ca, "localhost"), "localhost", ca)
+    assert str(found).endswith('(possibly because of "x509: cannot verify signature: insecure algorithm SHA1-RSA" while trying to verify '
+                               'candidate authority certificate "rsa-ca")')  # fmt: skip
+    assert found.outdated == INSECURE_SHA1
 
 
 def test_what_cannot_be_read_is_told_as_openssl_tells_it():

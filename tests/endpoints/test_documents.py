@@ -268,7 +268,11 @@ def test_debugging_pages_are_text_or_objects(client, path, kind):
     for version in ("v1alpha1", "v1beta1"):
         status, media, text = get(form(version, kind))
         value = json.loads(text)
-        assert (status, media) == (200, "application/json") and text.endswith("}\n")
+        assert (status, media) == (200, form(version, kind).replace("v=", "g=config.k8s.io;v=").replace(";g=config.k8s.io;as", ";as"))
+        assert text.endswith("}\n")
+        told = client.raw("GET", path, Accept=form(version, kind)).headers.get("warning")
+        deprecated = f'299 - "This version of the {path[1:]} endpoint is deprecated. Please use a newer version."'
+        assert told == (deprecated if version == "v1alpha1" else None)
         assert {k: value[k] for k in ("kind", "apiVersion", "metadata")} == {
             "kind": kind, "apiVersion": f"config.k8s.io/{version}", "metadata": {"name": "kube-apiserver"},
         }  # fmt: skip
@@ -278,16 +282,25 @@ def test_debugging_pages_are_text_or_objects(client, path, kind):
         assert list(value)[3:] == ["startTime", "uptimeSeconds", "goVersion", "binaryVersion", "emulationVersion", "paths"]
         assert value["binaryVersion"].startswith(value["emulationVersion"] + ".") and "/statusz" in value["paths"]
     status, media, text = get(f"application/yaml;v=v1beta1;g=config.k8s.io;as={kind}")
-    assert (status, media) == (200, "application/yaml") and f"kind: {kind}\n" in text
+    assert (status, media) == (200, f"application/yaml;g=config.k8s.io;v=v1beta1;as={kind}") and f"kind: {kind}\n" in text
+    assert client.raw("POST", path).text == client.raw("GET", path).text
     page = f";v=v1beta1;g=config.k8s.io;as={kind}"
     refused = (
         "application/json", "application/xml", form("v1", kind), form("v1beta1", "Other"), "application/json;v=v1beta1;g=config.k8s.io",
         "application/vnd.kubernetes.protobuf" + page, "text/plain" + page,
     )  # fmt: skip
     assert {get(accept)[0] for accept in refused} == {406}
-    assert json.loads(get("application/json")[2])["message"].endswith(
-        "application/json, application/yaml, application/vnd.kubernetes.protobuf, text/plain"
-    )
+    assert json.loads(get("application/json")[2])["message"].endswith("are accepted: application/json, application/yaml, text/plain")
+
+
+@pytest.mark.parametrize(("expects", "status"), [("100-continue", 201), ("x, 100-Continue", 201), ("", 201), ("other", 417)])
+def test_what_a_client_may_expect(client, namespace, expects, status):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    answer = client.raw("POST", path, {"metadata": {"name": "a"}}, Expect=expects)
+    assert answer.status_code == status
+    if status == 417:
+        assert (answer.headers["connection"], answer.text) == ("close", "")
+        assert client("GET", f"{path}/a")[0] == 404
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/a%2Fb", "/api/v1/namespaces/..%2f..%2fetc", "/api/v1/namespaces/%25"])

@@ -9,10 +9,12 @@ import json
 import mmap
 import os
 import resource
+import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +41,7 @@ from tests.endpoints.inprocess import Stream
 from tests.kinds.test_certificates import REQUEST
 from tests.pki import generate_key
 from tests.server.whole import World
+from tests.tlsstub import Answer, TLSStub
 
 PODS = "/api/v1/namespaces/default/pods"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -673,6 +676,40 @@ async def objects(m: Metered) -> None:
 # Everything is recorded, or would be if the file were not a directory.
 AUDIT = {"audit_policy_file": "{directory}/policy.yaml", "audit_log_path": "{directory}/audit.log"}
 NOWHERE = {**AUDIT, "audit_log_path": "{directory}", "audit_log_mode": "blocking-strict"}
+
+
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+async def refused_by(m: Metered, ca: pki.Issued, shown: tuple[str, str], family: str) -> None:
+    """A write that a webhook with the certificate in these files is to be asked about."""
+    with TLSStub(Path(shown[0]), Path(shown[1]), lambda asked: Answer(), weak=True) as stub:
+        port = stub.url.rpartition(":")[2]
+        client = {"url": f"https://localhost:{port}/x", "caBundle": base64.b64encode(ca.pem).decode()}
+        rules = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["*"], "resources": ["configmaps"]}]
+        hook = {
+            "name": "h.example.com", "clientConfig": client, "rules": rules, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        }  # fmt: skip
+        assert (await m("POST", HOOKS, {"metadata": {"name": "h"}, "webhooks": [hook]})).status == 201
+        assert m.value(family) == 0
+        assert b"failed calling webhook" in (await m("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})).body
+        assert m.value(family) == 1
+
+
+@of("apiserver_webhooks_x509_missing_san_total")
+async def without_names(m: Metered) -> None:
+    ca = pki.authority("ca")
+    old = pki.issue([("CN", "localhost")], ca, usages=("server",))
+    with tempfile.TemporaryDirectory() as directory:
+        await refused_by(m, ca, old.write(Path(directory), "old"), "apiserver_webhooks_x509_missing_san_total")
+
+
+@of("apiserver_webhooks_x509_insecure_sha1_total")
+async def signed_weakly(m: Metered) -> None:
+    ca = pki.authority("ca", key=pki.rsa_key(65537))
+    with tempfile.TemporaryDirectory() as directory:
+        shown = pki.weakly_signed(ca, "localhost").write(Path(directory), "old")
+        await refused_by(m, ca, shown, "apiserver_webhooks_x509_insecure_sha1_total")
 
 
 @of("apiserver_audit_level_total", **AUDIT)
