@@ -61,14 +61,12 @@ class Program:
     def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
         """The value, or the EvaluationError it came to, and the cost."""
         try:
-            return self._run(variables, limit)
+            found = (self._quick or self._made())(variables, limit)
+            return found if found is not None else self._walked(variables, limit)
         except RecursionError:
-            return roomy(lambda: self._run(variables, limit))
+            return roomy(lambda: self._walked(variables, limit))
 
-    def _run(self, variables: dict[str, Any], limit: int) -> tuple[Any, int]:
-        found = (self._quick or self._made())(variables, limit)
-        if found is not None:
-            return found
+    def _walked(self, variables: dict[str, Any], limit: int) -> tuple[Any, int]:
         frame = Frame(variables, limit)
         try:
             return self._step(frame), frame.cost

@@ -59,3 +59,12 @@ def test_what_a_rule_may_cost_at_most(schema, rule, most):
     assert found is not None
     env = cel.BASE.extended({"self": found[0].type}, shapes.structs)
     assert cel.compile(rule, env).estimate(sizes_below(found[0])).high == most
+
+
+@pytest.mark.parametrize(("text", "least", "most"), [
+    ("[3, 1, 2].slice(0, 2)", 23, 23), ("[3, 1, 2].slice(2, 1)", cel.cost.MAX, cel.cost.MAX),
+    ("lists.range(-1)", 11, 11), ("[[1], []].flatten(-1)", 41, 41),
+    ("bytes(strings.quote('::1'.charAt(1)))", 2, 1844674407370955265),
+])  # fmt: skip
+def test_estimates_are_of_unsigned_numbers(text, least, most):
+    assert cel.compile(text, cel.BASE).estimate(lambda path, t: None) == (least, most)
