@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from kas.endpoints.sifting import LONG_QUERY, asked_of, sifted
 from kas.endpoints.write import Writer, answer
 from kas.meta import errors
 from kas.meta.aside import LARGE, step
+from kas.meta.rota import Places
 from kas.meta.waiting import Stint
 from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
@@ -30,6 +32,10 @@ from kas.types.scheme import builtin_kind
 
 OPTIONS = builtin_kind("meta.k8s.io", "v1", "DeleteOptions")
 PAGE = 500  # objects read at once by deletecollection
+# What was deleted is answered as a whole, and held until then: beyond a page only so many do that at once, by turns of clients.
+EMPTIED_AT_ONCE = 2
+
+emptying = Places(EMPTIED_AT_ONCE)
 
 
 def delete_options(req: Request) -> dict[str, Any]:
@@ -121,29 +127,34 @@ class Deleter:
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
-        meta, done, size = None, list[Shown](), 0
         aside = many(registry.store, q.prefix, matcher)
-        while True:
-            page: Any
-            if sieve is None:
-                args: Any = (q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
-                most = 0 if q.limit else PAGE_BYTES
-                if aside:
-                    page = await asyncio.to_thread(registry.store.range, *args, max_bytes=most)
-                else:
-                    page = registry.store.range(*args, max_bytes=most)
-            else:
-                page = await sifted(q, sieve, start, revision)
-            if meta is None:
-                meta = listing.list_meta(q, page) if q.limit else listing.plain_meta(q, page.revision)
-            # Before they go: what cannot be shown is not deleted.
-            shown = await served.converted(page.records) if sieve is None else page.shown
-            await self._each(req, served, page.records, options)
-            done += shown
-            size += sum(map(len, page.records))
-            if q.limit or not page.more:
-                return await step(size >= LARGE, listing.encode, q, meta, done)
-            start, revision = page.next_key, page.revision
+
+        async def read(most: int) -> Any:
+            """A page of about so many bytes; 0 is all there is to it."""
+            args: Any = (q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
+            if aside or not most:
+                return await asyncio.to_thread(registry.store.range, *args, max_bytes=most)
+            return registry.store.range(*args, max_bytes=most)
+
+        meta, done, size = None, list[Shown](), 0
+        async with contextlib.AsyncExitStack() as place:
+            while True:
+                page = await (read(PAGE_BYTES) if sieve is None else sifted(q, sieve, start, revision))
+                if q.limit and sieve is None and page.more and len(page.records) < q.limit:
+                    await place.enter_async_context(emptying)
+                    page = await read(0)
+                if meta is None:
+                    meta = listing.list_meta(q, page) if q.limit else listing.plain_meta(q, page.revision)
+                # Before they go: what cannot be shown is not deleted.
+                shown = await served.converted(page.records) if sieve is None else page.shown
+                await self._each(req, served, page.records, options)
+                done += shown
+                before, size = size, size + sum(map(len, page.records))
+                if q.limit or not page.more:
+                    return await step(size >= LARGE, listing.encode, q, meta, done)
+                if before < PAGE_BYTES <= size:
+                    await place.enter_async_context(emptying)
+                start, revision = page.next_key, page.revision
 
     async def _each(self, req: Request, served: Served, records: Sequence[Record], options: dict[str, Any]) -> None:
         """Deletes the objects, begun in their order. Several are under way at once: they share commits, and each waits for its own."""

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kas.admission import DELETE, Attributes
+from kas.endpoints import listing
+from kas.endpoints.delete import EMPTIED_AT_ONCE, Deleter
 from kas.endpoints.served import Served
 from kas.meta import errors
 from kas.registry.generic import Registry
@@ -79,6 +81,44 @@ def test_after_a_refusal_no_other_is_begun(tmp_path, at_once):
     assert "c05" in left and sorted([*gone, *left]) == [f"c{i:02}" for i in range(20)]
     assert 5 < len(plugin.asked) <= 5 + at_once and plugin.under_way == 0  # whoever was asked has been answered
     assert set(plugin.asked) - {"c05"} == set(gone)
+
+
+@pytest.mark.parametrize("query", ["?dryRun=All", "?dryRun=All&limit=50"])
+def test_few_hold_more_than_a_page_of_what_they_delete(tmp_path, monkeypatch, query):
+    """All that goes is answered, and held until then: of a collection of 60 MB eight deletes at once, dry ones too, took 600 MB."""
+    monkeypatch.setattr("kas.endpoints.delete.PAGE_BYTES", 4 << 10)
+    beyond, most, read = set(), [0], {}
+
+    async def main() -> None:
+        api = Api(tmp_path)
+        try:
+            for i in range(20):
+                assert (await api("POST", PATH, {"metadata": {"name": f"c{i:02}"}, "data": {"a": "x" * 1000}}))[0] == 201
+            whole = Deleter._each
+
+            async def each(self: Any, req: Any, served: Served, records: Any, options: Any) -> None:
+                read[req] = read.get(req, 0) + sum(map(len, records))
+                if read[req] > 8 << 10:  # a page more than one has been read
+                    beyond.add(req)
+                most[0] = max(most[0], len(beyond))
+                await asyncio.sleep(0.001)
+                await whole(self, req, served, records, options)
+
+            def encode(q: Any, *args: Any) -> Any:
+                beyond.discard(q.req)
+                return encoded(q, *args)
+
+            encoded = listing.encode
+            monkeypatch.setattr(Deleter, "_each", each)
+            monkeypatch.setattr(listing, "encode", encode)
+            answers = await asyncio.gather(*(api("DELETE", PATH + query) for _ in range(8)))
+            assert [(status, len(found["items"])) for status, found in answers] == [(200, 20)] * 8
+        finally:
+            api.watches.end_all()
+            api.close()
+
+    asyncio.run(main())
+    assert 1 <= most[0] <= EMPTIED_AT_ONCE
 
 
 def test_a_dry_run_deletes_nothing(tmp_path):
