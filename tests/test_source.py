@@ -12,6 +12,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -350,6 +351,21 @@ def test_programs_find_the_checkout():
         text = path.read_text()
         if "__main__" in text and re.search(r"^from (bench|loadtests|tests)\b", text, re.MULTILINE):
             assert re.search(r"^sys\.path", text, re.MULTILINE), path
+
+
+def test_modules_that_docstrings_and_comments_name_are_there():
+    """By their names, or with the end of their paths; upstream's files end with .go or .proto."""
+    rooms, endings = ("kas", "tests", "tools", "bench", "loadtests"), ("py", "px[di]", "pyx", "json")
+    files = [p for room in rooms for ending in endings for p in (ROOT / room).rglob(f"*.{ending}")]
+    there = {"/".join(p.parts[-n:]) for p in files for n in range(1, len(p.parts))}
+    name = re.compile(r"(?<![\w./-])((?:[A-Za-z_]\w*/)*[A-Za-z_]\w*\.(?:py|pyx|pxd|pxi|json))(?!\.\w|[\w/])")
+    wrong = []
+    for path in KAS.rglob("*.py"):
+        with tokenize.open(path) as file:
+            tokens = list(tokenize.generate_tokens(file.readline))
+        said = (t for t in tokens if t.type == tokenize.COMMENT or (t.type == tokenize.STRING and t.string.startswith('"""')))
+        wrong += [f"{path.relative_to(ROOT)}:{t.start[0]}: {named}" for t in said for named in name.findall(t.string) if named not in there]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_nothing_lies_outside_of_the_checkout():

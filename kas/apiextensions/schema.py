@@ -2,7 +2,7 @@
 
 Upstream: ``apiextensions-apiserver/pkg/apis/apiextensions/validation`` (ValidateCustomResourceDefinitionOpenAPISchema).
 A schema is the plain dict of its JSON; a present ``items`` may be a schema or a list, ``additionalProperties`` a schema
-or a boolean. The rules in CEL are compiled in crdrules.py.
+or a boolean. The rules in CEL are compiled in rules.py.
 """
 
 from __future__ import annotations

@@ -9,5 +9,5 @@ _MEMBERS = frozenset(name.encode() for name in MEMBERS)
 
 
 def json_patch_errors(raw: bytes) -> list[str]:
-    """What strict decoding finds in the operations of a JSON patch, which must be a list of objects; else as ``strict_errors``."""
+    """What strict decoding finds in the operations of a JSON patch, which must be a list of objects; texts as of ``strict_fields``."""
     return [f"json patch {text}" for text in strict_operations(raw, _MEMBERS)]

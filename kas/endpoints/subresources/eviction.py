@@ -1,4 +1,4 @@
-"""``pods/NAME/eviction``: policy/v1 Eviction, also in its v1beta1 form (the budgets are in ``registry/core/eviction.py``)."""
+"""``pods/NAME/eviction``: policy/v1 Eviction, also in its v1beta1 form (the budgets are in ``kinds/core/pod/eviction.py``)."""
 
 from __future__ import annotations
 

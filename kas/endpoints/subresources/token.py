@@ -1,4 +1,4 @@
-"""``serviceaccounts/NAME/token``: TokenRequest (the token itself is made in ``registry/authentication/token_request.py``)."""
+"""``serviceaccounts/NAME/token``: TokenRequest (the token itself is made in ``kinds/authentication/tokenrequest.py``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Server-side printing: objects as rows of a ``meta.k8s.io`` Table.
 
-Pure functions over decoded objects; the caller negotiates, lists and encodes. Columns come from ``tables/printers.json``
+Pure functions over decoded objects; the caller negotiates, lists and encodes. Columns come from ``printers.json``
 (written by tools/gen_printers.py), cells from one function per kind in the modules beside this one. Kinds without
 columns of their own, and the few whose storage never asked for them, get name and creation time.
 Source of the behaviour: pkg/printers/internalversion/printers.go, apiserver ``rest/table.go`` and ``handlers/response.go``.
