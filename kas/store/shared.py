@@ -16,9 +16,11 @@ import mmap
 import os
 import time
 from collections.abc import Callable
+from struct import Struct
 
 from kas.store._engine import SharedMemory, shared_size
 
+_REFUSED_AT = Struct("d")  # behind the counters
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -31,13 +33,14 @@ def _uptime() -> float:
 class Shared:
     """One worker's (or the supervisor's) handle. ``memory`` has the counters (``enter``, ``leave``, ``in_flight``, ``reap``)."""
 
-    __slots__ = ("_began", "_map", "_pipes", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
+    __slots__ = ("_began", "_end", "_map", "_pipes", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
 
     def __init__(self, memory_fd: int, wake: list[tuple[int, int]], index: int, began: float | None = None) -> None:
         # The time of day when the machine's clock that nobody sets, and all processes see, was at 0.
         self._began = time.time() - _uptime() if began is None else began
         workers = max(1, len(wake))
-        self._map = mmap.mmap(memory_fd, shared_size(workers)) if memory_fd >= 0 else mmap.mmap(-1, shared_size(workers))
+        self._end = shared_size(workers)
+        self._map = mmap.mmap(memory_fd, self._end + _REFUSED_AT.size)
         self._wake = wake
         self._pipes = any(r != w for r, w in wake)
         self.memory = SharedMemory(self._map, workers, index)
@@ -56,7 +59,7 @@ class Shared:
 
             memory_fd, name = tempfile.mkstemp(prefix="kas-shared-")
             os.unlink(name)
-        os.ftruncate(memory_fd, shared_size(workers))
+        os.ftruncate(memory_fd, shared_size(workers) + _REFUSED_AT.size)
         wake = []
         for _ in range(workers):
             if hasattr(os, "eventfd"):
@@ -88,6 +91,16 @@ class Shared:
     def lease_clock(self) -> float:
         """Seconds since the epoch, by the clock of leases."""
         return self._began + _uptime()
+
+    @property
+    def refused_at(self) -> float:
+        """When any worker refused a write for want of room, by ``time.monotonic``; 0.0 where one has found room since."""
+        return float(_REFUSED_AT.unpack_from(self._map, self._end)[0])
+
+    @refused_at.setter
+    def refused_at(self, when: float) -> None:
+        """All workers see it."""
+        _REFUSED_AT.pack_into(self._map, self._end, when)
 
     @property
     def revision(self) -> int:

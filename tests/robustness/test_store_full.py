@@ -17,6 +17,7 @@ from kas.config.options import Options, complete
 from kas.store import Full, Op, StoreError, build_record, open_store
 from kas.store.lmdb import LMDBStore
 from kas.store.lmdb.ballast import Ballast
+from kas.store.shared import Shared
 from kas.worker import failure
 from tests import need
 
@@ -86,6 +87,23 @@ def test_one_write_too_large_for_the_map_leaves_the_store_usable(tmp_path: Path)
         assert store.revision == 1
     finally:
         store.close()
+
+
+def test_what_one_worker_was_refused_all_know(tmp_path: Path) -> None:
+    """Whichever is asked whether there is room, and whichever finds some."""
+    shared = Shared.create(2)
+    one = open_store(str(tmp_path / "one"), max_size=2 << 20, sync=False, shared=shared)
+    other = open_store(str(tmp_path / "other"), sync=False, shared=Shared.attach(shared.spec, 1))  # a process opens a path once
+    try:
+        assert other.full() == ""
+        with pytest.raises(Full):
+            one.commit_now(put("/registry/a/huge", 4 << 20))
+        assert one.full() == other.full() == "database space exceeded"
+        other.commit_now(put("/registry/a/small", 100))
+        assert one.full() == other.full() == ""
+    finally:
+        one.close()
+        other.close()
 
 
 @pytest.fixture

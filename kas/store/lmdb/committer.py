@@ -68,7 +68,6 @@ class Committer:
         ``spare`` is the disk's for deletes, ``ahead`` what is put behind the data, where commits are synced."""
         self._env, self._shared, self._deliver = env, shared, deliver
         self._note, self._trim, self._spare, self._ahead = note, trim, spare, ahead
-        self._refused_at = -REFUSED_S
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
         self._closed = False
         self._lock = threading.Lock()  # one batch after the other, until it is delivered: the hub gets them in order
@@ -157,8 +156,9 @@ class Committer:
         self._deliver(batch)
 
     def refused_lately(self) -> bool:
-        """Whether a write found no room within the last ``REFUSED_S`` seconds, and none has since."""
-        return time.monotonic() - self._refused_at < REFUSED_S
+        """Whether a write of any worker found no room within the last ``REFUSED_S`` seconds, and none has since."""
+        at = self._shared.refused_at
+        return at > 0 and time.monotonic() - at < REFUSED_S
 
     def _apply_in_room(self, units: list[Unit], only_deletes: bool) -> Batch:
         """History gives way before a write is refused, and the ballast before a delete is."""
@@ -172,9 +172,9 @@ class Committer:
         except Exception as e:  # no room to make room, say: the disk is full
             batch.error = _as_told(e)
         if isinstance(batch.error, Full):
-            self._refused_at = time.monotonic()
-        elif not only_deletes:
-            self._refused_at = -REFUSED_S
+            self._shared.refused_at = time.monotonic()
+        elif not only_deletes and self._shared.refused_at:
+            self._shared.refused_at = 0.0
         return batch
 
     def left_to_deletes(self) -> bool:
