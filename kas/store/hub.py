@@ -155,61 +155,59 @@ class Watcher:
 
 
 Watchers = dict[Watcher, None]
-Gathered = dict[int, tuple[Watchers, list[Event]]]  # who is to be told and of what, by the identity of the former
 
 
-def _push(events: list[Event], watchers: Watchers, woken: list[Watcher]) -> None:
-    """Queues events for those of the watchers that are live, in one step for each: thousands may watch what hundreds are written to at
-    once. Notes in ``woken`` who had nothing before. One that cannot be opened comes alone."""
-    if events[0].error is not None:
-        woken += [watcher for watcher in tuple(watchers) if watcher._fail(events[0])]
+def _push(event: Event, watchers: Watchers, woken: list[Watcher]) -> None:
+    """Queues an event for those of the watchers that are live; notes in ``woken`` who had nothing before."""
+    if event.error is not None:
+        woken += [watcher for watcher in tuple(watchers) if watcher._fail(event)]
         return
-    first, count, size = events[0].revision, len(events), sum(map(len, events))
-    but_last = size - len(events[-1])
+    revision, size = event.revision, len(event)
     behind: list[Watcher] = []
-    joined: list[Watcher] = []
     for watcher in watchers:
         # A listener may end a watcher, or let it join, in the middle of a dispatch whose events it has had from the ring.
-        if not watcher._live:
-            continue
-        if first <= watcher._joined:
-            joined.append(watcher)
+        if not watcher._live or revision <= watcher._joined:
             continue
         queue = watcher._queue
         if not queue:
-            watcher._taken = first - 1  # live and nothing queued: it had seen all before
-            watcher._bytes = 0
+            watcher._taken = revision - 1  # live and nothing queued: it had seen all before
+            watcher._bytes = size
+            queue.append(event)
             woken.append(watcher)
-        if count > 1 or queue:
-            if len(queue) + count > watcher.limit or watcher._bytes + but_last > QUEUE_BYTES:
-                behind.append(watcher)
-                continue
-        watcher._bytes += size
-        queue.extend(events)
+        elif len(queue) >= watcher.limit or watcher._bytes > QUEUE_BYTES:
+            behind.append(watcher)
+        else:
+            watcher._bytes += size
+            queue.append(event)
     for watcher in behind:
         watcher._fall_behind()
-    for watcher in joined:
-        newer = [event for event in events if event.revision > watcher._joined]
-        if newer:
-            _push(newer, {watcher: None}, woken)
 
 
-def _gather(event: Event, watchers: Watchers, gathered: Gathered) -> None:
-    found = gathered.get(id(watchers))
-    if found is None:
-        gathered[id(watchers)] = watchers, [event]
-    else:
-        found[1].append(event)
-
-
-def _gather_by_field(event: Event, fields: dict[str, dict[str, Watchers]], gathered: Gathered) -> None:
-    """Those whose field has their value, before or after. Who waits for others is not looked at: each of ten thousand kubelets watches
-    the pods of its node."""
-    for field, values in fields.items():
-        for value in event.values(field) if event.error is None else tuple(values):
-            found = values.get(value)
-            if found:
-                _gather(event, found, gathered)
+def _push_all(events: list[Event], watchers: Watchers, woken: list[Watcher]) -> None:
+    """``_push`` of several that can be opened, in one step for each watcher: thousands may watch what hundreds are written to at once."""
+    first, but_last = events[0].revision, sum(map(len, events[:-1]))
+    size, count = but_last + len(events[-1]), len(events)
+    behind: list[Watcher] = []
+    joined: Watchers = {}
+    for watcher in watchers:
+        if not watcher._live:
+            continue
+        if first <= watcher._joined:
+            joined[watcher] = None
+            continue
+        queue = watcher._queue
+        if not queue:
+            watcher._taken, watcher._bytes = first - 1, 0
+            woken.append(watcher)
+        if len(queue) + count > watcher.limit or watcher._bytes + but_last > QUEUE_BYTES:
+            behind.append(watcher)
+        else:
+            watcher._bytes += size
+            queue.extend(events)
+    for watcher in behind:
+        watcher._fall_behind()
+    for event in events if joined else ():
+        _push(event, joined, woken)
 
 
 class _Listener:
@@ -361,9 +359,17 @@ class Hub:
             return
         # Readers are told when all is queued: who takes at once must not get half of a revision.
         woken: list[Watcher] = []
-        for piece in [[event] for event in events] if broken else [events]:
-            for watchers, theirs in self._gathered(piece).values():
-                _push(theirs, watchers, woken)
+        if len(events) == 1 or broken:
+            for event in events:
+                for watchers in self._places(event):
+                    _push(event, watchers, woken)
+        else:
+            gathered: dict[int, tuple[Watchers, list[Event]]] = {}
+            for event in events:
+                for watchers in self._places(event):
+                    gathered.setdefault(id(watchers), (watchers, []))[1].append(event)
+            for watchers, theirs in gathered.values():
+                _push_all(theirs, watchers, woken)
         if len(woken) <= TOLD_AT_ONCE and not self._untold:
             for watcher in woken:
                 if not watcher.closed:
@@ -375,25 +381,22 @@ class Hub:
         if not waiting:
             self._tell()
 
-    def _gathered(self, events: Sequence[Event]) -> Gathered:
-        """Which watchers are to be told of which of these."""
-        by_prefix, by_key, by_field = self._by_prefix, self._by_key, self._by_field
-        gathered: Gathered = {}
-        for event in events:
-            key = event.key
-            found = by_key.get(key)
-            if found:
-                _gather(event, found, gathered)
-            at = key.find("/")
-            while at >= 0:
-                prefix = key[: at + 1]
-                found = by_prefix.get(prefix)
-                if found:
-                    _gather(event, found, gathered)
-                if by_field and prefix in by_field:
-                    _gather_by_field(event, by_field[prefix], gathered)
-                at = key.find("/", at + 1)
-        return gathered
+    def _places(self, event: Event) -> list[Watchers]:
+        """Who is to be told of an event: who watches its key, a prefix of it, or one whose field has their value, before or after. Who
+        waits for others is not looked at: each of ten thousand kubelets watches the pods of its node."""
+        by_prefix, by_field = self._by_prefix, self._by_field
+        key = event.key
+        places = [self._by_key[key]] if key in self._by_key else []
+        at = key.find("/")
+        while at >= 0:
+            prefix = key[: at + 1]
+            if prefix in by_prefix:
+                places.append(by_prefix[prefix])
+            if by_field and prefix in by_field:
+                for field, values in by_field[prefix].items():
+                    places += [values[value] for value in (event.values(field) if event.error is None else values) if value in values]
+            at = key.find("/", at + 1)
+        return places
 
     def _tell(self) -> None:
         """Tells the next of those who have something to take, and the rest of them in later turns."""

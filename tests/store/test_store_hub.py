@@ -199,6 +199,30 @@ def test_what_comes_together_is_queued_or_makes_one_fall_behind_as_if_it_came_al
     assert got == {"few": [6, 7, 8, 9, 10], "just": [6, 7, 8, 9, 10], "many": [6, 7, 8, 9, 10], "key": [7]}
 
 
+def test_a_page_from_far_back_costs_the_same_however_much_came_after_it(store: LMDBStore) -> None:
+    """What the state after each write was is found without reading the log to its end: a watch that comes from 100,000 writes back read
+    it all for each of its 200 pages. Deletes and what is written twice in a page are known, too."""
+    record = build_record(b"{", b'"d":1}')
+
+    def write(start: int, stop: int) -> None:
+        for i in range(start, stop):
+            store.commit_now(Op(f"{PREFIX}{i:06}", record))
+
+    def cost() -> float:
+        with Spent() as spent:
+            events, _ = store.events(PREFIX, 0, 100)
+        assert [e.key for e in events[:2]] == [f"{PREFIX}a", f"{PREFIX}b"] and len(events) >= 100
+        return spent.seconds
+
+    for op in (Op(f"{PREFIX}a", record), Op(f"{PREFIX}b", record), Op(f"{PREFIX}a", None), Op(f"{PREFIX}b", record)):
+        store.commit_now(op)
+    write(0, 500)
+    few = min(cost() for _ in range(10))
+    write(500, 20_000)
+    many = min(cost() for _ in range(30))
+    assert many < 2.5 * few, (few, many)
+
+
 def test_ring_is_bounded(store: LMDBStore) -> None:
     put(store, 1500)
     store.hub.catch_up()

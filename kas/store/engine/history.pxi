@@ -205,7 +205,7 @@ def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_
             raise engine_error(rc, "reading the log")
         else:
             reached = (<tuple>found[len(found) - 1])[0]
-        after_at = states_after(cursor, &k, &v, rc, found)
+        after_at = states_after(env, txn, cursor, &k, &v, rc, pre, found)
         return build_events(env, txn, found, after_at, max_bytes, reached)
     finally:
         if cursor != NULL:
@@ -236,25 +236,42 @@ cdef list find_entries(void *cursor, kas_val *k, kas_val *v, int *rc, bytes pref
     return found
 
 
-cdef list states_after(void *cursor, kas_val *k, kas_val *v, int rc, list found):
-    """For each found entry, last first: the address of the entry that holds the state after it, None when that is the current record."""
+cdef bint is_newest(Env env, void *txn, bytes key, uint64_t revision) except -1:
+    """Whether the current record of a key is of this revision."""
+    cdef bytes raw = key_bytes(key.decode())
+    cdef kas_val h, k = val(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
+    return L.get(txn, env.current, &k, &h) == 0 and head_ok(<char *>h.data, h.size) and (<Head *>h.data).mod_revision == revision
+
+
+cdef list states_after(Env env, void *txn, void *cursor, kas_val *k, kas_val *v, int rc, bytes prefix, list found):
+    """For each found entry, last first: the address of the entry that holds the state after it, None when that is the current record.
+
+    The rest of the log, from the cursor's on, is read only for keys that were written again: there may be hundreds of thousands of entries
+    behind a page of a watch that comes from far back, and as many pages."""
     cdef const LogHead *e
     cdef bytes key
-    cdef set open_keys = set()
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(prefix)
+    cdef dict last = {}      # full key → revision of the last found entry, where that left a record
     cdef dict next_at = {}   # full key → address of its next entry
+    cdef set open_keys
     cdef list out = []
-    for _, at in found:
+    for revision, at in found:
         e = <const LogHead *><size_t>at
+        key = (<const char *>e + LOG_SIZE)[:e.key_len]
         if e.op != 3:
-            open_keys.add((<const char *>e + LOG_SIZE)[:e.key_len])
+            last[key] = revision
+        else:
+            last.pop(key, None)
+    open_keys = {key for key, revision in last.items() if not is_newest(env, txn, key, revision)}
     while rc == 0 and open_keys:
         if not log_ok(<char *>v.data, v.size):
             raise engine_error(ERR_CORRUPTED, "reading the log")
         e = <LogHead *>v.data
-        key = (<char *>v.data + LOG_SIZE)[:e.key_len]
-        if key in open_keys:
-            open_keys.discard(key)
-            next_at[key] = <size_t>v.data
+        if e.key_len >= n and memcmp(<char *>v.data + LOG_SIZE, PyBytes_AS_STRING(prefix), n) == 0:
+            key = (<char *>v.data + LOG_SIZE)[:e.key_len]
+            if key in open_keys:
+                open_keys.discard(key)
+                next_at[key] = <size_t>v.data
         rc = L.cursor_get(cursor, k, v, OP_NEXT)
     if rc and rc != ERR_NOTFOUND:
         raise engine_error(rc, "reading the log")
