@@ -291,6 +291,7 @@ class Registry:
 
 
 def not_written(e: EncodeError) -> Exception:
+    """What a client is told of an object that cannot be encoded."""
     return errors.bad_request(str(e)) if str(e) == "exceeded max depth" else e
 
 

@@ -18,12 +18,12 @@ from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes
 from kas.auth.user import UserInfo
 from kas.config.flagtypes import AUTO_PORT
 from kas.config.runtime import chosen
-from kas.endpoints.custom.virtual import load
+from kas.endpoints.custom.virtual import VirtualServed, load
 from kas.extensions import Loopback, Outspoken
 from kas.meta import errors
 from kas.registry.rest import Event, ObjectList, event_of, listing_of
 from kas.request.http import Response
-from kas.types.scheme import BUILTIN
+from kas.types.scheme import BUILTIN, Scheme
 from tests.library.calling import Caller
 
 FLAGS: dict[str, Any] = {"secure_port": "auto", "unsafe_no_fsync": True, "workers": 1}
@@ -243,6 +243,13 @@ def test_what_storages_give_in_another_shape_is_named():
     for told in ({"type": "ADDED", "object": earth}, ("ERROR", earth), ("ADDED", "x")):
         with pytest.raises(TypeError, match=r"watch\(\) of planets.space.example.com told .*, not a kas.registry.rest.Event of ADDED"):
             event_of(planets, told)
+
+
+def test_what_admission_adds_and_the_schema_does_not_know_never_comes_to_a_storage():
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"moons": {"type": "integer"}}}}}
+    served = VirtualServed(kas.VirtualResource("space.example.com", "v1", "planets", "Planet", Planets(), schema=schema), Scheme())
+    planet = {"apiVersion": "space.example.com/v1", "kind": "Planet", "metadata": {"name": "x"}, "spec": {"moons": 1, "rings": 2}}
+    assert asyncio.run(served.to_storage(planet))["spec"] == {"moons": 1}
 
 
 def test_a_resource_has_the_verbs_of_its_storage(server):
