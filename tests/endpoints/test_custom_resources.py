@@ -451,6 +451,34 @@ def test_integers_beyond_64_bits_are_floats(client, define, namespace):
             assert (code, made["spec"]) == (200, {"a": {"l": [kept], "n": kept}, "b": {"n": kept}})
 
 
+def test_refusals_of_bodies_name_the_version_that_they_say(client, widgets):
+    def told(query: str, **said) -> str:
+        body = {"apiVersion": f"{widgets.group}/v1", "kind": "Widget", "metadata": {"name": "a", "creationTimestamp": "bad", "x": 1}} | said
+        return client("POST", widgets.path() + query, body)[1]["message"]
+
+    assert told("", apiVersion="").startswith('Widget in version "" cannot be handled as a Widget: parsing time')
+    assert told("", apiVersion="x/v9", kind="Other").startswith('Other in version "v9" cannot be handled as a Widget: parsing time')
+    strict, meta = "?fieldValidation=Strict", {"name": "a", "x": 1}
+    found = 'strict decoding error: unknown field "metadata.x"'
+    assert told(strict, metadata=meta, kind="Other") == f'Other in version "v1" cannot be handled as a Other: {found}'
+    assert told(strict, metadata=meta, apiVersion="") == "Object 'apiVersion' is missing in 'object has no apiVersion field'"
+
+
+@pytest.mark.parametrize(("version_of_status", "kept"), [("v2", True), ("v3", False)])
+def test_writes_of_the_status_take_the_spec_from_managers_of_versions_without(client, define, namespace, version_of_status, kept):
+    """What stands in a body beside the status is nothing for managers of versions that have a status of their own, and a change for others."""
+    plain = {"a": {"type": "string"}}
+    v1, v2, v3 = version(spec=plain), version("v2", plain | {"b": plain["a"]}, False), version("v3", plain | {"c": plain["a"]}, False)
+    status = {"subresources": {"status": {}}}
+    versions = (v1 | status, v2 | status, v3) if version_of_status == "v2" else (v1 | status, v2, v3 | status)
+    crd = define(definition(f"{namespace}.example.com", *versions)).install()
+    crd.create("a", {"a": "x"}, version="v2")
+    status, body = client("PUT", crd.path("a", "v1") + "/status", client("GET", crd.path("a"))[1] | {"spec": {}})
+    assert (status, body["spec"]) == (200, {"a": "x"})
+    fields = next(m["fieldsV1"] for m in body["metadata"]["managedFields"] if m["apiVersion"].endswith("/v2"))
+    assert ("f:a" in fields.get("f:spec", {})) == kept
+
+
 def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, widgets):
     text = f"apiVersion: {widgets.group}/v1\nkind: Widget\nmetadata: {{name: a}}\nspec:\n  color: a\n  color: b\n  zzz: 1\n  zzz: 2\n"
     lines = ['line 6: key "color" already set in map', 'line 8: key "zzz" already set in map']
