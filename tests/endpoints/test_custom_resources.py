@@ -247,7 +247,8 @@ def test_lists_are_written_with_their_keys_in_order(client, widgets):
         said = json.dumps(meta, separators=(",", ":"))
         assert text.startswith(f'{{"apiVersion":"{widgets.group}/v1","items":[' + ",".join(items)[: 9999 if count else 0])
         assert text.endswith(f'],"kind":"WidgetList","metadata":{said}}}\n') and "continue" in meta
-    assert client.raw("GET", widgets.path() + "?limit=2", Accept="application/yaml").text.endswith(f'resourceVersion: "{meta["resourceVersion"]}"\n')
+    yaml = client.raw("GET", widgets.path() + "?limit=2", Accept="application/yaml").text
+    assert yaml.endswith(f'resourceVersion: "{meta["resourceVersion"]}"\n')
 
 
 def test_a_dry_run_shows_what_only_the_storage_takes_off(client, widgets):
@@ -299,6 +300,14 @@ def test_a_list_of_no_metadata_has_null(client, widgets):
     widgets.create("a")
     assert len(client("GET", widgets.path(), **accept)[1]["items"]) == 1
     assert client("GET", widgets.path() + "?labelSelector=no", **accept)[1]["items"] is None
+
+
+def test_what_a_collections_delete_gave_is_no_single_object(client, widgets):
+    """Found out once it is done."""
+    widgets.create("a")
+    status, body = client("DELETE", widgets.path(), Accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+    assert status == 406 and body["message"].startswith("you requested PartialObjectMetadata, but the requested object is a list")
+    assert client("GET", widgets.path("a"))[0] == 404
 
 
 def test_field_selectors(client, widgets):
@@ -466,9 +475,9 @@ def test_refusals_of_bodies_name_the_version_that_they_say(client, widgets):
 
 @pytest.mark.parametrize(("version_of_status", "kept"), [("v2", True), ("v3", False)])
 def test_writes_of_the_status_take_the_spec_from_managers_of_versions_without(client, define, namespace, version_of_status, kept):
-    """What stands in a body beside the status is nothing for managers of versions that have a status of their own, and a change for others."""
-    plain = {"a": {"type": "string"}}
-    v1, v2, v3 = version(spec=plain), version("v2", plain | {"b": plain["a"]}, False), version("v3", plain | {"c": plain["a"]}, False)
+    """What stands in a body beside the status is nothing for managers of versions that have a status of their own, a change for others."""
+    plain, text = {"a": {"type": "string"}}, {"type": "string"}
+    v1, v2, v3 = version(spec=plain), version("v2", plain | {"b": text}, False), version("v3", plain | {"c": text}, False)
     status = {"subresources": {"status": {}}}
     versions = (v1 | status, v2 | status, v3) if version_of_status == "v2" else (v1 | status, v2, v3 | status)
     crd = define(definition(f"{namespace}.example.com", *versions)).install()

@@ -71,8 +71,8 @@ class Only:
 
 
 class InVersions:
-    """``fields`` (a set as of ``field_set``) are reset for managers of these versions alone, the request's among them: upstream does not tell
-    those of others what the strategy of a custom resource takes back."""
+    """``fields`` (a set as of ``field_set``) are reset for managers of these versions alone, the request's among them: upstream does not
+    tell those of others what the strategy of a custom resource takes back."""
 
     __slots__ = ("fields", "versions")
 
