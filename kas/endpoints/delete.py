@@ -151,6 +151,8 @@ class Deleter:
                 done += shown
                 before, size = size, size + sum(map(len, page.records))
                 if q.limit or not page.more:
+                    if m.convert is not None and m.convert.kind == respond.PARTIAL:
+                        raise respond.no_list_as_one(served)
                     return await step(size >= LARGE, listing.encode, q, meta, done)
                 if before < PAGE_BYTES <= size:
                     await place.enter_async_context(emptying)

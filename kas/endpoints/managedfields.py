@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.endpoints.served import Served
-from kas.patch.fieldmanager import InOwnVersion, Only, Schema, create, field_set, reset_of, unowned, update
+from kas.patch.fieldmanager import InVersions, Only, Schema, create, field_set, reset_of, unowned, update
 from kas.patch.fieldmanager import manager_name as _manager_name
 from kas.registry.strategy import Context, Obj, strategy_of
 from kas.request.http import Request
@@ -36,7 +36,7 @@ _ONLY = {
 }
 
 
-def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only | InOwnVersion:
+def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only | InVersions:
     """What a write through this endpoint cannot change as a field set, or the only fields that it can."""
     sets: dict[str, Any] = served.reset_sets
     found = sets.get(subresource)
@@ -51,7 +51,7 @@ def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only | In
         else:
             paths = strategy_of(served.record).reset
         fields = field_set(paths)
-        found = sets[subresource] = InOwnVersion(fields) if fields and served.type.custom and not subresource else fields
+        found = sets[subresource] = InVersions(fields, served.resetting(subresource)) if fields and served.type.custom else fields
     return found
 
 

@@ -80,6 +80,10 @@ class Served(Version):
         """What stands before and behind the items of a list with this metadata, as JSON."""
         return b"".join((self._list_head, orjson.dumps(meta), b',"items":[')), b"]}\n"
 
+    def resetting(self, subresource: str) -> frozenset[str]:
+        """The versions of a custom resource whose managers are told what writes through this endpoint reset."""
+        return frozenset((self.api_version,))
+
     def protobuf(self, rec: Shown) -> bytes:
         """The object as this version's protobuf message, without envelope."""
         stored = rec.protobuf

@@ -40,7 +40,8 @@ happened yet. All writes of one revision are seen, or none.
     Records in key order from ``start`` (a whole key, inclusive) on. With a matcher only the records it accepts count against
     ``limit``. A page ends with the record that brings what is stored of its records to ``max_bytes``, too, 0 for no such
     bound. ``RangeResult``: ``records``, ``count``, ``revision``, ``more``, ``next_key`` (``start`` of the next page: the last
-    record's key and a NUL) and ``remaining``: how many keys follow, without looking at the matcher; 0 at the end, -1 when ``count`` was not set.
+    record's key and a NUL) and
+    ``remaining``: how many keys follow, without looking at the matcher; 0 at the end, -1 when ``count`` was not set.
 
 ``range_json(prefix, …, lead=b"{", metadata_only=False, wrap=None, max_bytes=0) -> RangeResult``
     The same scan for the hot LIST path; ``body`` holds the items as they stand inside ``"items":[…]``, comma separated: ``lead``,

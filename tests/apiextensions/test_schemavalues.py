@@ -148,7 +148,10 @@ def test_an_item_without_a_key_stands_for_none_of_before(one):
     item = {"type": "object", "properties": {"k": {}, "v": {"type": "integer", "maximum": 0}}}
     items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item, "maxItems": 0}
     value = {"spec": {"l": [one]}}
-    wrong = ["spec.l: Too many: 1: must have at most 0 items", "spec.l[0].v: Invalid value: 1: spec.l[0].v in body should be less than or equal to 0"]
+    wrong = [
+        "spec.l: Too many: 1: must have at most 0 items",
+        "spec.l[0].v: Invalid value: 1: spec.l[0].v in body should be less than or equal to 0",
+    ]
     assert told(spec(l=items), value, old=value) == wrong
     keyed = {"spec": {"l": [{"k": "a", "v": 1}]}}
     assert told(spec(l=items), keyed, old=keyed) == []

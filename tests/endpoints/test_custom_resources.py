@@ -266,7 +266,8 @@ def test_lists_are_written_with_their_keys_in_order(client, widgets):
         said = json.dumps(meta, separators=(",", ":"))
         assert text.startswith(f'{{"apiVersion":"{widgets.group}/v1","items":[' + ",".join(items)[: 9999 if count else 0])
         assert text.endswith(f'],"kind":"WidgetList","metadata":{said}}}\n') and "continue" in meta
-    assert client.raw("GET", widgets.path() + "?limit=2", Accept="application/yaml").text.endswith(f'resourceVersion: "{meta["resourceVersion"]}"\n')
+    yaml = client.raw("GET", widgets.path() + "?limit=2", Accept="application/yaml").text
+    assert yaml.endswith(f'resourceVersion: "{meta["resourceVersion"]}"\n')
 
 
 def test_a_dry_run_shows_what_only_the_storage_takes_off(client, widgets):
@@ -318,6 +319,14 @@ def test_a_list_of_no_metadata_has_null(client, widgets):
     widgets.create("a")
     assert len(client("GET", widgets.path(), **accept)[1]["items"]) == 1
     assert client("GET", widgets.path() + "?labelSelector=no", **accept)[1]["items"] is None
+
+
+def test_what_a_collections_delete_gave_is_no_single_object(client, widgets):
+    """Found out once it is done."""
+    widgets.create("a")
+    status, body = client("DELETE", widgets.path(), Accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+    assert status == 406 and body["message"].startswith("you requested PartialObjectMetadata, but the requested object is a list")
+    assert client("GET", widgets.path("a"))[0] == 404
 
 
 def test_field_selectors(client, widgets):
@@ -468,6 +477,34 @@ def test_integers_beyond_64_bits_are_floats(client, define, namespace):
             assert (code, made["spec"]) == (201, {"a": {"l": [kept], "n": kept}})
             code, made = client("PATCH", widgets.path(f"{form}{i}"), f'{{"spec": {{"b": {{"n": {given}}}}}}}', MERGE)
             assert (code, made["spec"]) == (200, {"a": {"l": [kept], "n": kept}, "b": {"n": kept}})
+
+
+def test_refusals_of_bodies_name_the_version_that_they_say(client, widgets):
+    def told(query: str, **said) -> str:
+        body = {"apiVersion": f"{widgets.group}/v1", "kind": "Widget", "metadata": {"name": "a", "creationTimestamp": "bad", "x": 1}} | said
+        return client("POST", widgets.path() + query, body)[1]["message"]
+
+    assert told("", apiVersion="").startswith('Widget in version "" cannot be handled as a Widget: parsing time')
+    assert told("", apiVersion="x/v9", kind="Other").startswith('Other in version "v9" cannot be handled as a Widget: parsing time')
+    strict, meta = "?fieldValidation=Strict", {"name": "a", "x": 1}
+    found = 'strict decoding error: unknown field "metadata.x"'
+    assert told(strict, metadata=meta, kind="Other") == f'Other in version "v1" cannot be handled as a Other: {found}'
+    assert told(strict, metadata=meta, apiVersion="") == "Object 'apiVersion' is missing in 'object has no apiVersion field'"
+
+
+@pytest.mark.parametrize(("version_of_status", "kept"), [("v2", True), ("v3", False)])
+def test_writes_of_the_status_take_the_spec_from_managers_of_versions_without(client, define, namespace, version_of_status, kept):
+    """What stands in a body beside the status is nothing for managers of versions that have a status of their own, a change for others."""
+    plain, text = {"a": {"type": "string"}}, {"type": "string"}
+    v1, v2, v3 = version(spec=plain), version("v2", plain | {"b": text}, False), version("v3", plain | {"c": text}, False)
+    status = {"subresources": {"status": {}}}
+    versions = (v1 | status, v2 | status, v3) if version_of_status == "v2" else (v1 | status, v2, v3 | status)
+    crd = define(definition(f"{namespace}.example.com", *versions)).install()
+    crd.create("a", {"a": "x"}, version="v2")
+    status, body = client("PUT", crd.path("a", "v1") + "/status", client("GET", crd.path("a"))[1] | {"spec": {}})
+    assert (status, body["spec"]) == (200, {"a": "x"})
+    fields = next(m["fieldsV1"] for m in body["metadata"]["managedFields"] if m["apiVersion"].endswith("/v2"))
+    assert ("f:a" in fields.get("f:spec", {})) == kept
 
 
 def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, widgets):

@@ -53,11 +53,11 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
     try:
         unknown = _decoded(kind.type if same else type_of(given_version), value, kind)
     except (MetadataError, DecodeError) as e:
-        raise _cannot(kind, _words(e)) from None
+        raise _cannot(kind, _words(e), value["kind"], given_version) from None
     findings = [*repeated, *_unknown(unknown)]
     if findings and field_validation != "Ignore":
         if field_validation == "Strict":
-            raise _cannot(kind, f"strict decoding error: {', '.join(findings)}")
+            raise _not_strict(value, given_version, findings)
         for text in chain.from_iterable(map(warning_texts, findings)):
             warn(text)
     if not same:
@@ -85,8 +85,18 @@ def _words(e: MetadataError | DecodeError) -> str:
     return e.error.detail if isinstance(e, MetadataError) and e.error.field == "metadata" else str(e)
 
 
-def _cannot(kind: Any, why: str) -> errors.ApiError:
-    return errors.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
+def _not_strict(value: Obj, given_version: str, findings: Sequence[str]) -> errors.ApiError:
+    """The object is read by then, and is what it says."""
+    if not given_version:
+        return errors.bad_request("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+    kind, version = value["kind"], given_version.rpartition("/")[2]
+    return errors.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(findings)}')
+
+
+def _cannot(kind: Any, why: str, said: str = "", version_said: str | None = None) -> errors.ApiError:
+    """``said`` is the kind that the body says it is of, where it does, ``version_said`` its apiVersion."""
+    version = kind.version if version_said is None else version_said.rpartition("/")[2]
+    return errors.bad_request(f'{said or kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {why}')
 
 
 def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> str:

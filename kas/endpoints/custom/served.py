@@ -107,6 +107,12 @@ class CustomServed(Served):
         """Keys in order, as of everything that has no Go type."""
         return self._list_head, b"".join((self._list_tail, orjson.dumps(meta, option=orjson.OPT_SORT_KEYS), b"}\n"))
 
+    def resetting(self, subresource: str) -> frozenset[str]:
+        """Of the status all versions that have it as a subresource."""
+        if not subresource:
+            return super().resetting(subresource)
+        return frozenset(v.api_version for v in self.state.all.values() if v.defined.status)
+
     def load(self) -> None:
         """Reads the schemas that requests need. Raises 404 when the definition is gone. May be called beside the loop."""
         for resource in (self.record, self.registry.resource):

@@ -18,12 +18,12 @@ from kas.patch.fieldmanager.scale import to_parent, to_scale
 from kas.patch.fieldmanager.schema import Answers, Schema, Unanswered, deduced_schema
 from kas.patch.fieldmanager.timestamps import keep_timestamps
 from kas.patch.fieldmanager.unowned import UnfitError, apply_unowned
-from kas.patch.fieldmanager.updating import InOwnVersion, Only, create, field_set, reset_of, unowned, update
+from kas.patch.fieldmanager.updating import InVersions, Only, create, field_set, reset_of, unowned, update
 
 __all__ = [
     "Answers",
     "Field",
-    "InOwnVersion",
+    "InVersions",
     "Node",
     "Only",
     "Schema",

@@ -70,14 +70,18 @@ class Only:
         return _kept(fields, self.pattern)
 
 
-class InOwnVersion:
-    """``fields`` (a set as of ``field_set``) are reset for managers of the request's version alone: upstream does not tell those of other
-    versions what the strategy of a custom resource takes back."""
+class InVersions:
+    """``fields`` (a set as of ``field_set``) are reset for managers of these versions alone, the request's among them: upstream does not
+    tell those of others what the strategy of a custom resource takes back."""
 
-    __slots__ = ("fields",)
+    __slots__ = ("fields", "versions")
 
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self.fields = fields
+    def __init__(self, fields: dict[str, Any], versions: frozenset[str]) -> None:
+        self.fields, self.versions = fields, versions
+
+    def of(self, api_version: str) -> dict[str, Any]:
+        """What is reset for managers of a version."""
+        return self.fields if api_version in self.versions else NO_FIELDS
 
     def keep(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The part of the set that is not reset."""
@@ -100,14 +104,14 @@ def _kept(fields: dict[str, Any], pattern: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-Reset = dict[str, Any] | Only | InOwnVersion
+Reset = dict[str, Any] | Only | InVersions
 
 
 def allowed(fields: dict[str, Any], reset: Reset) -> dict[str, Any]:
     """The set without what the endpoint's strategy resets."""
     if not reset:
         return fields
-    return reset.keep(fields) if isinstance(reset, (Only, InOwnVersion)) else recursive_difference(fields, reset)
+    return reset.keep(fields) if isinstance(reset, (Only, InVersions)) else recursive_difference(fields, reset)
 
 
 # What the server itself keeps is nobody's: upstream's stripSet.
@@ -191,9 +195,9 @@ def create(
     return update(schema, None, new, manager, now=now, subresource=subresource, reset_fields=reset_fields)
 
 
-def reset_of(reset: dict[str, Any] | InOwnVersion) -> dict[str, Any]:
+def reset_of(reset: dict[str, Any] | InVersions) -> dict[str, Any]:
     """What is reset in the version of the request."""
-    return reset.fields if isinstance(reset, InOwnVersion) else reset
+    return reset.fields if isinstance(reset, InVersions) else reset
 
 
 def unowned(reset: dict[str, Any], others: dict[str, Any] = STRIPPED) -> dict[str, Any]:
@@ -276,8 +280,6 @@ def update_managers(
     Returns the managers left and two sets: the fields that are changed or added, and those that are gone.
     """
     found = {schema.api_version: _compared(schema, live, new, reset)}
-    if isinstance(reset, InOwnVersion):
-        reset = NO_FIELDS
     conflicts: dict[Ident, dict] = {}
     out: Managers = {}
     for ident, m in managers.items():
@@ -290,7 +292,8 @@ def update_managers(
             new_at = schema.at(new, m.api_version, "failed to convert new object")
             if old_at is None or new_at is None:
                 continue
-            at = found[m.api_version] = _compared(old_at[0], old_at[1], new_at[1], reset)
+            there = reset.of(m.api_version) if isinstance(reset, InVersions) else reset
+            at = found[m.api_version] = _compared(old_at[0], old_at[1], new_at[1], there)
         if force is False:
             conflict = intersection(m.fields, at[0])
             if conflict:
