@@ -2,7 +2,7 @@
 
 A ``clientConfig`` becomes a client, which is shared by all webhooks with the same one and keeps its connections. A call is bounded in
 time by who makes it, in size by ``MAX_ANSWER``, and in number by ``Shares``: what would wait beside too many others is refused at once, so
-that backends that hang hold only a part of the writes a server has room for.
+that backends that hang hold only a part of the writes a server has room for. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from kas.client import redirects
 from kas.client._exchange import Asker, Ends, Known, Shares
 from kas.client.exchange import Exchange
 from kas.client.http import (
@@ -125,22 +124,22 @@ class HookClient(Asker):
 
     async def _slowly(self, answer: Answer | None, target: Target, head: bytes, body: bytes, until: float) -> bytes:
         """The body of the answer, which may be there: where a connection is to be made, or to be asked again."""
-        asked = redirects.Asked(target)
-        if answer is None or answer.retry_after or redirects.leads_on(answer):
+        if answer is None or answer.retry_after:
             task = asyncio.current_task()
             assert task is not None
             self._deadlines.add(task, until)
             try:
-                answer = await self._asked(answer, asked, target, head, body)
+                if answer is None:
+                    answer = await self._pool.post(target, head, body, MAX_ANSWER)
                 if answer.retry_after:
-                    answer = await self._again(answer, asked, target, head, body)
+                    answer = await self._again(answer, target, head, body)
             except asyncio.CancelledError:
                 if not self._deadlines.drop(task):
                     raise  # somebody else's wish
-                raise HookError(f'{asked.op} "{asked.url}": context deadline exceeded') from None
+                raise HookError(f'Post "{target.url}": context deadline exceeded') from None
             except BackendError as e:
                 outdated = e.outdated if isinstance(e, UnverifiedError) else None
-                raise HookError(untold(asked.op, asked.url, e), host=target.host, outdated=outdated) from None
+                raise HookError(untold("Post", target.url, e), host=target.host, outdated=outdated) from None
             finally:
                 self._deadlines.drop(task)
         found = answer.body
@@ -158,14 +157,6 @@ class HookClient(Asker):
             raise HookError(f"0-length response with status code: {answer.status} and content type: {kind}")
         return found
 
-    async def _asked(self, answer: Answer | None, asked: redirects.Asked, target: Target, head: bytes, body: bytes) -> Answer:
-        """The answer at the end of where others, the first of which may be there, say to ask."""
-        if answer is None:
-            answer = await self._pool.post(target, head, body, MAX_ANSWER)
-        if not answer.location:
-            return answer
-        return await redirects.follow(answer, asked, target, _HEADERS, self._credentials.headers(), body, MAX_ANSWER)
-
     def _told(self, seconds: int) -> Sent:
         """Where it is asked when it has so many seconds, and the head of that request: mostly those of the last one."""
         last = self._last
@@ -178,14 +169,14 @@ class HookClient(Asker):
             last = self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
         return last
 
-    async def _again(self, answer: Answer, asked: redirects.Asked, target: Target, head: bytes, body: bytes) -> Answer:
+    async def _again(self, answer: Answer, target: Target, head: bytes, body: bytes) -> Answer:
         """The answer in place of one that says when to ask again."""
         for _ in range(RETRIES):
             pause = retry_after_s(answer.retry_after)
             if not (answer.status == 429 or answer.status >= 500) or pause is None:
                 break
             await self._sleep(pause)
-            answer = await self._asked(None, asked, target, head, body)
+            answer = await self._pool.post(target, head, body, MAX_ANSWER)
         return answer
 
     def bytes_kept(self) -> int:

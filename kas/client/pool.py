@@ -1,7 +1,7 @@
 """Connections that stay open between questions to the same backend, as Go's ``http.Transport`` keeps them.
 
 HTTP/1.1 only: upstream asks webhooks so too, because streams of one HTTP/2 connection all reach the same of several backends
-(kubernetes#75791). What was sent and not answered is not sent again: only who asked knows whether it may be.
+(kubernetes#75791). No redirect is followed. What was sent and not answered is not sent again: only who asked knows whether it may be.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ class Answer(NamedTuple):
     retry_after: str
     body: bytes
     encoding: str = ""
-    location: str = ""
 
 
 def said(connection: Exchange, body: bytes) -> Answer:
     """The answer that came last on a connection, of which this is the body."""
     head = connection.head
-    encoding, location = head.text(b"content-encoding").lower(), head.text(b"location")
-    return Answer(head.status, head.text(b"content-type"), head.text(b"retry-after"), body, encoding, location)
+    return Answer(head.status, head.text(b"content-type"), head.text(b"retry-after"), body, head.text(b"content-encoding").lower())
 
 
 class Pool(Kept):

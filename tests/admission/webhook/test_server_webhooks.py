@@ -137,7 +137,8 @@ def test_connections_stay_open(api, space, configure, hook):
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
 def test_answers_that_are_none(api, space, configure, hook, policy):
     answers = {
-        "redirect": (said(b"", 307, Location=hook.url + "/elsewhere"), "stopped after 10 redirects"),
+        "redirect": (said(b"", 307, Location=hook.url + "/elsewhere"),
+                     "the server responded with the status code 307 but did not return more information"),
         "garbage": (said(b"\x00\x01 garbage"), "yaml: control characters are not allowed"),
         "broken": (said(b'{"kind": '), "couldn't get version/kind; json parse error: unexpected end of JSON input"),
         "large": (said(b'{"a": "' + b"x" * (10 << 20) + b'"}'), "the answer is larger than 3145728 bytes"),
@@ -154,7 +155,7 @@ def test_answers_that_are_none(api, space, configure, hook, policy):
         else:
             start = 'Internal error occurred: failed calling webhook "h.example.com": failed to call webhook: '
             assert code == 500 and e["message"].startswith(start) and text in e["message"], e
-    assert len([s for s in hook.seen if "elsewhere" in s["path"]]) == 9
+    assert not [s for s in hook.seen if "elsewhere" in s["path"]]
 
 
 def test_a_webhook_that_is_down(api, space, configure, hook):
