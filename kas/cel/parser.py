@@ -12,8 +12,8 @@ from kas.cel.tokens import Token, Unread, tokens
 from kas.cel.words import RESERVED
 
 MAX_CODE_POINTS = 100_000
-MAX_DEPTH = 30  # of expressions in one another: this parser goes down by recursion
-MAX_HEIGHT = 100  # of operators, fields and calls on one another
+MAX_DEPTH = 83  # of expressions in one another: this parser goes down by recursion, and each may count for three of the 250 that may be
+MAX_HEIGHT = 250  # of operators, fields and calls on one another
 MOST_READ_AGAIN = 4_000  # tokens: that takes some 40 us each
 
 _LITERALS = {"true": True, "false": False, "null": None}
@@ -47,7 +47,9 @@ def _first(parser: _Parser, unread: list[Unread]) -> Problem:
     """What is said of a text that is too long to be read again."""
     if unread:
         return unread[0].problem
-    if parser.depth > MAX_DEPTH or parser.height > MAX_HEIGHT:
+    if parser.depth > MAX_DEPTH:
+        return Problem(NOWHERE, "expression recursion limit exceeded: 250")
+    if parser.height > MAX_HEIGHT:
         return Problem(NOWHERE, "max recursion depth exceeded")
     if parser.problems:
         return parser.problems[0]
