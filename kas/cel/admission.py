@@ -5,16 +5,17 @@ Upstream: apiserver ``pkg/admission/plugin/cel/compile.go``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from kas.cel.base import BASE
-from kas.cel.environment import Environment
+from kas.cel.environment import Environment, Fields
 from kas.cel.library.objects import AUTHORIZER, RESOURCE_CHECK
 from kas.cel.library.texts import PATCHES
-from kas.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Nullable, Type, list_of, map_of, struct
+from kas.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, UNSPECIFIED, Nullable, Type, list_of, map_of, struct
 
 TEXTS, TEXT_MAP = list_of(STRING), map_of(STRING, STRING)
-STRUCTS: dict[str, dict[str, Type]] = {
+STRUCTS: dict[str, Mapping[str, Type]] = {
     "kubernetes.GroupVersionKind": {"group": STRING, "version": STRING, "kind": STRING},
     "kubernetes.GroupVersionResource": {"group": STRING, "version": STRING, "resource": STRING},
     "kubernetes.UserInfo": {"username": STRING, "uid": STRING, "groups": TEXTS, "extra": map_of(STRING, TEXTS)},
@@ -45,7 +46,9 @@ VARIABLES = "kubernetes.variables"
 
 # What mutations make: an object to be applied, or operations of a JSON patch.
 PATCH, OBJECT = struct("JSONPatch"), struct("Object")
-PATCH_STRUCTS: dict[str, dict[str, Type]] = {"JSONPatch": {"op": STRING, "path": STRING, "from": STRING, "value": DYN}}
+OPERATION: dict[str, Type] = {"op": STRING, "path": STRING, "from": STRING, "value": DYN}
+# Any other field of an operation is known, too, only that it has no type.
+PATCH_STRUCTS: dict[str, Mapping[str, Type]] = {"JSONPatch": Fields(OPERATION, UNSPECIFIED)}
 
 
 @cache

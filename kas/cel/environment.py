@@ -48,20 +48,23 @@ class Function:
         self.settled = settled or {}
 
 
-class _AnyField(Mapping[str, Type]):
-    """The fields of an object of which nothing is known: any name, any value."""
+class Fields(Mapping[str, Type]):
+    """The fields of an object, which takes any name: those that are not listed are ``others``."""
+
+    def __init__(self, listed: Mapping[str, Type], others: Type) -> None:
+        self._listed, self._others = listed, others
 
     def __getitem__(self, name: str) -> Type:
-        return DYN
+        return self._listed.get(name, self._others)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(())
+        return iter(self._listed)
 
     def __len__(self) -> int:
-        return 0
+        return len(self._listed)
 
 
-ANY_FIELD = _AnyField()
+ANY_FIELD = Fields({}, DYN)
 
 
 class Environment:

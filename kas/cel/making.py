@@ -24,6 +24,7 @@ class Maker:
         self.bindings, self.problems = bindings, list[Problem]()
 
     def call(self, at: int, name: str, args: list[Node], target: Node | None = None) -> Node:
+        """A call, or what the macro of that name makes of it."""
         macro = MACROS.get((name, len(args), target is not None))
         if self.bindings and name == "bind" and len(args) == 3 and isinstance(target, Ident) and target.name == "cel":
             macro = bind

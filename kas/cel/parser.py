@@ -12,8 +12,9 @@ from kas.cel.tokens import Token, Unread, tokens
 from kas.cel.words import RESERVED
 
 MAX_CODE_POINTS = 100_000
-MAX_DEPTH = 30  # of expressions in one another: this parser goes down by recursion
-MAX_HEIGHT = 100  # of operators, fields and calls on one another
+MAX_DEPTH = 83  # of expressions in one another: this parser goes down by recursion, and each may count for three of the 250 that may be
+MAX_HEIGHT = 250  # of operators, fields and calls on one another
+MOST_READ_AGAIN = 4_000  # tokens: that takes some 40 us each
 
 _LITERALS = {"true": True, "false": False, "null": None}
 _BINDS = dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), 0) | {"+": 1, "-": 1} | {"*": 2, "/": 2, "%": 2}
@@ -29,15 +30,31 @@ def parse(text: str, bindings: bool = False) -> Node:
     if len(text) > MAX_CODE_POINTS:
         raise CompileError("", [Problem(NOWHERE, f"expression code point size exceeds limit: size: {len(text)}, limit {MAX_CODE_POINTS}")])
     found, unread = tokens(text)
+    parser = _Parser(found, bindings)
     if not unread:
-        parser = _Parser(found, bindings)
         try:
             node = parser.whole()
             if not parser.problems:
                 return node
         except _UnfitError:
             pass
+    if len(found) > MOST_READ_AGAIN:
+        raise CompileError(text, [_first(parser, unread)])
     return _recovered(text, found, unread, bindings)
+
+
+def _first(parser: _Parser, unread: list[Unread]) -> Problem:
+    """What is said of a text that is too long to be read again."""
+    if unread:
+        return unread[0].problem
+    if parser.depth > MAX_DEPTH:
+        return Problem(NOWHERE, "expression recursion limit exceeded: 250")
+    if parser.height > MAX_HEIGHT:
+        return Problem(NOWHERE, "max recursion depth exceeded")
+    if parser.problems:
+        return parser.problems[0]
+    token = parser.tokens[min(parser.i, len(parser.tokens) - 1)]
+    return Problem(token.at, f"Syntax error: no viable alternative at input '{token.text}'")
 
 
 def _recovered(text: str, found: list[Token], unread: list[Unread], bindings: bool) -> Node:

@@ -117,7 +117,6 @@ class _Recovery:
         self.site = 0
         self.failed_at, self.failed_sites = -1, set[int]()
         self.frame: _Frame | None = None
-        self.look(1)
 
     # --- tokens
 
@@ -269,6 +268,7 @@ class _Rules(_Recovery):
         waiting: list[_Steps] = []
         request: tuple[Any, ...] | None = ("start", 0, _ENDS)
         done: Branch | None = None
+        self.look(1)
         while True:
             if request is not None:
                 rule, site, follow, *precedence = request

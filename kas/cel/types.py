@@ -39,6 +39,9 @@ ANY = Type("dyn", "any")
 BOOL, INT, UINT, DOUBLE, STRING, BYTES = (Type(k) for k in ("bool", "int", "uint", "double", "string", "bytes"))
 DURATION, TIMESTAMP = Type("duration", "google.protobuf.Duration"), Type("timestamp", "google.protobuf.Timestamp")
 TYPE = Type("type")
+# What upstream has where it forgot the type: nothing is assignable to it, and it has no name.
+UNSPECIFIED = Type("unspecified")
+UNSPECIFIED.name = ""
 LIST, MAP = Type("list"), Type("map")  # without parameters, as values name their types
 
 

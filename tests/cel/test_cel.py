@@ -641,3 +641,15 @@ def test_others_go_before_what_takes_long(monkeypatch):
     long = cel.compile("lists.range(200).all(x, lists.range(200).all(y, [x, y].size() == 2))", ANY)
     found, cost = long.run({})
     assert isinstance(found, cel.CostLimitError) and cost < 25 * interpreter.LOOKS_EVERY
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("[JSONPatch{op: 'add', bad: 1}]", "expected type of field 'bad' is '' but provided type is 'int'"),
+    ("[JSONPatch{bad: null}]", "expected type of field 'bad' is '' but provided type is 'null'"),
+    ("JSONPatch{op: 'a'}.bad == 1", "found no matching overload for '_==_' applied to '(, int)'"),
+    ("JSONPatch{op: 'a'}.bad", "must evaluate to bool but got "), ("[JSONPatch{bad: dyn(1)}] != []", ""),
+    ("has(JSONPatch{op: 'a'}.bad)", ""),
+])  # fmt: skip
+def test_fields_that_an_operation_has_not_have_no_type(text, said):
+    errs = compile_expression(text, environment(True, patches=True), "p", BOOL)[1]
+    assert said in errs[0].detail if said else not errs

@@ -50,6 +50,11 @@ def test_many_beside_one_another_are_not_deep():
     assert outcome("!" * 1001 + "true") == (False, "bool")
 
 
+def test_the_long_may_be_deep_too():
+    wide = "[" + "n, " * 3000 + "n].size() > 1 && "
+    assert outcome(wide + "(" * 80 + "n" + " + n" * 200 + ")" * 80 + " > 1") == (True, "bool")
+
+
 def test_a_deep_type_is_spelled():
     t = STRING
     for _ in range(3000):

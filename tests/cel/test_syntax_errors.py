@@ -115,3 +115,24 @@ def test_the_remainder_of_the_least_int_is_an_overflow():
 def test_a_pattern_that_is_constant_is_compiled_with_the_program(text):
     with pytest.raises(cel.ProgramError, match="error parsing regexp"):
         cel.compile(text, ENV)
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(cel.CompileError) as e:
+        cel.compile(text, ENV)
+    return [p.message for p in e.value.problems]
+
+
+def test_recovery_has_bounds():
+    assert problems("#" * 200)[99:] == ["Syntax error: token recognition error at: '#'", "Syntax error: More than 100 syntax errors"]
+    assert problems("a " * 400)[-1] == "error recovery token lookahead limit exceeded: 256"
+    assert problems("(" * 40)[-1] == "Syntax error: error recovery attempt limit exceeded: 30"
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("[" + "a, " * 3000 + ",]", "Syntax error: no viable alternative at input ']'"), ("a" + " + a" * 3000, "max recursion depth exceeded"),
+    ("[" + "a, " * 3000 + "#]", "Syntax error: token recognition error at: '#'"),
+    ("[" + "has(1), " * 3000 + "]", "invalid argument to has() macro"),
+])  # fmt: skip
+def test_of_long_texts_the_first_error_is_told(text, said):
+    assert problems(text) == [said]

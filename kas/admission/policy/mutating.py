@@ -16,6 +16,7 @@ from kas.admission.policy.policies import ConfigurationFault, Found
 from kas.admission.versioned import Versioned
 from kas.apiextensions.mergeschema import crd_schema
 from kas.auth.attributes import Authorizer, Outcome
+from kas.cel.admission import OPERATION
 from kas.cel.problems import CostLimitError
 from kas.cel.schemas import MAX_REQUEST_BYTES
 from kas.cel.values import MOST_COMPARED, Duration, Message, Optional, Timestamp, characters, nodes
@@ -118,6 +119,8 @@ def _changed(mutation: Mutation, wanted: Any, objects: Versioned) -> bool:
         raise MutationError(str(CostLimitError()))
     if not mutation.json_patch:
         _check_names(wanted)
+    elif other := next((name for operation in wanted for name in operation if name not in OPERATION), None):
+        raise MutationError(f"expression '{mutation.expression.text}' resulted in error: unexpected JSONPatchType field: {other}")
     return objects.replace(_made(mutation, wanted, objects))
 
 

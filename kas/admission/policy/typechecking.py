@@ -126,7 +126,7 @@ def _environment(shape: Shape, params: Shape | None, variables: Iterable[tuple[s
         "namespaceObject": struct("kubernetes.Namespace"), "request": struct("kubernetes.AdmissionRequest"),
         "object": shape.type, "oldObject": shape.type, "authorizer": AUTHORIZER,
     }  # fmt: skip
-    structs: Mapping[str, dict[str, Type]] = STRUCTS | shape.structs
+    structs: Mapping[str, Mapping[str, Type]] = STRUCTS | shape.structs
     if params is not None:
         names["params"] = params.type
         structs = {**structs, **params.structs}

@@ -96,6 +96,7 @@ def test_objects_are_equal_when_types_and_fields_are(governed):
 @pytest.mark.parametrize(("mutation", "text"), [
     (applies("Object{data: {'x': object.nope}}"), "resulted in error: no such key: nope"),
     (patches("[JSONPatch{op: 'remove', path: '/nope'}]"), "JSON Patch: error in remove for path: '/nope': Unable to remove nonexistent"),
+    (patches("[JSONPatch{op: 'add', path: '/data/x', bad: dyn('y')}]"), "resulted in error: unexpected JSONPatchType field: bad"),
     (applies("Object{nobody: 'x'}"),
      "error applying patch: failed to convert patch object to typed object: .nobody: field not declared in schema"),
     (applies("Object{metadata: Object.meta{labels: {'a': 'b'}}}"),
