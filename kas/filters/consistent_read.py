@@ -65,6 +65,12 @@ WRITES = ("create", "update", "patch", "delete")
 REVIEWS = ("authorization.k8s.io", "authentication.k8s.io")
 
 
+def _names_one(req: Request, given: str) -> bool:
+    """Whether a list is to be of one revision, and of no later one: ``given`` is meant so beside a limit, too."""
+    match = req.params.get("resourceVersionMatch")
+    return "continue" in req.params or match == "Exact" or (given != "" and match == "" and req.params.get("limit") not in ("", "0"))
+
+
 def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
     """``part_of(info)`` keeps what a request is about. ``beside`` answers a GET or LIST that names no revision, where the replica stays
     ``Behind``, and a list at a revision before the replica was made, which another server of the cluster may have begun."""
@@ -81,8 +87,7 @@ def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
         if given == "0" and (info.verb != "list" or "continue" not in req.params):
             return None
         part = part_of(info)
-        of_the_past = info.verb == "list" and ("continue" in req.params or req.params.get("resourceVersionMatch") == "Exact")
-        if of_the_past and beside is not None and beside.past(req):
+        if info.verb == "list" and beside is not None and _names_one(req, given) and beside.past(req):
             return elsewhere(req, beside)
         if info.verb in READS:
             if given and not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) > part.revision):

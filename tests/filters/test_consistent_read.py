@@ -111,6 +111,7 @@ def test_what_the_replica_is_too_old_for_is_read_elsewhere(fails, method, path, 
 @pytest.mark.parametrize(("found", "query"), [
     (Response(200, []), "resourceVersion=3&resourceVersionMatch=Exact"), (Response(200, []), "limit=1&continue=x"),
     (Compacted(3, 5), "resourceVersion=3&resourceVersionMatch=Exact"), (Unavailable("too much"), "continue=x"),
+    (Response(200, []), "resourceVersion=3&limit=5"),
 ])  # fmt: skip
 def test_lists_of_before_the_replica_are_asked_of_etcd(found, query):
     req, told = request("GET", PODS, query), []
@@ -118,6 +119,16 @@ def test_lists_of_before_the_replica_are_asked_of_etcd(found, query):
     assert told == [req] and answer is (found if isinstance(found, Response) else None)
     told.clear()
     waiting = consistent_read(lambda info: Fresh(), Beside(found, told)).before(req)
+    assert waiting is None or asyncio.run(_of(waiting)) is None
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "query", ["resourceVersion=3", "resourceVersion=3&limit=0", "resourceVersion=3&limit=5&resourceVersionMatch=NotOlderThan"]
+)
+def test_lists_that_may_be_newer_are_the_replicas(query):
+    told = []
+    waiting = consistent_read(lambda info: Fresh(), Beside(Response(200, []), told, old=True)).before(request("GET", PODS, query))
     assert waiting is None or asyncio.run(_of(waiting)) is None
     assert told == []
 
