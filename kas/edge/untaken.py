@@ -139,7 +139,7 @@ def of_socket(s: socket.socket, waits: int, what: T, more: int = 0) -> Held[T]:
     (taken,) = struct.unpack_from("=Q", s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128), _ACKNOWLEDGED_AT)
     numbers = _NUMBERS.unpack_from(s.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 64))
     size = numbers[_READ] + numbers[_QUEUED] + more
-    return Held(os.fstat(s.fileno()).st_ino, _client(s.getpeername()[0]), waits, taken, size, what)
+    return Held(os.fstat(s.fileno()).st_ino, client_of(s.getpeername()[0]), waits, taken, size, what)
 
 
 def reset(one: Held[int]) -> None:
@@ -153,8 +153,8 @@ def reset(one: Held[int]) -> None:
             os.close(own)
 
 
-def _client(address: str) -> str:
-    """Of IPv6 the network: who has one address of it has all."""
+def client_of(address: str) -> str:
+    """Who is behind an address. Of IPv6 the network: who has one address of it has all."""
     if ":" not in address:
         return address
     packed = socket.inet_pton(socket.AF_INET6, address.partition("%")[0])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from tests.hostile import shaker
 from tests.hostile.attacker import (
     CONTINUATION,
     DATA,
@@ -148,3 +152,18 @@ def _(a: Attacker) -> None:
 @row("TLS: what is no handshake")
 def _(a: Attacker) -> None:
     a.plain(200, b"GET / HTTP/1.1\r\n\r\n" * 10)
+
+
+def _shaken(name: str, how: str) -> None:
+    @row(f"TLS: connections, as fast as they can be made, {name}")
+    def _(a: Attacker) -> None:
+        script = str(Path(shaker.__file__))
+        command = [sys.executable, script, str(a.server.port), str(a.server.ca), "3", "8", how]
+        subprocess.run(command, check=True, timeout=120)
+
+
+_shaken("without a word", "opened")
+_shaken("of half a handshake", "words")
+_shaken("of a whole handshake", "handshakes")
+_shaken("and the beginning of HTTP/2", "prefaces")
+_shaken("and a request nobody waits for", "gets")

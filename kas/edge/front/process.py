@@ -22,6 +22,7 @@ from OpenSSL import SSL
 
 from kas.edge.front.relay import Relay
 from kas.edge.front.rendezvous import Rendezvous
+from kas.edge.front.shaking import TURN_S, Shaking
 from kas.edge.front.tls import Contexts, Settings, host, listen
 from kas.edge.front.worker import Worker
 from kas.edge.untaken import Held, Untaken
@@ -33,7 +34,6 @@ log = logging.getLogger("kas.front")
 BACKLOG = 4096
 SWEEP_S = 1.0
 GIVE_BACK_S = 10.0  # between two looks at what memory was freed
-ACCEPT_AT_ONCE = 64
 PAUSE_S = 0.1  # after accept has failed for want of descriptors
 SPARE_DESCRIPTORS, MOST_DESCRIPTORS = 128, 1 << 20
 GOODBYE_S = 2.0
@@ -41,9 +41,9 @@ GOODBYE_S = 2.0
 
 @dataclass(frozen=True)
 class Limits:
-    """``handshakes`` at once: the oldest is cut for a newer one. A client has ``handshake_s`` for its handshake, ``silent_s`` from there to
-    its first byte (kube-apiserver's time for the head of a request), ``linger_s`` to take the last answer, of the time in which the front
-    runs. ``connections``: 0 = by the number of file descriptors."""
+    """``handshakes`` at once: for a newer one the oldest is cut of the client that has most. A client has ``handshake_s`` for its
+    handshake, ``silent_s`` from there to its first byte (kube-apiserver's time for the head of a request), ``linger_s`` to take the last
+    answer, of the time in which the front runs. ``connections``: 0 = by the number of file descriptors."""
 
     handshakes: int = 1024
     handshake_s: float = 10.0
@@ -96,6 +96,34 @@ class _Waiting:
             self.cut_oldest()
 
 
+class _Handshakes(_Waiting):
+    """Those whose handshake is under way."""
+
+    def __init__(self, limit_s: float, time_: OwnTime) -> None:
+        super().__init__(limit_s, time_)
+        self._clients: dict[str, OrderedDict[Relay, None]] = {}
+
+    def add(self, relay: Relay) -> None:
+        super().add(relay)
+        self._clients.setdefault(relay.client, OrderedDict())[relay] = None
+
+    def drop(self, relay: Relay) -> None:
+        super().drop(relay)
+        of_client = self._clients.get(relay.client)
+        if of_client is not None:
+            of_client.pop(relay, None)
+            if not of_client:
+                del self._clients[relay.client]
+
+    def cut_of_most(self) -> bool:
+        """The oldest of the client that has most of them; a look at each client. False when there is none."""
+        if not self._clients:
+            return False
+        most: OrderedDict[Relay, None] = max(self._clients.values(), key=len)
+        next(iter(most)).close()
+        return True
+
+
 class FrontProcess:
     """Serves until ``stop`` and the end of all workers (``ended``); ``sock`` is bound, ``workers`` their number. ``goaway``: they may ask
     that a client of HTTP/2 connects anew."""
@@ -114,9 +142,10 @@ class FrontProcess:
         self._limits, self._most = limits, limits.connections or _descriptors()
         self._open = 0
         self._time = OwnTime()
-        allowed = (limits.handshake_s, limits.silent_s, limits.linger_s)
-        self._shaking, self._silent, self._lingering = (_Waiting(limit_s, self._time) for limit_s in allowed)
+        self._shaking = _Handshakes(limits.handshake_s, self._time)
+        self._silent, self._lingering = (_Waiting(limit_s, self._time) for limit_s in (limits.silent_s, limits.linger_s))
         self._patient: list[Relay] = []  # no worker was there when they wanted one
+        self._turns = Shaking(self.loop)
         self._untaken = Untaken(self._held, self._reset)
         self._looking: asyncio.Future[int] | None = None
         self._trimmer, self._trim_at = Trimmer(), 0.0
@@ -144,7 +173,8 @@ class FrontProcess:
     # --- connections
 
     def _accept(self) -> None:
-        for _ in range(ACCEPT_AT_ONCE):
+        until = time.monotonic() + TURN_S
+        while time.monotonic() < until:
             try:
                 sock, address = self._listening.accept()
             except (BlockingIOError, ConnectionAbortedError):
@@ -154,11 +184,11 @@ class FrontProcess:
                 self.loop.remove_reader(self._listening.fileno())
                 self.loop.call_later(PAUSE_S, self._accept_again)
                 return
-            if self._open >= self._most and not (self._shaking.cut_oldest() or self._silent.cut_oldest()):
+            if self._open >= self._most and not (self._shaking.cut_of_most() or self._silent.cut_oldest()):
                 sock.close()
                 continue
             if len(self._shaking.since) >= self._limits.handshakes:
-                self._shaking.cut_oldest()
+                self._shaking.cut_of_most()
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -168,6 +198,10 @@ class FrontProcess:
     def _accept_again(self) -> None:
         if not (self._ending or self._deaf):
             self.loop.add_reader(self._listening.fileno(), self._accept)
+
+    def shakes(self, relay: Relay) -> None:
+        """See ``relay.Front``."""
+        self._turns.ask(relay)
 
     def greeted(self, relay: Relay) -> None:
         """See ``relay.Front``."""

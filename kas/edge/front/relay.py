@@ -23,7 +23,7 @@ from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Renewals, shown
 from kas.edge.front.upgrades import wants_spdy
 from kas.edge.front.worker import Worker
-from kas.edge.untaken import Held, of_socket
+from kas.edge.untaken import Held, client_of, of_socket
 
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
 READ_BYTES = 64 << 10
@@ -41,6 +41,9 @@ class Front(Protocol):
     loop: asyncio.AbstractEventLoop
     rendezvous: Rendezvous
     goaway: bool  # workers may ask for it
+
+    def shakes(self, relay: Relay) -> None:
+        """Something has come for its handshake: calls ``relay.shake`` soon."""
 
     def greeted(self, relay: Relay) -> None:
         """The handshake is over; the client may now take some time to say what it wants."""
@@ -67,14 +70,15 @@ def _speaks_http(e: SSL.Error) -> bool:
 class Relay:
     """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
 
-    __slots__ = ("_address", "_chain", "_client", "_discarded", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock",
-                 "_spdy", "_tls", "_told", "_up", "_worker", "_worker_fd", "_writing", "came", "closed", "worker")  # fmt: skip
+    __slots__ = ("_address", "_chain", "_client", "_context", "_discarded", "_down", "_fd", "_frames", "_front", "_going",
+                 "_loop", "_sock", "_spdy", "_tls", "_told", "_up", "_worker", "_worker_fd", "_writing", "came", "client",
+                 "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
+        self.client = client_of(client)
         self._fd, self._worker_fd = sock.fileno(), -1
-        self._tls = SSL.Connection(context, sock)
-        self._tls.set_accept_state()
+        self._context: SSL.Context | None = context  # until the handshake begins
         self._worker: socket.socket | None = None  # its socket
         self.worker: Worker | None = None
         self._address = ""
@@ -86,13 +90,28 @@ class Relay:
         self._discarded = 0
         self._told = 0.0  # when it was told to go away
         self._frames: Frames | None = None  # of HTTP/2, where a client may be told to go away
-        self._loop.add_reader(self._fd, self._shake)
+        self._loop.add_reader(self._fd, self._may_shake)
 
-    def _shake(self) -> None:
+    def _may_shake(self) -> None:
+        self._loop.remove_reader(self._fd)
+        self._write_when_possible(False)
+        self._front.shakes(self)
+
+    def shake(self) -> None:
+        """Goes on with the handshake; nothing when it is closed."""
+        if self.closed:
+            return
+        if self._context is not None:
+            if self._left():
+                self.close()
+                return
+            self._tls = SSL.Connection(self._context, self._sock)
+            self._tls.set_accept_state()
+            self._context = None
         try:
             self._tls.do_handshake()
         except SSL.WantReadError:
-            self._write_when_possible(False)
+            self._loop.add_reader(self._fd, self._may_shake)
         except SSL.WantWriteError:
             self._write_when_possible(True)
         except SSL.Error as e:
@@ -100,7 +119,6 @@ class Relay:
                 self._say_tls_is_wanted()
             self.close()
         else:
-            self._write_when_possible(False)
             try:
                 self._chain = shown(self._tls)
             except ValueError:
@@ -110,6 +128,15 @@ class Relay:
             self._loop.add_reader(self._fd, self._speaks)
             self._front.greeted(self)
 
+    def _left(self) -> bool:
+        """Whether the client has gone before it said anything: what OpenSSL wants for a connection costs more than all of that."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def _say_tls_is_wanted(self) -> None:
         with contextlib.suppress(OSError):  # a moment later nobody would miss it
             self._sock.recv(READ_BYTES)  # what is not read when a socket is closed makes its end a reset, which may overtake the answer
@@ -117,7 +144,7 @@ class Relay:
 
     def _write_when_possible(self, wanted: bool) -> None:
         if wanted and not self._writing:
-            self._loop.add_writer(self._fd, self._shake)
+            self._loop.add_writer(self._fd, self._may_shake)
         elif self._writing and not wanted:
             self._loop.remove_writer(self._fd)
         self._writing = wanted
