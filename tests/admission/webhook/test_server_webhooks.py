@@ -88,7 +88,8 @@ def test_what_is_shown_of_an_update_is_what_is_read(api, space, configure, hook)
         assert code == 200
         (asked,) = hook.asked(operation="UPDATE")
         assert json.dumps(asked["oldObject"]) == json.dumps(before)
-        shown = {**asked["object"], "metadata": {k: v for k, v in asked["object"]["metadata"].items() if k != "selfLink"}}
+        # Only the storage takes the link off, which a dry run does not come to.
+        shown = {**asked["object"], "metadata": {k: v for k, v in asked["object"]["metadata"].items() if query or k != "selfLink"}}
         same = {**after, "metadata": {**after["metadata"], "resourceVersion": before["metadata"]["resourceVersion"]}}
         assert json.dumps(shown) == json.dumps(same)
     assert json.dumps(api("GET", path)[1]) == json.dumps(after) and "selfLink" not in after["metadata"]
