@@ -31,7 +31,7 @@ class Log:
         self.registry = Registry()
         self.errors = self.registry.counter("apiserver_audit_error_total", "", ("plugin",))
         union = Union(self.errors)
-        union.backends += [(Batch(b, buffer, size, 3600.0, 0.0, 0, union.failed), strict) for b in backends]
+        union.backends += [(Batch(b, buffer, size, 3600.0, None, union.failed), strict) for b in backends]
         policy = load({**POLICY, "omitStages": list(omitted), "rules": rules})
         self.batch, self.auditor = union.backends[0][0], Auditor(policy, union, self.registry)
         self.filter, self._info, self._numbers = audit(self.auditor), request_info(), count()

@@ -164,7 +164,7 @@ class Variables(dict[str, Any]):
         evaluator = self._evaluator_of()
         assert evaluator is not None  # it is what evaluates
         limit = evaluator.limit
-        value, cost = program.run(evaluator.variables, limit)
+        value, cost = program.run_within(evaluator.variables, limit)
         if isinstance(value, CostLimitError) and limit < PER_CALL_LIMIT:
             raise value  # this turn of the loop is over: it begins again with all it may cost
         evaluator.left -= cost
