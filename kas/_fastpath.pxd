@@ -4,7 +4,7 @@
 #   Request       the record the edge makes of a request's head; filters fill it in            fastpath/record.pxi
 #   Response      what is answered                                                            fastpath/record.pxi
 #   RequestInfo   what the request line means to the API: parse()                               _fastpath.pyx
-#   audit_id()    the id of a request                                                           fastpath/identity.pxi
+#   audit_id(), new_uid()   the id of a request, of an object                                   fastpath/identity.pxi
 #   keyed_digest  what remembered credentials are found by                                      fastpath/digest.pxi
 #   Attributes    what authorizers are asked: attributes_of()                                   fastpath/attributes.pxi
 #   forbidden_message(), plain_failure(), go_quote()   what a refusal says                   fastpath/status.pxi
@@ -12,7 +12,8 @@
 #   PathTable     who answers a path that is no resource's                                      fastpath/mux.pxi
 #   Tally         what was answered, counted                                                    fastpath/tally.pxi
 #   Way           through filters to the endpoint: the chain while nobody waits                 fastpath/way.pxi
-#   Timer, Recall, Getters, PlainGet   stretches of it: durations, remembered credentials, stored bytes   fastpath/way.pxi
+#   Informing, Recall, Directing, Straight, PlainGet, Timer   stretches of it: what a request is about, remembered credentials,
+#                 whose it is, its handler, stored bytes, durations                             fastpath/way.pxi
 #   whole(), sent()   the answer, sent                                                          fastpath/way.pxi
 #   FreshRead, PutDown   a read that waits, at a filter and at the edge               fastpath/parked.pxi
 #   Rounds, Sharers   what such reads wait for, which they share                                fastpath/parked.pxi
@@ -195,10 +196,18 @@ cdef class InTurn:
     cpdef _run(self, tuple steps, str what, a)
 
 
-cdef class Getters:
+cdef class Straight:
     cdef set _acceptable
     cdef int _types
-    cdef dict _known                    # (group, version, resource) -> (served, whether it is namespaced)
+    cdef object _read_first
+    cdef dict _known                    # (group, version, resource, verb) -> (served, handler, whether namespaced, whether named)
+
+
+cdef class Directing:
+    cdef readonly object _rest
+    cdef readonly object _versions      # (group, version) of what is served as resources
+    cdef readonly object _claims        # (group, version) -> who answers all of it
+    cdef public object peers            # other API servers of the cluster; None from it: answered here
 
 
 cdef class PartOf:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from kas._fastpath import PathTable
+from kas._fastpath import Directing, PathTable
 from kas.endpoints.respond import not_found
 from kas.request.http import Handler, Request, Result
 
 
-class Director:
+class Director(Directing):
     """``rest`` handles resource requests of the group ``versions``; ``exact`` and ``prefixes`` are the rest. ``claims`` has the group
     versions that other servers answer, with everything below their paths; it may change at any time."""
 
@@ -21,9 +21,7 @@ class Director:
         self, rest: Callable[[Request], Result], versions: Container[tuple[str, str]],
         claims: Mapping[tuple[str, str], Handler] | None = None,
     ) -> None:  # fmt: skip
-        self._rest, self._versions = rest, versions
-        self._claims = claims if claims is not None else {}
-        self.peers: Callable[[Request], Result | None] | None = None  # other API servers of the cluster; None from it: answered here
+        super().__init__(rest, versions, claims if claims is not None else {})
         self._table = PathTable()
         self._fallbacks: list[Callable[[Request], Result | None]] = []
 
@@ -43,7 +41,8 @@ class Director:
         """The paths and prefixes that are answered, sorted."""
         return self._table.paths()
 
-    def __call__(self, req: Request) -> Result:
+    def _elsewhere(self, req: Request) -> Result:
+        """Who answers what does not go straight to a resource."""
         info = req.info
         path = req.path
         if path.startswith("//"):

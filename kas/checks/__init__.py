@@ -8,9 +8,11 @@ the rules. ``_engine.pxd`` is the design.
 from kas.checks._engine import (
     Check,
     Scope,
+    alike,
     all_of,
     amount,
     any_of,
+    any_there,
     anything,
     ascii,
     boolean,
@@ -47,8 +49,8 @@ from kas.checks._engine import (
 )  # fmt: skip
 
 __all__ = [
-    "Check", "Scope", "all_of", "amount", "any_of", "anything", "ascii", "boolean", "by_kind", "data_key", "dns1035_label", "dns_label",
-    "dns_subdomain", "floating", "generated", "group_version", "integer", "ipv4", "label_value", "lazily", "listing", "mapping",
-    "matching", "member", "multiple", "none_of", "one_of", "option", "path", "path_segment", "port_name", "printable", "qualified_name",
-    "record", "same", "text", "unknown", "unpadded",
+    "Check", "Scope", "alike", "all_of", "amount", "any_of", "any_there", "anything", "ascii", "boolean", "by_kind", "data_key",
+    "dns1035_label", "dns_label", "dns_subdomain", "floating", "generated", "group_version", "integer", "ipv4", "label_value", "lazily",
+    "listing", "mapping", "matching", "member", "multiple", "none_of", "one_of", "option", "path", "path_segment", "port_name",
+    "printable", "qualified_name", "record", "same", "text", "unknown", "unpadded",
 ]  # fmt: skip

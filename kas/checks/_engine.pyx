@@ -9,3 +9,4 @@ from kas.meta.aside import TURN, abandoned
 include "engine/texts.pxi"
 include "engine/walk.pxi"
 include "engine/build.pxi"
+include "engine/looks.pxi"

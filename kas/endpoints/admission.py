@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from functools import partial
 from typing import Any
 
 from kas.admission import CREATE, Attributes, Chain
@@ -18,15 +17,6 @@ from kas.registry.strategy import Context, Obj
 from kas.request.http import Request
 
 
-def _others(req: Request, who: str, seconds: float) -> None:
-    """Counts what was not this server's time."""
-    req.aside += seconds
-    if req.audit is not None:
-        took = req.audit.took
-        before = took.get(who, 0.0)
-        took[who] = max(before, seconds) if who == VALIDATING_WEBHOOK else before + seconds
-
-
 class RequestAdmission(Attributes):
     """One request's admission, and what the plug-ins are told of it; see ``kas.registry.admission``. ``kind`` is what they see: a view's
     (Scale), not its parent's."""
@@ -35,15 +25,32 @@ class RequestAdmission(Attributes):
         self, chain: Chain, authorizer: authz.Authorizer, req: Request, served: Any, operation: str, ctx: Context, name: str, options: Obj,
         kind: str = "",
     ) -> None:  # fmt: skip
-        super().__init__(
-            operation, served.group, served.version, served.resource, ctx.subresource, kind or served.kind, ctx.namespace, name, None, None,
-            req.user, options, ctx.dry_run, ctx.now, req.warn, req.annotate,
-        )  # fmt: skip
+        # What Attributes are given, without the call: each write makes one of these.
+        self.operation, self.group, self.version, self.resource = operation, served.group, served.version, served.resource
+        self.subresource, self.kind, self.namespace, self.name = ctx.subresource, kind or served.kind, ctx.namespace, name
+        self.obj = self.old = None
+        self.user, self.options, self.dry_run, self.now = req.user, options, ctx.dry_run, ctx.now
         self._chain, self._authorizer, self._req = chain, authorizer, req
-        # Of the request, not of this object: a circle would keep bodies until the collector comes.
-        self.deadline, self.waited = req.deadline, partial(_others, req)
-        self.verb = req.info.verb
-        self.bodies_recorded = req.audit is not None and req.audit.level != "Metadata"
+        self.deadline, self.verb = req.deadline, req.info.verb
+        if req.audit is not None:
+            self.bodies_recorded = req.audit.level != "Metadata"
+
+    def warn(self, text: str) -> None:
+        """Tell the client."""
+        self._req.warn(text)
+
+    def annotate(self, key: str, value: str) -> bool:
+        """Add to the audit event; whether this is what it says now."""
+        return self._req.annotate(key, value)
+
+    def waited(self, who: str, seconds: float) -> None:
+        """Count what was not this server's time."""
+        req = self._req
+        req.aside += seconds
+        if req.audit is not None:
+            took = req.audit.took
+            before = took.get(who, 0.0)
+            took[who] = max(before, seconds) if who == VALIDATING_WEBHOOK else before + seconds
 
     def admit(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
         """Run the mutating plug-ins in order; what is left of it as an awaitable when one waits."""

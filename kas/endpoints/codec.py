@@ -71,8 +71,6 @@ def decode_body(
         # No unknown and no repeated fields: field_validation has nothing to say.
         check_type_meta(obj, kind, body, any_version)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
-        if b"managedFields" in body and not (obj.get("metadata") or {}).get("managedFields"):
-            keep_reset(obj, gojson.loads(body))
         _complete(req, kind, obj)
         return obj
     try:
@@ -113,7 +111,6 @@ def _typed(
             for found in unknown:
                 for line in warning_texts(found):
                     req.warn(line)
-    keep_reset(obj, value)
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
     _complete(req, kind, obj)
     return obj
@@ -158,13 +155,6 @@ def _complete(req: Request, kind, obj: dict[str, Any]) -> None:
         raise _cannot(kind.kind, kind.version, kind.kind, str(e)) from None
     if req.audit is not None:
         req.audit.decoded(kind.type, kind.kind, kind.api_version, obj)
-
-
-def keep_reset(obj: dict[str, Any], given: dict[str, Any]) -> None:
-    """An empty list of managed fields asks to forget them all, but decoding leaves empty lists out: ``obj`` gets it back."""
-    meta = given.get("metadata")
-    if isinstance(meta, dict) and meta.get("managedFields") == []:
-        obj["metadata"]["managedFields"] = []
 
 
 def check_type_meta(value: dict[str, Any], kind, body: bytes, any_version: bool = False) -> tuple[str, str]:

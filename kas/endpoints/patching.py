@@ -16,7 +16,7 @@ from kas.endpoints import managedfields, respond
 from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.applying import ApplyUpdate
 from kas.endpoints.bodyerrors import JSON_ERROR_STRUCT
-from kas.endpoints.codec import another_kind, bound_parts, keep_reset
+from kas.endpoints.codec import another_kind, bound_parts
 from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
@@ -258,7 +258,6 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
             req.warn(text)
     if kept:
         obj.update(kept)
-    keep_reset(obj, patched)
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
     if len(req.body) >= LARGE:
         bound_parts(obj)

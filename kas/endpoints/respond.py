@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from kas._fastpath import PlainGet, plain_failure
+from kas._fastpath import PlainGet, known_form, plain_failure
 from kas.config import features
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
@@ -57,19 +57,17 @@ RAW_JSON = Media(JSON, None, True, False)
 
 def media(req: Request, watch: bool = False, table: bool = True) -> Media:
     """What the client accepts; without ``table`` no Table. Raises 406."""
+    found: Media | None = known_form(req, _memo.entries, watch, table)
+    if found is not None:
+        return found
     accept, agent = req.raw_header(b"accept"), req.raw_header(b"user-agent")
     explicit = req.params.get("pretty") if req.query and "pretty" in req.query else ""
-    key = (accept, agent, watch, table)
-    if not explicit:
-        found = _memo.entries.get(key)
-        if found is not None:
-            return found
     text = accept.decode("latin-1")
     m = (negotiate_stream if watch else negotiate)(text, BUILT_IN if table else NO_TABLE)
     pretty = m.media_type == JSON and not watch and (m.pretty or is_pretty(explicit, agent.decode("latin-1")))
     found = Media(m.media_type, m.convert, pretty, m.media_type == JSON and m.convert is None and not pretty)
     if not explicit:
-        _memo.put(key, found, len(accept) + len(agent))
+        _memo.put((accept, agent, watch, table), found, len(accept) + len(agent))
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Set
 from typing import TYPE_CHECKING, Any
 
-from kas._fastpath import Getters
+from kas._fastpath import Straight
 from kas.endpoints import deprecation, read
 from kas.endpoints.delete import Deleter
 from kas.endpoints.patching import Patcher
@@ -67,8 +67,9 @@ class Rest:
 
     def __init__(self, writer: Writer, deleter: Deleter, watches: Watches) -> None:
         self.writer, self.patcher, self.deleter, self.watches = writer, Patcher(writer), deleter, watches
+        self._named: dict[str, Handler] = {"update": writer.update, "patch": self.patcher.patch, "delete": deleter.delete}
         self.resources: dict[tuple[str, str], dict[str, Any]] = {}
-        self._getters = Getters(_acceptable, len(READ_TYPES))
+        self._straight = Straight(_acceptable, len(READ_TYPES), with_body)
         self._equivalents: dict[tuple[str, str], list[Any]] = {}  # of what is served, and so few
         self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
         # Groups whose kinds are not loaded, and whom to tell of the first request for one (kas.warmup).
@@ -78,7 +79,7 @@ class Rest:
 
     def add(self, served: Any) -> None:
         """Serve one more resource, or one in another's place."""
-        self._getters.clear()
+        self._straight.clear()
         self._equivalents.clear()
         self.resources.setdefault((served.group, served.version), {})[served.resource] = served
 
@@ -114,12 +115,10 @@ class Rest:
         return await awaited(self._handle(req))
 
     def _handle(self, req: Request) -> Result:
-        info, served = req.info, self._getters.find(req)
-        if served is not None:  # the commonest request, straight to its handler once the long way has found it
-            req.known = True
-            if served.deprecation is not None:
-                served.deprecation.tell(req)
-            return read.get(req, served, info.namespace, info.name)
+        answer = self._straight.answer(req)
+        if answer is not None:
+            return answer
+        info = req.info
         found = self.resources.get((info.api_group, info.api_version))
         served = found.get(info.resource) if found is not None else None
         if served is None:
@@ -152,7 +151,7 @@ class Rest:
             raise method_not_allowed()
         if verb == "get":
             if record.namespaced or info.resource != "namespaces":
-                self._getters.keep(served, record.namespaced)
+                self._straight.keep(verb, served, read.get, record.namespaced, True)
             return read.get(req, served, namespace, name)
         if verb == "list":
             return read.list_(req, served, namespace, name)
@@ -163,18 +162,17 @@ class Rest:
         if verb == "create":
             if name:
                 raise method_not_allowed()
+            self._straight.keep(verb, served, self.writer.create, record.namespaced, False)
             return with_body(req, self.writer.create, served, namespace)
         if verb == "deletecollection":
             return with_body(req, self.deleter.delete_collection, served, namespace)
         if not name:
             raise method_not_allowed()
-        if verb == "update":
-            return with_body(req, self.writer.update, served, namespace, name)
-        if verb == "patch":
-            return with_body(req, self.patcher.patch, served, namespace, name)
-        if verb == "delete":
-            return with_body(req, self.deleter.delete, served, namespace, name)
-        raise method_not_allowed()
+        handler = self._named.get(verb)
+        if handler is None:
+            raise method_not_allowed()
+        self._straight.keep(verb, served, handler, record.namespaced, True)
+        return with_body(req, handler, served, namespace, name)
 
     def _sub(self, req: Request, served: Any, namespace: str, name: str) -> Result:
         sub = served.record.subresources.get(req.info.subresource)

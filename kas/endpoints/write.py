@@ -24,6 +24,7 @@ from kas.registry.write import Create, Write
 from kas.request.http import Request, Response
 from kas.request.negotiation import body_media_type
 
+_NO_OPTIONS = {kind: {"kind": kind, "apiVersion": "meta.k8s.io/v1"} for kind in ("CreateOptions", "UpdateOptions")}
 NAMESPACE_MISMATCH = "the namespace of the provided object does not match the namespace sent on the request"
 
 
@@ -146,7 +147,9 @@ async def answer(req: Request, served: Served, done: Write, rec: Shown, status: 
 
 
 def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:
-    """The options as the metav1 object admission shows to webhooks."""
+    """The options as the metav1 object admission shows to webhooks; not to be changed."""
+    if o is NO_WRITE_OPTIONS:
+        return _NO_OPTIONS[kind]
     out: dict[str, Any] = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
     if o.dry_run:
         out["dryRun"] = ["All"]

@@ -258,35 +258,105 @@ cdef class PlainGet:
         return Response(200, [_JSON], body)
 
 
-cdef class Getters:
-    """``find(request)``: what serves a GET of one object, None where the long way has to be gone. ``acceptable`` has pairs of Accept and how
-    many media types there are to choose from, for those that the router lets pass; of one object there are ``READ_TYPES``."""
+cdef class Straight:
+    """``answer(request)``: what a handler answers that the long way of ``kas.endpoints.rest`` has found for such a request before; None where
+    that has to be gone. ``acceptable`` has pairs of Accept and how many media types there are to choose from, for those that the router
+    lets pass; of one object there are ``READ_TYPES``. ``read_first`` is ``kas.request.http.with_body``."""
 
-    def __init__(self, set acceptable not None, int types):
-        self._acceptable, self._types, self._known = acceptable, types, {}
+    def __init__(self, set acceptable not None, int types, read_first not None):
+        self._acceptable, self._types, self._read_first, self._known = acceptable, types, read_first, {}
 
-    def keep(self, served, bint namespaced):
-        """``served`` answers GETs of its objects."""
-        self._known[served.group, served.version, served.resource] = served, namespaced
+    def keep(self, str verb not None, served, handler, bint namespaced, bint named):
+        """``handler(request, served, namespace[, name])`` answers the verb on ``served``: below a namespace or not, with a name or without."""
+        self._known[served.group, served.version, served.resource, verb] = served, handler, namespaced, named
 
     def clear(self):
         self._known.clear()
 
-    def find(self, Request req not None):
+    def answer(self, Request req not None):
         cdef RequestInfo info = req.info
         cdef tuple found
-        if info.verb != "get" or info.name == "" or info.subresource != "" or req.method != "GET":
+        if info.subresource != "" or req.method == "HEAD":
             return None
-        kept = self._known.get((info.api_group, info.api_version, info.resource))
+        kept = self._known.get((info.api_group, info.api_version, info.resource, info.verb))
         if kept is None:
             return None
         found = <tuple>kept
-        if <bint>found[1] != (info.namespace != ""):
+        if <bint>found[2] != (info.namespace != "") or <bint>found[3] != (info.name != ""):
             return None
         accept = req.names().get(b"accept")
         if accept and (accept, self._types) not in self._acceptable:
             return None
-        return found[0]
+        req.known = True
+        served, handler = found[0], found[1]
+        deprecation = served.deprecation
+        if deprecation is not None:
+            deprecation.tell(req)
+        if req.incoming is not None and info.verb != "get":
+            if info.name == "":
+                return self._read_first(req, handler, served, info.namespace)
+            return self._read_first(req, handler, served, info.namespace, info.name)
+        if info.name == "":
+            return handler(req, served, info.namespace)
+        return handler(req, served, info.namespace, info.name)
+
+
+cdef class Directing:
+    """What ``kas.director.Director`` is for the requests it sends to a resource; ``_elsewhere`` is its way for all others."""
+
+    def __init__(self, rest not None, versions not None, claims not None):
+        self._rest, self._versions, self._claims, self.peers = rest, versions, claims, None
+
+    def __call__(self, Request req not None):
+        cdef RequestInfo info = req.info
+        cdef tuple version
+        if info.is_resource_request and self.peers is None and not req.path.startswith("//"):
+            version = info.api_group, info.api_version
+            claim = self._claims.get(version) if self._claims else None
+            if claim is not None:
+                return claim(req)
+            if version in self._versions:
+                return self._rest(req)
+        return self._elsewhere(req)
+
+
+cdef class Informing:
+    """``kas.filters.request_info``: says of a request what it is about. ``usual`` has views of queries that need one for all requests,
+    ``query`` makes one, ``long_verbs`` and ``long_subresources`` make a request long-running, ``refused(request, error)`` answers one of
+    which it cannot be told."""
+
+    cdef dict _usual
+    cdef object _query, _refused
+    cdef frozenset _verbs, _subresources
+
+    def __init__(self, dict usual not None, query, frozenset long_verbs not None, frozenset long_subresources not None, refused):
+        self._usual, self._query, self._refused, self._verbs, self._subresources = usual, query, refused, long_verbs, long_subresources
+
+    def __call__(self, Request req not None):
+        cdef RequestInfo info
+        params = self._usual.get(req.query)
+        if params is None:
+            params = self._query(req.query)
+        req.params = params
+        try:
+            info = parse(req.method, req.path, params)
+        except RequestInfoError as e:
+            return self._refused(req, e)
+        req.info = info
+        if info.is_resource_request:
+            req.long_running = info.verb in self._verbs or info.subresource in self._subresources
+        else:
+            req.long_running = req.path.startswith("/debug/pprof/")
+        return None
+
+
+def known_form(Request req not None, dict forms not None, bint watch, bint table):
+    """What ``forms`` (``kas.endpoints.respond``) has for the request's Accept and User-Agent; None where it says ``pretty``, too."""
+    cdef dict headers
+    if req.query and "pretty" in req.query:
+        return None
+    headers = req.names()
+    return forms.get((headers.get(b"accept", b""), headers.get(b"user-agent", b""), watch, table))
 
 
 cdef tuple _NO_CACHES = (b"cache-control", b"no-cache, private")

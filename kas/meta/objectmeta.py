@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kas.checks import alike
 from kas.meta import cached, field, names
 from kas.meta.field import FieldError, go_quote
 from kas.meta.labelselectors import labels as validate_labels
@@ -28,7 +29,7 @@ IMMUTABLE = "field is immutable"
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 
-Meta = Mapping[str, Any]
+Meta = dict[str, Any]
 
 
 def validate_object_meta(
@@ -70,6 +71,7 @@ _IMMUTABLE_FIELDS = (
     ("name", ""), ("namespace", ""), ("uid", ""), ("creationTimestamp", None), ("deletionTimestamp", None),
     ("deletionGracePeriodSeconds", None),
 )  # fmt: skip
+_IMMUTABLE_NAMES = tuple(name for name, _ in _IMMUTABLE_FIELDS)
 
 
 def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata") -> list[FieldError]:
@@ -89,10 +91,11 @@ def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata") -
         errs.append(field.invalid(f"{path}.resourceVersion", "", "must be specified for an update"))
     if (meta.get("generation") or 0) < (old.get("generation") or 0):
         errs.append(field.invalid(f"{path}.generation", meta.get("generation") or 0, "must not be decremented"))
-    for name, zero in _IMMUTABLE_FIELDS:
-        value, had = meta.get(name), old.get(name)
-        if value != had and (zero if value is None else value) != (zero if had is None else had):
-            errs.append(field.invalid(f"{path}.{name}", meta.get(name, zero), IMMUTABLE))
+    if not alike(meta, old, _IMMUTABLE_NAMES):
+        for name, zero in _IMMUTABLE_FIELDS:
+            value, had = meta.get(name), old.get(name)
+            if value != had and (zero if value is None else value) != (zero if had is None else had):
+                errs.append(field.invalid(f"{path}.{name}", meta.get(name, zero), IMMUTABLE))
     if METADATA.passes(meta):
         return errs
     errs += validate_labels(meta.get("labels"), f"{path}.labels")

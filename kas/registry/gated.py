@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kas.checks import any_there
 from kas.config import features
 
 Obj = dict[str, Any]
@@ -46,7 +47,7 @@ class GatedFields:
         if self._gates is not features.DEFAULT.on:
             self._read_gates()
         look = self._look[status]
-        if not look or not _found(obj, look):
+        if not look or not any_there(obj, look):
             return  # as nearly always
         for paths in self._status if status else self._spec:
             found = [path for path in paths if _has(obj, path, 0)]
@@ -56,30 +57,12 @@ class GatedFields:
 
 
 def _tree(paths: Paths) -> Rows:
-    """All paths as one tree, so that a walk goes into nothing twice: (field, what it holds, rows below)."""
+    """All paths as one tree, so that a walk goes into nothing twice: rows as ``any_there`` has them."""
     below: dict[tuple[str, str], Paths] = {}
     for path in paths:
         kind = "" if len(path) == 1 else path[1] if path[1] in ("[]", "{}") else "."
         below.setdefault((path[0], kind), []).append(path[1:] if kind in ("", ".") else path[2:])
     return tuple((name, kind, _tree(rest) if kind else ()) for (name, kind), rest in below.items())
-
-
-def _found(node: Obj, rows: Rows) -> bool:
-    """Whether any of the tree's fields is there."""
-    for name, kind, below in rows:
-        value = node.get(name)
-        if value is None:
-            continue
-        if kind == ".":
-            if _found(value, below):
-                return True
-        elif kind:
-            for item in value if kind == "[]" else value.values():
-                if item is not None and _found(item, below):
-                    return True
-        else:
-            return True
-    return False
 
 
 def _has(node: Any, path: tuple[str, ...], at: int) -> bool:

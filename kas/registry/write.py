@@ -450,17 +450,18 @@ class Update(Write):
             raise self.registry.conflict(self.name, precondition_failed(self.key, "UID", self.uid, have, self.ctx.dry_run))
 
     def _check_revision(self, meta: Obj, rec: Shown) -> None:
-        text = meta.pop("resourceVersion", "")
-        given = revision_of(text) if text else 0
-        if given == 0:
-            if not self.unconditional:
-                r = self.registry.resource
-                # Upstream fills in the resource where the kind belongs.
-                problem = field.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-                raise errors.invalid(r.group, r.resource, self.name, [problem])
-        elif given != rec.revision:
-            raise self.registry.conflict(self.name)
-        meta["resourceVersion"] = str(rec.revision)
+        text, current = meta.pop("resourceVersion", ""), str(rec.revision)
+        if text != current:  # another number, or the same written otherwise
+            given = revision_of(text) if text else 0
+            if given == 0:
+                if not self.unconditional:
+                    r = self.registry.resource
+                    # Upstream fills in the resource where the kind belongs.
+                    problem = field.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+                    raise errors.invalid(r.group, r.resource, self.name, [problem])
+            elif given != rec.revision:
+                raise self.registry.conflict(self.name)
+        meta["resourceVersion"] = current
 
 
 class UpdateWith(Update):

@@ -243,3 +243,23 @@ def test_patterns_of_alternatives_are_not_searched_for_without_end():
     assert check.passes(["x"] * 1000)
     assert not check.passes(["x"] * 100_000)
     assert next(searched) < 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("node", "there"),
+    [
+        ({}, False), ({"a": None, "b": {}, "c": [], "d": {}}, False), ({"a": 0}, True), ({"b": {"x": None}}, False),
+        ({"b": {"x": False}}, True), ({"c": [None, {}, {"x": 1}]}, True), ({"c": [None, {"y": 1}]}, False),
+        ({"d": {"k": {"x": None}}}, False), ({"d": {"j": None, "k": {"x": ""}}}, True),
+    ],
+)  # fmt: skip
+def test_a_field_of_a_tree_is_there(node: dict[str, Any], there: bool):
+    below = (("x", "", ()),)
+    assert checks.any_there(node, (("a", "", ()), ("b", ".", below), ("c", "[]", below), ("d", "{}", below))) is there
+
+
+def test_objects_that_say_the_same_of_names():
+    one = {"a": 1, "b": [1, {"x": "y"}], "c": None, "z": 1}
+    assert checks.alike(one, {"a": 1.0, "b": [1, {"x": "y"}], "c": None, "z": 2}, ("a", "b", "c", "d"))
+    assert not checks.alike(one, {"a": 1, "b": [1, {"x": "z"}], "c": None}, ("a", "b"))
+    assert not checks.alike(one, {"a": 1, "b": one["b"]}, ("a", "b", "c"))  # null is not nothing

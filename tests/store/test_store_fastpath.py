@@ -32,6 +32,19 @@ def make(store: LMDBStore, key: str = "/registry/pods/ns/a", **kwargs):
     return op.record
 
 
+@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 200])
+def test_labels_stand_in_the_order_of_their_bytes(count: int):
+    """Selectors go through them side by side; few are put in order where they are, many by Python."""
+    names = ["gfedcba"[n % 7] + "é\uffee\U00010000"[n % 3] + str(n) for n in range(count)]
+    labels = {name: f"ü{name}" for name in names}
+    draft = build_record(TYPE + b'"metadata":{"name":"a",', b'"uid":"u"}}', labels, {"f": "x"}, type_prefix_len=len(TYPE))
+    assert list(draft.label_map.items()) == sorted(labels.items(), key=lambda pair: pair[0].encode()) and draft.field_map == {"f": "x"}
+    with pytest.raises(UnicodeEncodeError):
+        build_record(b"{", b"}", {**labels, "\ud800": ""})
+    with pytest.raises(ValueError, match="longer than 65535"):
+        build_record(b"{", b"}", {**labels, "a" * 65536: ""})
+
+
 # -- selectors --------------------------------------------------------------------------------------------------------
 
 LABELS = {"app": "web", "tier": "", "n": "12", "neg": "-3", "big": "9223372036854775808", "word": "x1"}

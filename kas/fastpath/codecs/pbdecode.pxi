@@ -104,13 +104,18 @@ cdef int field_wire(Field f) noexcept:
     return 0 if f.kind == K_INT32 or f.kind == K_INT64 or f.kind == K_BOOL else 2
 
 
-cdef inline int check_tag(uint64_t v, str message) except -1:
-    """Raises DecodeError for a tag that begins no field of a message. Go takes 32 bits of a number, as signed ones."""
+cdef inline bint is_tag(uint64_t v) noexcept:
+    """Whether a tag begins a field of a message. Go takes 32 bits of a number, as signed ones."""
+    return v & 7 != 4 and <int32_t><uint32_t>(v >> 3) > 0
+
+
+cdef int check_tag(uint64_t v, str message) except -1:
+    """Raises DecodeError for a tag that begins no field of a message."""
+    if is_tag(v):
+        return 0
     if v & 7 == 4:
         raise DecodeError(f"proto: {message}: wiretype end group for non-group")
-    if <int32_t><uint32_t>(v >> 3) <= 0:
-        raise DecodeError(f"proto: {message}: illegal tag {<int32_t><uint32_t>(v >> 3)} (wire type {v})")
-    return 0
+    raise DecodeError(f"proto: {message}: illegal tag {<int32_t><uint32_t>(v >> 3)} (wire type {v})")
 
 
 cdef object wrong_wire(int wire, object name):
@@ -378,7 +383,8 @@ cdef int wire_fields(Wire* w, TypeDesc t, dict out, int depth) except -1:
         t._compile()
     while w.p < w.end:
         wire_varint(w, &v)
-        check_tag(v, t.kind_name)
+        if not is_tag(v):
+            check_tag(v, t.kind_name)
         number, wire = <uint32_t>(v >> 3), <int>(v & 7)
         f = None
         if number < <uint64_t>PyList_GET_SIZE(t.by_number):

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from kas._codecs import RawJSON
 from kas.observe.caches import remembered
 from kas.patch._fieldsets import canonical, union
 
@@ -25,8 +24,8 @@ class Managed:
 
     __slots__ = ("api_version", "applied", "entry", "fields", "time")
 
-    def __init__(self, fields: dict | RawJSON, api_version: str, applied: bool, time: str = "", entry: dict | None = None) -> None:
-        self.fields: Any = fields  # text only where nothing but writing is to come
+    def __init__(self, fields: dict, api_version: str, applied: bool, time: str = "", entry: dict | None = None) -> None:
+        self.fields = fields
         self.api_version, self.applied, self.time = api_version, applied, time
         self.entry = entry  # the entry this was read from, while it still says the same
 
@@ -84,25 +83,35 @@ def is_reset(entries: Any) -> bool:
     return entries is not None and (len(entries) == 0 or (len(entries) == 1 and not any(entries[0].values())))
 
 
+def written(manager: str, operation: str, api_version: str, time: str, fields: Any, subresource: str) -> dict[str, Any]:
+    """One entry; what is "" is left out of it."""
+    if manager and time and not subresource:  # as most
+        return {
+            "manager": manager, "operation": operation, "apiVersion": api_version, "time": time, "fieldsType": "FieldsV1",
+            "fieldsV1": fields,
+        }  # fmt: skip
+    entry: dict[str, Any] = {}
+    if manager:
+        entry["manager"] = manager
+    entry["operation"] = operation
+    entry["apiVersion"] = api_version
+    if time:
+        entry["time"] = time
+    entry["fieldsType"] = "FieldsV1"
+    entry["fieldsV1"] = fields
+    if subresource:
+        entry["subresource"] = subresource
+    return entry
+
+
 def write(managers: Managers) -> list[dict[str, Any]]:
     """Entries in upstream's order: operation, time, manager, version, subresource. Unchanged ones stay the same objects."""
     out = []
     for ident, m in managers.items():
         if m.entry is not None:
             out.append(m.entry)
-            continue
-        entry: dict[str, Any] = {}
-        if ident[0]:
-            entry["manager"] = ident[0]
-        entry["operation"] = "Apply" if m.applied else ident[1]
-        entry["apiVersion"] = m.api_version
-        if m.time:
-            entry["time"] = m.time
-        entry["fieldsType"] = "FieldsV1"
-        entry["fieldsV1"] = m.fields
-        if ident[3]:
-            entry["subresource"] = ident[3]
-        out.append(entry)
+        else:
+            out.append(written(ident[0], "Apply" if m.applied else ident[1], m.api_version, m.time, m.fields, ident[3]))
     if len(out) > 1:
         out.sort(key=_order)
     return out

@@ -29,7 +29,7 @@ from kas.patch._fieldsets import (
     validate,
 )
 from kas.patch.fieldmanager.conflicts import conflicts_of
-from kas.patch.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, read, write
+from kas.patch.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, read, write, written
 from kas.patch.fieldmanager.schema import Schema
 
 Obj = dict[str, Any]
@@ -186,12 +186,11 @@ def create(
         if fields is not None:
             if not fields:
                 return []
-            ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
             text: Any = RawJSON(fields)
             if not schema.structured and (b'"k:' in fields or b'"v:' in fields):
                 # Maps of a custom resource are written in the order of their keys, which is not that of numbers in them.
                 text = orjson.loads(fields)
-            return write({ident: Managed(text, schema.api_version, False, now)})
+            return [written(manager or "unknown", "Update", schema.api_version, now, text, subresource)]
     return update(schema, None, new, manager, now=now, subresource=subresource, reset_fields=reset_fields)
 
 

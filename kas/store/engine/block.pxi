@@ -35,27 +35,70 @@ cdef dict block_dict(const char *p, size_t n):
     return out
 
 
+cdef enum:
+    FEW_PAIRS = 32  # are put in order on the C stack
+
+
+cdef struct Pair:
+    const char *name
+    const char *value
+    Py_ssize_t name_len
+    Py_ssize_t value_len
+
+
+cdef inline bint comes_before(const Pair *a, const Pair *b) noexcept:
+    cdef int order = memcmp(a.name, b.name, min(a.name_len, b.name_len))
+    return order < 0 or (order == 0 and a.name_len < b.name_len)
+
+
+cdef int pair_of(Pair *pair, object name, object value) except -1:
+    """Points into the texts, which keep their bytes."""
+    pair.name = PyUnicode_AsUTF8AndSize(name, &pair.name_len)
+    pair.value = PyUnicode_AsUTF8AndSize(value, &pair.value_len)
+    if pair.name_len > 65535:
+        raise ValueError("the name of a label or field is longer than 65535 bytes")
+    return 0
+
+
+cdef char *put_pair(char *p, const Pair *pair) noexcept:
+    cdef uint16_t n = <uint16_t>pair.name_len
+    cdef uint32_t v = <uint32_t>pair.value_len
+    memcpy(p, &n, 2)
+    memcpy(p + 2, &v, 4)
+    memcpy(p + 6, pair.name, n)
+    memcpy(p + 6 + n, pair.value, v)
+    return p + 6 + n + v
+
+
 cdef bytes block_bytes(dict pairs):
     """The block of a str→str dict. Names are at most 65,535 bytes."""
     if not pairs:
         return b""
-    cdef bytes name, value
-    cdef uint16_t n
-    cdef uint32_t v
-    cdef list rows = sorted([(k.encode(), v_.encode()) for k, v_ in pairs.items()])
-    cdef Py_ssize_t total = 0
-    for name, value in rows:
-        if PyBytes_GET_SIZE(name) > 65535:
-            raise ValueError("the name of a label or field is longer than 65535 bytes")
-        total += 6 + PyBytes_GET_SIZE(name) + PyBytes_GET_SIZE(value)
+    cdef Pair few[FEW_PAIRS]
+    cdef Pair one
+    cdef Py_ssize_t total = 6 * len(pairs), pos = 0, count = 0, at
+    cdef PyObject *name
+    cdef PyObject *value
+    cdef bint many = len(pairs) > FEW_PAIRS
+    while PyDict_Next(pairs, &pos, &name, &value):
+        pair_of(&one, <object>name, <object>value)
+        total += one.name_len + one.value_len
+        if many:
+            continue
+        at = count
+        while at > 0 and comes_before(&one, &few[at - 1]):
+            few[at] = few[at - 1]
+            at -= 1
+        few[at] = one
+        count += 1
     cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
     cdef char *p = PyBytes_AS_STRING(out)
-    for name, value in rows:
-        n = <uint16_t>PyBytes_GET_SIZE(name)
-        v = <uint32_t>PyBytes_GET_SIZE(value)
-        memcpy(p, &n, 2)
-        memcpy(p + 2, &v, 4)
-        memcpy(p + 6, PyBytes_AS_STRING(name), n)
-        memcpy(p + 6 + n, PyBytes_AS_STRING(value), v)
-        p += 6 + n + v
+    if many:
+        # The order of texts by their code points is that of their bytes.
+        for key in sorted(pairs):
+            pair_of(&one, key, pairs[key])
+            p = put_pair(p, &one)
+        return out
+    for at in range(count):
+        p = put_pair(p, &few[at])
     return out

@@ -40,12 +40,17 @@ ONE = -1  # the next one, for all writes
 class Unit:
     """What is applied or refused as a whole: one operation, or a transaction. ``done`` is called once, with the error or None."""
 
-    __slots__ = ("at", "direct", "done", "ops", "size")
+    __slots__ = ("at", "deletes", "direct", "done", "ops", "size")
 
     def __init__(self, ops: list[Op], done: Outcome, at: int = EACH, direct: bool = False) -> None:
         # direct: `done` may be called in the committer's thread, without the loop.
+        # deletes: it only makes room.
         self.ops, self.done, self.at, self.direct = ops, done, at, direct
-        self.size = ops[0].size if len(ops) == 1 else sum(op.size for op in ops)
+        if len(ops) == 1:
+            op = ops[0]
+            self.size, self.deletes = op.size, op.draft is None
+        else:
+            self.size, self.deletes = sum(op.size for op in ops), all(op.draft is None for op in ops)
 
     def error(self) -> StoreError | None:
         """What kept the unit from being applied, after its batch was."""
@@ -146,11 +151,11 @@ class Committer:
     def _commit(self, units: list[Unit]) -> None:
         self.batches += 1
         self.largest_batch = max(self.largest_batch, len(units))
-        deletes = [u for u in units if _deletes(u)]
+        deletes = [u for u in units if u.deletes]
         batch = self._apply_in_room(units, len(deletes) == len(units))
         if isinstance(batch.error, Full) and deletes and len(deletes) < len(units) and all(u.at <= 0 for u in units):
             # Deletes make room: they do not share the fate of the writes they queued with. (Given revisions keep their order.)
-            self._deliver(Batch([u for u in units if not _deletes(u)], error=batch.error))
+            self._deliver(Batch([u for u in units if not u.deletes], error=batch.error))
             batch = self._apply_in_room(deletes, True)
         self.operations += len(batch.events)
         self._deliver(batch)
@@ -192,11 +197,6 @@ class Committer:
         self._note(reached)
         self._shared.publish(reached)
         return Batch(units, [op.event for u in units for op in u.ops if op.event is not None], after, reached)
-
-
-def _deletes(unit: Unit) -> bool:
-    """Whether a unit only makes room."""
-    return all(op.draft is None for op in unit.ops)
 
 
 def _as_told(e: Exception) -> StoreError:
