@@ -72,8 +72,8 @@ def _hooked(a: Attacker, kind: str, hooks: int, times: int, ca: bytes = b"") -> 
 
 @row("webhooks: 1,000 that validate every map, and nobody is there", 200, 201, 500, 504)
 def _(a: Attacker) -> None:
-    # With an authority: 200 clients are kept, and to read the system's for every other of 1,000 takes a write a minute of a thread beside
-    # the loop, until it is too late for it. The 400 below do that.
+    # With an authority of their own: 200 clients are kept, and to read the system's for each of 1,000 takes all the time a write has. The
+    # 400 below read them.
     _hooked(a, "validatingwebhookconfigurations", 1000, 8, Path(a.server.ca).read_bytes())
 
 
