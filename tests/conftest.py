@@ -101,7 +101,10 @@ def namespace(client: Client, request: pytest.FixtureRequest):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With another backend there are no tests of what only LMDB promises."""
+    """With another backend there are no tests of what only LMDB promises. Modules whose tests take long come first in a run of several
+    processes: at its end the others would wait for them."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if os.environ.get("KAS_BACKEND", "lmdb") != "lmdb":
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("lmdb")])
         items[:] = [item for item in items if not item.get_closest_marker("lmdb")]

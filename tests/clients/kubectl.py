@@ -20,7 +20,8 @@ NONE_FOUND = "no kubectl on PATH"
 
 
 def found() -> dict[str, str]:
-    """Name -> program: ``kubectl`` of PATH as ``path``, and every ``kubectl.1.NN`` in the folder it really lies in, and on PATH."""
+    """Name -> program: every ``kubectl.1.NN`` in the folder where ``kubectl`` of PATH really lies, and on PATH, and that one itself as
+    ``path``, unless it is a link to one of them."""
     plain = shutil.which("kubectl")
     if plain is None:
         return {}
@@ -30,12 +31,14 @@ def found() -> dict[str, str]:
             match = re.fullmatch(r"kubectl\.(1\.\d+)", path.name)
             if match and os.access(path, os.X_OK):
                 programs.setdefault(match.group(1), str(path))
-    return {**programs, "path": plain}
+    if os.path.realpath(plain) not in map(os.path.realpath, programs.values()):
+        programs["path"] = plain
+    return programs
 
 
 def main_versions(programs: Iterable[str]) -> list[str]:
-    """Those that run everything; when none of the usual ones is there, the one on PATH does."""
-    return [v for v in programs if v in MAIN] or [v for v in programs if v == "path"]
+    """Those that run everything; when none of the usual ones is there, the last one does: the one on PATH, or the newest."""
+    return [v for v in programs if v in MAIN] or [*programs][-1:]
 
 
 class Kubectl:

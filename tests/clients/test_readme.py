@@ -37,7 +37,7 @@ def test_the_session_of_the_readme(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
     with KasServer(tmp_path / "kas-data", "--unsafe-no-fsync", workers=2) as server:
         assert export.split()[1] == f"KUBECONFIG=kas-data/{Path(server.kubeconfig).name}"
-        k = Kubectl(programs.get("1.33", programs["path"]), "", server, tmp_path)
+        k = Kubectl(programs.get("1.33") or programs["path"], "", server, tmp_path)
         k.arguments = lambda *args: [k.program, *args]  # type: ignore[method-assign]
         k.until(lambda: k("get", "configmap", "kube-root-ca.crt", code=None).returncode == 0)
         for command, shown in commands:

@@ -19,6 +19,8 @@ from tests.endpoints.customs import DEFINITIONS, definition, version
 from tests.growth.serving import InProcess, Sent
 from tests.vectors.files import lines
 
+pytestmark = pytest.mark.long
+
 MADE = 15
 CONTAINERS = (dict, set, list, deque)
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import requests
@@ -94,20 +95,23 @@ class Attacker:
         return f"/api/v1/namespaces/{self.room}/pods"
 
     def ask(self, method: str, path: str, body: Any = None, ctype: str = JSON, **headers: str) -> int:
-        """One request; its status is kept."""
+        """One request, on a connection of its own; its status is kept."""
+        with requests.Session() as session:
+            return self._asked(session, method, path, body, ctype, **headers)
+
+    def _asked(self, session: requests.Session, method: str, path: str, body: Any = None, ctype: str = JSON, **headers: str) -> int:
         data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
         sent = {"Authorization": f"Bearer {self.token}", "Content-Type": ctype, **{k.replace("_", "-"): v for k, v in headers.items()}}
+        session.trust_env = False
         try:
-            with requests.Session() as session:
-                session.trust_env = False
-                answer = session.request(
-                    method, self.server.url + path, data=data, headers=sent, verify=self.server.ca, timeout=120, stream=True
-                )
-                end = b""
-                for piece in answer.iter_content(MIB):
-                    end = piece
-                # etcd takes 1.5 MiB where LMDB takes 3, and upstream hands on its words.
-                code = 413 if answer.status_code == 500 and b'"etcdserver: request is too large"' in end else answer.status_code
+            answer = session.request(
+                method, self.server.url + path, data=data, headers=sent, verify=self.server.ca, timeout=120, stream=True
+            )
+            end = b""
+            for piece in answer.iter_content(MIB):
+                end = piece
+            # etcd takes 1.5 MiB where LMDB takes 3, and upstream hands on its words.
+            code = 413 if answer.status_code == 500 and b'"etcdserver: request is too large"' in end else answer.status_code
         except requests.RequestException:
             code = 0
         self.codes.append(code)
@@ -123,9 +127,20 @@ class Attacker:
         return answer.json()
 
     def many(self, asks: Iterable[tuple[Any, ...]], at_once: int = 4) -> None:
-        """Requests, so many at once."""
-        with ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(lambda args: self.ask(*args), asks))
+        """Requests, so many at once, each after another on one of as many connections: to make them would be most of the work."""
+        free = SimpleQueue[requests.Session]()
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(at_once) as pool:
+            for _ in range(at_once):
+                free.put(stack.enter_context(requests.Session()))
+
+            def ask(args: tuple[Any, ...]) -> None:
+                session = free.get()
+                try:
+                    self._asked(session, *args)
+                finally:
+                    free.put(session)
+
+            list(pool.map(ask, asks))
 
     def post(self, path: str, body: Any, ctype: str = JSON, times: int = 4, **headers: str) -> None:
         """The same request some times, all at once."""

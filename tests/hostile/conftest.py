@@ -19,6 +19,7 @@ from tests.hostile.hostile_wire import dial
 USERS = 'm-token,mallory,u1,"devs"\ni-token,imp,u2\na-token,alice,u3\n'
 MAX_GROWTH = 300 << 20  # above what any row may leave
 READY_S = 60
+RELEASED_S = 60  # until memory must have come back
 FLAGS = os.environ.get("KAS_HOSTILE_FLAGS", "").split()  # more of the server's: several workers, a TLS front
 
 
@@ -138,6 +139,15 @@ def resident(server: KasServer) -> dict[int, int]:
         match = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         found[pid] = int(match.group(1)) << 10 if match else 0
     return found
+
+
+def comes_back(server: KasServer, before: int, mb: int) -> None:
+    """Asserts that within a minute the server has no more resident than ``before`` and so many MiB in each worker, and in the TLS front
+    where there is one."""
+    until = time.monotonic() + RELEASED_S
+    while (grown := sum((found := resident(server)).values()) - before >> 20) > (most := mb * (len(found) - 1)):
+        assert time.monotonic() < until, f"{grown} MiB more than before, {most} allowed"
+        time.sleep(0.2)
 
 
 @pytest.fixture(autouse=True)

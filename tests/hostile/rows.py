@@ -17,9 +17,10 @@ class Row(NamedTuple):
 
 
 ROWS: dict[str, Row] = {}
+MB = 96  # that an attack may leave behind, if it does not say so
 
 
-def row(name: str, *codes: int, mb: int = 96) -> Callable[[Callable[[Attacker], None]], Callable[[Attacker], None]]:
+def row(name: str, *codes: int, mb: int = MB) -> Callable[[Callable[[Attacker], None]], Callable[[Attacker], None]]:
     """Adds an attack to the table."""
 
     def add(attack: Callable[[Attacker], None]) -> Callable[[Attacker], None]:

@@ -1,4 +1,6 @@
-"""Heads by the thousand of nobody known, held against the same sent to another server meanwhile: what is left is not the machine's."""
+"""Heads by the thousand of nobody known, held against the same sent to another server meanwhile: what is left is not the machine's.
+
+What a row of such heads is held to (test_rows.py), a bystander and memory that comes back, these are held to as well."""
 
 from __future__ import annotations
 
@@ -9,8 +11,11 @@ import pytest
 
 from kas.testing.server import KasServer
 from tests.hostile.bystander import P99_RATIO, Bystander, Echo
-from tests.hostile.conftest import FLAGS
+from tests.hostile.conftest import FLAGS, comes_back, resident
+from tests.hostile.rows import MB
 from tests.hostile.rows_floods import sent_heads
+
+pytestmark = pytest.mark.long
 
 AT_MOST = 5  # times that it is tried: what a flood does by itself it does again
 
@@ -33,7 +38,7 @@ def test_heads_of_strangers(
     target: KasServer, other: tuple[KasServer, Bystander], bystander: Bystander, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     control, others = other
-    found = []
+    found, before = [], sum(resident(target).values())
     for _ in range(AT_MOST):
         gets = []
         for server in (control, target):
@@ -52,3 +57,4 @@ def test_heads_of_strangers(
     else:
         pytest.fail("; ".join(found))
     others.errors.clear()
+    comes_back(target, before, MB)

@@ -18,6 +18,8 @@ from tests.hostile.attacker import SETTINGS, WINDOW, authorized, frame
 from tests.hostile.conftest import Caller
 from tests.hostile.hostile_wire import statuses
 
+pytestmark = pytest.mark.long
+
 MAPS = "/api/v1/namespaces/default/configmaps"
 # Answers of less than 64 KiB, which nothing counts before the kernel has them; as many as it takes of a connection, and more.
 MAP, MAP_BYTES, TIMES, CONNECTIONS = f"{MAPS}/large", 60_000, 16, 240

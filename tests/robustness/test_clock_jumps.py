@@ -31,6 +31,8 @@ from tests.robustness.shims import Clock
 from tests.robustness.test_etcd_faults import Several
 from tests.robustness.test_watch_promises import SECONDS
 
+pytestmark = pytest.mark.long
+
 AHEAD_S = (7200, 0, -7200, 180, -180, 86400)  # how far, one after the other
 LEADER = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kas-controllers"
 EVENTS = "/api/v1/namespaces/default/events"

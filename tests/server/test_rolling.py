@@ -27,6 +27,8 @@ from tests.aggregator.certificates import Authority
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
 
+pytestmark = pytest.mark.long
+
 DEPLOYED = Path(__file__).parents[2] / "docs" / "deploy" / "haproxy.cfg"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CHECK_S = 0.1  # how often the balancer asks; two of them fail within the delay of a server that ends

@@ -29,7 +29,7 @@ from tests.server.test_rolling import CONFIG_MAPS, TOKEN, Balancer, Caller
 
 need.module("kopf")
 
-pytestmark = pytest.mark.client
+pytestmark = [pytest.mark.client, pytest.mark.long]
 
 OLDER = "--runtime-config=batch/v1=false,autoscaling/v2=false"
 NEWER = "--runtime-config=admissionregistration.k8s.io/v1beta1=true,resource.k8s.io/v1beta1=true"
