@@ -63,7 +63,8 @@ def values_of(o: Completed) -> Callable[[Store], StoredValues]:
         registries = Registries(store, clock.now)
         scheme = Scheme()
         registries.add_stored(scheme.resources, scheme.resource, 0, {})
-        return StoredValues(registries, o.raw.storage_media_type == JSON)
+        # What is being filled shows nothing yet, and reading it would say that it did.
+        return StoredValues(registries, o.raw.storage_media_type == JSON, lambda key: store.get(key) if store.revision else None)
 
     return values
 
