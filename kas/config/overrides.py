@@ -11,10 +11,17 @@ FORMAT = "--etcd-servers-overrides invalid, must be of format: group/resource#se
 
 
 class Override(NamedTuple):
-    """A cluster by its servers' URLs, and what it keeps: (group, resource)s."""
+    """A cluster by its servers' URLs, and what it keeps: (group, resource)s, where the resource "*" is all of a group that is not named by
+    itself: ``named`` is what is, for any cluster."""
 
     servers: tuple[str, ...]
     resources: tuple[tuple[str, str], ...]
+    named: tuple[tuple[str, str], ...]
+
+    def keeps(self, group: str, resource: str) -> bool:
+        """Whether it keeps a resource."""
+        pair = group, resource
+        return pair in self.resources or (pair not in self.named and (group, "*") in self.resources)
 
 
 def server_mistake(server: str) -> str:
@@ -51,4 +58,4 @@ def overrides(values: Sequence[str], main: Sequence[str]) -> tuple[Override, ...
     for pair, servers in of.items():
         if servers and set(servers) != set(main):
             found.setdefault(servers, []).append(pair)
-    return tuple(Override(servers, tuple(pairs)) for servers, pairs in found.items())
+    return tuple(Override(servers, tuple(pairs), tuple(of)) for servers, pairs in found.items())

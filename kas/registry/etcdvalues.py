@@ -19,6 +19,7 @@ import orjson
 
 from kas.meta import gojson
 from kas.meta.errors import ApiError
+from kas.meta.stored import object_of
 from kas.registry.filling import Filling
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
@@ -98,7 +99,7 @@ class StoredValues:
         defining = self.before(key)
         definition = self._held(defining) if defining else None
         if definition is not None and self._learned.get(defining) != definition.revision:
-            self._define(orjson.loads(definition.json))
+            self._define(object_of(definition))
             self._learned[defining] = definition.revision
 
     def unseen(self, key: str) -> None:
