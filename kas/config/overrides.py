@@ -48,8 +48,8 @@ def mistakes(values: Sequence[str]) -> Iterator[str]:
 
 
 def overrides(values: Sequence[str], main: Sequence[str]) -> tuple[Override, ...]:
-    """The clusters that are not ``main``, in the order in which they are named, each once."""
-    found: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    """The clusters that are not ``main``, in the order in which they are named, each once, in whatever order its servers are."""
+    found: dict[frozenset[str], tuple[tuple[str, ...], list[tuple[str, str]]]] = {}
     of: dict[tuple[str, str], tuple[str, ...]] = {}
     for value in values:
         name, _, urls = value.partition("#")
@@ -57,5 +57,5 @@ def overrides(values: Sequence[str], main: Sequence[str]) -> tuple[Override, ...
         of[group, resource] = tuple(url for url in urls.split(";") if url)  # the last one counts, as in a map
     for pair, servers in of.items():
         if servers and set(servers) != set(main):
-            found.setdefault(servers, []).append(pair)
-    return tuple(Override(servers, tuple(pairs), tuple(of)) for servers, pairs in found.items())
+            found.setdefault(frozenset(servers), (servers, []))[1].append(pair)
+    return tuple(Override(servers, tuple(pairs), tuple(of)) for servers, pairs in found.values())

@@ -70,6 +70,12 @@ def test_what_is_kept_elsewhere_is_what_kube_apiserver_keeps_there(given: tuple[
     assert kept or not found
 
 
+def test_a_cluster_is_one_in_whatever_order_its_servers_are_named() -> None:
+    """Two replicators in its one directory were in each other's way."""
+    found = overrides(["/events#A;B", "/pods#B;A", "/nodes#C", "/secrets#MAIN2;MAIN1"], ["MAIN1", "MAIN2"])
+    assert [(one.servers, one.resources) for one in found] == [(("A", "B"), (("", "events"), ("", "pods"))), (("C",), (("", "nodes"),))]
+
+
 def revision_of(etcd: Etcd) -> int:
     client = Calls(etcd.config)
     try:
