@@ -27,7 +27,7 @@ from kas.encryption.atrest import EncryptionAtRest
 from kas.meta import clock
 from kas.meta.pipes import BEAT
 from kas.observe.process import mappable
-from kas.registry.etcdvalues import StoredValues
+from kas.registry.etcdvalues import AS_JSON, StoredValues
 from kas.registry.registries import Registries
 from kas.store import Corrupt, Store, StoreError, Unavailable, open_store
 from kas.store.etcd.client import Client, Config
@@ -43,6 +43,12 @@ from kas.store.transform import Transformers
 from kas.types.scheme import Scheme
 
 AGAIN_S = 1.0
+# What stands in etcd without a resource, and by which of the core group ``--etcd-servers-overrides`` names it.
+WITHOUT_RESOURCE = {
+    "/registry/ranges/": "services",
+    "/registry/masterleases/": "apiServerIPInfo",
+    "/registry/peerserverleases/": "apiServerPeerIPInfo",
+}
 EXIT_LOST = 4  # the supervisor knows it too, without this module
 
 log = logging.getLogger("kas")
@@ -63,7 +69,8 @@ def values_of(o: Completed) -> Callable[[Store], StoredValues]:
         registries = Registries(store, clock.now)
         scheme = Scheme()
         registries.add_stored(scheme.resources, scheme.resource, 0, {})
-        return StoredValues(registries, o.raw.storage_media_type == JSON)
+        # What is being filled shows nothing yet, and reading it would say that it did.
+        return StoredValues(registries, o.raw.storage_media_type == JSON, lambda key: store.get(key) if store.revision else None)
 
     return values
 
@@ -92,10 +99,18 @@ def replica_bytes(o: Completed) -> int:
 
 
 def kept_below(override: Override) -> list[str]:
-    """The prefixes of the keys that are kept there, with "/" at their ends; of resources that are compiled in."""
-    wanted = set(override.resources)
-    found = {r.etcd_prefix: None for r in Scheme().resources if r.etcd_prefix is not None and (r.group, r.resource) in wanted}
-    return [f"{prefix}/" for prefix in found]
+    """The prefixes of the keys that are kept there, with "/" at their ends; of resources that are compiled in. As kube-apiserver has it
+    (storage_factory.go): Events are those of the core group, also of events.k8s.io; what has no resource has a name for this flag or goes
+    with one; and the servers that keep definitions of custom resources and APIServices know of no other cluster."""
+    found = {f"{r.etcd_prefix}/": None for r in Scheme().resources if r.etcd_prefix is not None and _kept(override, r.group, r.resource)}
+    found |= {prefix: None for prefix, resource in WITHOUT_RESOURCE.items() if override.keeps("", resource)}
+    return list(found)
+
+
+def _kept(override: Override, group: str, resource: str) -> bool:
+    if group in AS_JSON:
+        return False
+    return override.keeps("" if (group, resource) == ("events.k8s.io", "events") else group, resource)
 
 
 def _answers_in_order(config: Config, url: str) -> bool:

@@ -431,7 +431,7 @@ class _Supervisor:
             sockets_of_child = {name: s.detach() for name, s in sockets.items()}
             serve(
                 self.options, index, report, self.go, self._specs(), sockets_of_child, self.rendezvous, self.ask_writer,
-                self.extensions or NONE,
+                self.extensions or NONE, bool(self.deaths) or self.renewed,
             )  # fmt: skip
 
         return work

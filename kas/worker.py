@@ -41,7 +41,7 @@ from kas.observe.process import age_s, bound_heaps, mappable, share_interpreter,
 from kas.request.http import Request, Response
 from kas.request.masking import SHOWN_ID
 from kas.server import Server
-from kas.store import Damaged, Full, Store, StoreError, Unavailable, Unknown, open_store
+from kas.store import Damaged, Full, Store, StoreError, TransformError, Unavailable, Unknown, open_store
 from kas.store.shared import Shared
 from kas.warmup import WarmUp, load_largest
 
@@ -78,12 +78,12 @@ def load(options: Completed) -> None:
 
 def work(
     options: Completed, index: int, report_fd: int, go_fd: int, specs: Sequence[str], sockets: dict[str, int],
-    rendezvous: Rendezvous | None = None, ask: int = -1, extensions: Extensions = NONE,
+    rendezvous: Rendezvous | None = None, ask: int = -1, extensions: Extensions = NONE, again: bool = False,
 ) -> None:  # fmt: skip
     """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
     ``go_fd`` reads end of file once certificates and keys exist; ``sockets`` are bound descriptors to listen on, by the name of the port's
     option; ``specs`` name what workers share (``Shared``), of each cluster. With ``rendezvous`` a TLS front holds the secure port; ``ask``
-    is the replicator's ear, on etcd, ``extensions`` are an embedding program's."""
+    is the replicator's ear, on etcd, ``extensions`` are an embedding program's. ``again``: there was a worker before."""
     import uvloop
 
     bound_heaps()
@@ -99,7 +99,7 @@ def work(
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(options, index, report_fd, go_fd, specs, sockets, rendezvous, ask, extensions))
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, specs, sockets, rendezvous, ask, extensions, again))
     except (StoreError, OSError, ValueError) as e:
         os.write(report_fd, failure(options, e).encode())
         os.close(report_fd)
@@ -121,7 +121,7 @@ def failure(options: Completed, e: Exception) -> str:
 
 async def _serve(
     options: Completed, index: int, report_fd: int, go_fd: int, specs: Sequence[str], sockets: dict[str, int],
-    rendezvous: Rendezvous | None, ask: int, extensions: Extensions,
+    rendezvous: Rendezvous | None, ask: int, extensions: Extensions, again: bool,
 ) -> None:  # fmt: skip
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -142,7 +142,7 @@ async def _serve(
         await asyncio.to_thread(encryption.read_all, store)
         step("sealed values read")
     server.hooks.done(STORAGE)
-    owed = await _bootstrap(server, stop)
+    owed = await _bootstrap(server, stop, encryption if again else None)
     step("bootstrap objects there")
     server.store.catch_up()
     server.load_derived()
@@ -193,10 +193,12 @@ async def _serve(
     await _shut_down(server, listeners, runner, gate, bounds.leaving)
 
 
-async def _bootstrap(server: Server, stop: asyncio.Event) -> list[Periodic]:
+async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRest | None = None) -> list[Periodic]:
     """What is left to do of it. On etcd the replica has just been complete, so one that does not answer now is waited for, until ``stop``:
     this worker may take the place of one that died, and others serve. One that takes no writes is served with the objects of an earlier
-    start: it may be by deleting through this server that it gets room again. Raises ``StoreError``."""
+    start: it may be by deleting through this server that it gets room again. A plug-in of ``sealed`` that is away is waited for, too,
+    where the objects are sealed: others know the key still. Raises ``StoreError``."""
+    away = True
     while True:
         try:
             server.bootstrap()
@@ -210,6 +212,11 @@ async def _bootstrap(server: Server, stop: asyncio.Event) -> list[Periodic]:
             if not server.options.etcd or stop.is_set():
                 raise
             log.warning("the bootstrap objects are written once etcd answers: %s", e)
+        except TransformError as e:
+            before, away = away, sealed is not None and any(check() for check in sealed.checks().values())
+            if sealed is None or not (before or away) or stop.is_set():  # one that has just come back is asked once more
+                raise
+            log.warning("the bootstrap objects are looked at once the plug-in that seals them answers: %s", e)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AGAIN_S):
                 await stop.wait()

@@ -11,10 +11,17 @@ FORMAT = "--etcd-servers-overrides invalid, must be of format: group/resource#se
 
 
 class Override(NamedTuple):
-    """A cluster by its servers' URLs, and what it keeps: (group, resource)s."""
+    """A cluster by its servers' URLs, and what it keeps: (group, resource)s, where the resource "*" is all of a group that is not named by
+    itself: ``named`` is what is, for any cluster."""
 
     servers: tuple[str, ...]
     resources: tuple[tuple[str, str], ...]
+    named: tuple[tuple[str, str], ...]
+
+    def keeps(self, group: str, resource: str) -> bool:
+        """Whether it keeps a resource."""
+        pair = group, resource
+        return pair in self.resources or (pair not in self.named and (group, "*") in self.resources)
 
 
 def server_mistake(server: str) -> str:
@@ -41,8 +48,8 @@ def mistakes(values: Sequence[str]) -> Iterator[str]:
 
 
 def overrides(values: Sequence[str], main: Sequence[str]) -> tuple[Override, ...]:
-    """The clusters that are not ``main``, in the order in which they are named, each once."""
-    found: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    """The clusters that are not ``main``, in the order in which they are named, each once, in whatever order its servers are."""
+    found: dict[frozenset[str], tuple[tuple[str, ...], list[tuple[str, str]]]] = {}
     of: dict[tuple[str, str], tuple[str, ...]] = {}
     for value in values:
         name, _, urls = value.partition("#")
@@ -50,5 +57,5 @@ def overrides(values: Sequence[str], main: Sequence[str]) -> tuple[Override, ...
         of[group, resource] = tuple(url for url in urls.split(";") if url)  # the last one counts, as in a map
     for pair, servers in of.items():
         if servers and set(servers) != set(main):
-            found.setdefault(servers, []).append(pair)
-    return tuple(Override(servers, tuple(pairs)) for servers, pairs in found.items())
+            found.setdefault(frozenset(servers), (servers, []))[1].append(pair)
+    return tuple(Override(servers, tuple(pairs), tuple(of)) for servers, pairs in found.values())

@@ -10,6 +10,7 @@ versions are converted here, which never waits; a custom resource stays in the v
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,10 +19,11 @@ import orjson
 
 from kas.meta import gojson
 from kas.meta.errors import ApiError
+from kas.meta.stored import object_of
 from kas.registry.filling import Filling
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.store import Draft, build_record
+from kas.store import Draft, Record, TransformError, build_record
 from kas.store.etcd.layout import Undecodable
 from kas.types import unknownfields
 from kas.types.conversion import convert
@@ -60,9 +62,10 @@ UNSTRUCTURED = schema_type("Unstructured", {"type": "object", "x-kubernetes-pres
 class StoredValues:
     """``kas.store.etcd.layout.Values`` for everything that ``registries`` keep."""
 
-    def __init__(self, registries: Registries, as_json: bool = False) -> None:
-        """``as_json``: everything is written in JSON."""
-        self._as_json = as_json
+    def __init__(self, registries: Registries, as_json: bool = False, held: Callable[[str], Record | None] = lambda key: None) -> None:
+        """``as_json``: everything is written in JSON. ``held`` is what the store has at a key now, None for nothing; it may raise
+        ``TransformError``."""
+        self._as_json, self._held = as_json, held
         # Keys begin with /registry and the prefix of their resource, which has one to three segments.
         self._by_root = {registry.root: registry for registry in registries}
         for leases in LEASES:
@@ -72,6 +75,7 @@ class StoredValues:
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
         self._stored_as: dict[tuple[str, str], str] = {}  # likewise the group and version that they are stored as
         self._filling: dict[tuple[str, str], Filling] = {}  # and as what they are read
+        self._learned: dict[str, int] = {}  # the revisions of definitions that were not decoded here, but read
         self.first = (self._definitions.root,)
         self.whole = True
 
@@ -89,6 +93,25 @@ class StoredValues:
         """See ``Values``: the definition of a custom resource."""
         group, plural = _of_definition(key)
         return f"{self._definitions.root}{plural}.{group}" if self.registry(key) is None else ""
+
+    def learn(self, key: str) -> None:
+        """See ``Values``."""
+        defining = self.before(key)
+        definition = self._held(defining) if defining else None
+        if definition is not None and self._learned.get(defining) != definition.revision:
+            self._define(object_of(definition))
+            self._learned[defining] = definition.revision
+
+    def unseen(self, key: str) -> None:
+        """See ``Values``."""
+        if self.registry(key) is self._definitions:
+            plural, _, group = key.removeprefix(self._definitions.root).partition(".")
+            self._filling.pop((group, plural), None)
+
+    def _define(self, definition: Obj) -> None:
+        of = definition["spec"]["group"], definition["spec"]["names"]["plural"]
+        self._paths[of], self._stored_as[of] = _selectable(definition), _stored_as(definition)
+        self._filling[of] = Filling(definition)
 
     def encode(self, key: str, draft: Draft) -> bytes:
         """See ``Values``."""
@@ -133,12 +156,13 @@ class StoredValues:
                 return _range_allocation(value)
             if registry is None:
                 of = _of_definition(key)
+                if of not in self._filling:  # it could not be opened when it came, perhaps
+                    with contextlib.suppress(TransformError):
+                        self.learn(key)
                 return custom(value, self._paths.get(of, ()), self._stored_as.get(of, ""), partial(self._fill, of))
             obj, self.whole = _read(registry, value)
             if registry is self._definitions:
-                of = obj["spec"]["group"], obj["spec"]["names"]["plural"]
-                self._paths[of], self._stored_as[of] = _selectable(obj), _stored_as(obj)
-                self._filling[of] = Filling(obj)
+                self._define(obj)
             # Labels and the like of what is read are as good as those of what is written.
             registry.strategy.as_read(obj)
             return registry.draft(obj)

@@ -156,7 +156,7 @@ def others_of(a: Arguments, flag: str) -> list[tuple[str, Prefixes]]:
     for other in overrides.overrides(given, where.split(",")):
         prefixes = kept_below(other)
         if not prefixes:
-            raise Usage(f"--{flag}-overrides: {' '.join('/'.join(pair) for pair in other.resources)}: no resource that is compiled in")
+            raise Usage(f"--{flag}-overrides: {' '.join('/'.join(pair) for pair in other.resources)}: nothing that another cluster keeps")
         found.append((",".join(other.servers), tuple(prefixes)))
     return found
 

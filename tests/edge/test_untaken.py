@@ -169,7 +169,7 @@ def test_what_is_held_and_what_a_reset_leaves() -> None:
         assert len(os.listdir("/proc/self/fd")) == before
         assert one.what == accepted.fileno() and one.client == "127.0.0.1" and one.size > one.waits > 1 << 18
         reset(one._replace(number=one.number + 1))  # the descriptor is another's
-        assert list(held_by(ports)) == [one]
+        assert [held.number for held in held_by(ports)] == [one.number]  # of its bytes the client's host may have taken more
         reset(one)
         assert list(held_by(ports)) == []
         with pytest.raises(ConnectionResetError):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -198,8 +200,9 @@ def kms(plugin: Plugin, name: str = "plug", timeout: str = "60s") -> dict:
 
 
 def test_a_plugin_seals_for_all_workers_and_may_change_its_key(start, tmp_path):
+    """And a worker that takes the place of one that died while it is away waits for it, where it seals what every server has."""
     with Plugin(tmp_path / "kms.sock") as plugin:
-        client = start(write(tmp_path / "e.yaml", (["secrets"], [kms(plugin), {"identity": {}}])), workers=2)
+        client = start(write(tmp_path / "e.yaml", (["secrets", "namespaces"], [kms(plugin), {"identity": {}}])), workers=2)
         for i in range(20):
             client.secret(f"s{i}", f"v{i}")
         assert prefix(client.server, "s0").startswith(b"k8s:enc:kms:v2:plug:")
@@ -214,6 +217,21 @@ def test_a_plugin_seals_for_all_workers_and_may_change_its_key(start, tmp_path):
         for obj in before[1:]:
             client("PUT", f"{CORE}/secrets/{obj['metadata']['name']}", obj)
         assert all(client("GET", f"{CORE}/secrets/s{i}")["data"] == before[i]["data"] for i in range(20))
+        plugin.stop()
+        dies, stays = client.server.worker_pids()
+        os.kill(dies, signal.SIGKILL)
+        eventually(lambda: "once the plug-in that seals them answers" in client.server.output)
+        eventually(lambda: _status(client, "/api/v1/namespaces/default"), 200)
+        plugin.start()
+        os.kill(stays, signal.SIGKILL)
+        eventually(lambda: _status(client, f"{CORE}/secrets/s0"), 200)
+
+
+def _status(client: Client, path: str) -> int:
+    try:
+        return Client(client.server).session.get(client.server.url + path, timeout=60).status_code
+    except requests.ConnectionError:  # a worker that died had the connection
+        return 0
 
 
 def _written_with(client: Client, obj: dict, key_id: bytes) -> bool:

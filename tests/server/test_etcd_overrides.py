@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kas.config.overrides import overrides
+from kas.replicator import kept_below
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import COMPACT, PUT, RANGE
 from kas.store.etcd.client import Client as Calls
@@ -50,6 +52,30 @@ def event(name: str, **more: str) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("given", "kept", "left"),
+    [
+        (("/events#A",), ["/registry/events/"], []),
+        (("events.k8s.io/events#A",), [], ["/registry/events/"]),
+        (("/services#A",), ["/registry/services/specs/", "/registry/ranges/"], ["/registry/services/endpoints/"]),
+        (("apps/*#A", "apps/deployments#B"), ["/registry/daemonsets/", "/registry/statefulsets/"], ["/registry/deployments/"]),
+        (("/configmaps#MAIN", "/*#A"), ["/registry/events/", "/registry/masterleases/", "/registry/ranges/"], ["/registry/configmaps/"]),
+        (("apiextensions.k8s.io/customresourcedefinitions#A", "apiregistration.k8s.io/*#A"), [], ["/registry/apiextensions.k8s.io/"]),
+    ],
+)  # fmt: skip
+def test_what_is_kept_elsewhere_is_what_kube_apiserver_keeps_there(given: tuple[str, ...], kept: list[str], left: list[str]) -> None:
+    found = {prefix for one in overrides(given, ["MAIN"]) if one.servers == ("A",) for prefix in kept_below(one)}
+    assert found >= set(kept)
+    assert not any(prefix.startswith(tuple(left)) for prefix in found if left)
+    assert kept or not found
+
+
+def test_a_cluster_is_one_in_whatever_order_its_servers_are_named() -> None:
+    """Two replicators in its one directory were in each other's way."""
+    found = overrides(["/events#A;B", "/pods#B;A", "/nodes#C", "/secrets#MAIN2;MAIN1"], ["MAIN1", "MAIN2"])
+    assert [(one.servers, one.resources) for one in found] == [(("A", "B"), (("", "events"), ("", "pods"))), (("C",), (("", "nodes"),))]
+
+
 def revision_of(etcd: Etcd) -> int:
     client = Calls(etcd.config)
     try:
@@ -65,7 +91,7 @@ def test_each_cluster_holds_its_own_and_counts_for_itself(pair, etcds):
     assert events.value("/registry/events/default/e1") is not None and main.value("/registry/events/default/e1") is None
     kept, elsewhere = main.keys(), events.keys()
     assert not [key for key in kept if key.startswith(("/registry/events/", "/registry/services/specs/"))]
-    assert {key.split("/")[2] for key in elsewhere} <= {"events", "services", "kas"}
+    assert {key.split("/")[2] for key in elsewhere} <= {"events", "services", "ranges", "kas"}
     assert int(made["metadata"]["resourceVersion"]) <= revision_of(events)
     # Reads of the other server that name no revision see it, by either group, and with the revision of that cluster.
     for path in (EVENTS, "/apis/events.k8s.io/v1/namespaces/default/events"):
@@ -123,6 +149,8 @@ def test_a_service_and_what_it_is_given_in_two_clusters(pair, etcds):
     ip, port = made["spec"]["clusterIP"], made["spec"]["ports"][0]["nodePort"]
     assert events.value("/registry/services/specs/default/s1") is not None
     assert main.value(f"/registry/ipaddresses/{ip}") is not None
+    bitmap = "/registry/ranges/servicenodeports"
+    assert (main.value(bitmap), events.value(bitmap) is not None) == (None, True)
     body = {"metadata": {"name": "s2"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}}
     assert two("POST", SERVICES, body)[0] == 422
     body["spec"] = {"clusterIP": ip, "ports": [{"port": 80}]}

@@ -98,7 +98,7 @@ def test_a_snapshot_is_restored_to_both(etcd: Etcd, events: Etcd, prefix: str, t
         (("--from=etcd:http://127.0.0.1:1", "--etcd-servers-overrides=/events#http://127.0.0.1:2"), "each place is named by itself"),
         (("--from=lmdb:x", "--from-overrides=/events#http://127.0.0.1:2"), "--from-overrides: only etcd has other clusters"),
         (("--from=etcd:http://127.0.0.1:1", "--from-overrides=events"), "--from-overrides: invalid, must be of format"),
-        (("--from=etcd:http://127.0.0.1:1", "--from-overrides=/nothings#http://127.0.0.1:2"), "/nothings: no resource that is compiled in"),
+        (("--from=etcd:http://127.0.0.1:1", "--from-overrides=/nothings#http://127.0.0.1:2"), "/nothings: nothing that another cluster"),
     ],
 )
 def test_mistakes_on_the_command_line(flags: tuple[str, ...], says: str) -> None:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kas.store import Op, TransformError
+from kas.registry.etcdvalues import StoredValues
+from kas.registry.registries import Registries
+from kas.store import Op, TransformError, compile_matcher, open_store
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import PUT
+from kas.store.etcd.layout import Keys
+from kas.store.etcd.sealing import Sealing
+from kas.types.scheme import BUILTIN
 from tests.contract.store_suite import draft
 from tests.controllers.waiting import until
+from tests.endpoints.customs import definition, version
 from tests.etcd import Etcd
 from tests.store.test_etcd_store import A, Plain, Server
 
 B = "/registry/pods/ns/b"
+GROUP = "filled.example.com"
 
 
 class Plugin:
@@ -130,3 +139,38 @@ def test_what_no_draft_shows_is_handed_on_sealed(server: Server, plugin: Plugin,
     monkeypatch.setattr(Plain, "whole", True)
     write()
     assert stored().endswith(b"\t")
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["definition-seen", "definition-hidden"])
+def test_a_custom_resource_that_is_opened_later_is_filled_in_by_todays_definition(tmp_path: Path, plugin: Plugin, hidden: bool) -> None:
+    """As one that is opened when it comes, which the replicator fills in; also where it could not open the definition when that came. It
+    is selected by what it got."""
+    defined, below = f"/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.{GROUP}", f"/registry/{GROUP}/widgets/"
+    keys, store = Keys(), open_store(str(tmp_path), sync=False)
+    sealing = Sealing(lambda key: plugin, keys)
+
+    def values() -> StoredValues:
+        registries = Registries(store, lambda: "")
+        registries.add_stored(BUILTIN.resources, BUILTIN.resource, 0, {})
+        return StoredValues(registries, held=store.get)
+
+    def comes(key: str, obj: dict[str, Any], away: bool = True) -> None:
+        """To the replicator."""
+        store.open_with(sealing.replica(replicator, writes=True))
+        sealed = plugin.seal(json.dumps(obj).encode(), keys.to_etcd(key))
+        plugin.away = away
+        store.apply(store.revision + 1, [sealing.taken(key, sealed, replicator)])
+        plugin.away = False
+        store.open_with(sealing.replica(worker))
+
+    replicator, worker = values(), values()
+    for size in (1, 2):
+        sized = version("v1", {"size": {"type": "integer", "default": size}}, selectableFields=[{"jsonPath": ".spec.size"}])
+        comes(defined, definition(GROUP, sized), away=hidden)
+        for name, away in (("late", True), ("soon", False)):
+            widget = {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": {"name": name, "namespace": "ns"}, "spec": {}}
+            comes(f"{below}ns/{name}", widget, away)
+            assert json.loads(store.get(f"{below}ns/{name}").json)["spec"] == {"size": size}
+        selected = compile_matcher(field_requirements=[("spec.size", "=", str(size))])
+        assert len(store.range(below, matcher=selected).records) == 2
+    store.close()

@@ -62,6 +62,11 @@ class Plain:
     def before(self, key):
         return ""
 
+    def learn(self, key):
+        """There is nothing to be known before."""
+
+    unseen = learn
+
     def encode(self, key, draft):
         return draft.json + b"\n"
 

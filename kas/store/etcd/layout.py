@@ -35,6 +35,15 @@ class Values(Protocol):
         """Which key of those has to be decoded before the value of ``key``; "" where none has."""
         ...
 
+    def learn(self, key: str) -> None:
+        """Takes what ``before`` names as it stands in the store now, for who has not decoded it, or not all that became of it. Raises
+        ``TransformError``."""
+        ...
+
+    def unseen(self, key: str) -> None:
+        """What stands at ``key`` now cannot be opened: what was decoded of it before does not count."""
+        ...
+
     def encode(self, key: str, draft: Draft) -> bytes:
         """The value of ``key`` (with the store's own prefix) for a draft."""
         ...

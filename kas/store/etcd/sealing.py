@@ -87,6 +87,7 @@ class OfReplica:
             return plain, stale or mark == STALE
         name = key.decode()
         value, stale = self._inner.open(rest, self._keys.to_etcd(name))
+        self._values.learn(name)
         return payload(Op(name, self._values.decode(name, value))), stale
 
 
@@ -134,6 +135,8 @@ class Sealing:
                 plain, stale = transformer.open(value, self._keys.to_etcd(key))
             except Exception:  # a provider's own, whatever it is: told to those who read it
                 plain = None
+        if plain is None:
+            values.unseen(key)
         try:
             draft = placeholder() if plain is None else values.decode(key, plain)
         except Undecodable:
