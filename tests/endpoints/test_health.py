@@ -277,3 +277,20 @@ def test_a_loop_that_stands_still_is_seen():
     now[0] = 31.0
     assert beat.why() == "no timer has run for 31 s"
     loop.close()
+
+
+def test_what_belongs_to_the_start_may_be_unfinished_for_the_grace_period(world):
+    w = world("derived", livez_grace_period=3600.0)
+    assert w.failing("livez") == set() and w.failing("healthz")
+    assert w.failing("readyz") > w.failing("healthz")
+    w = world("derived", livez_grace_period=1e-9)
+    assert w.failing("livez") == w.failing("healthz") != set()
+
+
+def test_what_was_ready_once_has_been_ready(world):
+    w = world("derived")
+    assert not w.server.health.been_ready()
+    w.server.load_derived()
+    assert w.server.health.been_ready()
+    w.server.shutting_down = True
+    assert w.failing("readyz") == {"shutdown"} and w.server.health.been_ready()
