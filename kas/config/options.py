@@ -27,6 +27,8 @@ _LISTS: dict[str, type] = {"strings": str, "stringArray": str, "namedCertKey": s
 _MAPS = ("mapStringString", "stringToString", MULTIMAP)
 _NUMBERS = ("int", "float", "float32", "duration", "port", "quantity", "Level")
 OF_AUDIT = ("audit-log-path", "audit-webhook-config-file")
+# What kube-apiserver's own requests to aggregated servers name users with.
+STANDARD_HEADERS = {"username-headers": "X-Remote-User", "group-headers": "X-Remote-Group", "extra-headers-prefix": "X-Remote-Extra-"}
 EMPTY_IS_DEFAULT = ("service-cluster-ip-range", "storage-backend", "tls-min-version")  # and addresses
 
 
@@ -254,6 +256,11 @@ class Options:
                 out.append(f"--{name} has no effect: objects are kept in a file in --data-dir, as --storage-backend says")
             elif name in OF_AUDIT and getattr(self, flag.attribute) and not self.audit_policy_file:
                 out.append(f"--{name} has no effect: without --audit-policy-file no request is recorded")
+        for name, standard in STANDARD_HEADERS.items():
+            given = getattr(self, f"requestheader_{name.replace('-', '_')}")
+            if given and all(one.lower() != standard.lower() for one in given):
+                what = f"the standard {standard} {'header prefix' if standard.endswith('-') else 'header'}"
+                out.append(f"--requestheader-{name} is set without specifying {what} - API aggregation will not work")
         idle = features.without_effect(self.feature_gates)
         if idle:
             out.append(f"--feature-gates: nothing here depends on {', '.join(idle)}")

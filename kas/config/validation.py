@@ -39,6 +39,7 @@ OWN_LIMITS = (
     "default-unreachable-toleration-seconds", "worker-timeout",
 )  # fmt: skip
 KNOWN_MEDIA_TYPES = ("application/json", "application/vnd.kubernetes.protobuf", "application/yaml")  # upstream's
+UIDS = "RemoteRequestHeaderUID"
 PEERS = "UnknownVersionInteroperabilityProxy"
 OLDEST_COMPATIBLE = 3  # minor releases back
 _MAX_AGE = re.compile(r"max-age=[^=]*")
@@ -328,6 +329,13 @@ def _unreadable(path: str) -> Iterator[str]:
 
 def _clients(o: Options) -> Iterator[str]:
     """Upstream's ``RequestHeaderAuthenticationOptions.Validate``; which certificates the files with CAs hold is for ``preflight``."""
+    uids = o.requestheader_uid_headers
+    if uids and not features.problems(o.feature_gates) and UIDS not in features.enabled(o.feature_gates):
+        yield f"--requestheader-uid-headers requires the {quote(UIDS)} feature to be enabled"
+    elif uids and all(name.lower() != "x-remote-uid" for name in uids):
+        yield (
+            "--requestheader-uid-headers is set without specifying the standard X-Remote-Uid header - API aggregation will not work"
+        )
     for name in ("username-headers", "uid-headers", "group-headers", "extra-headers-prefix", "allowed-names"):
         if any(not v.strip() for v in getattr(o, f"requestheader_{name.replace('-', '_')}")):
             yield f"empty value in {quote(f'requestheader-{name}')}"

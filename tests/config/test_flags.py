@@ -95,6 +95,16 @@ def test_without_effect_means_one_warning_when_given(flag):
         assert read([f"--{flag.name}={shown}"] if not isinstance(same, tuple) else [])[0].warnings() == []
 
 
+@pytest.mark.parametrize(("flag", "standard"), [
+    ("username-headers", "X-Remote-User header"), ("group-headers", "X-Remote-Group header"),
+    ("extra-headers-prefix", "X-Remote-Extra- header prefix"),
+])  # fmt: skip
+def test_proxies_without_the_standard_headers_are_warned_of(flag, standard):
+    said = f"--requestheader-{flag} is set without specifying the standard {standard} - API aggregation will not work"
+    assert read([f"--requestheader-{flag}=X-My-"])[0].warnings() == [said]
+    assert read([f"--requestheader-{flag}=X-My-,{standard.split()[0].lower()}"])[0].warnings() == []
+
+
 def test_nothing_given_nothing_said():
     options, errors = read([])
     assert errors == [] and options.warnings() == [] and options.given == ()
@@ -197,6 +207,11 @@ def test_nothing_given_nothing_said():
         (["--etcd-servers-overrides=pods"],
          ["--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"]),
         (["--oidc-signing-algs=none"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
+        (["--requestheader-uid-headers=X-Uid"],
+         ["--requestheader-uid-headers is set without specifying the standard X-Remote-Uid header - API aggregation will not work"]),
+        (["--requestheader-uid-headers=X-Uid,x-remote-uid"], []),
+        (["--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"],
+         ['--requestheader-uid-headers requires the "RemoteRequestHeaderUID" feature to be enabled']),
         (["--emulated-version=kube=1.36", "--min-compatibility-version=v1.33"], []),
         (["--min-compatibility-version=v1.32"], ["minCompatibilityVersion version 1.32 is not between [1.33, 1.36]"]),
         (["--emulated-version=1.35"], ["emulation version 1.35 is not between [1.36, 1.36]"]),
