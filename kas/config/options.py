@@ -261,6 +261,7 @@ class Options:
             if given and all(one.lower() != standard.lower() for one in given):
                 what = f"the standard {standard} {'header prefix' if standard.endswith('-') else 'header'}"
                 out.append(f"--requestheader-{name} is set without specifying {what} - API aggregation will not work")
+        out += features.leaving(self.feature_gates)
         idle = features.without_effect(self.feature_gates)
         if idle:
             out.append(f"--feature-gates: nothing here depends on {', '.join(idle)}")

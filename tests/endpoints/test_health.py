@@ -13,6 +13,7 @@ import pytest
 from kas.controllers.runner import keep
 from kas.endpoints.healthchecks import LOOPS, PARTS, STEPS
 from kas.observe import logs
+from kas.request.http import Request
 from kas.store import Op, Unavailable, build_record
 from tests.server.whole import World
 
@@ -294,3 +295,19 @@ def test_what_was_ready_once_has_been_ready(world):
     assert w.server.health.been_ready()
     w.server.shutting_down = True
     assert w.failing("readyz") == {"shutdown"} and w.server.health.been_ready()
+
+
+def answer(w: World, path: str) -> int:
+    """The status that the whole chain gives the administrator."""
+    return w.server.chain(Request("GET", path, "", [(b"authorization", f"Bearer {w.token}".encode())])).status
+
+
+def test_who_comes_before_it_was_ready_or_after_the_end_is_sent_away_as_the_flags_say(world):
+    w = world("derived", send_retry_after_while_not_ready_once=True, shutdown_send_retry_after=False)
+    assert (answer(w, "/version"), answer(w, "/healthz/ping")) == (429, 200)
+    w.server.load_derived()
+    assert answer(w, "/version") == 200
+    w.server.shutting_down = True  # which is no reason to be sent away as long as it serves
+    assert answer(w, "/version") == 200
+    w.server.not_accepting = True
+    assert (answer(w, "/version"), answer(w, "/readyz/ping")) == (503, 200)
