@@ -355,11 +355,17 @@ def _debugging(server: Server) -> Handler:
 
 
 def _freed(path: str) -> str:
-    """The path of a socket that is to be made; what an earlier server left there is taken away. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise FileExistsError(errno.EEXIST, "is there, and no socket", path)
+    """The path of a socket that can be made; what an earlier server left there is taken away. Raises ValueError."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(os.lstat(path).st_mode):
+                raise FileExistsError(errno.EEXIST, "is there, and no socket")
+            os.unlink(path)
+        with socket.socket(socket.AF_UNIX) as probe:  # the listener would not say why in one line
+            probe.bind(path)
         os.unlink(path)
+    except OSError as e:
+        raise ValueError(f"--debug-socket-path: {path}: {e.strerror or e}") from None
     return path
 
 
@@ -402,7 +408,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     ending = [listener for listener in listeners if not listener.deaf()]
     for listener in listeners:
         if listener.uds and listener.uds == raw.debug_socket_path:
-            _freed(listener.uds)
+            with contextlib.suppress(OSError):  # somebody took it away, or the directory
+                os.unlink(listener.uds)
         listener.stop()  # connections without a request end now, and a watch's with it: nobody asks again on one that is about to end
     await asyncio.sleep(HEARD_S)
     if watched_s:
