@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kas.config.validation import version_map
-
 
 class Settings(Protocol):
     """The flags that say so."""
@@ -27,7 +25,11 @@ class Capabilities:
     def set(self, o: Settings) -> None:
         """As the flags say."""
         self.allow_privileged, self.enable_garbage_collector = o.allow_privileged, o.enable_garbage_collector
-        self.compatible = next(iter(version_map(o.min_compatibility_version).values()), None)
+        self.compatible = None
+        if o.min_compatibility_version:
+            from kas.config.validation import version_map  # which few servers need once they run
+
+            self.compatible = next(iter(version_map(o.min_compatibility_version).values()))
 
 
 CURRENT = Capabilities()
