@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from kas import KUBERNETES_VERSION
 from kas.admission import Plugin
 from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, Authorizer, Outcome
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kas.types.scheme import Scheme
 
 JSON_TYPE = "application/json"
+OWN_AGENT = (b"user-agent", f"kube-apiserver/v{KUBERNETES_VERSION}".encode())
 _DECISIONS = (ALLOW, DENY, NO_OPINION)
 
 
@@ -39,7 +41,7 @@ class Loopback:
     async def __call__(self, method: str, path: str, body: Any = None, content_type: str = JSON_TYPE) -> tuple[int, Any]:
         """Status and answer: decoded JSON, None for an empty one. Never raises for what the server refuses."""
         path, _, query = path.partition("?")
-        headers = [(b"authorization", f"Bearer {self._token}".encode()), (b"content-type", content_type.encode())]
+        headers = [(b"authorization", f"Bearer {self._token}".encode()), (b"content-type", content_type.encode()), OWN_AGENT]
         found = self._handle(Request(method, path, query, headers, b"" if body is None else orjson.dumps(body)))
         response = found if isinstance(found, Response) else await found
         pieces: list[bytes] = []

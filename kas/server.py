@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     from kas.edge.streams import Streams
     from kas.encryption.atrest import EncryptionAtRest
     from kas.endpoints.custom.handler import CustomHandler
-    from kas.endpoints.debug import DebugFlags
+    from kas.endpoints.debug import Debug
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
@@ -156,8 +156,7 @@ class Server:
         self.streams: Streams | None = None  # behind the TLS front, where SPDY is taken
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
-        capabilities.CURRENT.allow_privileged = raw.allow_privileged
-        capabilities.CURRENT.enable_garbage_collector = raw.enable_garbage_collector
+        capabilities.CURRENT.set(raw)
         self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
         if raw.service_account_signing_endpoint:  # it signs no tokens without end
             self.chosen = [name for name in self.chosen if name != "serviceaccount-token-controller"]
@@ -285,7 +284,7 @@ class Server:
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
             more=[*self.extensions.authenticators, *hooked],
             counts=TokenCounts(self.metrics), basic_file=raw.basic_auth_file, lifetimes=x509.lifetimes(self.metrics),
-            cache_counts=CacheCounts(self.metrics),
+            cache_counts=CacheCounts(self.metrics), lookup=raw.service_account_lookup,
         )  # fmt: skip
 
     def load_credentials(self) -> None:
@@ -393,7 +392,7 @@ class Server:
             self.store, self.hooks, self.heartbeat, self._behind, self._failing,
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
             [part.unreachable for part in self.store.parts()] if self.options.etcd else (),  # type: ignore[attr-defined]
-            (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
+            (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout), raw.livez_grace_period,
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority,
@@ -490,7 +489,8 @@ class Server:
         self.metrics.collectors.append(queue.collector(self.metrics))
         self.health = Health(self.checks.paths(), slis)
         self.health.install(self.director)
-        inventory = Inventory(self.metrics, self.registries, self.watches, self.long_running, first=self.index == 0)
+        count_s, first = raw.etcd_count_metric_poll_period, self.index == 0
+        inventory = Inventory(self.metrics, self.registries, self.watches, self.long_running, first, count_s)
         self.metrics_endpoint = MetricsEndpoint(self.metrics, slis, self.options.run_dir, self.index, inventory.collect)
         self.metrics_endpoint.install(self.director)
         extra = []
@@ -500,13 +500,13 @@ class Server:
             self.director.prefix("/logs/", logs_handler(Path(raw.log_dir or self.options.data_dir / "logs")))
             self.director.exact("/logs", lambda req: Response(301, [(b"location", b"/logs/")]))
             extra.append("/logs")
-        self._debug_flags: DebugFlags | None = None
-        if raw.profiling:
-            from kas.endpoints.debug import Debug, DebugFlags
+        self.debug: Debug | None = None
+        if raw.profiling or raw.debug_socket_path:
+            from kas.endpoints.debug import Debug
 
-            Debug(self.index, self.watches, self.store).install(self.director)
-            self._debug_flags = DebugFlags(self.options.run_dir / "verbosity")
-            self._debug_flags.install(self.director)
+            self.debug = Debug(self.index, self.watches, self.store, self.options.run_dir / "verbosity")
+        if self.debug is not None and raw.profiling:
+            self.debug.install(self.director)
             extra += ["/debug/pprof", "/debug/pprof/"]
         zpages = ZPages(raw.shown(), ["/healthz", "/livez", "/metrics", "/readyz", "/version"])
         zpages.install(self.director, features.DEFAULT)
@@ -629,8 +629,8 @@ class Server:
         ]  # fmt: skip
         if self.keys.external is not None:
             periodic.append(("keys of the external signer", SIGNER_EVERY_S, self.keys.external.follow))
-        if self._debug_flags is not None:
-            periodic.append(("verbosity", VERBOSITY_EVERY_S, self._debug_flags.follow))
+        if self.debug is not None:
+            periodic.append(("verbosity", VERBOSITY_EVERY_S, self.debug.flags.follow))
         if o.etcd:
             limit_s = max(o.raw.etcd_healthcheck_timeout, o.raw.etcd_readycheck_timeout)
             periodic.append(("etcd", PROBE_EVERY_S, functools.partial(self.store.probe, limit_s)))  # type: ignore[attr-defined]

@@ -225,7 +225,7 @@ class _Supervisor:
                 continue
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             flag = "--" + name.replace("_", "-")
-            if port > 0:
+            if port > 0 and not (name == "secure_port" and o.raw.permit_port_sharing):
                 with socket.socket(family) as probe:  # without SO_REUSEPORT a listener of anybody's is seen
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     self._bind(probe, host, port, flag)
@@ -440,28 +440,28 @@ class _Supervisor:
         self._close_go_writer()
         from kas.edge.front import process
         from kas.edge.front.settings import settings
-        from kas.observe.logs import setup_logging
+        from kas.observe.logs import setup_logging_of
 
-        setup_logging(self.options.raw.v, self.options.raw.logging_format, self.options.raw.vmodule)
+        setup_logging_of(self.options.raw)
         Path("/proc/self/comm").write_text("kas-front")
         while os.read(self.go, 1):  # the certificates are not there yet
             pass
         assert self.rendezvous is not None
-        secure = self.reserved["secure_port"]  # the supervisor keeps it, so that nobody is refused while a front that died is replaced
-        o = self.options
+        # The supervisor keeps the socket, so that nobody is refused while a front that died is replaced.
+        secure, o = self.reserved["secure_port"], self.options
         goaway = o.raw.goaway_chance > 0 or features.DEFAULT.enabled("UnauthenticatedHTTP2DOSMitigation")
         process.serve(secure, self.rendezvous, o.workers, settings(o), goaway, report)
 
     def _replicator(self, report: int) -> None:
         self._close_go_writer()
-        from kas.observe.logs import setup_logging
+        from kas.observe.logs import flush_logs, setup_logging_of
         from kas.replicator import serve
 
-        setup_logging(self.options.raw.v, self.options.raw.logging_format, self.options.raw.vmodule)
+        setup_logging_of(self.options.raw)
         Path("/proc/self/comm").write_text("kas-replicator")
         os.close(self.ask_writer)
         code = serve(self.options, self._specs(), self.options.workers, report, self.ask, self.waiting_for_replica, self.renewed)
-        flush_standard_streams()
+        flush_logs()
         os._exit(code)
 
     def _close_go_writer(self) -> None:

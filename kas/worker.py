@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import gc
 import importlib
@@ -15,6 +16,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FrameType
@@ -25,20 +27,25 @@ from kas.client.http import use_environment
 from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Periodic, Runner
+from kas.director import Director
 from kas.edge import gathered, untaken
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
 from kas.edge.descriptors import Gate, held, hold_little, sent, wait_for_words
 from kas.edge.silent import LOOK_EVERY_S, Silent
 from kas.edge.turns import Turns
+from kas.endpoints import respond, translate
 from kas.endpoints.healthchecks import STORAGE
 from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
+from kas.filters.deadline import deadline, timed_out
+from kas.filters.handler import Chain
+from kas.filters.panic_recovery import panic_recovery
+from kas.filters.request_info import request_info
 from kas.filters.wait_group import WaitGroup
-from kas.meta.standard import flush_standard_streams
-from kas.observe.logs import setup_logging
+from kas.observe.logs import flush_logs, setup_logging_of
 from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, bound_heaps, mappable, share_interpreter, spare_descriptors
-from kas.request.http import Request, Response
+from kas.request.http import Handler, Request, Response
 from kas.request.masking import SHOWN_ID
 from kas.server import Server
 from kas.store import Damaged, Full, Store, StoreError, TransformError, Unavailable, Unknown, open_store
@@ -88,7 +95,7 @@ def work(
 
     bound_heaps()
     share_interpreter()
-    setup_logging(options.raw.v, options.raw.logging_format, options.raw.vmodule)
+    setup_logging_of(options.raw)
     if any(os.environ.get(name) or os.environ.get(name.lower()) for name in PROXIES):
         from kas.client.proxies import Environment  # few have one
 
@@ -104,7 +111,7 @@ def work(
         os.write(report_fd, failure(options, e).encode())
         os.close(report_fd)
         os._exit(1)
-    flush_standard_streams()
+    flush_logs()
     # granian's runtime threads have nothing left to say, and waiting for them would delay the exit.
     os._exit(0)
 
@@ -340,7 +347,33 @@ def _listeners(
         else:
             app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add, bounds=bounds, gives=turns.gives)
         out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections, turns=turns))
+    if raw.debug_socket_path and server.index == 0:
+        out.append(Listener(App(_debugging(server)), uds=_freed(raw.debug_socket_path)))
     return out
+
+
+def _debugging(server: Server) -> Handler:
+    """What ``--debug-socket-path`` serves, to whoever may open it."""
+    assert server.debug is not None
+    mux = Director(lambda req: respond.not_found(), ())
+    server.debug.install(mux)
+    filters = [panic_recovery(server.metrics), request_info(), deadline(server.options.raw.request_timeout)]
+    return Chain(filters, mux, respond.status, translate, server.deadlines, lambda req: respond.late(timed_out()))
+
+
+def _freed(path: str) -> str:
+    """The path of a socket that can be made; what an earlier server left there is taken away. Raises ValueError."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(os.lstat(path).st_mode):
+                raise FileExistsError(errno.EEXIST, "is there, and no socket")
+            os.unlink(path)
+        with socket.socket(socket.AF_UNIX) as probe:  # the listener would not say why in one line
+            probe.bind(path)
+        os.unlink(path)
+    except OSError as e:
+        raise ValueError(f"--debug-socket-path: {path}: {e.strerror or e}") from None
+    return path
 
 
 def _give_up(server: Server) -> None:
@@ -351,6 +384,7 @@ def _give_up(server: Server) -> None:
         server.store.close()
         if server.encryption is not None:
             server.encryption.close()
+        flush_logs()
         os._exit(EXIT_DEAF)
 
     server.not_accepting = True
@@ -380,6 +414,9 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     gate.close()
     ending = [listener for listener in listeners if not listener.deaf()]
     for listener in listeners:
+        if listener.uds and listener.uds == raw.debug_socket_path:
+            with contextlib.suppress(OSError):  # somebody took it away, or the directory
+                os.unlink(listener.uds)
         listener.stop()  # connections without a request end now, and a watch's with it: nobody asks again on one that is about to end
     await asyncio.sleep(HEARD_S)
     if watched_s:

@@ -32,7 +32,8 @@ def _lines() -> Iterator[str]:
     yield ""
     yield f"`kas serve` knows the {len(kinds)} flags of kube-apiserver 1.36.2 and {len(flags) - len(kinds)} of its own."
     yield f"{kinds.count('works')} of kube-apiserver's do here what they do there. {kinds.count('no effect')} are accepted, with a warning"
-    yield "at the start, because nothing in kas depends on them."
+    yield f"at the start, because there is nothing that anybody could observe of them; {kinds.count('one value')} are refused where they"
+    yield "ask for anything but what is so anyway."
     yield ""
     yield "The syntax is kube-apiserver's: `--flag=value` or `--flag value`, switches only as `--flag` or `--flag=false`, lists comma"
     yield "separated or repeated, durations like `1h30m` or `500ms`, sizes as Kubernetes quantities. All mistakes of a command line are"
@@ -86,7 +87,7 @@ def _row(flag: Flag) -> str:
     if flag.upstream is not None:
         default += f" (kube-apiserver: {f'`{flag.upstream}`' if flag.upstream else 'none'})"
     effect = flag.effect
-    here = "works" if effect.kind == "works" else f"no effect: {effect.why}"
+    here = "works" if effect.kind == "works" else f"{effect.kind}: {effect.why}"
     names = f"`-{flag.short}`, `--{flag.name}`" if flag.short else f"`--{flag.name}`"
     return f"| {names} | {default} | {flag.text} | {here} |".replace("true|false", "true\\|false")
 

@@ -103,7 +103,8 @@ class Credentials:
     ``admin_token``, ``token_file`` and ``basic_file`` ("" for none) are files; ``audiences`` are the API server's own; ``get`` reads what
     service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. ``client_cas`` are files with the CAs of
     clients, none for no client certificates. ``more`` are authenticators of an embedding program, asked last. ``lifetimes`` counts
-    how long certificates of clients last yet. Raises ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
+    how long certificates of clients last yet. Without ``lookup`` tokens without end need neither Secret nor account. Raises
+    ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
     """
 
     def __init__(
@@ -111,12 +112,13 @@ class Credentials:
         note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = NO_PROXIES, bootstrap_tokens: bool = False,
         more: Sequence[RequestAuthenticator | TokenAuthenticator] = (),
         counts: TokenCounts | None = None, basic_file: str = "", lifetimes: Histogram | None = None,
-        cache_counts: CacheCounts | None = None,
+        cache_counts: CacheCounts | None = None, lookup: bool = True,
     ) -> None:  # fmt: skip
         self._client_cas, self._proxies, self._bootstrap_tokens = client_cas, proxies, bootstrap_tokens
         self._admin_token, self._token_file, self._basic_file = admin_token, token_file, basic_file
         self._keys, self._audiences, self._get, self._anonymous = keys, audiences, get, anonymous
         self._note_use, self._counts, self._lifetimes, self._cache_counts = note_use, counts, lifetimes, cache_counts
+        self._lookup = lookup
         self._more_tokens = [cast(TokenAuthenticator, m) for m in more if hasattr(m, "authenticate_token")]
         self._more = [cast(RequestAuthenticator, m) for m in more if not hasattr(m, "authenticate_token")]
         self.tokens: TokenUnion
@@ -178,4 +180,4 @@ class Credentials:
             verifier = self._keys.verifier
         except ApiError as e:  # without a key no token is known here
             raise AuthenticationError(str(e)) from None
-        return ServiceAccountTokens(verifier, self._audiences, self._get, note_use=self._note_use, counts=self._counts)
+        return ServiceAccountTokens(verifier, self._audiences, self._get, note_use=self._note_use, counts=self._counts, lookup=self._lookup)

@@ -1,14 +1,35 @@
-"""What there is at all on this server, for pods to ask for (upstream ``pkg/capabilities``) and of what a delete begins: one set a process,
-set once before anything is served."""
+"""What there is at all on this server, for pods to ask for (upstream ``pkg/capabilities``), of what a delete begins, and of older releases:
+one set a process, set once before anything is served."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class Settings(Protocol):
+    """The flags that say so."""
+
+    allow_privileged: bool
+    enable_garbage_collector: bool
+    min_compatibility_version: list[str]
+
 
 class Capabilities:
-    """``allow_privileged``: ``--allow-privileged``; ``enable_garbage_collector``: ``--enable-garbage-collector``."""
+    """``allow_privileged``: ``--allow-privileged``; ``enable_garbage_collector``: ``--enable-garbage-collector``; ``compatible``: major and
+    minor of ``--min-compatibility-version``, None where nothing is said."""
 
     allow_privileged = True
     enable_garbage_collector = True
+    compatible: tuple[int, int] | None = None
+
+    def set(self, o: Settings) -> None:
+        """As the flags say."""
+        self.allow_privileged, self.enable_garbage_collector = o.allow_privileged, o.enable_garbage_collector
+        self.compatible = None
+        if o.min_compatibility_version:
+            from kas.config.validation import version_map  # which few servers need once they run
+
+            self.compatible = next(iter(version_map(o.min_compatibility_version).values()))
 
 
 CURRENT = Capabilities()

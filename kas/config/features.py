@@ -228,6 +228,16 @@ def _on(said: Mapping[str, bool]) -> frozenset[str]:
     return frozenset(out)
 
 
+def leaving(given: Mapping[str, list[str]]) -> list[str]:
+    """A line for each gate named that a future release will not know, with upstream's text."""
+    gates = known()
+    stages = {"Deprecated": "deprecated", "GA": "GA"}
+    return [
+        f"setting {stages[gates[name].stage]} feature gate. It will be removed in a future release: {name}={str(on).lower()}"
+        for name, on in wanted(given).items() if name in gates and gates[name].stage in stages
+    ]  # fmt: skip
+
+
 def without_effect(given: Mapping[str, list[str]]) -> list[str]:
     """The gates named that were changed from their default and govern nothing here."""
     gates = known()

@@ -60,8 +60,8 @@ def _flag(flag: Flag, width: int) -> Iterator[str]:
     if flag.shown_default:
         text += f" (default {flag.shown_default})" if not flag.shown else f" (default: {flag.shown})"
     yield from _wrapped(text, width, _INDENT)
-    if flag.effect.kind == "no effect":
-        yield from _wrapped(f"No effect: {flag.effect.why}.", width, _INDENT)
+    if flag.effect.kind != "works":
+        yield from _wrapped(f"{flag.effect.kind.capitalize()}: {flag.effect.why}.", width, _INDENT)
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:

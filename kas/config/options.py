@@ -20,12 +20,15 @@ OF_ETCD = (
     "lease-reuse-duration-seconds", "storage-media-type", "storage-initialization-timeout", "peer-ca-file", "peer-advertise-ip",
     "peer-advertise-port",
 )  # fmt: skip
+OF_ANY_STORE = ("etcd-count-metric-poll-period",)
 MULTIMAP = "colonSeparatedMultimapStringString"
 # Types of flags by what Python has for them.
 _LISTS: dict[str, type] = {"strings": str, "stringArray": str, "namedCertKey": str, "int32Slice": int}
 _MAPS = ("mapStringString", "stringToString", MULTIMAP)
 _NUMBERS = ("int", "float", "float32", "duration", "port", "quantity", "Level")
 OF_AUDIT = ("audit-log-path", "audit-webhook-config-file")
+# What kube-apiserver's own requests to aggregated servers name users with.
+STANDARD_HEADERS = {"username-headers": "X-Remote-User", "group-headers": "X-Remote-Group", "extra-headers-prefix": "X-Remote-Extra-"}
 EMPTY_IS_DEFAULT = ("service-cluster-ip-range", "storage-backend", "tls-min-version")  # and addresses
 
 
@@ -111,6 +114,7 @@ class Options:
     default_not_ready_toleration_seconds: int
     default_unreachable_toleration_seconds: int
     disable_admission_plugins: list[str]
+    debug_socket_path: str
     disable_http2_serving: bool
     disabled_metrics: list[str]
     egress_selector_config_file: str
@@ -128,6 +132,7 @@ class Options:
     etcd_cafile: str
     etcd_certfile: str
     etcd_compaction_interval: float
+    etcd_count_metric_poll_period: float
     etcd_healthcheck_timeout: float
     etcd_keyfile: str
     etcd_prefix: str
@@ -148,11 +153,18 @@ class Options:
     kubelet_preferred_address_types: list[str]
     kubernetes_service_node_port: int
     lease_reuse_duration_seconds: int
+    livez_grace_period: float
     log_dir: str
+    log_flush_frequency: float
+    log_json_info_buffer_size: int
+    log_json_split_stream: bool
+    log_text_info_buffer_size: int
+    log_text_split_stream: bool
     logging_format: str
     max_connection_bytes_per_sec: int
     max_mutating_requests_inflight: int
     max_requests_inflight: int
+    min_compatibility_version: list[str]
     min_request_timeout: int
     oidc_ca_file: str
     oidc_client_id: str
@@ -166,6 +178,7 @@ class Options:
     peer_advertise_ip: str
     peer_advertise_port: str
     peer_ca_file: str
+    permit_port_sharing: bool
     profiling: bool
     proxy_client_cert_file: str
     proxy_client_key_file: str
@@ -179,16 +192,20 @@ class Options:
     requestheader_username_headers: list[str]
     runtime_config: dict[str, str]
     secure_port: int
+    send_retry_after_while_not_ready_once: bool
     service_account_extend_token_expiration: bool
     service_account_issuer: list[str]
     service_account_jwks_uri: str
     service_account_key_file: list[str]
+    service_account_lookup: bool
     service_account_max_token_expiration: float
     service_account_signing_endpoint: str
     service_account_signing_key_file: str
     service_cluster_ip_range: str
     service_node_port_range: tuple[int, int]
+    show_hidden_metrics_for_version: str
     shutdown_delay_duration: float
+    shutdown_send_retry_after: bool
     storage_initialization_timeout: float
     shutdown_grace: float
     shutdown_watch_termination_grace_period: float
@@ -235,10 +252,16 @@ class Options:
             flag = BY_NAME[name]
             if flag.effect.kind == "no effect" and getattr(self, flag.attribute) not in flag.effect.same:
                 out.append(f"--{name} has no effect: {flag.effect.why}")
-            elif (name.startswith("etcd-") or name in OF_ETCD) and self.storage_backend != "etcd3":
+            elif ((name.startswith("etcd-") and name not in OF_ANY_STORE) or name in OF_ETCD) and self.storage_backend != "etcd3":
                 out.append(f"--{name} has no effect: objects are kept in a file in --data-dir, as --storage-backend says")
             elif name in OF_AUDIT and getattr(self, flag.attribute) and not self.audit_policy_file:
                 out.append(f"--{name} has no effect: without --audit-policy-file no request is recorded")
+        for name, standard in STANDARD_HEADERS.items():
+            given = getattr(self, f"requestheader_{name.replace('-', '_')}")
+            if given and all(one.lower() != standard.lower() for one in given):
+                what = f"the standard {standard} {'header prefix' if standard.endswith('-') else 'header'}"
+                out.append(f"--requestheader-{name} is set without specifying {what} - API aggregation will not work")
+        out += features.leaving(self.feature_gates)
         idle = features.without_effect(self.feature_gates)
         if idle:
             out.append(f"--feature-gates: nothing here depends on {', '.join(idle)}")

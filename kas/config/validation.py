@@ -39,8 +39,9 @@ OWN_LIMITS = (
     "default-unreachable-toleration-seconds", "worker-timeout",
 )  # fmt: skip
 KNOWN_MEDIA_TYPES = ("application/json", "application/vnd.kubernetes.protobuf", "application/yaml")  # upstream's
+UIDS = "RemoteRequestHeaderUID"
 PEERS = "UnknownVersionInteroperabilityProxy"
-OLDEST_EMULATED = 3  # minor releases back
+OLDEST_COMPATIBLE = 3  # minor releases back
 _MAX_AGE = re.compile(r"max-age=[^=]*")
 # Upstream's help of the flag, which its error repeats.
 CORS_HELP = (
@@ -179,20 +180,20 @@ def _limits(o: Options) -> Iterator[str]:
 
 
 def _versions(o: Options) -> Iterator[str]:
-    """What may be emulated of other releases (component-base's ``compatibility``), though only this one is served."""
+    """What may be emulated of other releases (component-base's ``compatibility``): none, as only this one is served. It may be said with
+    which older ones the server is to stay compatible."""
     said = []
-    for texts in (getattr(o, "emulated_version"), getattr(o, "min_compatibility_version")):  # noqa: B009 - flags without effect
+    for texts in (getattr(o, "emulated_version"), o.min_compatibility_version):  # noqa: B009 - a flag of one value
         try:
-            said.append(_version_map(texts))
+            said.append(version_map(texts))
         except ValueError as e:
             yield str(e)
             return
     own = int(KUBERNETES_VERSION.split(".")[1])
-    oldest = (1, own - OLDEST_EMULATED)
     emulated = said[0].get(features.KUBE, (1, own))
-    compatible = said[1].get(features.KUBE, max(oldest, (emulated[0], emulated[1] - 1)))
+    compatible = said[1].get(features.KUBE, (1, own - 1))
     for name, version, low, high in (
-        ("emulation", emulated, oldest, (1, own)), ("minCompatibilityVersion", compatible, oldest, emulated)
+        ("emulation", emulated, (1, own), (1, own)), ("minCompatibilityVersion", compatible, (1, own - OLDEST_COMPATIBLE), (1, own))
     ):  # fmt: skip
         if not low <= version <= high:
             shown, lowest, highest = (".".join(map(str, v)) for v in (version, low, high))
@@ -201,11 +202,11 @@ def _versions(o: Options) -> Iterator[str]:
         ("emulation_forward_compatible", "EmulationForwardCompatible"),
         ("runtime_config_emulation_forward_compatible", "RuntimeConfigEmulationForwardCompatible"),
     ):  # fmt: skip
-        if getattr(o, flag) and emulated == (1, own):
+        if getattr(o, flag):
             yield f"ServerRunOptions.{name} cannot be set to true if the emulation version is the same as the binary version"
 
 
-def _version_map(texts: Sequence[str]) -> dict[str, tuple[int, int]]:
+def version_map(texts: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Component -> (major, minor) of ``1.34`` and ``kube=1.34``. ValueError with upstream's text."""
     out = dict[str, tuple[int, int]]()
     for text in texts:
@@ -328,6 +329,13 @@ def _unreadable(path: str) -> Iterator[str]:
 
 def _clients(o: Options) -> Iterator[str]:
     """Upstream's ``RequestHeaderAuthenticationOptions.Validate``; which certificates the files with CAs hold is for ``preflight``."""
+    uids = o.requestheader_uid_headers
+    if uids and not features.problems(o.feature_gates) and UIDS not in features.enabled(o.feature_gates):
+        yield f"--requestheader-uid-headers requires the {quote(UIDS)} feature to be enabled"
+    elif uids and all(name.lower() != "x-remote-uid" for name in uids):
+        yield (
+            "--requestheader-uid-headers is set without specifying the standard X-Remote-Uid header - API aggregation will not work"
+        )
     for name in ("username-headers", "uid-headers", "group-headers", "extra-headers-prefix", "allowed-names"):
         if any(not v.strip() for v in getattr(o, f"requestheader_{name.replace('-', '_')}")):
             yield f"empty value in {quote(f'requestheader-{name}')}"
@@ -501,8 +509,7 @@ def _coordination(o: Options) -> Iterator[str]:
 
 def _metrics(o: Options) -> Iterator[str]:
     before = f"1.{int(KUBERNETES_VERSION.split('.')[1]) - 1}"
-    version: str = getattr(o, "show_hidden_metrics_for_version")  # noqa: B009 - a flag without effect
-    if version not in ("", before):
+    if o.show_hidden_metrics_for_version not in ("", before):
         yield (
             f"--show-hidden-metrics-for-version must be omitted or have the value '{before}'. Only the previous minor version is allowed"
         )

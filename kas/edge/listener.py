@@ -149,9 +149,14 @@ class Listener:
         serve(_Scheduler(loop, partial(turns.arrive, begin, app.introductions)), loop, self._signal)
 
     def _socket(self) -> tuple[Any, Any]:
+        if self.uds:
+            before = os.umask(0o177)  # nobody else may open it before its mode is set
+            try:
+                return None, UnixSocketSpec(self.uds, BACKLOG, 0o600).build()
+            finally:
+                os.umask(before)
         if self.fd < 0:
-            spec = UnixSocketSpec(self.uds, BACKLOG, 0o600) if self.uds else SocketSpec(self.host, self.port, BACKLOG)
-            return (None, spec.build()) if self.uds else (spec, None)
+            return SocketSpec(self.host, self.port, BACKLOG), None
         holder: Any = SocketHolder
         return None, holder(self.fd, False, min(BACKLOG, self.connections // 2))  # what it may take in one go
 

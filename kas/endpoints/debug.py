@@ -1,4 +1,5 @@
-"""``/debug/``: profiles of the worker that answers, and the verbosity of all. Off unless ``--profiling``.
+"""``/debug/``: profiles of the worker that answers, and the verbosity of all. Off unless ``--profiling``, or on the socket of
+``--debug-socket-path``.
 
 ``/debug/pprof/profile?seconds=N`` samples the loop's thread and answers collapsed stacks (flamegraph.pl, speedscope read
 them); ``/debug/pprof/threads`` shows every thread, ``/debug/pprof/heap`` the store's and the interpreter's numbers.
@@ -42,13 +43,15 @@ class Statistics(Protocol):
 
 
 class Debug:
-    """``worker`` is the number of this one."""
+    """``worker`` is the number of this one; ``verbosity`` where workers tell each other of it."""
 
-    def __init__(self, worker: int, watches: Watches, store: Statistics) -> None:
+    def __init__(self, worker: int, watches: Watches, store: Statistics, verbosity: Path) -> None:
         self._worker, self._watches, self._store = worker, watches, store
+        self.flags = DebugFlags(verbosity)
 
     def install(self, mux: Mux) -> None:
-        """Serve everything below /debug/pprof/."""
+        """Serve everything below /debug/."""
+        self.flags.install(mux)
         mux.exact("/debug/pprof", lambda req: moved(req, "/debug/pprof/"))
         mux.exact("/debug/pprof/", lambda req: text(200, "profile\nthreads\nheap\n"))
         mux.exact("/debug/pprof/profile", self.profile)

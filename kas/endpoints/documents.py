@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import orjson
 
 from kas import KUBERNETES_VERSION
+from kas.config import capabilities
 from kas.endpoints import discovery, openid, respond
 from kas.endpoints.discovery import Version
 from kas.endpoints.respond import moved, not_found
@@ -36,9 +37,10 @@ def version_info() -> dict[str, str]:
     import platform
 
     major, minor, _ = KUBERNETES_VERSION.split(".")
+    oldest_major, oldest_minor = capabilities.CURRENT.compatible or (major, int(minor) - 1)
     return {
-        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor, "minCompatibilityMajor": major,
-        "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": f"v{KUBERNETES_VERSION}", "gitCommit": "0" * 40,
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor, "minCompatibilityMajor": str(oldest_major),
+        "minCompatibilityMinor": str(oldest_minor), "gitVersion": f"v{KUBERNETES_VERSION}", "gitCommit": "0" * 40,
         "gitTreeState": "clean", "buildDate": BUILD_DATE, "goVersion": "go1.26.6", "compiler": "gc",
         "platform": f"linux/{'arm64' if platform.machine() == 'aarch64' else 'amd64'}",
     }  # fmt: skip

@@ -33,7 +33,7 @@ class Health:
     """``checks`` are those of each path; ``slis`` holds what ``/metrics/slis`` shows."""
 
     def __init__(self, checks: dict[str, dict[str, Check]], slis: Registry) -> None:
-        self.checks = checks
+        self.checks, self._been_ready = checks, False
         self._now = slis.gauge(
             "kubernetes_healthcheck", "This metric records the result of a single healthcheck.", ("name", "type"), shared=False
         )
@@ -51,6 +51,11 @@ class Health:
     def paths(self) -> list[str]:
         """The paths of all groups and checks."""
         return [p for name, checks in self.checks.items() for p in (f"/{name}", *(f"/{name}/{c}" for c in checks))]
+
+    def been_ready(self) -> bool:
+        """Whether /readyz has passed once."""
+        self._been_ready = self._been_ready or not any(check() for check in self.checks["readyz"].values())
+        return self._been_ready
 
     def _look(self) -> None:
         for group, checks in self.checks.items():

@@ -6,6 +6,7 @@ kube-apiserver has more names; one stands here when there is something behind it
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -85,17 +86,19 @@ class HealthChecks:
     and cannot read it; ``api_services`` are the keys of the APIServices of what is served here; ``stopping()`` whether the server has been
     told to end; ``sealed`` is encryption at rest, where there is some. ``remote`` say (given a limit in seconds) why a cluster behind the
     store does not answer: the one that keeps most, then those of ``--etcd-servers-overrides``; ``limits_s`` are those of health and of
-    readiness."""
+    readiness. /livez says ok to what belongs to the start until ``grace_s`` after the checks were made."""
 
     def __init__(
         self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], failing: Callable[[], int],
         api_services: Sequence[str], stopping: Callable[[], bool], sealed: Sealed | None = None,
         remote: Sequence[Callable[[float], str]] = (), limits_s: tuple[float, float] = (2.0, 2.0),
+        grace_s: float = 0.0,
     ) -> None:  # fmt: skip
         self._store, self._hooks, self._heartbeat, self._behind, self._stopping = store, hooks, heartbeat, behind, stopping
         self._failing = failing
         self._unregistered, self._sealed = list(api_services), sealed
         self._remote, self._limits_s = remote, limits_s
+        self._grace_until = time.monotonic() + grace_s
 
     def paths(self) -> dict[str, dict[str, Check]]:
         """The checks of each path, in the order in which they are listed."""
@@ -115,9 +118,12 @@ class HealthChecks:
         more: dict[str, Check] = {"etcd-space": self.space, "informer-sync": self.informers}
         return {
             "healthz": {**base, **sealed, **others, **tail},
-            "livez": {**base, **others, **tail},
+            "livez": {**base, **others, **{name: functools.partial(self._alive, check) for name, check in tail.items()}},
             "readyz": {**base, **sealed, **ready, **more, **tail, "shutdown": self.shutdown},
         }
+
+    def _alive(self, check: Check) -> str:
+        return check() if time.monotonic() > self._grace_until else ""
 
     def storage(self, limit_s: float | None = None) -> str:
         """Whether the store can be read, and the cluster behind it answers within ``limit_s`` (else the limit of health): why not, or

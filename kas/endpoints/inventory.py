@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter as Tally
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ from kas.endpoints.watch import Watches
 from kas.observe import caches
 from kas.observe.metrics import UNEXPECTED_TOTAL, Counter
 from kas.observe.metrics import Registry as Metrics
-from kas.observe.stability import deprecated_since, level_of
+from kas.observe.stability import HIDDEN, deprecated_since, level_of
 from kas.registry.registries import Registries
 from kas.store.hub import LOST
 
@@ -24,6 +25,7 @@ BUILD_LABELS = {
     "git_version": "gitVersion", "go_version": "goVersion", "major": "major", "minor": "minor", "platform": "platform",
 }  # fmt: skip
 
+SOONER_S = 1.0  # it is looked whether counting is due each second, and when somebody asks
 OF_LEASES = (10, 50, 100, 500, 1000, 2500, 5000)
 
 
@@ -36,9 +38,14 @@ class Leasing(Protocol):
 
 class Inventory:
     """``collect`` sets the gauges to what is so now. ``first`` marks the one worker that tells what is the same for all, because gauges
-    of workers are added up."""
+    of workers are added up. Objects are counted every ``count_s`` seconds, 0: never; of what was not written to there are as many as
+    before."""
 
-    def __init__(self, metrics: Metrics, registries: Registries, watches: Watches, others: LongRunning, first: bool) -> None:
+    def __init__(
+        self, metrics: Metrics, registries: Registries, watches: Watches, others: LongRunning, first: bool, count_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._count_s, self._clock, self._due, self._written, self._lost = count_s, clock, 0.0, set[str](), False
         self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
         self._others = others
         self._told_of = 0  # how many metrics ``registered_metrics_total`` is about
@@ -75,6 +82,7 @@ class Inventory:
         )  # fmt: skip
         build.set(tuple(info[name] for name in BUILD_LABELS.values()), 1.0)
         self._disabled = metrics.add(Counter("disabled_metrics_total", "The count of disabled metrics.", shared=False))
+        self._hidden = metrics.add(Counter("hidden_metrics_total", "The count of hidden metrics.", shared=False))
         metrics.add(Counter(UNEXPECTED_TOTAL, "The count of unexpected categorizations during cardinality enforcement.", shared=False))
         self._registered = metrics.add(Counter(
             "registered_metrics_total", "The count of registered metrics broken by stability level and deprecation version.",
@@ -97,6 +105,7 @@ class Inventory:
         value = self._metrics.gauge_value
         self._count_long_running()
         self._disabled.values[()] = len(self._metrics.shown.disabled & self._metrics.metrics.keys())
+        self._hidden.values[()] = 0 if self._metrics.shown.hidden else len(HIDDEN)
         if self._told_of != len(self._metrics.metrics):  # they are only added to
             self._told_of = len(self._metrics.metrics)
             self._registered.values = dict(Tally((level, deprecated_since(m.help)) for m in self._metrics.metrics.values()
@@ -113,9 +122,16 @@ class Inventory:
             kind, size = part.size()
             if size >= 0:
                 value("apiserver_storage_size_bytes", (f"{kind}-{i}",), size)
-        written = {f"{path}/" for directory in received for path in (directory, directory.rpartition("/")[0])}
-        # Each second: what was not written to is as many as before.
-        known = self._counts if LOST not in received else {}
+        paths = {f"{path}/" for directory in received for path in (directory, directory.rpartition("/")[0])}
+        self._written.update(registry.root for _, registry in self._registries.by_resource() if registry.root in paths)
+        self._lost |= LOST in received
+        if self._count_s > 0 and (now := self._clock()) >= self._due:
+            self._due = now + self._count_s - SOONER_S
+            self._count_objects()
+
+    def _count_objects(self) -> None:
+        store, known, written = self._registries.store, self._counts if not self._lost else {}, self._written
+        self._written, self._lost = set(), False
         counts = self._counts = {
             of: known[of] if of in known and registry.root not in written else store.count(registry.root)
             for of, registry in self._registries.by_resource()

@@ -1,4 +1,5 @@
-"""Which metrics are shown, and with which values of labels: ``--disabled-metrics``, ``--allow-metric-labels`` and its manifest.
+"""Which metrics are shown, and with which values of labels: ``--disabled-metrics``, ``--show-hidden-metrics-for-version``,
+``--allow-metric-labels`` and its manifest.
 
 Upstream: ``k8s.io/component-base/metrics/options.go``.
 """
@@ -21,6 +22,7 @@ class Settings(Protocol):
     allow_metric_labels: dict[str, str]
     allow_metric_labels_manifest: str
     disabled_metrics: list[str]
+    show_hidden_metrics_for_version: str
 
 
 def shown(settings: Settings, speak: bool) -> Shown:
@@ -33,7 +35,7 @@ def shown(settings: Settings, speak: bool) -> Shown:
     for key, values in given.items():
         metric, _, label = key.partition(",")
         allowed.setdefault(metric, {})[label] = frozenset(values.split(","))
-    return Shown(frozenset(settings.disabled_metrics), allowed)
+    return Shown(frozenset(settings.disabled_metrics), allowed, bool(settings.show_hidden_metrics_for_version))
 
 
 def _manifest(path: str, speak: bool) -> Mapping[str, str]:

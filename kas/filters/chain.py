@@ -31,7 +31,7 @@ from kas.filters.panic_recovery import panic_recovery
 from kas.filters.priority_and_fairness import Gate, priority_and_fairness
 from kas.filters.read_only import read_only
 from kas.filters.request_info import request_info
-from kas.filters.shutdown_retry import shutdown_retry
+from kas.filters.shutdown_retry import not_ready_retry, shutdown_retry
 from kas.filters.slow_requests import slow_requests
 from kas.filters.tracing import tracing
 from kas.filters.trusted import trusted
@@ -56,6 +56,9 @@ class Settings(Protocol):
     v: int
     vmodule: str
     profiling: bool
+    debug_socket_path: str
+    shutdown_send_retry_after: bool
+    send_retry_after_while_not_ready_once: bool
     strict_transport_security_directives: list[str]
     goaway_chance: float
     request_timeout: float
@@ -66,12 +69,23 @@ class Settings(Protocol):
     max_mutating_requests_inflight: int
 
 
+class Readiness(Protocol):
+    """What of the health checks filters ask."""
+
+    def been_ready(self) -> bool:
+        """Whether /readyz has passed once."""
+
+
 class State(Protocol):
     """Where the server is between start and end."""
 
     @property
     def started(self) -> bool:
         """Every path that will be served is."""
+
+    @property
+    def health(self) -> Readiness:
+        """The health checks."""
 
     @property
     def not_accepting(self) -> bool:
@@ -141,7 +155,8 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
     else:
         who = authentication(p.authenticator, metrics, p.revoked, p.vouching, p.remembered)
     few: Sequence[Filter] = (read_only(_few(settings, p.run_dir)),) if port == "read-only" else ()
-    changing = partial(current_verbosity, LOGGING) if settings.profiling else None  # by /debug/flags/v
+    changing = partial(current_verbosity, LOGGING) if settings.profiling or settings.debug_socket_path else None  # by /debug/flags/v
+    early = (not_ready_retry(lambda: p.state.health.been_ready()),) if settings.send_retry_after_while_not_ready_once else ()
     last = (consistent_read(*p.fresh),) if p.fresh is not None else ()
     return [
         panic_recovery(metrics),  # outside of everything: nothing escapes unanswered
@@ -152,7 +167,9 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         slow_requests(),
         http_logging(verbosity_of(LOGGING, settings.v, settings.vmodule), changing),
         host(),  # what is no HTTP is not looked at further, but counted and logged
-        shutdown_retry(lambda: p.state.not_accepting),  # late arrivals are sent away before they cost anything
+        # Late and early arrivals are sent away before they cost anything.
+        shutdown_retry(lambda: p.state.not_accepting, settings.shutdown_send_retry_after),
+        *early,
         hsts(settings.strict_transport_security_directives),  # with the next two: headers of every answer, also of refusals
         cache_control(),
         warnings(),

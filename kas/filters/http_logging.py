@@ -14,6 +14,26 @@ from kas.request.masking import SHOWN_ID, request_uri
 log = logging.getLogger("kas.http")
 
 
+# Upstream's ``NormalizedVerb``.
+READS = {"list": "LIST", "watch": "WATCH"}
+CONNECTS = frozenset(("log", "exec", "portforward", "attach", "proxy"))
+APPLIES = ("application/apply-patch+yaml", "application/apply-patch+cbor")
+
+
+def _verb(req: Request) -> str:
+    """What upstream's log and metrics call the request."""
+    info = req.info
+    if info is None or not info.is_resource_request:
+        return "GET" if req.method == "HEAD" else req.method
+    if info.subresource in CONNECTS:
+        return "CONNECT"
+    if req.method in ("GET", "HEAD"):
+        return READS.get(info.verb, "GET")
+    if req.method == "PATCH" and req.header(b"content-type") in APPLIES:
+        return "APPLY"
+    return req.method
+
+
 def http_logging(verbosity: int, now: Callable[[], int] | None = None) -> Filter:
     """Log each request with its latency in milliseconds; does nothing below verbosity 3, which is ``now()`` where it may change. Texts are
     quoted as klog quotes them, so that a path with a line break stays in its line; credentials in a query are masked."""
@@ -26,7 +46,7 @@ def http_logging(verbosity: int, now: Callable[[], int] | None = None) -> Filter
         user = req.user.name if req.user is not None else ""
         log.info(
             '"HTTP" verb=%s URI=%s latency="%.3fms" userAgent=%s audit-ID=%s srcIP=%s user=%s resp=%d',
-            go_quote(req.info.verb if req.info else req.method), go_quote(request_uri(req)),
+            go_quote(_verb(req)), go_quote(request_uri(req)),
             (monotonic() - req.started) * 1000,
             go_quote(req.header(b"user-agent")), go_quote(req.audit_id[:SHOWN_ID]), go_quote(req.client), go_quote(user), resp.status,
         )  # fmt: skip

@@ -1,14 +1,18 @@
-"""Structured logs on standard error: klog's key="value" text, or one JSON object a line."""
+"""Structured logs on standard error: klog's key="value" text, or one JSON object a line; what is no error on standard output, where that
+is asked for."""
 
 from __future__ import annotations
 
 import fnmatch
 import json
 import logging
+import sys
+import threading
 import time
 import warnings
+from typing import Any, Protocol
 
-from kas.meta.standard import CONTROLS
+from kas.meta.standard import CONTROLS, flush_standard_streams
 
 MOST = 100  # lines of a sort a second: thousands that end together would keep the loop for seconds with writing them
 
@@ -40,10 +44,16 @@ class JSONFormatter(logging.Formatter):
 
 class Handler(logging.StreamHandler):
     """Standard error; ``broken`` is why the last line could not be written, "" when it was; ``unwritten`` how many could not since.
-    ``verbosity`` is that of what ``vmodule`` does not name."""
+    ``verbosity`` is that of what ``vmodule`` does not name. What is below the level ``split_below`` goes to standard output, and waits
+    until there is more than ``room`` bytes of it, or ``every_s`` seconds."""
 
     broken, unwritten = "", 0
     verbosity, vmodule = 0, ""
+    split_below, room, every_s = 0, 0, 0.0
+
+    def __init__(self, stream: Any = None) -> None:
+        super().__init__(stream)
+        self._waiting, self._bytes = list[str](), 0
 
     def verbosity_of(self, file: str) -> int:
         """What counts for a source file now; see the function of that name."""
@@ -55,11 +65,37 @@ class Handler(logging.StreamHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record; raises nothing: what keeps it from being written is told in ``broken`` until a write succeeds."""
-        try:
-            self.stream.write(self.format(record) + self.terminator)
+        line = self.format(record) + self.terminator
+        if self.split_below and record.levelno < self.split_below:
+            self._held(line)
+        else:
+            self._put(self.stream, line, 1)
+
+    def _held(self, line: str) -> None:
+        if self._bytes + len(line) > self.room:  # lines are written whole: other processes write to the same stream
             self.flush()
+        self._waiting.append(line)
+        self._bytes += len(line)
+        if self._bytes > self.room or not self.every_s:
+            self.flush()
+        elif len(self._waiting) == 1:
+            timer = threading.Timer(self.every_s, self.flush)
+            timer.daemon = True
+            timer.start()
+
+    def flush(self) -> None:
+        """Writes what waits."""
+        with self.lock:  # type: ignore[union-attr]  # None only for who has none made
+            if self._waiting:
+                lines, self._waiting, self._bytes = self._waiting, [], 0
+                self._put(sys.stdout, "".join(lines), len(lines))
+
+    def _put(self, stream: Any, text: str, lines: int) -> None:
+        try:
+            stream.write(text)
+            stream.flush()
         except (OSError, ValueError) as e:  # a full disk; a pipe or a stream that was closed
-            self.broken, self.unwritten = str(e) or type(e).__name__, self.unwritten + 1
+            self.broken, self.unwritten = str(e) or type(e).__name__, self.unwritten + lines
         else:
             self.broken, self.unwritten = "", 0
 
@@ -100,6 +136,13 @@ def log_check() -> str:
     return next((why for h in _handlers() if (why := h.look())), "")
 
 
+def flush_logs() -> None:
+    """Writes what waits, in the standard streams as well; before the process ends by ``os._exit``."""
+    for handler in _handlers():
+        handler.flush()
+    flush_standard_streams()
+
+
 def _handlers() -> list[Handler]:
     return [h for h in logging.getLogger().handlers if isinstance(h, Handler)]
 
@@ -118,7 +161,30 @@ def _level(verbosity: int) -> int:
     return logging.DEBUG if verbosity >= 6 else logging.INFO if verbosity >= 1 else logging.WARNING
 
 
-def setup_logging(verbosity: int, form: str, vmodule: str = "") -> None:
+class Settings(Protocol):
+    """The flags that concern logs."""
+
+    v: int
+    vmodule: str
+    logging_format: str
+    log_flush_frequency: float
+    log_json_info_buffer_size: int
+    log_json_split_stream: bool
+    log_text_info_buffer_size: int
+    log_text_split_stream: bool
+
+
+def setup_logging_of(o: Settings) -> None:
+    """As the flags say. JSON has no warnings for klog, whose split leaves errors alone on standard error."""
+    json_form = o.logging_format == "json"
+    handler = setup_logging(o.v, o.logging_format, o.vmodule)
+    if o.log_json_split_stream if json_form else o.log_text_split_stream:
+        handler.split_below = logging.ERROR if json_form else logging.WARNING
+        handler.room = o.log_json_info_buffer_size if json_form else o.log_text_info_buffer_size
+        handler.every_s = max(0.0, o.log_flush_frequency)
+
+
+def setup_logging(verbosity: int, form: str, vmodule: str = "") -> Handler:
     """Send all logs to stderr, ``form`` "json" or text: warnings at verbosity 0, infos from 1 and everything from 6; where ``vmodule``
     names the file, by its number."""
     handler = Handler()
@@ -131,6 +197,7 @@ def setup_logging(verbosity: int, form: str, vmodule: str = "") -> None:
     warnings.showwarning = _warned
     logging.getLogger("_granian").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+    return handler
 
 
 def _warned(message: Warning | str, category: type[Warning], filename: str, lineno: int, file: object = None, line: object = None) -> None:

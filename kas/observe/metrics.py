@@ -16,12 +16,13 @@ import operator
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from kas._fastpath import Timer as Timer
 from kas.meta.records import NamedTuple
-from kas.observe.stability import level_of
+from kas.observe.stability import HIDDEN, level_of
 
 Labels = tuple[str, ...]
 Of = tuple[str, str]  # group and resource
@@ -110,10 +111,12 @@ UNEXPECTED_TOTAL = "cardinality_enforcement_unexpected_categorizations_total"  #
 
 
 class Shown(NamedTuple):
-    """What of the metrics is shown: none of the ``disabled``; ``allowed`` has, by metric and label, the values that the label may have."""
+    """What of the metrics is shown: none of the ``disabled``; ``allowed`` has, by metric and label, the values that the label may have;
+    with ``hidden`` those that are deprecated for so long that they are hidden."""
 
     disabled: Set[str] = frozenset()
     allowed: Mapping[str, Mapping[str, Set[str]]] = {}
+    hidden: bool = False
 
 
 EVERYTHING = Shown()
@@ -248,6 +251,10 @@ def exposed(read: Read, others: Iterable[bytes], shown: Shown) -> bytes:
             into, same = merged.setdefault(name, {}), getattr(metrics[name], "same", False)
             for k, v in rows:
                 _merge(into, k, v, same)
+    for name, (same_as, since, help) in HIDDEN.items() if shown.hidden else ():
+        if same_as in metrics:
+            metrics[name], merged[name] = copy(metrics[same_as]), merged[same_as]
+            metrics[name].name, metrics[name].help = name, f"(Deprecated since {since}) {help}"
     unexpected = 0.0
     for name in merged.keys() & shown.allowed.keys() - shown.disabled:
         merged[name], times = _constrained(metrics[name], merged[name], shown.allowed[name])

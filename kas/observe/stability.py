@@ -27,6 +27,23 @@ _BETA = frozenset({
     "workqueue_queue_duration_seconds", "workqueue_retries_total", "workqueue_unfinished_work_seconds", "workqueue_work_duration_seconds",
 })  # fmt: skip
 
+# Families that are hidden because they are deprecated: those that tell the same by another name, since when, and what they say.
+HIDDEN = {
+    "apiserver_flowcontrol_request_concurrency_in_use": (
+        "apiserver_flowcontrol_current_executing_seats", "1.31.0",
+        "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in "
+        "the API Priority and Fairness subsystem",
+    ),
+    "apiserver_flowcontrol_request_concurrency_limit": (
+        "apiserver_flowcontrol_nominal_limit_seats", "1.30.0", "Nominal number of execution seats configured for each priority level",
+    ),
+    "apiserver_request_slo_duration_seconds": (
+        "apiserver_request_sli_duration_seconds", "1.27.0",
+        "Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds for each verb, "
+        "group, version, resource, subresource, scope and component.",
+    ),
+}  # fmt: skip
+
 
 def level_of(name: str) -> str:
     """The level of a family, "" for one that is not upstream's."""

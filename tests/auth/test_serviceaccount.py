@@ -227,6 +227,19 @@ def test_legacy_tokens_of_others_and_of_former_versions(world):
         assert world[2].authenticate_token(kept(world, claims=claims)).uid == "u-sa"
 
 
+def test_without_lookup_a_legacy_token_needs_nothing_and_others_do(world):
+    objects, signer, tokens, sa, _, _ = world
+    unlooked = ServiceAccountTokens(tokens._verifier, [ISSUER], objects.lookup, clock=lambda: 1000.0, lookup=False)
+    legacy, bound = kept(world), signer.sign(bound_claims(ISSUER, sa, [ISSUER], 1000, 600))
+    objects.clear()
+    assert unlooked.authenticate_token(legacy).uid == "u-sa"
+    for authenticator, token in ((tokens, legacy), (unlooked, bound)):
+        with pytest.raises(AuthenticationError):
+            authenticator.authenticate_token(token)
+    with pytest.raises(AuthenticationError, match="sub claim is invalid"):
+        unlooked.authenticate_token(kept(world, {"sub": "jane"}))
+
+
 @pytest.mark.parametrize(("change", "why"), [
     ({"sub": ""}, "sub claim is missing"),
     ({f"{CLAIMS}namespace": ""}, "namespace claim is missing"),

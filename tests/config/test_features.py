@@ -33,6 +33,15 @@ def test_one_can_be_switched_and_classes_too():
     assert "APIServerTracing" in enabled({"": ["APIServerTracing=true"]})  # locked to what is asked
 
 
+def test_gates_that_go_are_told():
+    assert features.leaving({"": ["DRAPrioritizedList=true", "WatchList=true"]}) == [
+        "setting GA feature gate. It will be removed in a future release: DRAPrioritizedList=true",
+    ]
+    assert features.leaving({"": ["KMSv1=false", "AllAlpha=false"]}) == [
+        "setting deprecated feature gate. It will be removed in a future release: KMSv1=false"
+    ]
+
+
 @pytest.mark.parametrize(
     ("entry", "says"),
     [

@@ -66,13 +66,12 @@ GIVEN = {
     "bool": "", "int": "7", "float": "0.01", "float32": "0.5", "string": "x", "path": __file__, "strings": "a,b", "stringArray": "a,b",
     "duration": "1h1m", "ip": "192.0.2.1", "port": "7", "quantity": "1Gi", "mapStringString": "a=b", "stringToString": "a=b",
     "colonSeparatedMultimapStringString": "a:b", "int32Slice": "1,2", "namedCertKey": "a,b", "portRange": "1-2", "Level": "3",
-    "pattern=N,...": "a=1", "show-hidden-metrics-for-version": "1.35", "emulated-version": "1.35", "min-compatibility-version": "1.35",
+    "pattern=N,...": "a=1", "show-hidden-metrics-for-version": "1.35", "emulated-version": "1.36", "min-compatibility-version": "1.34",
     "watch-cache-sizes": "pods#7", "storage-media-type": "application/yaml",
 }  # fmt: skip
 ALPHA_LOGGING = "--feature-gates=LoggingAlphaOptions=true"
 # What a flag may not be given without.
 TOGETHER = {
-    "emulation-forward-compatible": ["--emulated-version=1.35"], "runtime-config-emulation-forward-compatible": ["--emulated-version=1.35"],
     **{f"log-{form}-{what}": [ALPHA_LOGGING] for form in ("text", "json") for what in ("split-stream", "info-buffer-size")},
 }  # fmt: skip
 
@@ -94,6 +93,16 @@ def test_without_effect_means_one_warning_when_given(flag):
     for same in flag.effect.same:
         shown = flag.kind.show(same)
         assert read([f"--{flag.name}={shown}"] if not isinstance(same, tuple) else [])[0].warnings() == []
+
+
+@pytest.mark.parametrize(("flag", "standard"), [
+    ("username-headers", "X-Remote-User header"), ("group-headers", "X-Remote-Group header"),
+    ("extra-headers-prefix", "X-Remote-Extra- header prefix"),
+])  # fmt: skip
+def test_proxies_without_the_standard_headers_are_warned_of(flag, standard):
+    said = f"--requestheader-{flag} is set without specifying the standard {standard} - API aggregation will not work"
+    assert read([f"--requestheader-{flag}=X-My-"])[0].warnings() == [said]
+    assert read([f"--requestheader-{flag}=X-My-,{standard.split()[0].lower()}"])[0].warnings() == []
 
 
 def test_nothing_given_nothing_said():
@@ -198,23 +207,24 @@ def test_nothing_given_nothing_said():
         (["--etcd-servers-overrides=pods"],
          ["--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"]),
         (["--oidc-signing-algs=none"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
-        (["--emulated-version=kube=1.33", "--min-compatibility-version=v1.33"], []),
+        (["--requestheader-uid-headers=X-Uid"],
+         ["--requestheader-uid-headers is set without specifying the standard X-Remote-Uid header - API aggregation will not work"]),
+        (["--requestheader-uid-headers=X-Uid,x-remote-uid"], []),
+        (["--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"],
+         ['--requestheader-uid-headers requires the "RemoteRequestHeaderUID" feature to be enabled']),
+        (["--emulated-version=kube=1.36", "--min-compatibility-version=v1.33"], []),
         (["--min-compatibility-version=v1.32"], ["minCompatibilityVersion version 1.32 is not between [1.33, 1.36]"]),
-        # The oldest that may be emulated is what is assumed to be there beside a still older one.
-        (["--emulated-version=1.32"], ["emulation version 1.32 is not between [1.33, 1.36]",
-                                       "minCompatibilityVersion version 1.33 is not between [1.33, 1.32]"]),
+        (["--emulated-version=1.35"], ["emulation version 1.35 is not between [1.36, 1.36]"]),
         (["--emulation-forward-compatible", "--runtime-config-emulation-forward-compatible"],
          ["ServerRunOptions.EmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version",
           "ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot be set to true if the emulation version is the same as the "
           "binary version"]),
-        (["--emulation-forward-compatible", "--emulated-version=1.35"], []),
         (["--strict-transport-security-directives=max-age=,,preload"], ["empty value in strict-transport-security-directives"]),
         (["--service-cluster-ip-range=x", "--goaway-chance=1", "--logging-format=y"],  # in the order of upstream's
          ['format: Invalid value: "y": Unsupported log format', "--goaway-chance can not be less than 0 or greater than 0.02",
           "service-cluster-ip-range[0] is not a valid cidr"]),
-        (["--emulated-version=1.37"], ["emulation version 1.37 is not between [1.33, 1.36]"]),
-        (["--min-compatibility-version=1.36", "--emulated-version=1.35"],
-         ["minCompatibilityVersion version 1.36 is not between [1.33, 1.35]"]),
+        (["--emulated-version=1.37"], ["emulation version 1.37 is not between [1.36, 1.36]"]),
+        (["--min-compatibility-version=1.37"], ["minCompatibilityVersion version 1.37 is not between [1.33, 1.36]"]),
         (["--emulated-version=1.34.2"], ["patch version not allowed, got: kube=1.34.2"]),
         (["--emulated-version=1.34,kube=1.35"], ["duplicate version flag, kube=1.34 and kube=1.35"]),
         (["--emulated-version=x=1.34"], ["component not registered: x"]),

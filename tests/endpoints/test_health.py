@@ -13,6 +13,7 @@ import pytest
 from kas.controllers.runner import keep
 from kas.endpoints.healthchecks import LOOPS, PARTS, STEPS
 from kas.observe import logs
+from kas.request.http import Request
 from kas.store import Op, Unavailable, build_record
 from tests.server.whole import World
 
@@ -277,3 +278,36 @@ def test_a_loop_that_stands_still_is_seen():
     now[0] = 31.0
     assert beat.why() == "no timer has run for 31 s"
     loop.close()
+
+
+def test_what_belongs_to_the_start_may_be_unfinished_for_the_grace_period(world):
+    w = world("derived", livez_grace_period=3600.0)
+    assert w.failing("livez") == set() and w.failing("healthz")
+    assert w.failing("readyz") > w.failing("healthz")
+    w = world("derived", livez_grace_period=1e-9)
+    assert w.failing("livez") == w.failing("healthz") != set()
+
+
+def test_what_was_ready_once_has_been_ready(world):
+    w = world("derived")
+    assert not w.server.health.been_ready()
+    w.server.load_derived()
+    assert w.server.health.been_ready()
+    w.server.shutting_down = True
+    assert w.failing("readyz") == {"shutdown"} and w.server.health.been_ready()
+
+
+def answer(w: World, path: str) -> int:
+    """The status that the whole chain gives the administrator."""
+    return w.server.chain(Request("GET", path, "", [(b"authorization", f"Bearer {w.token}".encode())])).status
+
+
+def test_who_comes_before_it_was_ready_or_after_the_end_is_sent_away_as_the_flags_say(world):
+    w = world("derived", send_retry_after_while_not_ready_once=True, shutdown_send_retry_after=False)
+    assert (answer(w, "/version"), answer(w, "/healthz/ping")) == (429, 200)
+    w.server.load_derived()
+    assert answer(w, "/version") == 200
+    w.server.shutting_down = True  # which is no reason to be sent away as long as it serves
+    assert answer(w, "/version") == 200
+    w.server.not_accepting = True
+    assert (answer(w, "/version"), answer(w, "/readyz/ping")) == (503, 200)

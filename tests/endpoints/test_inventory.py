@@ -96,3 +96,24 @@ def test_events_of_every_part_of_the_store_are_counted(world: World, monkeypatch
     assert events[CONFIG_MAPS] == before + 2 and not other.hub.received
     objects(world)
     assert events[CONFIG_MAPS] == before + 2
+
+
+def test_objects_are_counted_as_often_as_the_flag_says(world: World) -> None:
+    now = [0.0]
+
+    def made(count_s: float) -> inventory.Inventory:
+        s = world.server
+        return inventory.Inventory(s.metrics, s.registries, s.watches, s.long_running, True, count_s, lambda: now[0])
+
+    world.server.metrics.collectors.clear()
+    world.server.metrics.collectors.append(made(60).collect)
+    before = objects(world)[CONFIG_MAPS]
+    world.store.commit_now(put("a"))
+    now[0] = 30.0
+    assert objects(world)[CONFIG_MAPS] == before
+    now[0] = 60.0
+    assert objects(world)[CONFIG_MAPS] == before + 1
+    world.server.metrics.collectors[:] = [made(0).collect]
+    world.store.commit_now(put("b"))
+    now[0] = 1e9
+    assert objects(world)[CONFIG_MAPS] == before + 1

@@ -31,6 +31,7 @@ from kas.controllers.queue import WorkQueue
 from kas.endpoints.custom.converters import converters
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.meta.errors import ApiError, not_found
+from kas.observe.stability import HIDDEN
 from kas.request.http import Request, Response
 from kas.store import StoreError
 from kas.types.scheme import schema_type
@@ -209,6 +210,12 @@ async def disabled(m: Metered) -> None:
     await m.create("a")
     text = m.world.ask("/metrics")[1]
     assert m.value("disabled_metrics_total") == 1 and "apiserver_request_total" not in text and "apiserver_request_duration" in text
+
+
+@of("hidden_metrics_total")
+async def hidden(m: Metered) -> None:
+    await m.create("a")
+    assert m.value("hidden_metrics_total") == len(HIDDEN) and not any(name in m.world.ask("/metrics")[1] for name in HIDDEN)
 
 
 ALLOWED = {"apiserver_request_total,verb": "LIST", "apiserver_request_duration_seconds,verb": "LIST"}

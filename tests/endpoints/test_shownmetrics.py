@@ -12,7 +12,8 @@ from kas.observe.metrics import Registry, Shown
 
 
 def settings(**flags):
-    return SimpleNamespace(**{"allow_metric_labels": {}, "allow_metric_labels_manifest": "", "disabled_metrics": []} | flags)
+    texts = dict.fromkeys(("allow_metric_labels_manifest", "show_hidden_metrics_for_version"), "")
+    return SimpleNamespace(**{"allow_metric_labels": {}, "disabled_metrics": []} | texts | flags)
 
 
 def lines(registry: Registry) -> list[str]:
@@ -54,3 +55,15 @@ def test_a_manifest_that_cannot_be_read_is_told_and_counts_as_empty(tmp_path, ca
     assert shown(settings(allow_metric_labels_manifest=str(manifest)), True) == Shown()
     assert [str(manifest) in r.getMessage() for r in caplog.records] == [True]
     assert shown(settings(allow_metric_labels_manifest=str(manifest)), False) == Shown() and len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("version", ["", "1.35"])
+def test_hidden_metrics_tell_the_same_by_another_name(version):
+    disabled = ["apiserver_request_slo_duration_seconds"]
+    registry = Registry(shown(settings(show_hidden_metrics_for_version=version, disabled_metrics=disabled), False))
+    registry.gauge("apiserver_flowcontrol_nominal_limit_seats", "x", ("priority_level",)).set(("a",), 7)
+    registry.histogram("apiserver_request_sli_duration_seconds", "x", (), (1,))
+    hidden = 'apiserver_flowcontrol_request_concurrency_limit{priority_level="a"} 7'
+    told = registry.expose().decode()
+    assert (hidden in told) is bool(version) and "slo" not in told
+    assert ("[ALPHA] (Deprecated since 1.30.0) Nominal number" in told) is bool(version)

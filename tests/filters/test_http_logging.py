@@ -19,9 +19,22 @@ def test_a_line_a_request_from_verbosity_3_on(caplog):
     http_logging(3).after(req, Response(200, []))
     (line,) = caplog.messages
     assert re.fullmatch(
-        r'"HTTP" verb="watch" URI="/api/v1/namespaces/a/pods\?watch=true&limit=5" latency="\d+\.\d{3}ms" userAgent="kubectl/v1" '
+        r'"HTTP" verb="WATCH" URI="/api/v1/namespaces/a/pods\?watch=true&limit=5" latency="\d+\.\d{3}ms" userAgent="kubectl/v1" '
         r'audit-ID="id-1" srcIP="192\.0\.2\.7" user="jane" resp=200', line,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "query", "verb"), [
+    ("GET", "/api/v1/pods", "", "LIST"), ("HEAD", "/api/v1/namespaces/a/pods/p", "", "GET"), ("GET", "/api/v1/pods", "watch=1", "WATCH"),
+    ("POST", "/api/v1/namespaces/a/pods", "", "POST"), ("DELETE", "/api/v1/namespaces/a/pods", "", "DELETE"),
+    ("HEAD", "/version", "", "GET"),
+    ("PATCH", "/api/v1/namespaces/a/pods/p", "", "APPLY"), ("POST", "/api/v1/namespaces/a/pods/p/exec", "", "CONNECT"),
+])  # fmt: skip
+def test_the_verb_is_that_of_the_metrics(caplog, method, path, query, verb):
+    caplog.set_level(logging.INFO, "kas.http")
+    headers = {"content_type": "application/apply-patch+yaml"} if method == "PATCH" else {}
+    http_logging(3).after(request(method, path, query, **headers), Response(200, []))
+    assert f' verb="{verb}" ' in caplog.messages[0]
 
 
 @pytest.mark.parametrize("verbosity", [0, 2])

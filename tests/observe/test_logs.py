@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import kas
+from kas.config.options import Options
 from kas.endpoints.debug import DebugFlags
 from kas.filters.http_logging import http_logging
-from kas.observe.logs import Handler, current_verbosity, log_check, setup_logging, verbosity_of
+from kas.observe.logs import Handler, current_verbosity, flush_logs, log_check, setup_logging, setup_logging_of, verbosity_of
 from kas.request.http import Request, Response
 from tests.filters.requests import request
 
@@ -148,3 +150,44 @@ def test_a_log_that_can_be_written_again_is_well_before_anybody_says_more(writte
     room = True
     assert [log_check(), log_check()] == ["", ""]
     assert disk.getvalue().partition("] ")[2] == f"2 lines could not be written when they were due: {full}\n"
+
+
+@pytest.mark.parametrize(("form", "kept"), [("text", {30, 40}), ("json", {40})])
+@pytest.mark.parametrize("split", [True, False])
+def test_what_is_no_error_goes_to_standard_output_where_that_is_asked_for(
+    written: io.StringIO, capfd: pytest.CaptureFixture[str], form: str, kept: set[int], split: bool
+) -> None:
+    setup_logging_of(Options(v=1, logging_format=form, **{f"log_{form}_split_stream": split}))
+    handler = logging.getLogger().handlers[0]
+    assert isinstance(handler, Handler)
+    handler.setStream(written)
+    for level in (20, 30, 40):
+        say("a/b.py", level)
+    out, errors = capfd.readouterr().out, written.getvalue()
+    levels = kept if split else {20, 30, 40}
+    assert {level for level in (20, 30, 40) if f"a/b.py {level}" in errors} == levels
+    assert {level for level in (20, 30, 40) if f"a/b.py {level}" in out} == {20, 30, 40} - levels
+
+
+def test_lines_wait_for_the_buffer_to_be_full_the_time_or_the_end(written: io.StringIO, capfd: pytest.CaptureFixture[str]) -> None:
+    def lines() -> int:
+        return capfd.readouterr().out.count("\n")
+
+    def begin(frequency: float) -> None:
+        setup_logging_of(Options(v=1, log_text_split_stream=True, log_text_info_buffer_size=200, log_flush_frequency=frequency))
+
+    begin(3600)
+    say("a/b.py", 20)
+    assert lines() == 0
+    for _ in range(5):
+        say("a/b.py", 20)
+    told = lines()
+    assert 0 < told < 6
+    flush_logs()
+    assert told + lines() == 6
+    begin(0.01)
+    say("a/b.py", 20)
+    end = time.monotonic() + 30
+    while not lines():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import socket
+import stat
 import time
 from collections.abc import Callable
 
@@ -36,10 +38,35 @@ def flagged(tmp_path_factory):
         "--default-unreachable-toleration-seconds=8", "--disabled-metrics=apiserver_storage_size_bytes",
         "--allow-metric-labels=apiserver_request_total,verb=LIST",
         "--strict-transport-security-directives=max-age=31536000,includeSubDomains", "-v=1", "--profiling",
-        "--history-max-size=1", "--enable-garbage-collector=false",
+        "--history-max-size=1", "--enable-garbage-collector=false", "--min-compatibility-version=1.34", "--permit-port-sharing",
     )  # fmt: skip
-    with KasServer(tmp_path_factory.mktemp("kas"), *flags) as server:
-        yield server
+    directory = tmp_path_factory.mktemp("kas")
+    with socket.socket() as other:  # of a server that shares its port
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        port, path = other.getsockname()[1], directory / "debug.sock"
+        with KasServer(directory / "d", *flags, f"--debug-socket-path={path}", f"--secure-port={port}") as server:
+            yield server
+    assert not path.exists()
+
+
+def test_the_debug_socket_serves_profiles_and_nothing_else(flagged):
+    path = flagged.data_dir.parent.parent / "debug.sock"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    asked = {}
+    for at, body in (("/debug/pprof/heap", ""), ("/debug/flags/v", "1"), ("/api", ""), (CONFIG_MAPS, "")):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(LIMIT_S)
+            s.connect(str(path))
+            method = "PUT" if body else "GET"
+            s.sendall(f"{method} {at} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            asked[at] = s.makefile("rb").readline().split()[1]
+    assert asked == {"/debug/pprof/heap": b"200", "/debug/flags/v": b"200", "/api": b"404", CONFIG_MAPS: b"404"}
+
+
+def test_the_oldest_compatible_version_is_told(flagged, connect):
+    told = connect(flagged)("GET", "/version")[1]
+    assert [told[name] for name in ("minCompatibilityMajor", "minCompatibilityMinor", "emulationMinor")] == ["1", "34", "36"]
 
 
 def test_a_watch_lives_as_short_as_the_flag_says(flagged, connect):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -53,3 +54,20 @@ def test_every_process_logs_what_the_flags_ask_for(monkeypatch, process):
     with pytest.raises(Told) as asked:
         getattr(supervisor._Supervisor, process)(started, 0)
     assert asked.value.args == (2, "text", "fetch=6")
+
+
+@pytest.mark.parametrize(("path", "why"), [
+    ("gone/x.sock", "No such file or directory"), ("file", "is there, and no socket"), ("x" * 200, "AF_UNIX path too long"),
+])  # fmt: skip
+def test_a_debug_socket_that_cannot_be_made_is_told_in_one_line(tmp_path, path, why):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=f"^--debug-socket-path: {tmp_path}/{path}: {why}$"):
+        worker._freed(str(tmp_path / path))
+    assert (tmp_path / "file").exists()
+
+
+def test_a_debug_socket_of_an_earlier_server_is_taken_away(tmp_path):
+    with socket.socket(socket.AF_UNIX) as earlier:
+        earlier.bind(str(tmp_path / "x.sock"))
+    worker._freed(str(tmp_path / "x.sock"))
+    assert list(tmp_path.iterdir()) == []

@@ -94,7 +94,8 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         assert f"--{flag.name}" in out
     words = " ".join(out.split())
     assert "--secure-port port TLS port; 'auto' = a free one, 0 = off, where another port serves. (default 6443)" in words
-    assert "No effect: kas hides no metric." in words
+    assert "No effect: what serves requests is one thread, which waits for no lock." in words
+    assert "One value: kas behaves as one version of Kubernetes, the one it prints." in words
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.config.flags.row import Flag, no_effect
+from kas.config.flags.row import Flag
 
 AUTHENTICATION = (
     Flag("anonymous-auth", "bool", True, "Requests without credentials are system:anonymous instead of 401."),
@@ -34,8 +34,8 @@ AUTHENTICATION = (
     Flag("service-account-jwks-uri", "string", "", "URL of the keys in the discovery document.", shown="that of this server"),
     Flag("service-account-key-file", "stringArray", (),
          "Keys (PEM, public or private) that verify service-account tokens, besides the signing key."),
-    Flag("service-account-lookup", "bool", True, "Whether the account and its Secret have to exist for a token to be accepted.",
-         no_effect("the account and its Secret always have to exist", True)),
+    Flag("service-account-lookup", "bool", True,
+         "Whether the Secret of a token without end, and its account, have to exist; those of other tokens always have to."),
     Flag("service-account-max-token-expiration", "duration", 0.0, "Longest life of a service-account token, at least 1h; 0 = no bound."),
     Flag("token-auth-file", "path", "", 'CSV of token,user,uid,"group1,group2".'),
 )  # fmt: skip

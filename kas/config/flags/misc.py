@@ -32,7 +32,7 @@ MISC = (
          "Which of a node's addresses its kubelet is reached at, in order.",
          upstream="[Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP]"),
     Flag("kubelet-timeout", "duration", 5.0, "How long a kubelet may take to answer.",
-         no_effect("calls to kubelets end with the request they serve")),
+         no_effect("calls to kubelets end with the request they serve, as those of kube-apiserver, which reads it nowhere")),
     Flag("kubernetes-service-node-port", "int", 0, "Node port of the kubernetes Service; 0 = none, it is of type ClusterIP then."),
     Flag("max-connection-bytes-per-sec", "int", 0,
          "Bytes a second that exec, attach, port forwarding and upgraded proxied connections pass, in each direction; 0 = no bound."),

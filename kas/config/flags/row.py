@@ -9,9 +9,10 @@ from kas.meta.records import NamedTuple
 
 
 class Effect(NamedTuple):
-    """What a flag does here. ``kind`` is "works" or "no effect" (accepted, with a warning).
+    """What a flag does here. ``kind`` is "works", "no effect" (accepted, with a warning) or "one value" (any other is refused).
 
-    ``why`` completes "--x has no effect: …". ``same`` are values that say what kas does anyway: they are taken in silence.
+    ``why`` completes "--x has no effect: …", or says why there is one value. ``same`` are values that say what kas does anyway: they are
+    taken in silence.
     """
 
     kind: str
@@ -25,6 +26,11 @@ WORKS = Effect("works")
 def no_effect(why: str, *same: Any) -> Effect:
     """Accept the flag with one warning; nothing depends on it here."""
     return Effect("no effect", why, same=same)
+
+
+def one_value(why: str) -> Effect:
+    """Refuse what asks for anything but what is so anyway."""
+    return Effect("one value", why)
 
 
 class Flag(NamedTuple):

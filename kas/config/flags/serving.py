@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from kas.config.flags.row import Flag, no_effect
+from kas.config.flags.row import Flag, no_effect, one_value
 
-_ONE_VERSION = no_effect("kas behaves as one version of Kubernetes, the one it prints")
+_ONE_VERSION = one_value("kas behaves as one version of Kubernetes, the one it prints")
 
 GENERIC = (
     Flag("advertise-address", "ip", "", "Address published in the endpoints of the kubernetes Service.",
          shown="the bind address, or that of the default route's interface"),
     Flag("cors-allowed-origins", "strings", (),
          "Regular expressions of origins that may ask across sites; each names both ends of the host."),
-    Flag("emulated-version", "strings", (), "Version of Kubernetes to behave like.", _ONE_VERSION),
+    Flag("emulated-version", "strings", (), "Version of Kubernetes to behave like: 1.36.", _ONE_VERSION),
     Flag("emulation-forward-compatible", "bool", False, "Serve newer versions of APIs while emulating an older release.", _ONE_VERSION),
     Flag("external-hostname", "string", "", "Name under which clients reach the server: in discovery and the URL of the token keys.",
          shown="the advertised address"),
     Flag("feature-gates", "colonSeparatedMultimapStringString", {},
          "Feature gates: Name=true|false, also AllAlpha and AllBeta; see docs/flags.md."),
     Flag("goaway-chance", "float", 0.0, "Share of HTTP/2 requests answered with a GOAWAY, at most 0.02."),
-    Flag("livez-grace-period", "duration", 0.0, "How long /livez may be ahead of the end of the start-up.",
-         no_effect("kas listens only once its start-up is complete")),
+    Flag("livez-grace-period", "duration", 0.0,
+         "How long after the start of a worker /livez says ok to poststarthook/ checks and autoregister-completion that are not finished."),
     Flag("max-mutating-requests-inflight", "int", 200,
          "With --max-requests-inflight the seats that priority levels share; without them writes served at once, 0 = no limit."),
     Flag("max-requests-inflight", "int", 400,
          "With --max-mutating-requests-inflight the seats that priority levels share; without them reads served at once, 0 = no limit."),
-    Flag("min-compatibility-version", "strings", (), "Oldest version of Kubernetes to stay compatible with.", _ONE_VERSION),
+    Flag("min-compatibility-version", "strings", (), "Oldest version of Kubernetes to stay compatible with, which /version names.",
+         shown="the release before"),
     Flag("min-request-timeout", "int", 1800,
          "Shortest life of a watch without timeoutSeconds, in seconds; the real one is up to twice that."),
     Flag("request-timeout", "duration", 60.0, "How long a request that is not long-running may take."),
     Flag("runtime-config-emulation-forward-compatible", "bool", False,
-         "Like --emulation-forward-compatible, for what --runtime-config names.",
-         _ONE_VERSION),
-    Flag("send-retry-after-while-not-ready-once", "bool", False, "Answer 429 to requests that come before the server is ready.",
-         no_effect("kas listens only once it is ready", False)),
+         "Like --emulation-forward-compatible, for what --runtime-config names.", _ONE_VERSION),
+    Flag("send-retry-after-while-not-ready-once", "bool", False,
+         "Answer 429 with Retry-After to requests that come before /readyz has passed once in the worker that is asked."),
     Flag("shutdown-delay-duration", "duration", 0.0, "How long to serve on, with /readyz failing, after SIGTERM."),
-    Flag("shutdown-send-retry-after", "bool", True, "Answer 429 with Retry-After to requests that come after that delay.",
-         no_effect("such requests are answered so where half a second has no moment without requests in which to end", True), upstream=""),
+    Flag("shutdown-send-retry-after", "bool", True,
+         "Answer 429 with Retry-After to requests that come after that delay, where half a second has no moment without requests in which"
+         " to end; else 503.", upstream=""),
     Flag("shutdown-watch-termination-grace-period", "duration", 0.0,
          "Within what time open watches end, one after another, when the other requests have ended; 0: at once."),
     Flag("storage-initialization-timeout", "duration", 60.0,
@@ -49,9 +50,9 @@ SECURE_SERVING = (
          " apiserver.key, self-made if they are not there.", upstream="/var/run/kubernetes", shown="pki below --data-dir"),
     Flag("disable-http2-serving", "bool", False, "Serve HTTP/1.1 only."),
     Flag("http2-max-streams-per-connection", "int", 0, "Requests at once on one HTTP/2 connection; 0 = 100."),
-    Flag("permit-address-sharing", "bool", False, "Bind with SO_REUSEADDR.", no_effect("kas always binds with it", True)),
-    Flag("permit-port-sharing", "bool", False, "Bind with SO_REUSEPORT, so that several servers share a port.",
-         no_effect("the workers of one kas share their port, and a port somebody else listens on is refused", False)),
+    Flag("permit-address-sharing", "bool", False, "Bind with SO_REUSEADDR.",
+         no_effect("the ports are always bound with it, as those of every program in Go", True)),
+    Flag("permit-port-sharing", "bool", False, "Share the secure port with other servers of this user, which bind with SO_REUSEPORT, too."),
     Flag("secure-port", "port", 6443, "TLS port; 'auto' = a free one, 0 = off, where another port serves."),
     Flag("tls-cert-file", "path", "", "Serving certificate, with its intermediates (PEM).", shown="self-made, in --data-dir"),
     Flag("tls-cipher-suites", "strings", (), "Cipher suites of TLS 1.2; those of 1.3 are always offered.",

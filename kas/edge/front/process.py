@@ -27,6 +27,7 @@ from kas.edge.front.tls import Contexts, Settings, host, listen
 from kas.edge.front.worker import Worker
 from kas.edge.untaken import Held, Untaken
 from kas.meta.pipes import BEAT
+from kas.observe.logs import flush_logs
 from kas.observe.process import Trimmer
 
 log = logging.getLogger("kas.front")
@@ -317,7 +318,9 @@ def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: S
         loop.run_until_complete(_serve(front, report_fd, parent))
     except (OSError, ValueError, SSL.Error) as e:
         os.write(report_fd, f"the TLS front: {_reason(e, settings.files)}".encode())
+        flush_logs()
         os._exit(1)
+    flush_logs()
     os._exit(0)
 
 
