@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from kas.kinds.apiextensions import validation
 from tests import pki
 from tests.kinds.written import FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed
 
@@ -373,3 +374,13 @@ def test_versions_are_the_same_though_one_says_what_is_empty():
     second = {**first, "name": "v2", "storage": False, "schema": schema}
     stored = CRDS.create(changed(crd, "spec.versions", [first, second]))
     assert [v["schema"] for v in stored["spec"]["versions"]] == [first["schema"]] * 2
+
+
+def test_each_schema_is_looked_for_once_however_many_versions_there_are(monkeypatch):
+    asked = []
+    monkeypatch.setattr(validation, "schema_of", lambda v, schema_of=validation.schema_of: asked.append(1) or schema_of(v))
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    spec = {"versions": [{"name": f"v{i}", "schema": schema} for i in range(100)]}
+    changed_one = {"versions": [*spec["versions"][1:], {"name": "v0"}]}
+    assert validation.update_options(changed_one, spec, False).unchanged == {f"v{i}" for i in range(1, 100)}
+    assert len(asked) < 20 * 100
