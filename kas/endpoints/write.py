@@ -116,6 +116,7 @@ class Replace(Update):
         super().__init__(req, served, ctx, name, admission)
         self.manager, self.uid = manager, given["metadata"].get("uid") or ""
         self._given: Obj | None = given
+        self.anew = not given["metadata"].get("resourceVersion")
 
     def mutate(self, live: Obj | None) -> Obj:
         """The body; decoded again for another attempt, as strategies change it."""

@@ -75,23 +75,98 @@ def _int64(text: str | None) -> int | None:
     return value if -(2**63) <= value < 2**63 else None
 
 
+class _Terms:
+    """What all requirements on one key come to."""
+
+    __slots__ = ("above", "absent", "among", "below", "but", "needed", "ordered")
+
+    def __init__(self) -> None:
+        self.needed = self.absent = self.ordered = False
+        self.among: set[str] | None = None  # the values it may have
+        self.but = set[str]()
+        self.above, self.below = -(2**63) - 1, 2**63  # where it is ``ordered``
+
+    def add(self, r: Requirement) -> None:
+        """One requirement more."""
+        if r.op in ("!=", "notin"):
+            self.but.update(r.values)
+            return
+        if r.op == "!":
+            self.absent = True
+            return
+        self.needed = True
+        if r.op in ("=", "==", "in"):
+            if self.among is None:
+                self.among = set(r.values)
+            else:
+                self.among.intersection_update(r.values)
+        elif r.op in ("gt", "lt"):
+            want = _int64(r.values[0]) if len(r.values) == 1 else None
+            self.ordered = True
+            if want is None:
+                self.among = set()
+            elif r.op == "gt":
+                self.above = max(self.above, want)
+            else:
+                self.below = min(self.below, want)
+
+    def hold(self, value: str) -> bool:
+        """Whether the label may be there with this value."""
+        if self.absent or value in self.but or (self.among is not None and value not in self.among):
+            return False
+        if not self.ordered:
+            return True
+        have = _int64(value)
+        return have is not None and self.above < have < self.below
+
+
+MANY_TERMS = 8  # of requirements, or values of one, from which on they are looked up by the labels
+
+
+class _Looked:
+    """Many requirements by their keys: what matching takes is then as the labels are many."""
+
+    __slots__ = ("_needed", "_terms")
+
+    def __init__(self, requirements: Sequence[Requirement]) -> None:
+        self._terms: dict[str, _Terms] = {}
+        for r in requirements:
+            terms = self._terms.get(r.key)
+            if terms is None:
+                terms = self._terms[r.key] = _Terms()
+            terms.add(r)
+        self._needed = [key for key, terms in self._terms.items() if terms.needed]
+
+    def match(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels fulfil them all."""
+        if len(self._needed) > len(labels) or not all(key in labels for key in self._needed):
+            return False
+        get = self._terms.get
+        return all((terms := get(key)) is None or terms.hold(value) for key, value in labels.items())
+
+
 class LabelSelector:
     """Requirements that must all hold, sorted by key; without any it selects everything, as ``NOTHING`` nothing."""
 
-    __slots__ = ("_text", "empty", "nothing", "requirements")
+    __slots__ = ("_looked", "_text", "empty", "nothing", "requirements")
 
     def __init__(self, requirements: Sequence[Requirement] = (), nothing: bool = False) -> None:
         self.requirements = tuple(sorted(requirements, key=lambda r: r.key))
         self.nothing = nothing
         self.empty = not self.requirements and not nothing  # whether it restricts nothing
         self._text: str | None = None
+        self._looked: _Looked | bool | None = None  # made by the first who asks, False for few requirements
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
         """Whether labels fulfil every requirement; None counts as no labels."""
         if self.nothing:
             return False
         labels = labels or {}
-        return all(r.matches(labels) for r in self.requirements)
+        looked = self._looked
+        if looked is None:
+            many = len(self.requirements) > MANY_TERMS or any(len(r.values) > MANY_TERMS for r in self.requirements)
+            looked = self._looked = _Looked(self.requirements) if many else False
+        return looked.match(labels) if isinstance(looked, _Looked) else all(r.matches(labels) for r in self.requirements)
 
     def requires_exact_match(self, key: str) -> str | None:
         """The one value ``key`` must have, if a requirement says so."""

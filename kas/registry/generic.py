@@ -20,6 +20,7 @@ from kas.meta.stored import object_of
 from kas.registry import deletion, pipeline
 from kas.registry.admission import Encoded, Forms, Made
 from kas.registry.deletion import Deletion
+from kas.registry.lines import Lines
 from kas.registry.requests import UNCOUNTED, Pages, Requests, StorageMetrics
 from kas.registry.strategy import Context, Obj, Strategy, strategy_of
 from kas.registry.versions import Decoded, Shown
@@ -68,6 +69,7 @@ class Registry:
         self.pages: Store | Pages = self.store  # for lists
         self.type = pipeline.stored_type(resource)
         self.lease_s = event_ttl_s
+        self.lines = Lines()  # of those who lost a race
         # Set by the kinds that allocate (Service).
         self.allocator: Allocator | None = None
         # Called after a delete that removed the object (kinds with dependants of their own).

@@ -8,7 +8,8 @@
     commit      under the revision of the object that was read, or not at all
 
 A lost race starts over at ``prepare`` with the newer object, in the loop of the same class: a write that names no revision is computed
-anew, one that does meets its 409 in the next turn. A dry run goes the whole way but for the commit.
+anew, one after another where several have lost (``lines.py``); one that does meets its 409. A dry run goes the whole way but for the
+commit.
 
 Where other servers write, too, what is read may be old, and the commit finds it out. Whatever ends without a commit is therefore looked at
 once more when reads turn out to have been behind (``store.behind``), as upstream does with what its cache suggested.
@@ -20,6 +21,7 @@ Every step may wait (a webhook that admits or converts), none holds a transactio
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -47,12 +49,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
 MAX_GENERATE_NAME_ATTEMPTS = 8
-MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a race
+MAX_UPDATE_ATTEMPTS = 1000  # a writer that loses this often meets a bug, not a race
 MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
 STORE_PREFIX = "/registry"
 MANY_OWNERS = 1000  # references, of which each takes some microseconds to compare
 
 Change = Callable[[Obj], Obj]
+Turn = asyncio.Future[None]
 
 
 async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None) -> Obj:
@@ -99,6 +102,8 @@ class Write:
     """What all writes share. Without ``version`` objects are in the storage version, without ``admission`` nobody is asked: that is how
     the server writes for itself. ``warnings`` are the strategy's, for the client."""
 
+    anew = True  # whether a lost race is run once more; what names a revision only learns then that it is refused
+
     def __init__(self, registry: Registry, ctx: Context, version: Version | None = None, admission: Admission | None = None) -> None:
         self.registry, self.ctx, self.version, self.admission = registry, ctx, version, admission
         self.native = version is None or version.native
@@ -113,6 +118,16 @@ class Write:
 
     def _costly(self) -> bool:
         return self.admission is not None and self.registry.strategy.costly
+
+    async def lost(self, key: str, e: Conflict, mine: Turn | None) -> tuple[Record | None, Turn | None]:
+        """After a lost race for ``key``: the newer object, and the turn to change it, of which ``mine`` was the last; the caller ends it.
+        What names a revision needs none, it will be refused."""
+        if self.anew:
+            mine = await self.registry.lines.turn(key, mine)
+        rec: Record | None = self.registry.store.get(key)
+        told = None if self.registry.lost_allocation(e.key) else e.current
+        # What the store knows by itself may be older than what it has just been told.
+        return (told if told is not None and (rec is None or rec.revision < told.revision) else rec), mine
 
     async def was_behind(self, revision: int) -> bool:
         """Whether reads at ``revision`` were behind, and are not any more; False when that was asked before."""
@@ -314,22 +329,25 @@ class Update(Write):
         """Raises 404 for a name that is not there, and what the steps raise."""
         registry = self.registry
         self.read_at = registry.store.revision
-        rec = registry.store.get(self.key)
-        for _ in range(MAX_UPDATE_ATTEMPTS):
-            try:
-                if rec is None and not self.allow_create:
-                    raise registry.not_found(self.name)
-                return await self._create() if rec is None else await self._update(rec)
-            except Conflict as e:
-                rec = None if registry.lost_allocation(e.key) else e.current
-                if rec is None:
+        rec: Record | None = registry.store.get(self.key)
+        turn: Turn | None = None
+        try:
+            for _ in range(MAX_UPDATE_ATTEMPTS):
+                try:
+                    if rec is None and not self.allow_create:
+                        raise registry.not_found(self.name)
+                    return await self._create() if rec is None else await self._update(rec)
+                except Conflict as e:
+                    rec, turn = await self.lost(self.key, e, turn)
+                except errors.ApiError:
+                    if not await self.was_behind(self.read_at):
+                        raise
+                    self._mutated = None
                     rec = registry.store.get(self.key)
-            except errors.ApiError:
-                if not await self.was_behind(self.read_at):
-                    raise
-                self._mutated = None
-                rec = registry.store.get(self.key)
-        raise registry.conflict(self.name)
+            raise registry.conflict(self.name)
+        finally:
+            if turn is not None:
+                registry.lines.over(self.key, turn)
 
     async def _create(self) -> Shown:
         self._check_uid("")
@@ -496,17 +514,22 @@ class Delete(Write):
         """The object as it was last. Raises 404, and 409 for preconditions that do not hold."""
         registry = self.registry
         self.read_at = registry.store.revision
-        rec = registry.store.get(self.key)
-        for _ in range(MAX_UPDATE_ATTEMPTS):
-            try:
-                return await self._attempt(rec)
-            except Conflict as e:
-                rec = registry.store.get(self.key) if registry.lost_allocation(e.key) else e.current
-            except errors.ApiError:
-                if not await self.was_behind(self.read_at):
-                    raise
-                rec = registry.store.get(self.key)
-        raise registry.conflict(self.name)
+        rec: Record | None = registry.store.get(self.key)
+        turn: Turn | None = None
+        try:
+            for _ in range(MAX_UPDATE_ATTEMPTS):
+                try:
+                    return await self._attempt(rec)
+                except Conflict as e:
+                    rec, turn = await self.lost(self.key, e, turn)
+                except errors.ApiError:
+                    if not await self.was_behind(self.read_at):
+                        raise
+                    rec = registry.store.get(self.key)
+            raise registry.conflict(self.name)
+        finally:
+            if turn is not None:
+                registry.lines.over(self.key, turn)
 
     async def _attempt(self, rec: Record | None) -> Shown:
         registry = self.registry

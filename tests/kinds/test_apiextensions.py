@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from kas.kinds.apiextensions import validation
 from tests import pki
 from tests.kinds.written import FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed
 
@@ -373,3 +374,21 @@ def test_versions_are_the_same_though_one_says_what_is_empty():
     second = {**first, "name": "v2", "storage": False, "schema": schema}
     stored = CRDS.create(changed(crd, "spec.versions", [first, second]))
     assert [v["schema"] for v in stored["spec"]["versions"]] == [first["schema"]] * 2
+
+
+class Walked(list):
+    """Counts how often it is gone through."""
+
+    walks = 0
+
+    def __iter__(self):
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_an_update_goes_through_the_versions_as_often_however_many_there_are():
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    old = Walked({"name": f"v{i}", "schema": schema} for i in range(100))
+    new = Walked([*old[1:], {"name": "v0"}])
+    assert validation.update_options({"versions": new}, {"versions": old}, False).unchanged == {f"v{i}" for i in range(1, 100)}
+    assert max(old.walks, new.walks) < 20

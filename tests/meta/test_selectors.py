@@ -9,6 +9,7 @@ from kas.meta.selectors import (
     EVERYTHING,
     NOTHING,
     FieldSelector,
+    Requirement,
     SelectorError,
     escape_value,
     from_label_selector,
@@ -112,3 +113,22 @@ def test_field_selector_round_trip(a, b):
     s = parse_field_selector(f"x={escape_value(a)},y!={escape_value(b)}")
     assert parse_field_selector(str(s)) == s
     assert {t.value for t in s.requirements} == {a, b}
+
+
+OPS = st.sampled_from(["=", "==", "!=", "in", "notin", "exists", "!", "gt", "lt"])
+WORDS = st.sampled_from(["a", "b", "c", "4", "5", "x"])
+
+
+@given(
+    st.lists(st.tuples(WORDS, OPS, st.lists(WORDS, min_size=1, max_size=3)), max_size=12),
+    st.dictionaries(WORDS, WORDS, max_size=4),
+)
+def test_many_requirements_mean_what_each_of_them_means(requirements, labels):
+    terms = [Requirement(key, op, () if op in ("exists", "!") else tuple(values)) for key, op, values in requirements]
+    assert selectors._Looked(terms).match(labels) is all(term.matches(labels) for term in terms)
+
+
+def test_many_requirements_are_looked_up(monkeypatch):
+    many = from_label_selector({"matchExpressions": [{"key": f"k{i}", "operator": "NotIn", "values": ["a", "b"]} for i in range(100)]})
+    monkeypatch.setattr(Requirement, "matches", None)
+    assert many.matches({"k1": "c", "z": "a"}) and not many.matches({"k1": "b"}) and many.matches(None)

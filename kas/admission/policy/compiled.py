@@ -9,6 +9,7 @@ from typing import Any
 
 from kas.admission.expressions import Evaluator, Expression, MatchConditions, OutOfBudgetError
 from kas.admission.matching import GVK, Matcher
+from kas.admission.policy.params import ParamRef
 from kas.cel.admission import environment, seen, with_variables
 from kas.cel.environment import Environment
 from kas.cel.interpreter import PER_CALL_LIMIT
@@ -120,7 +121,7 @@ class Binding:
         self.policy: str = spec.get("policyName") or ""
         match = spec.get("matchResources") or {}
         self.matcher = Matcher(match, match.get("resourceRules") or (), open=True)
-        self.param_ref: Mapping[str, Any] | None = spec.get("paramRef")
+        self.param_ref = ParamRef(spec["paramRef"]) if spec.get("paramRef") is not None else None
         self.actions: list[str] = spec.get("validationActions") or []
 
 

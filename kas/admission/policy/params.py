@@ -10,7 +10,9 @@ from kas.admission.matching import GVK, Equivalents
 from kas.admission.versioned import shown
 from kas.informers import Informers, Objects
 from kas.informers.informer import whole
-from kas.meta.selectors import SelectorError, from_label_selector
+from kas.meta.aside import is_large, step
+from kas.meta.selectors import LabelSelector, SelectorError, from_label_selector
+from kas.meta.waiting import Stint
 
 Obj = dict[str, Any]
 
@@ -21,6 +23,28 @@ class ParamError(Exception):
 
 class UnknownParamKindError(ParamError):
     """Nobody serves the kind of a policy's parameters."""
+
+
+class ParamRef:
+    """The ``paramRef`` of a binding, whose selector is read once."""
+
+    def __init__(self, ref: Mapping[str, Any]) -> None:
+        self.name: str = ref.get("name") or ""
+        self.namespace: str = ref.get("namespace") or ""
+        self.denies = ref.get("parameterNotFoundAction") == "Deny"
+        self._given: Mapping[str, Any] | None = ref.get("selector")
+        self._selector: LabelSelector | None = None
+
+    async def selector(self) -> LabelSelector:
+        """What selects the parameters. Raises ParamError."""
+        if self._given is None:
+            raise ParamError("one of name or selector must be provided")
+        if self._selector is None:
+            try:
+                self._selector = await step(is_large(self._given), from_label_selector, self._given)
+            except SelectorError as e:
+                raise ParamError(str(e)) from None
+        return self._selector
 
 
 class Params:
@@ -37,37 +61,38 @@ class Params:
             raise UnknownParamKindError(f"failed to find resource referenced by paramKind: '{shown(kind)}'")
         return found
 
-    async def of(self, kind: GVK | None, ref: Mapping[str, Any] | None, namespace: str) -> list[Obj | None]:
+    async def of(self, kind: GVK | None, ref: ParamRef | None, namespace: str) -> list[Obj | None]:
         """What the policy is evaluated with, once for each: [None] where there are no parameters, [] where none were found and that is
         allowed. ``namespace`` is the request's. Raises ParamError."""
         if kind is None or ref is None:
             return [None]
         record = self.resource(kind)
         if record.namespaced:
-            namespace = ref.get("namespace") or namespace
+            namespace = ref.namespace or namespace
             if not namespace:
                 raise ParamError("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
-        elif ref.get("namespace"):
+        elif ref.namespace:
             raise ParamError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
-        found = self._found(record, namespace if record.namespaced else "", ref)
-        if not found and ref.get("parameterNotFoundAction") == "Deny":
+        found = await self._found(record, namespace if record.namespaced else "", ref)
+        if not found and ref.denies:
             raise ParamError("no params found for policy binding with `Deny` parameterNotFoundAction")
         return [await self._in_version(obj, kind, record) for obj in found]
 
-    def _found(self, record: Any, namespace: str, ref: Mapping[str, Any]) -> list[Obj]:
+    async def _found(self, record: Any, namespace: str, ref: ParamRef) -> list[Obj]:
         group, resource = record.group, record.resource
-        if ref.get("name"):
-            obj = self._objects.get(group, resource, namespace, ref["name"])
+        if ref.name:
+            obj = self._objects.get(group, resource, namespace, ref.name)
             return [] if obj is None else [obj]
-        if ref.get("selector") is None:
-            raise ParamError("one of name or selector must be provided")
-        try:
-            selector = from_label_selector(ref["selector"])
-        except SelectorError as e:
-            raise ParamError(str(e)) from None
+        selector = await ref.selector()
         lister = self._informers.lister(group, resource, whole)
         objects = lister.namespace(namespace) if record.namespaced else lister.all()
-        return [obj for obj in objects.values() if selector.matches(obj["metadata"].get("labels"))]
+        found, stint = [], Stint()
+        for obj in list(objects.values()):  # as they are now, while others have their turns
+            if selector.matches(obj["metadata"].get("labels")):
+                found.append(obj)
+            if stint.over:
+                await stint.pause()
+        return found
 
     async def _in_version(self, obj: Obj, kind: GVK, record: Any) -> Obj:
         if obj.get("apiVersion") == record.api_version:

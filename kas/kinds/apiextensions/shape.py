@@ -7,7 +7,7 @@ from typing import Any
 from kas.apiextensions.schema import unstructurable
 from kas.apiextensions.structural import structural
 from kas.kinds.apiextensions.acceptance import SHAPE
-from kas.kinds.apiextensions.validation import version_schema
+from kas.kinds.apiextensions.validation import version_schemas
 from kas.meta import field
 from kas.meta.errors import aggregate
 
@@ -15,9 +15,10 @@ from kas.meta.errors import aggregate
 def shape_condition(spec: dict[str, Any]) -> dict[str, Any] | None:
     """The condition that says what of the schemas of a stored spec is not structural; None when all is."""
     errs = [field.invalid("spec.preserveUnknownFields", True, "must be false")] if spec.get("preserveUnknownFields") else []
+    found = version_schemas(spec)
     for i, version in enumerate(spec.get("versions") or ()):
         name = version.get("name") or ""
-        schema = version_schema(spec, name)
+        schema = found[name]
         if schema is None:
             continue
         if why := unstructurable(schema):

@@ -82,12 +82,14 @@ def _non_atomic_set(schema: Schema) -> bool:
     return schema.get(crdschema.LIST_TYPE) == "set" and isinstance(items, dict) and bool(crdschema.atomic_items(items, ""))
 
 
-def version_schema(spec: Spec, name: str) -> Schema | None:
-    """The schema of a version: its own where any version has one, else what all share."""
-    versions = spec.get("versions") or ()
-    if any((v.get("schema") or {}).get("openAPIV3Schema") is not None for v in versions):
-        return next((schema_of(v.get("schema")) for v in versions if v.get("name") == name), None)
-    return schema_of(spec.get("validation"))
+def version_schemas(spec: Spec) -> dict[str, Schema | None]:
+    """The schema of each version, by its name: its own where any version has one, else what all share."""
+    versions, shared = spec.get("versions") or (), schema_of(spec.get("validation"))
+    own = any(schema_of(v.get("schema")) is not None for v in versions)
+    found: dict[str, Schema | None] = {}
+    for v in versions:
+        found.setdefault(v.get("name") or "", schema_of(v.get("schema")) if own else shared)
+    return found
 
 
 def _is_structural(schema: Schema) -> bool:
@@ -98,6 +100,10 @@ def _kept_fields(spec: Spec, old: Spec) -> frozenset[str]:
     before = {v.get("name"): v.get("selectableFields") for v in old.get("versions") or ()} | {"": old.get("selectableFields")}
     now = {v.get("name"): v.get("selectableFields") for v in spec.get("versions") or ()} | {"": spec.get("selectableFields")}
     return frozenset(name or "" for name, said in before.items() if said and len(said) > MAX_SELECTABLE_FIELDS and now.get(name) == said)
+
+
+def _unchanged(now: dict[str, Schema | None], before: dict[str, Schema | None]) -> frozenset[str]:
+    return frozenset(name for name, schema in now.items() if name in before and schema == before[name])
 
 
 def update_options(spec: Spec, old: Spec, established: bool) -> Options:
@@ -117,10 +123,7 @@ def update_options(spec: Spec, old: Spec, established: bool) -> Options:
             atomic_sets=not _any(old, _non_atomic_set),
             map_keys=not _any(old, lambda s: bool(crdschema.map_keys(s, ""))),
         ),
-        unchanged=frozenset(
-            v.get("name") or "" for v in spec.get("versions") or () if v.get("name") in {o.get("name") for o in old.get("versions") or ()}
-            and version_schema(spec, v["name"]) == version_schema(old, v["name"])
-        ),
+        unchanged=_unchanged(version_schemas(spec), version_schemas(old)),
         many_fields=_kept_fields(spec, old),
     )  # fmt: skip
 

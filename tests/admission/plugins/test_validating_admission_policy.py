@@ -10,11 +10,12 @@ import pytest
 
 from kas.admission import expressions
 from kas.admission.plugins import validating_admission_policy as module
-from kas.admission.policy import compiled
+from kas.admission.policy import compiled, params
 from kas.auth.attributes import ALLOW
 from kas.auth.user import UserInfo
 from kas.meta import waiting
 from kas.meta.aside import POOL
+from kas.meta.selectors import from_label_selector
 from kas.types.scheme import BUILTIN
 from tests.admission.admission_fakes import refused
 from tests.admission.policy_objects import Governed
@@ -418,6 +419,34 @@ def test_others_have_their_turns_between_policies(governed, monkeypatch):
 
     asyncio.run(run())
     assert len(turns) >= 5
+
+
+def test_others_have_their_turns_between_parameters_and_a_selector_is_read_once(governed, server, monkeypatch):
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    read = []
+
+    def counted(selector):
+        read.append(selector)
+        return from_label_selector(selector)
+
+    monkeypatch.setattr(params, "from_label_selector", counted)
+    governed.policy(paramKind=PARAM_KIND, validations=[{"expression": "params.data.k == object.data.k"}])
+    governed.bind(paramRef={"selector": {"matchLabels": {"x": "y"}}, "parameterNotFoundAction": "Allow"})
+    for i in range(20):
+        limit(server, f"other{i}", k="w")
+    turns = []
+
+    async def run():
+        request = governed.request()
+        running = asyncio.ensure_future(request.chain.validate(request.attributes))
+        while not running.done():
+            turns.append(1)
+            await asyncio.sleep(0)
+        await running
+
+    asyncio.run(run())
+    governed.request().run()
+    assert len(turns) >= 20 and len(read) == 1
 
 
 def test_what_policies_see_is_made_once_for_all_of_them(governed, monkeypatch):
