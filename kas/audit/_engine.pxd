@@ -44,7 +44,8 @@ cdef class Record:
 cdef class Buffer:
     cdef readonly list waiting
     cdef public bint served             # whether there is who takes what waits
-    cdef Py_ssize_t _limit, _size
+    cdef public Py_ssize_t held         # bytes of entries that the backend has not taken yet
+    cdef Py_ssize_t _limit, _size, _most
     cdef object _filled
 
     cdef bint _has_room(self) noexcept

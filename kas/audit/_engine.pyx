@@ -549,18 +549,20 @@ def lines(entries not None) -> bytes:
 
 
 cdef class Buffer:
-    """Entries that wait for a backend, ``limit`` at most; ``filled`` is called when there are ``size``."""
+    """Entries that wait for a backend, ``limit`` at most and none more from ``most`` bytes on; ``filled`` is called when there are
+    ``size``."""
 
-    def __init__(self, Py_ssize_t limit, Py_ssize_t size, filled):
-        self.waiting, self._limit, self._size, self._filled = [], limit, size, filled
+    def __init__(self, Py_ssize_t limit, Py_ssize_t size, filled, Py_ssize_t most):
+        self.waiting, self._limit, self._size, self._filled, self._most = [], limit, size, filled, most
 
     cdef bint _has_room(self) noexcept:
         """Not where that takes a closer look: there is no more room, or nobody who takes what waits."""
-        return self.served and PyList_GET_SIZE(self.waiting) < self._limit
+        return self.served and PyList_GET_SIZE(self.waiting) < self._limit and self.held < self._most
 
     cdef int _put(self, Entry entry) except -1:
         """The entry waits now; there has to be room."""
         self.waiting.append(entry)
+        self.held += PyBytes_GET_SIZE(entry.line)
         if PyList_GET_SIZE(self.waiting) == self._size:
             self._filled()
         return 0
@@ -654,7 +656,7 @@ cdef class Recording:
         if not isinstance(req.audit, Record) or not (<Record>req.audit)._is_plain(resp):
             return self._otherwise(req, resp)
         event = <Record>req.audit
-        req.audit = None  # it is told: each would keep the other alive
+        req.audit = None  # it is told
         event.code = resp.status
         if _time(CLOCK_MONOTONIC) - req.started > SLOW_S:
             event.ended()
@@ -671,6 +673,10 @@ cdef class Recording:
             return
         if pending is not None:
             self._later(pending, resp)
+
+    def release(self, Request req not None):
+        """Takes them apart: each would keep the other alive, with both bodies."""
+        req.audit = None
 
 
 cdef int _sources(list sources) except -1:

@@ -14,6 +14,8 @@ from kas.audit.event import Entry
 from kas.meta.buckets import Buckets
 
 MAX_UNDER_WAY = 16  # batches a slow backend may have at once
+# Of entries that wait or are under way. With bodies one has 6 MB and more, and a webhook that is down has them all waiting.
+MOST_BYTES = 256 << 20
 ENDED = "events are lost: the server ends and the backend has not taken them"
 
 
@@ -27,9 +29,9 @@ class Batch(Buffer):
         failed: Callable[[Backend, AuditError, int], None], joins: bool = False,
     ) -> None:
         self._full, self._closing = asyncio.Event(), asyncio.Event()
-        super().__init__(buffer, size, self._full.set)
+        super().__init__(buffer, size, self._full.set, MOST_BYTES)
         self.name, self._backend, self._failed = backend.name, backend, failed
-        self._most, self._due, self._wait_s = buffer, size, wait_s
+        self._buffer, self._due, self._wait_s = buffer, size, wait_s
         self._throttle, self._joins = throttle, joins and throttle is None
         self._loop_task: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
@@ -39,12 +41,13 @@ class Batch(Buffer):
         if self._loop_task is None:
             self._loop_task = asyncio.get_running_loop().create_task(self._run())
             self.served = True
-        waiting, lost = self.waiting, 0
-        if len(waiting) + len(entries) <= self._most:
-            waiting.extend(entries)
-        else:
-            lost = min(len(entries), len(waiting) + len(entries) - self._most)
-            waiting.extend(entries[: len(entries) - lost])
+        waiting, lost = self.waiting, len(entries)
+        for entry in entries:
+            if len(waiting) >= self._buffer or self.held >= MOST_BYTES:
+                break
+            waiting.append(entry)
+            self.held += len(entry.line)
+            lost -= 1
         if len(waiting) >= self._due:
             self._full.set()
         if lost:
@@ -79,9 +82,11 @@ class Batch(Buffer):
         try:
             pending = self._backend.process(batch)
         except Exception as e:
+            pending = None
             self._lost(e, batch)
-            return
-        if pending is not None:
+        if pending is None:
+            self._gone(batch)
+        else:
             task = asyncio.get_running_loop().create_task(self._deliver(pending, batch))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
@@ -94,6 +99,11 @@ class Batch(Buffer):
             raise
         except Exception as e:
             self._lost(e, batch)
+        finally:
+            self._gone(batch)
+
+    def _gone(self, batch: Collection[Entry]) -> None:
+        self.held -= sum(len(entry.line) for entry in batch)
 
     def _lost(self, e: Exception, batch: Collection[Entry]) -> None:
         """Whatever it was: nobody waits for a batch who would hear of it, and those that follow must go."""

@@ -12,7 +12,7 @@ from kas.config import features
 from kas.endpoints import listing, respond, unsafedelete
 from kas.endpoints.bodyerrors import BodyError
 from kas.endpoints.codec import decode_body
-from kas.endpoints.listpages import Listing, many
+from kas.endpoints.listpages import Listing, many, room
 from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
 from kas.endpoints.read import fresh, limit_of, position
@@ -22,7 +22,7 @@ from kas.endpoints.write import Writer, answer
 from kas.meta import errors
 from kas.meta.aside import LARGE, step
 from kas.meta.rota import Places
-from kas.meta.waiting import Stint
+from kas.meta.waiting import Stint, awaited
 from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
@@ -32,8 +32,9 @@ from kas.types.scheme import builtin_kind
 
 OPTIONS = builtin_kind("meta.k8s.io", "v1", "DeleteOptions")
 PAGE = 500  # objects read at once by deletecollection
-# What was deleted is answered as a whole, and held until then: beyond a page only so many do that at once, by turns of clients.
-EMPTIED_AT_ONCE = 2
+# What was deleted is answered, and held until then: beyond a page only so many do that at once, by turns of clients. Beyond so many bytes
+# it is not held, but read again as it was, as any list at a revision.
+EMPTIED_AT_ONCE, HELD_BYTES = 2, 8 << 20
 
 emptying = Places(EMPTIED_AT_ONCE)
 
@@ -129,34 +130,40 @@ class Deleter:
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
         aside = many(registry.store, q.prefix, matcher)
 
-        async def read(most: int) -> Any:
-            """A page of about so many bytes; 0 is all there is to it."""
-            args: Any = (q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
-            if aside or not most:
-                return await asyncio.to_thread(registry.store.range, *args, max_bytes=most)
-            return registry.store.range(*args, max_bytes=most)
+        left, size = q.limit, 0
 
-        meta, done, size = None, list[Shown](), 0
+        async def read() -> Any:
+            """A page."""
+            args: Any = (q.prefix, start, left or PAGE, revision, q.matcher, bool(left))
+            if aside:
+                return await asyncio.to_thread(registry.store.range, *args, max_bytes=PAGE_BYTES)
+            return registry.store.range(*args, max_bytes=PAGE_BYTES)
+
+        done = list[Shown]()
         async with contextlib.AsyncExitStack() as place:
             while True:
-                page = await (read(PAGE_BYTES) if sieve is None else sifted(q, sieve, start, revision))
-                if q.limit and sieve is None and page.more and len(page.records) < q.limit:
-                    await place.enter_async_context(emptying)
-                    page = await read(0)
-                if meta is None:
-                    meta = listing.list_meta(q, page) if q.limit else listing.plain_meta(q, page.revision)
+                page = await (read() if sieve is None else sifted(q, sieve, start, revision))
                 # Before they go: what cannot be shown is not deleted.
                 shown = await served.converted(page.records) if sieve is None else page.shown
+                before, size = size, size + sum(map(len, page.records))
+                left -= len(page.records) if q.limit else 0
+                last = not page.more or (q.limit and not left)
+                if before < PAGE_BYTES <= size and not last:
+                    await place.enter_async_context(emptying)
                 await self._each(req, served, page.records, options)
                 done += shown
-                before, size = size, size + sum(map(len, page.records))
-                if q.limit or not page.more:
-                    if m.convert is not None and m.convert.kind == respond.PARTIAL:
-                        raise respond.no_list_as_one(served)
-                    return await step(size >= LARGE, listing.encode, q, meta, done)
-                if before < PAGE_BYTES <= size:
-                    await place.enter_async_context(emptying)
+                if size > HELD_BYTES and sieve is None:
+                    done.clear()
                 start, revision = page.next_key, page.revision
+                if last:
+                    break
+            if m.convert is not None and m.convert.kind == respond.PARTIAL:
+                raise respond.no_list_as_one(served)
+            if size > HELD_BYTES and sieve is None:
+                await room.enter(req.user.name if req.user else "", 0)  # it is too late for a refusal
+                return await awaited(listing.answer(q._replace(revision=revision)))
+            meta = listing.list_meta(q, page) if q.limit else listing.plain_meta(q, page.revision)
+            return await step(size >= LARGE, listing.encode, q, meta, done)
 
     async def _each(self, req: Request, served: Served, records: Sequence[Record], options: dict[str, Any]) -> None:
         """Deletes the objects, begun in their order. Several are under way at once: they share commits, and each waits for its own."""

@@ -33,7 +33,7 @@ def audit(auditor: Auditor) -> Filter:
     """Record requests as the policy of ``auditor`` says."""
     recorder = _Recorder(auditor)
     quick = auditor.recording(recorder.received, recorder.after, recorder.later)
-    return Filter("audit", quick.before, quick.after)
+    return Filter("audit", quick.before, quick.after, quick.release)
 
 
 class _Recorder:

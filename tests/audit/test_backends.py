@@ -167,6 +167,32 @@ def test_a_full_buffer_loses_what_comes_and_says_so():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_entries_are_bounded_by_their_bytes_as_well(monkeypatch):
+    """With bodies one has megabytes, and a webhook that is down takes none."""
+    monkeypatch.setattr("kas.audit.batch.MOST_BYTES", most := 2 * len(entry(0).line))
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        sink = Sink(gate=gate)
+        batch = Batch(sink, 100, 1, 0, None, lambda b, e, n: None)
+        with pytest.raises(AuditError, match="queue blocked") as e:
+            batch.process([entry(n) for n in range(5)])
+        assert (e.value.lost, batch.held) == (3, most)
+        await asyncio.sleep(0.01)
+        assert not batch.waiting and batch.held == most  # those under way count
+        with pytest.raises(AuditError, match="queue blocked"):
+            batch.process([entry(9)])
+        gate.set()
+        await sink.has(2)
+        await asyncio.sleep(0.01)
+        assert not batch.held
+        batch.process([entry(3)])
+        await batch.close()
+        assert sink.batches == [["id-0"], ["id-1"], ["id-3"]] and not batch.held
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_what_was_not_taken_by_the_end_is_told():
     """Of more batches than may be under way, and of one backend among others."""
 

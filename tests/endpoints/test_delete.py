@@ -121,6 +121,33 @@ def test_few_hold_more_than_a_page_of_what_they_delete(tmp_path, monkeypatch, qu
     assert 1 <= most[0] <= EMPTIED_AT_ONCE
 
 
+@pytest.mark.parametrize("held", [0, 8 << 20])
+@pytest.mark.parametrize("query", ["", "limit=7", "limit=20", "labelSelector=odd%3D1", "labelSelector=odd%3D1&limit=4", "dryRun=All"])
+def test_what_is_too_much_to_be_held_is_answered_as_a_list_of_it_was(tmp_path, monkeypatch, query, held):
+    """160 MB took 577 MB, and 42 since they are read again."""
+    monkeypatch.setattr("kas.endpoints.delete.PAGE_BYTES", 4 << 10)
+    monkeypatch.setattr("kas.endpoints.delete.HELD_BYTES", held)
+    encoded = []
+    monkeypatch.setattr(listing, "encode", lambda q, meta, done, whole=listing.encode: encoded.append(len(done)) or whole(q, meta, done))
+
+    async def main() -> None:
+        api = Api(tmp_path)
+        try:
+            for i in range(20):
+                labels = {"labels": {"odd": str(i % 2)}}
+                assert (await api("POST", PATH, {"metadata": {"name": f"c{i:02}", **labels}, "data": {"a": "x" * 1000}}))[0] == 201
+            status, before = await api("GET", f"{PATH}?{query}")
+            assert (await api("DELETE", f"{PATH}?{query}"), status) == ((200, before), 200)
+            assert encoded == ([len(before["items"])] if held else [])
+            left = [rec.key.rpartition("/")[2] for rec in api.store.range(api.config_maps.prefix("ns")).records]
+            assert len(left) == 20 - (0 if "dryRun" in query else len(before["items"]))
+        finally:
+            api.watches.end_all()
+            api.close()
+
+    asyncio.run(main())
+
+
 def test_a_dry_run_deletes_nothing(tmp_path):
     status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(wanted=4), 4, "?dryRun=All")
     assert (status, gone, len(left), plugin.most, len(answer["items"])) == (200, [], 20, 4, 20)

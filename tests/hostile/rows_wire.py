@@ -155,15 +155,20 @@ def _(a: Attacker) -> None:
 
 
 def _shaken(name: str, how: str) -> None:
-    @row(f"TLS: connections, as fast as they can be made, {name}")
+    @row(name)
     def _(a: Attacker) -> None:
         script = str(Path(shaker.__file__))
         command = [sys.executable, script, str(a.server.port), str(a.server.ca), "3", "8", how]
         subprocess.run(command, check=True, timeout=120)
 
 
-_shaken("without a word", "opened")
-_shaken("of half a handshake", "words")
-_shaken("of a whole handshake", "handshakes")
-_shaken("and the beginning of HTTP/2", "prefaces")
-_shaken("and a request nobody waits for", "gets")
+for _name, _how in {
+    "without a word": "opened",
+    "of half a handshake": "words",
+    "of a whole handshake": "handshakes",
+    "and the beginning of HTTP/2": "prefaces",
+    "and a request nobody waits for": "gets",
+}.items():
+    _shaken(f"TLS: connections, as fast as they can be made, {_name}", _how)
+_shaken("HTTP/2: pings, as fast as eight connections can send them", "pings")
+_shaken("HTTP/2: settings, as fast as eight connections can send them", "settings")

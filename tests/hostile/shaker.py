@@ -1,6 +1,7 @@
 """Connections of nobody, one after the other as fast as they can be made, as a process of its own:
-``python shaker.py PORT CA SECONDS THREADS opened|words|handshakes|prefaces|gets``. They are closed at once: without a word, after the first
-words of a handshake, after all of it, after the beginning of HTTP/2, or after a request nobody waits for."""
+``python shaker.py PORT CA SECONDS THREADS opened|words|handshakes|prefaces|gets|pings|settings``. They are closed at once: without a word,
+after the first words of a handshake, after all of it, after the beginning of HTTP/2, or after a request nobody waits for; the last two send
+pings or settings behind that, as fast as they can, as long as they may, and read what comes back."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ WORDS = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 GET = b"\x00\x00\x0f\x01\x05\x00\x00\x00\x01\x82\x87\x04\x08/version\x01\x01x"
 RESET = b"\x01\0\0\0\0\0\0\0"  # struct linger: what is left of the connection is thrown away
-SAYS = {"opened": b"", "words": WORDS, "handshakes": b"", "prefaces": PREFACE, "gets": PREFACE + GET}
+FRAMES = {"pings": b"\0\0\x08\x06" + bytes(13), "settings": b"\0\0\x06\x04" + bytes(5) + b"\0\4\0\1\0\0"}
+BLOCK_BYTES = 64 << 10
+SAYS = {"opened": b"", "words": WORDS, "handshakes": b"", "prefaces": PREFACE, **dict.fromkeys(("gets", *FRAMES), PREFACE + GET)}
 
 
 def shake(port: int, context: ssl.SSLContext, until: float, how: str) -> None:
@@ -29,7 +32,24 @@ def shake(port: int, context: ssl.SSLContext, until: float, how: str) -> None:
                 continue
             with context.wrap_socket(plain, server_hostname="127.0.0.1") as s:
                 s.sendall(SAYS[how])
+                if how in FRAMES:
+                    flood(s, FRAMES[how], until)
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+
+def flood(s: ssl.SSLSocket, frame: bytes, until: float) -> None:
+    """Raises ``OSError`` when the server ends it."""
+    threading.Thread(target=take, args=(s,), daemon=True).start()
+    block = frame * (BLOCK_BYTES // len(frame))
+    while time.monotonic() < until:
+        s.sendall(block)
+
+
+def take(s: ssl.SSLSocket) -> None:
+    """All that comes."""
+    with contextlib.suppress(OSError):
+        while s.recv(BLOCK_BYTES):
+            pass
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from OpenSSL import SSL
 
-from kas.edge.front.frames import GOAWAY, Frames
+from kas.edge.front.frames import GOAWAY, Frames, Idle
 from kas.edge.front.introduction import goodbye, hello
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Renewals, shown
@@ -28,6 +28,9 @@ from kas.edge.untaken import Held, client_of, of_socket
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
 READ_BYTES = 64 << 10
 DISCARD_BYTES = 4 << 20  # of what nobody wants any more, behind what the worker has dropped of it
+# Frames of HTTP/2 that ask for nothing, in so long. Clients send a ping in half a minute, and what requests and answers bring with them is
+# not among these (see _frames.pyx).
+IDLE_FRAMES, IDLE_S = 1_000, 10.0
 SOON_S = 0.1  # within it the answer comes with which a client is told to go away
 LEAVES_S = 2.0  # so long a client that has to leave may still ask for more
 # What Go's net/http says to who takes the port for one without TLS.
@@ -71,8 +74,8 @@ class Relay:
     """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
 
     __slots__ = ("_address", "_chain", "_client", "_context", "_discarded", "_down", "_fd", "_frames", "_front", "_going",
-                 "_loop", "_sock", "_spdy", "_tls", "_told", "_up", "_worker", "_worker_fd", "_writing", "came", "client",
-                 "closed", "worker")  # fmt: skip
+                 "_idle", "_idle_since", "_loop", "_sock", "_spdy", "_tls", "_told", "_up", "_worker", "_worker_fd", "_writing", "came",
+                 "client", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
@@ -90,6 +93,8 @@ class Relay:
         self._discarded = 0
         self._told = 0.0  # when it was told to go away
         self._frames: Frames | None = None  # of HTTP/2, where a client may be told to go away
+        self._idle: Idle | None = None  # of HTTP/2, and as long as it is not known what is spoken
+        self._idle_since = 0.0
         self._loop.add_reader(self._fd, self._may_shake)
 
     def _may_shake(self) -> None:
@@ -178,6 +183,8 @@ class Relay:
         worker.relays[self._address] = self
         if self._front.goaway and self._tls.get_alpn_proto_negotiated() == b"h2":
             self._frames = Frames()
+        self._idle, self._idle_since = Idle(), self._loop.time()
+        self._floods(self._up)
         worker.tell(hello(self._address, self._client, self._chain), self._connect)
         self._chain = []
 
@@ -213,6 +220,9 @@ class Relay:
             self.close()
             return
         self.came += len(data)
+        if self._idle is not None and self._floods(data):
+            self.close()
+            return
         try:
             sent = self._worker.send(data)
         except BlockingIOError:
@@ -225,6 +235,20 @@ class Relay:
             self._up = memoryview(data)[sent:]
             self._loop.remove_reader(self._fd)
             self._loop.add_writer(self._worker_fd, self._flush_up)
+
+    def _floods(self, data: bytes | memoryview) -> bool:
+        """Whether the client, which sent this, floods: with frames that ask for nothing, such as pings, settings, windows and resets. Each
+        is answered or looked at, for 9 to 17 bytes, and who does it without end has the time of a worker, and the front's."""
+        assert self._idle is not None
+        if self._idle.add(data) > IDLE_FRAMES:
+            now = self._loop.time()
+            if now - self._idle_since < IDLE_S:
+                return True
+            self._idle.reset()
+            self._idle_since = now
+        elif not self._idle.http2:
+            self._idle = None
+        return False
 
     def _flush_up(self) -> None:
         assert self._worker is not None
@@ -263,6 +287,8 @@ class Relay:
             # may be more to hear, and its end.
             self._loop.remove_reader(self._worker_fd)
             self._loop.add_reader(self._worker_fd, self._from_worker)
+        if self._idle is not None:
+            self._idle.take(len(data))
         if self._frames is not None:
             data = self._put_in(data)
         if not data:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kas.edge.front.frames import GOAWAY, Frames
+from kas.edge.front.frames import GOAWAY, Frames, Idle
 
 
 def frame(kind: int, payload: bytes, flags: int = 0, stream: int = 1) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PING, RESET, WINDOW = frame(6, bytes(8), stream=0), frame(3, bytes(4)), frame(8, bytes(4))
 SETTINGS, DATA = frame(4, b"", stream=0), frame(0, b"x" * 300)
 HEADERS, WHOLE, GOES_ON, LAST = frame(1, b"h" * 20), frame(1, b"h", 4), frame(9, b"c" * 9), frame(9, b"c", 4)
 STREAM = SETTINGS + DATA + WHOLE + DATA + HEADERS + GOES_ON + LAST + DATA + SETTINGS
@@ -40,3 +42,41 @@ def test_edges_however_the_stream_is_cut(size):
 
 def test_the_frame():
     assert len(GOAWAY) == 17 and GOAWAY[3] == 7
+
+
+@pytest.mark.parametrize("size", [1, 7, 9, 17, 64, 5000])
+def test_what_asks_for_nothing_is_counted_however_it_is_cut(size):
+    padded, unknown = frame(0, b"\xff" + bytes(255), 8), frame(0xEE, b"x" * 40)
+    stream = PREFACE + SETTINGS + PING * 40 + WHOLE + RESET + WINDOW * 2 + DATA * 9 + frame(0, b"", 1) * 3 + padded * 5 + unknown + LAST
+    idle, found = Idle(), 0
+    for at in range(0, len(stream), size):
+        found = idle.add(stream[at : at + size])
+    assert idle.http2 and found == 1 + 40 - 8 + 1 + 2 + 3 + 5 + 1 + 1
+    idle.take(128 * 20)
+    assert idle.add(PING) == found - 20 + 1
+    idle.reset()
+    assert idle.add(b"") == 0
+
+
+@pytest.mark.parametrize("client", [WHOLE + frame(0, b"", 1) + RESET + WINDOW * 2 + frame(2, bytes(5)), WHOLE + PING, DATA, WHOLE * 3])
+def test_what_belongs_to_requests_is_not_counted(client):
+    idle = Idle()
+    idle.add(PREFACE)
+    assert max(idle.add(client) for _ in range(2000)) < 10
+
+
+def test_who_takes_answers_gives_windows_back():
+    """Two for each event of a watch, as some clients do, or for each 4 KiB of a list, as Go does."""
+    for answer, windows in ((256, 2), (65_536, 32)):
+        idle = Idle()
+        idle.add(PREFACE)
+        for _ in range(2000):
+            idle.take(answer)
+            assert idle.add(WINDOW * windows) <= windows
+
+
+@pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nXX", b"\0", b"P" * 30])
+def test_nothing_is_counted_of_what_is_no_http2(first):
+    idle = Idle()
+    assert idle.add(first[:1]) == idle.add(first[1:] or b"x") == 0
+    assert not idle.http2 and idle.add(PING * 100) == 0

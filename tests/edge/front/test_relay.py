@@ -21,6 +21,7 @@ from kas.edge.front.process import FrontProcess, Limits
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Pair, Settings
 from tests import pki
+from tests.edge.front.test_frames import PING, PREFACE
 
 LIMIT_S = 60.0
 CA = pki.authority("clients")
@@ -494,5 +495,28 @@ def test_who_is_told_to_leave_hears_it_though_the_worker_says_no_more(tmp_path, 
             assert await reader.readexactly(len(GOAWAY)) == GOAWAY
             client.leave(must=True)
             assert await closed(reader)
+
+    run(test())
+
+
+@pytest.mark.parametrize(("first", "wait_s", "cut"), [(PREFACE, 10.0, True), (PREFACE, 0.0, False), (b"GET / HTTP/1.1\r\n", 10.0, False)])
+def test_who_sends_nothing_but_pings_is_cut(tmp_path, monkeypatch, first, wait_s, cut):
+    """Each costs the worker more than its sender, who may send them as fast as there is a processor for him."""
+    monkeypatch.setattr(relay, "IDLE_S", wait_s)
+
+    async def test():
+        async with scene(tmp_path) as s:
+            reader, writer = await s.dial(alpn="h2")
+            writer.write(first)
+            assert await reader.readexactly(len(first)) == first
+            pings = PING * (relay.IDLE_FRAMES // 2)
+            writer.write(pings)
+            assert await reader.readexactly(len(pings)) == pings
+            writer.write(2 * pings)
+            if cut:
+                assert await closed(reader)
+            else:
+                assert await reader.readexactly(2 * len(pings)) == 2 * pings
+            writer.close()
 
     run(test())
