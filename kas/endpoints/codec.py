@@ -34,6 +34,7 @@ MOST_PARTS = 100_000
 _TYPE_META = {"kind": "kind", "apiversion": "apiVersion"}
 _LENGTHS = frozenset(map(len, _TYPE_META))
 EXTENSIONS_SCHEME = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"
+_OTHER_OPTIONS = frozenset({"CreateOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions"})
 OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
@@ -77,6 +78,12 @@ def decode_body(
         return obj
     try:
         value = gojson.loads(body)
+    except gojson.NumberError as e:
+        value = gojson.with_infinities(body)
+        if not isinstance(value, dict):
+            raise no_object(kind, value, body) from None
+        given_kind, given_version = check_type_meta(_type_meta(value), kind, body, any_version)
+        raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     except gojson.JSONError as e:
         raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
     findings = duplicates(body)
@@ -187,6 +194,8 @@ def another_kind(given_kind: str, given_version: str, kind) -> str:
     group, _, version = given_version.rpartition("/")
     options = kind.group == "meta.k8s.io"  # read with a scheme that knows no more than options
     extensions = kind.group == "apiextensions.k8s.io"  # read with a scheme that knows no other group
+    if options and given_kind in _OTHER_OPTIONS and given_version in ("v1", "meta.k8s.io/v1"):
+        return f"converting (v1.{given_kind}) to (v1.{kind.kind}): unknown conversion"
     if options or find_builtin_kind(group, version, given_kind) is None or (extensions and group != kind.group):
         scheme = OPTIONS_SCHEME if options else EXTENSIONS_SCHEME if extensions else "pkg/api/legacyscheme/scheme.go:30"
         return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "{scheme}"'

@@ -123,7 +123,7 @@ class Deleter:
         if options.get(unsafedelete.OPTION):
             raise unsafedelete.not_of_collections()
         registry = served.registry
-        revision, start, wanted = position(served, namespace, o)
+        revision, start, wanted = position(served, namespace, o, paged=o.limit == 0)
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)

@@ -196,8 +196,9 @@ def _only(served: Served, namespace: str, o: ListOptions) -> str:
     return "" if is_valid_path_segment_name(name) else name
 
 
-def position(served: Served, namespace: str, o: ListOptions) -> tuple[int, str, int]:
-    """(revision to read at, 0 for now; key to start at; revision that must have happened). Raises 400."""
+def position(served: Served, namespace: str, o: ListOptions, paged: bool = False) -> tuple[int, str, int]:
+    """(revision to read at, 0 for now; key to start at; revision that must have happened). ``paged``: there is a limit whatever the options
+    say. Raises 400."""
     if o.continue_token:
         try:
             key, rv = continuetoken.decode(o.continue_token, served.registry.prefix(namespace))
@@ -208,7 +209,7 @@ def position(served: Served, namespace: str, o: ListOptions) -> tuple[int, str, 
         return max(rv, 0), key, max(rv, 0)
     rv = list_resource_version(o.resource_version)
     # Without a match, a limit asks for that very revision (the rule from before resourceVersionMatch); not so for one object.
-    if o.match == "Exact" or (o.match == "" and o.limit > 0 and not _only(served, namespace, o)):
+    if o.match == "Exact" or (o.match == "" and (paged or o.limit > 0) and not _only(served, namespace, o)):
         return rv, "", rv
     return 0, "", rv
 

@@ -141,7 +141,7 @@ def test_no_short_name_is_compared_with_all_others(tmp_path):
             return {"plural": "a", "kind": "A", "shortNames": [Name(f"s{i}") for i in range(n)]}
 
         names = SimpleNamespace(group="example.com", requested=named(500), accepted=named(499))
-        found, problem = DefinitionConditions(t.registries)._accept("a.example.com", names)
+        found, problem = DefinitionConditions(t.registries)._accept(names)
         assert found["shortNames"] == names.requested["shortNames"] and problem is None
 
     run(tmp_path, body)
