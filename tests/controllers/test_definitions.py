@@ -161,7 +161,7 @@ def test_names_are_not_looked_for_among_all_of_a_group(tmp_path):
         new = definition("example.com", plural="new", kind="New", shortNames=["s7"])
         with Spent() as spent:
             for _ in range(200):
-                found, problem = loop._accept("new.example.com", _Names(new))
+                found, problem = loop._accept(_Names(new))
                 loop._look("new.example.com", new)
         assert "shortNames" not in found and problem == ("ShortNamesConflict", '"s7" is already in use')
         return spent.seconds

@@ -39,7 +39,7 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         try:
             value = gojson.loads(body)
         except gojson.NumberError as e:
-            raise _beyond(kind, gojson.with_infinities(body), body, field_validation, str(e)) from None
+            raise _beyond(kind, gojson.with_infinities(body), body, str(e)) from None
         except gojson.JSONError as e:
             raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
         if field_validation != "Ignore":
@@ -70,12 +70,16 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
     return value
 
 
-def _beyond(kind: Any, value: Any, body: bytes, field_validation: str, why: str) -> errors.ApiError:
+def _beyond(kind: Any, value: Any, body: bytes, why: str) -> errors.ApiError:
     """400 for a number that no float64 holds, of a body that says what it is. Raises 400 for one that does not."""
     if not isinstance(value, dict):
         return no_object(kind, value, body)
-    given_version = check_type(value, kind, body, field_validation)
-    return _cannot(kind, why, value["kind"], given_version)
+    check_texts(value, kind, body)
+    try:
+        given = _version_said(value.get("apiVersion") or kind.api_version)
+    except ValueError as e:
+        return unrecognized(kind, str(e), body)
+    return _cannot(kind, why, value.get("kind") or "", given)
 
 
 def _decoded(type_: TypeDesc, value: Obj, kind: Any) -> list[str]:

@@ -75,7 +75,7 @@ class CustomHandler:
         if verb == "list":
             return read.list_(req, served, namespace, name)
         if verb == "watch":
-            respond.media(req, watch=True)
+            respond.media(req)
             return watch(req, served, namespace, name, rest.watches)
         if verb == "create":
             return with_body(req, rest.writer.create, served, namespace)
