@@ -15,7 +15,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.listpages import Listing, many
 from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
-from kas.endpoints.read import fresh, limit_of, position
+from kas.endpoints.read import fresh, limit_of, no_such_revision, position
 from kas.endpoints.served import Served
 from kas.endpoints.sifting import LONG_QUERY, asked_of, sifted
 from kas.endpoints.write import Writer, answer
@@ -27,7 +27,7 @@ from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
 from kas.request.http import Request, Response
-from kas.store import PAGE_BYTES, Record
+from kas.store import PAGE_BYTES, Compacted, FutureRevision, Record
 from kas.types.scheme import builtin_kind
 
 OPTIONS = builtin_kind("meta.k8s.io", "v1", "DeleteOptions")
@@ -132,9 +132,12 @@ class Deleter:
         async def read(most: int) -> Any:
             """A page of about so many bytes; 0 is all there is to it."""
             args: Any = (q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
-            if aside or not most:
-                return await asyncio.to_thread(registry.store.range, *args, max_bytes=most)
-            return registry.store.range(*args, max_bytes=most)
+            try:
+                if aside or not most:
+                    return await asyncio.to_thread(registry.store.range, *args, max_bytes=most)
+                return registry.store.range(*args, max_bytes=most)
+            except (Compacted, FutureRevision) as e:
+                raise no_such_revision(e, served, namespace, o, start) from None
 
         meta, done, size = None, list[Shown](), 0
         async with contextlib.AsyncExitStack() as place:

@@ -165,7 +165,7 @@ def _list_now(
         q = Listing(req, served, m, r.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
         result = _list_one(q, r.key(namespace, only)) if only and sieve is None else listing.answer(q)
     except (Compacted, FutureRevision) as e:
-        raise _no_such_revision(e, served, namespace, o, start) from None
+        raise no_such_revision(e, served, namespace, o, start) from None
     return result if isinstance(result, Response) else _list_answered(result, served, namespace, o, start)
 
 
@@ -173,10 +173,11 @@ async def _list_answered(pending: Awaitable[Response], served: Served, namespace
     try:
         return await pending
     except (Compacted, FutureRevision) as e:
-        raise _no_such_revision(e, served, namespace, o, start) from None
+        raise no_such_revision(e, served, namespace, o, start) from None
 
 
-def _no_such_revision(e: Compacted | FutureRevision, served: Served, namespace: str, o: ListOptions, start: str) -> ApiError:
+def no_such_revision(e: Compacted | FutureRevision, served: Served, namespace: str, o: ListOptions, start: str) -> ApiError:
+    """What is told of a list at a revision that is not there any more, or not yet."""
     if isinstance(e, FutureRevision):
         return too_large(e.requested, e.current)
     return _expired_continue(served, namespace, start) if o.continue_token else errors.expired(EXPIRED_VERSION)

@@ -23,7 +23,8 @@ class JSONError(ValueError):
 
 
 class NumberError(JSONError):
-    """Of JSON that is well-formed and has a number that no float64 holds. Go finds it when it comes to the value: the kind is read by then."""
+    """Of JSON that is well-formed and has a number that no float64 holds. Go finds it when it comes to the value, and has read the
+    kind by then."""
 
 
 # What Go reads kind and apiVersion of any object into.

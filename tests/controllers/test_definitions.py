@@ -173,17 +173,17 @@ def test_names_are_not_looked_for_among_all_of_a_group(tmp_path):
     assert costs[1] < 5 * costs[0]  # thirty times as many
 
 
-def test_a_group_knows_which_names_are_used_by_others():
+def test_a_group_knows_which_names_are_used():
     def names(**accepted: object) -> _Names:
         return _Names({"spec": {"group": "g", "names": {"plural": "a"}}, "status": {"acceptedNames": accepted}})
 
     group = _Group()
     assert not group.put("a", names(plural="a", singular="a", kind="A", shortNames=["x"]))
     assert not group.put("b", names(plural="b", kind="B"))
-    resources, kinds = group.used("b")
-    assert resources("a") and resources("x") and not resources("b") and kinds("A") and not kinds("B") and not kinds("a")
+    resources, kinds = group.used()
+    assert resources("a") and resources("x") and resources("b") and not resources("c") and kinds("A") and kinds("B") and not kinds("a")
     assert not group.put("a", names(plural="a", kind="A", shortNames=["x", "y"], singular="a"))  # nothing is free that was not
     assert group.put("a", names(plural="a", kind="A", shortNames=["y"]))
-    assert not group.used("b")[0]("x") and group.wanting == {"a", "b"}
-    assert group.put("a", None) and not group.used("c")[0]("a") and set(group.members) == {"b"} and group.wanting == {"b"}
+    assert not group.used()[0]("x") and group.wanting == {"a", "b"}
+    assert group.put("a", None) and not group.used()[0]("a") and set(group.members) == {"b"} and group.wanting == {"b"}
     assert not group.put("a", None)
