@@ -33,7 +33,6 @@ class Printer:
     """The columns of a version, an ``additionalPrinterColumns`` each; made once for all that is printed."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        self._own = bool(columns)
         self._given = columns or DEFAULT_COLUMNS
         self._definitions: list[Column] = []
 
@@ -48,7 +47,7 @@ class Printer:
         text = column.get("description") or f"Custom resource definition column (in JSONPath format): {column['jsonPath']}"
         return {
             "name": column["name"], "type": column["type"], "format": column.get("format", ""),
-            "description": text if self._own else age_text, "priority": column.get("priority", 0),
+            "description": age_text if column is DEFAULT_COLUMNS[0] else text, "priority": column.get("priority", 0),
         }  # fmt: skip
 
     @cached_property

@@ -134,6 +134,13 @@ def schema_errors(type: TypeDesc, obj: Obj, old: Any = ABSENT) -> list[FieldErro
     return validator(type).errors(obj, old)
 
 
+def status_errors(type: TypeDesc, obj: Obj, old: Obj) -> list[FieldError]:
+    """What the schema of the status finds wrong with it. As upstream, the texts name places in the status."""
+    found = validator(type)
+    below = found.below("status") if "status" in obj and "status" in found.properties else None
+    return below.errors(obj["status"], old.get("status"), "status") if below is not None else []
+
+
 def embedded_errors(type: TypeDesc, obj: Obj) -> list[FieldError]:
     """What is wrong with the objects inside the object."""
     return embeddedmeta.errors(type, obj) if traits.of(type).embedded else []

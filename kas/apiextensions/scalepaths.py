@@ -63,12 +63,12 @@ def set_at(obj: Obj, path: str, value: Any) -> Obj:
     return out
 
 
-def errors(scale: Obj | None, obj: Obj) -> list[FieldError]:
-    """What stands at the paths and cannot be shown in a Scale."""
+def errors(scale: Obj | None, obj: Obj, status: bool = False) -> list[FieldError]:
+    """What stands at the paths and cannot be shown in a Scale; with ``status`` only at those of the status."""
     if scale is None:
         return []
     errs: list[FieldError] = []
-    for key in ("specReplicasPath", "statusReplicasPath"):
+    for key in ("statusReplicasPath",) if status else ("specReplicasPath", "statusReplicasPath"):
         errs += _replicas(scale[key], obj)
         selector = scale.get("labelSelectorPath")
         if key == "statusReplicasPath" and selector:

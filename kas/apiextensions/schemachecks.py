@@ -38,6 +38,8 @@ def in_range(value: float, kind: str, form: str) -> bool:
     """Whether a number of that type and format can hold the value."""
     if kind == "integer":
         half = 1 << (_INT_BITS.get(form, 64) - 1)
+        if isinstance(value, float) and value == -(2.0**63):
+            return False  # Go writes it as -9223372036854776000
         return (isinstance(value, int) or value.is_integer()) and -half <= value < half
     if form == "float" and math.isfinite(value):
         try:

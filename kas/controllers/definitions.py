@@ -74,11 +74,9 @@ class _Group:
                 found = True
         return found
 
-    def used(self, own: str) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
-        """Whether another than ``own`` has a name of a resource, and of a kind."""
-        mine = self.members.get(own)
-        resources, kinds = (mine.resources, mine.kinds) if mine is not None else (set[str](), set[str]())
-        return lambda x: self.resources[x] > (x in resources), lambda x: self.kinds[x] > (x in kinds)
+    def used(self) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+        """Whether a definition has a name of a resource, and of a kind: as in upstream also the one that asks, under another heading."""
+        return lambda x: self.resources[x] > 0, lambda x: self.kinds[x] > 0
 
 
 class DefinitionConditions:
@@ -154,7 +152,7 @@ class DefinitionConditions:
         had = {c.get("type"): c for c in status.get("conditions") or ()}
         accepted = status.get("acceptedNames") or {}
         asked = _Names(obj)
-        names, problem = self._accept(obj["metadata"]["name"], asked)
+        names, problem = self._accept(asked)
         out: list[Obj] = []
         if problem is None:
             same = asked.requested == asked.accepted  # of which upstream says nothing again, whatever its status says meanwhile
@@ -182,11 +180,11 @@ class DefinitionConditions:
         conditions = (obj.get("status") or {}).get("conditions") or ()
         return bool(obj["spec"].get("preserveUnknownFields")) or any(c.get("type") == SHAPE for c in conditions)
 
-    def _accept(self, own: str, names: _Names) -> tuple[Obj, tuple[str, str] | None]:
+    def _accept(self, names: _Names) -> tuple[Obj, tuple[str, str] | None]:
         """What of the requested names may be had, and (reason, message) where something may not."""
         if names.requested == names.accepted:
             return names.accepted, None
-        resources, kinds = (self._groups.get(names.group) or _Group()).used(own)
+        resources, kinds = (self._groups.get(names.group) or _Group()).used()
         out: Obj = dict(names.accepted)
         problem: tuple[str, str] | None = None
         for key, used, reason in (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from kas.config import features
 from kas.meta import errors
 from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
+from kas.types.scheme import EncodeError
 
+TOO_DEEP = "exceeded max depth"
 # What kube-apiserver hands on as it is, without a reason: "etcdserver: request is too large" is one.
 OF_ETCD = ("etcdserver: ", "rpc error: ")
 
@@ -25,7 +27,10 @@ def _unreadable(e: TransformError) -> errors.ApiError:
 
 
 def translate(e: Exception) -> errors.ApiError | None:
-    """The API error of a store error; None for anything that is a bug."""
+    """The API error of a store error, and of an object that is nested too deep, whoever writes it as JSON first; None for anything that is
+    a bug."""
+    if isinstance(e, EncodeError) and str(e) == TOO_DEEP:
+        return errors.bad_request(TOO_DEEP)
     if not isinstance(e, StoreError):
         return None
     if isinstance(e, Busy):

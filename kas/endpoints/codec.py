@@ -34,6 +34,8 @@ MOST_PARTS = 100_000
 _TYPE_META = {"kind": "kind", "apiversion": "apiVersion"}
 _LENGTHS = frozenset(map(len, _TYPE_META))
 EXTENSIONS_SCHEME = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"
+_ANY_VERSION = frozenset({"CreateOptions", "UpdateOptions"})  # known to the scheme of options in every version
+_OTHER_OPTIONS = frozenset({"GetOptions", "ListOptions", "PatchOptions"})
 OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
@@ -75,6 +77,12 @@ def decode_body(
         return obj
     try:
         value = gojson.loads(body)
+    except gojson.NumberError as e:
+        value = gojson.with_infinities(body)
+        if not isinstance(value, dict):
+            raise no_object(kind, value, body) from None
+        given_kind, given_version = check_type_meta(_type_meta(value), kind, body, any_version)
+        raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     except gojson.JSONError as e:
         raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
     findings = duplicates(body)
@@ -177,6 +185,8 @@ def another_kind(given_kind: str, given_version: str, kind) -> str:
     group, _, version = given_version.rpartition("/")
     options = kind.group == "meta.k8s.io"  # read with a scheme that knows no more than options
     extensions = kind.group == "apiextensions.k8s.io"  # read with a scheme that knows no other group
+    if options and (given_kind in _ANY_VERSION or (given_kind in _OTHER_OPTIONS and given_version == kind.api_version)):
+        return f"converting (v1.{given_kind}) to (v1.{kind.kind}): unknown conversion"
     if options or find_builtin_kind(group, version, given_kind) is None or (extensions and group != kind.group):
         scheme = OPTIONS_SCHEME if options else EXTENSIONS_SCHEME if extensions else "pkg/api/legacyscheme/scheme.go:30"
         return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "{scheme}"'

@@ -15,7 +15,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.listpages import Listing, many, room
 from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
-from kas.endpoints.read import fresh, limit_of, position
+from kas.endpoints.read import fresh, limit_of, no_such_revision, position
 from kas.endpoints.served import Served
 from kas.endpoints.sifting import LONG_QUERY, asked_of, sifted
 from kas.endpoints.write import Writer, answer
@@ -27,7 +27,7 @@ from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
 from kas.request.http import Request, Response
-from kas.store import PAGE_BYTES, Record
+from kas.store import PAGE_BYTES, Compacted, FutureRevision, Record
 from kas.types.scheme import builtin_kind
 
 OPTIONS = builtin_kind("meta.k8s.io", "v1", "DeleteOptions")
@@ -124,7 +124,7 @@ class Deleter:
         if options.get(unsafedelete.OPTION):
             raise unsafedelete.not_of_collections()
         registry = served.registry
-        revision, start, wanted = position(served, namespace, o)
+        revision, start, wanted = position(served, namespace, o, paged=o.limit == 0)
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
@@ -135,9 +135,12 @@ class Deleter:
         async def read() -> Any:
             """A page."""
             args: Any = (q.prefix, start, left or PAGE, revision, q.matcher, bool(left))
-            if aside:
-                return await asyncio.to_thread(registry.store.range, *args, max_bytes=PAGE_BYTES)
-            return registry.store.range(*args, max_bytes=PAGE_BYTES)
+            try:
+                if aside:
+                    return await asyncio.to_thread(registry.store.range, *args, max_bytes=PAGE_BYTES)
+                return registry.store.range(*args, max_bytes=PAGE_BYTES)
+            except (Compacted, FutureRevision) as e:
+                raise no_such_revision(e, served, namespace, o, start) from None
 
         done = list[Shown]()
         async with contextlib.AsyncExitStack() as place:

@@ -165,7 +165,7 @@ def _list_now(
         q = Listing(req, served, m, r.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
         result = _list_one(q, r.key(namespace, only)) if only and sieve is None else listing.answer(q)
     except (Compacted, FutureRevision) as e:
-        raise _no_such_revision(e, served, namespace, o, start) from None
+        raise no_such_revision(e, served, namespace, o, start) from None
     return result if isinstance(result, Response) else _list_answered(result, served, namespace, o, start)
 
 
@@ -173,10 +173,11 @@ async def _list_answered(pending: Awaitable[Response], served: Served, namespace
     try:
         return await pending
     except (Compacted, FutureRevision) as e:
-        raise _no_such_revision(e, served, namespace, o, start) from None
+        raise no_such_revision(e, served, namespace, o, start) from None
 
 
-def _no_such_revision(e: Compacted | FutureRevision, served: Served, namespace: str, o: ListOptions, start: str) -> ApiError:
+def no_such_revision(e: Compacted | FutureRevision, served: Served, namespace: str, o: ListOptions, start: str) -> ApiError:
+    """What is told of a list at a revision that is not there any more, or not yet."""
     if isinstance(e, FutureRevision):
         return too_large(e.requested, e.current)
     return _expired_continue(served, namespace, start) if o.continue_token else errors.expired(EXPIRED_VERSION)
@@ -196,8 +197,9 @@ def _only(served: Served, namespace: str, o: ListOptions) -> str:
     return "" if is_valid_path_segment_name(name) else name
 
 
-def position(served: Served, namespace: str, o: ListOptions) -> tuple[int, str, int]:
-    """(revision to read at, 0 for now; key to start at; revision that must have happened). Raises 400."""
+def position(served: Served, namespace: str, o: ListOptions, paged: bool = False) -> tuple[int, str, int]:
+    """(revision to read at, 0 for now; key to start at; revision that must have happened). ``paged``: there is a limit whatever the options
+    say. Raises 400."""
     if o.continue_token:
         try:
             key, rv = continuetoken.decode(o.continue_token, served.registry.prefix(namespace))
@@ -208,7 +210,7 @@ def position(served: Served, namespace: str, o: ListOptions) -> tuple[int, str, 
         return max(rv, 0), key, max(rv, 0)
     rv = list_resource_version(o.resource_version)
     # Without a match, a limit asks for that very revision (the rule from before resourceVersionMatch); not so for one object.
-    if o.match == "Exact" or (o.match == "" and o.limit > 0 and not _only(served, namespace, o)):
+    if o.match == "Exact" or (o.match == "" and (paged or o.limit > 0) and not _only(served, namespace, o)):
         return rv, "", rv
     return 0, "", rv
 

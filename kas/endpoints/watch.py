@@ -126,9 +126,9 @@ def _watch_asked(req: Request, served: Served, namespace: str, name: str, watche
     o = asked.options
     if name and o.field_selector is not None and name_requirement(o) != name:
         raise bad_request("fieldSelector metadata.name doesn't match requested name")
-    # The end of initial events is told on an object of its own, and a Table has no place for that.
-    m = respond.media(req, watch=True, table=not (o.send_initial_events and o.allow_bookmarks))
     rv = resource_version(o.resource_version)
+    # Only here a form without framing is refused. The end of initial events is told on an object of its own; a Table has no place for that.
+    m = respond.media(req, watch=True, table=not (o.send_initial_events and o.allow_bookmarks))
     req.long_running = True
     include = req.params.get("includeObject")
     if m.convert is not None and m.convert.kind == respond.TABLE:

@@ -22,6 +22,11 @@ class JSONError(ValueError):
     """``str()`` is Go's message."""
 
 
+class NumberError(JSONError):
+    """Of JSON that is well-formed and has a number that no float64 holds. Go finds it when it comes to the value, and has read the
+    kind by then."""
+
+
 # What Go reads kind and apiVersion of any object into.
 TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _SURROGATE = later("[\ud800-\udfff]")
@@ -55,8 +60,13 @@ def _parse_int(text: str) -> int | float:
 def _parse_float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise JSONError(f"json: cannot unmarshal number {text} into Go value of type float64")
+        raise NumberError(f"json: cannot unmarshal number {text} into Go value of type float64")
     return value
+
+
+def with_infinities(data: bytes) -> Any:
+    """The value of a text of which ``loads`` raised NumberError, with infinities where the numbers are."""
+    return _without_surrogates(json.loads(utf8.text(data)))
 
 
 def _without_surrogates(value: Any) -> Any:

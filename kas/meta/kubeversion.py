@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_KUBE_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+_KUBE_VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?")
 _STAGE = {"alpha": 0, "beta": 1, None: 2}
 
 

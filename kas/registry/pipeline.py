@@ -156,7 +156,8 @@ def build_update(
     if meta.get("deletionGracePeriodSeconds") is None and old_meta.get("deletionGracePeriodSeconds") is not None:
         meta["deletionGracePeriodSeconds"] = old_meta["deletionGracePeriodSeconds"]
     found = validate(ctx, obj, old)
-    if found or subresource or not strategy.validates_metadata:
+    # What no rule for updates looks at: finalizers, and the prefix of generated names.
+    if found or subresource or not strategy.validates_metadata or "finalizers" in meta or "generateName" in meta:
         found = validate_object_meta(meta, resource.namespaced) + validate_object_meta_update(meta, old_meta) + found
     if found:
         raise errors.invalid(_kind_group(resource, obj), obj.get("kind") or resource.kind, meta.get("name") or "", found)

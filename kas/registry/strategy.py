@@ -87,7 +87,7 @@ class Strategy:
     ``generation_parts`` are the top-level fields whose change bumps metadata.generation; None means the kind has none.
     ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, under a rule for names that is as
     strict as that for path segments, and ``validate_update`` also ``object_meta_update``: where they find nothing, the pipeline's own
-    look at metadata would find nothing either.
+    look at metadata would find nothing either, but for finalizers and ``generateName``.
     ``costly`` kinds are validated beside the event loop however small they are: they hold patterns, expressions or certificates.
     """
 

@@ -1,7 +1,8 @@
 """CBOR (RFC 8949) as Kubernetes speaks it: JSON's values, with byte strings for texts (``apimachinery`` ``runtime/serializer/cbor``).
 
-What JSON cannot say is refused: other keys than texts, infinities, integers beyond 64 bits, undefined, tags. A byte string that is tagged
-to become base64 or hexadecimal is that text; others are texts themselves, which have to be UTF-8.
+What JSON cannot say is refused: other keys than texts, infinities, integers beyond 64 bits, undefined. A byte string that is tagged
+to become base64 or hexadecimal is that text; others are texts themselves, of which each byte that is no UTF-8 is U+FFFD. What is tagged
+as a time is one in text; other tags say nothing. Strings, arrays and maps may come without a length.
 """
 
 from __future__ import annotations

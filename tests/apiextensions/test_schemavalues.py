@@ -26,6 +26,11 @@ def spec(**properties):
             '<nil>: Invalid value: "": Checked value must be of type integer with format int64 in spec.x',
             'spec.x: Invalid value: "float64": spec.x in body must be of type int64: "float64"',
         ]),
+        ({"type": "integer", "format": "int64"}, -float(1 << 63), [
+            '<nil>: Invalid value: "": Checked value must be of type integer with format int64 in spec.x',
+            'spec.x: Invalid value: "float64": spec.x in body must be of type int64: "float64"',
+        ]),
+        ({"type": "integer"}, -(1 << 63), []),
         ({"type": "integer"}, 2.5, [
             '<nil>: Invalid value: "": Checked value must be of type integer (default format) in spec.x',
             'spec.x: Invalid value: "number": spec.x in body must be of type integer: "number"',

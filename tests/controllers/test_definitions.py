@@ -141,7 +141,7 @@ def test_no_short_name_is_compared_with_all_others(tmp_path):
             return {"plural": "a", "kind": "A", "shortNames": [Name(f"s{i}") for i in range(n)]}
 
         names = SimpleNamespace(group="example.com", requested=named(500), accepted=named(499))
-        found, problem = DefinitionConditions(t.registries)._accept("a.example.com", names)
+        found, problem = DefinitionConditions(t.registries)._accept(names)
         assert found["shortNames"] == names.requested["shortNames"] and problem is None
 
     run(tmp_path, body)
@@ -161,7 +161,7 @@ def test_names_are_not_looked_for_among_all_of_a_group(tmp_path):
         new = definition("example.com", plural="new", kind="New", shortNames=["s7"])
         with Spent() as spent:
             for _ in range(200):
-                found, problem = loop._accept("new.example.com", _Names(new))
+                found, problem = loop._accept(_Names(new))
                 loop._look("new.example.com", new)
         assert "shortNames" not in found and problem == ("ShortNamesConflict", '"s7" is already in use')
         return spent.seconds
@@ -173,17 +173,17 @@ def test_names_are_not_looked_for_among_all_of_a_group(tmp_path):
     assert costs[1] < 5 * costs[0]  # thirty times as many
 
 
-def test_a_group_knows_which_names_are_used_by_others():
+def test_a_group_knows_which_names_are_used():
     def names(**accepted: object) -> _Names:
         return _Names({"spec": {"group": "g", "names": {"plural": "a"}}, "status": {"acceptedNames": accepted}})
 
     group = _Group()
     assert not group.put("a", names(plural="a", singular="a", kind="A", shortNames=["x"]))
     assert not group.put("b", names(plural="b", kind="B"))
-    resources, kinds = group.used("b")
-    assert resources("a") and resources("x") and not resources("b") and kinds("A") and not kinds("B") and not kinds("a")
+    resources, kinds = group.used()
+    assert resources("a") and resources("x") and resources("b") and not resources("c") and kinds("A") and kinds("B") and not kinds("a")
     assert not group.put("a", names(plural="a", kind="A", shortNames=["x", "y"], singular="a"))  # nothing is free that was not
     assert group.put("a", names(plural="a", kind="A", shortNames=["y"]))
-    assert not group.used("b")[0]("x") and group.wanting == {"a", "b"}
-    assert group.put("a", None) and not group.used("c")[0]("a") and set(group.members) == {"b"} and group.wanting == {"b"}
+    assert not group.used()[0]("x") and group.wanting == {"a", "b"}
+    assert group.put("a", None) and not group.used()[0]("a") and set(group.members) == {"b"} and group.wanting == {"b"}
     assert not group.put("a", None)

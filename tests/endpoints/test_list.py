@@ -310,6 +310,8 @@ def test_expired_tokens_give_a_token_that_goes_on(kas_server, connect):
     assert (status, body["message"]) == (410, "The resourceVersion for the provided list is too old.")
     status, body = client("GET", f"{path}?resourceVersion={rv}&resourceVersionMatch=Exact&fieldSelector=metadata.name=a1")
     assert (status, body["message"]) == (410, "The resourceVersion for the provided list is too old.")
+    status, body = client("DELETE", f"{path}?resourceVersion={rv}&dryRun=All")  # what there was then
+    assert (status, body["message"]) == (410, "The resourceVersion for the provided list is too old.")
 
 
 def test_gzip_is_a_complete_member(client, namespace):

@@ -312,6 +312,10 @@ def test_objects_have_a_depth(client, namespace):
     for levels in (500, 700, 990):
         code, body = client("POST", path, revision("deeper", levels))
         assert (code, body["message"]) == (400, "exceeded max depth")
+    definition = """{"metadata":{"name":"as.b.c"},"spec":{"group":"b.c","scope":"Cluster","names":{"plural":"as","kind":"A"},"versions":[
+        {"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","default":%s}}}]}}"""
+    code, body = client("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition % ("[" * 1010 + "]" * 1010))
+    assert (code, body["message"]) == (400, "exceeded max depth")
     for form in ("json", "yaml", "vnd.kubernetes.protobuf", "json;as=Table;v=v1;g=meta.k8s.io"):
         accept = f"application/{form}"
         assert client.raw("GET", path, Accept=accept).status_code == 200

@@ -28,6 +28,14 @@ def test_config_map_keys_are_in_one_bag_only_and_immutable_ones_frozen():
     assert got["metadata"]["labels"] == {"a": "b"}
 
 
+@pytest.mark.parametrize("kind", ["v1/configmaps", "v1/secrets", "v1/serviceaccounts"])
+@pytest.mark.parametrize("wrong", [{"finalizers": ["orphan", "foregroundDeletion"]}, {"generateName": "a/b"}])
+def test_an_update_is_held_to_all_rules_of_metadata(kind, wrong):
+    stored, _ = create(kind, named())
+    found = refused(update, kind, stored, lambda o: o["metadata"].update(wrong))
+    assert set(fields(found)) == {f"metadata.{name}" for name in wrong}
+
+
 @pytest.mark.parametrize("kind,spec", [("v1/configmaps", {}), ("v1/nodes", {}), ("storage.k8s.io/v1/csidrivers", {"spec": {}})])
 def test_a_kind_that_starts_no_generation_keeps_that_of_the_request(kind, spec):
     sent = {"metadata": {"name": "x", "generation": 5}, **spec}

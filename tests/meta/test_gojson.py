@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kas.meta.gojson import JSONError, loads, syntax_error
+from kas.meta.gojson import JSONError, NumberError, loads, syntax_error, with_infinities
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,13 @@ def test_what_go_accepts():
     assert loads(b'"\xff"') == "\ufffd"
     assert loads(b'{"a":"\\ud800"}') == {"a": "\ufffd"}
     assert loads(b"123456789012345678901234567890") == 1.2345678901234568e29
+
+
+def test_a_number_beyond_all_is_told_apart():
+    text = b'{"kind":"A","n":[-1e400]}'
+    with pytest.raises(NumberError, match="cannot unmarshal number -1e400 into Go value of type float64"):
+        loads(text)
+    assert with_infinities(text) == {"kind": "A", "n": [float("-inf")]}
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)))

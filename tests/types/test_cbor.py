@@ -16,6 +16,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
+TIME = b"2020-01-01T00:00:00Z".hex()
 
 
 @given(VALUES)
@@ -48,7 +49,14 @@ def test_written_as_upstream_writes(value, shown):
     [
         ("6161", "a"), ("4161", "a"), ("a1616101", {"a": 1}), ("d9d9f701", 1),
         # Bytes that are told to become text.
-        ("d64161", "YQ=="), ("d543ffffff", "____"), ("d742abcd", "ABCD"), ("f97bff", 65504.0),
+        ("d64161", "YQ=="), ("d543ffffff", "____"), ("d742abcd", "ABCD"), ("f97bff", 65504.0), ("d6814161", ["YQ=="]), ("d66161", "a"),
+        # Without lengths.
+        ("9f01ff", [1]), ("9fff", []), ("bf616101ff", {"a": 1}), ("7f61616162ff", "ab"), ("5f41c341a9ff", "é"),
+        ("bf7f6161ff9fffff", {"a": []}),
+        # Other tags say nothing, but those of times.
+        ("d9d9f7d9d9f701", 1), ("c601", 1), ("d8206178", "x"), ("c4820102", [1, 2]), (f"c074{TIME}", "2020-01-01T00:00:00Z"),
+        ("c0781b" + b"2020-01-01T00:00:00.1+02:00".hex(), "2020-01-01T00:00:00.1+02:00"), ("c100", "1970-01-01T00:00:00Z"),
+        ("c1f93e00", "1970-01-01T00:00:01.5Z"), ("c1f9be00", "1969-12-31T23:59:58.5Z"), ("41ff", "\ufffd"), ("a1f601", {"": 1}),
     ],
 )  # fmt: skip
 def test_read(data, value):
@@ -58,10 +66,13 @@ def test_read(data, value):
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        ("", "EOF"), ("1a0001", "EOF"), ("0101", "extraneous"), ("41ff", "UTF-8"), ("a20102", "key is no text"),
-        ("a2416101416102", "duplicate map key"), ("9f01ff", "indefinite"), ("1bffffffffffffffff", "64 bits"), ("1c", "reserved"),
-        ("c249010000000000000000", "tag 2"), ("d9d9f7d9d9f701", "tag 55799"), ("d66161", "tag 22"), ("f7", "simple value 23"),
-        ("f97e00", "NaN"), ("81" * 66 + "01", "nested"), ("9bffffffffffffffff", "EOF"), ("5bffffffffffffffff", "EOF"),
+        ("", "EOF"), ("1a0001", "EOF"), ("0101", "extraneous"), ("61ff", "UTF-8"), ("a20102", "key is no text"), ("9f01", "EOF"),
+        ("a2416101416102", "duplicate map key"), ("1bffffffffffffffff", "64 bits"), ("1c", "reserved"), ("1f", "reserved"),
+        ("c249010000000000000000", "tag 2"), ("c341ff", "tag 3"), ("ff", "break"), ("8101ff", "extraneous"), ("f7", "simple value 23"),
+        ("7f4161ff", "piece"), ("5f6161ff", "piece"), ("7f7f6161ffff", "piece"), ("7f61c361a9ff", "UTF-8"), ("bf6161ff", "break"),
+        ("c001", "no time"), ("c06178", "no time"), ("c16161", "no time"), ("c1f5", "no time"), ("c11b7fffffffffffffff", "no time"),
+        ("c074" + b"2020-13-01T00:00:00Z".hex(), "no time"), ("f97e00", "NaN"), ("81" * 300 + "01", "nested"),
+        ("c6" * 300 + "01", "nested"), ("9bffffffffffffffff", "EOF"), ("5bffffffffffffffff", "EOF"),
     ],
 )  # fmt: skip
 def test_refused(data, why):
@@ -78,6 +89,8 @@ def test_more_values_than_are_wanted_are_refused():
     assert cbor.decode(b"\x82\xa1\x41a\x01\x80", 4) == [{"a": 1}, []]
     with pytest.raises(cbor.CBORTooLongError):
         cbor.decode(b"\x82\xa1\x41a\x01\x80", 3)
+    with pytest.raises(cbor.CBORTooLongError):
+        cbor.decode(b"\x5f" + b"\x40" * 9 + b"\xff", 9)
 
 
 def test_where_a_map_begins_is_random(monkeypatch):

@@ -15,7 +15,6 @@ from kas.apiextensions import customtypes
 from kas.apiextensions.embeddedmeta import MetadataError, coerce_own
 from kas.endpoints.bodyerrors import BodyError, check_texts, from_yaml, no_object, unrecognized
 from kas.meta import errors, field, gojson
-from kas.meta.field import go_quote
 from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
 from kas.types.scheme import DecodeError, TypeDesc, apply_schema_defaults, write_json
 from kas.types.strict import duplicates, warning_texts
@@ -39,6 +38,8 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
     else:
         try:
             value = gojson.loads(body)
+        except gojson.NumberError as e:
+            raise _beyond(kind, gojson.with_infinities(body), body, str(e)) from None
         except gojson.JSONError as e:
             raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
         if field_validation != "Ignore":
@@ -69,6 +70,18 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
     return value
 
 
+def _beyond(kind: Any, value: Any, body: bytes, why: str) -> errors.ApiError:
+    """400 for a number that no float64 holds, of a body that says what it is. Raises 400 for one that does not."""
+    if not isinstance(value, dict):
+        return no_object(kind, value, body)
+    check_texts(value, kind, body)
+    try:
+        given = _version_said(value.get("apiVersion") or kind.api_version)
+    except ValueError as e:
+        return unrecognized(kind, str(e), body)
+    return _cannot(kind, why, value.get("kind") or "", given)
+
+
 def _decoded(type_: TypeDesc, value: Obj, kind: Any) -> list[str]:
     """The paths of unknown fields, which are gone. A schema is about objects of its own kind and group."""
     if value.get("kind") == kind.kind and value.get("apiVersion", "").rpartition("/")[0] == kind.group:
@@ -77,7 +90,7 @@ def _decoded(type_: TypeDesc, value: Obj, kind: Any) -> list[str]:
 
 
 def _unknown(paths: Sequence[str]) -> list[str]:
-    return [f"unknown field {go_quote(path)}" for path in paths]
+    return [f'unknown field "{path}"' for path in paths]  # not quoted as Go would
 
 
 def _words(e: MetadataError | DecodeError) -> str:

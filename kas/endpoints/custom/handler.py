@@ -20,7 +20,6 @@ from kas.request.negotiation import (
     JSON,
     PROTOBUF,
     negotiate,
-    negotiate_stream,
     unsupported,
 )
 
@@ -76,7 +75,7 @@ class CustomHandler:
         if verb == "list":
             return read.list_(req, served, namespace, name)
         if verb == "watch":
-            respond.media(req, watch=True)
+            respond.media(req)
             return watch(req, served, namespace, name, rest.watches)
         if verb == "create":
             return with_body(req, rest.writer.create, served, namespace)
@@ -156,7 +155,7 @@ def check_patch_type(req: Request) -> None:
 def without_protobuf(req: Request, verb: str) -> None:
     """Custom resources have no protobuf form: the request goes on with the next type its client takes. Raises 406."""
     accept = req.raw_header(b"accept").decode("latin-1")
-    found = negotiate_stream(accept, CUSTOM) if verb == "watch" else negotiate(accept, CUSTOM)
+    found = negotiate(accept, CUSTOM)
     if found.media_type == PROTOBUF and not (verb == "list" and found.convert is not None and found.convert.kind == respond.PARTIAL):
         return  # metadata has one; that a list is no object is said in JSON
     text = JSON if found.media_type == PROTOBUF else found.media_type

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.apiextensions import scalepaths
+from kas.apiextensions.columns import DEFAULT_COLUMNS, Printer
 from kas.endpoints.custom.served import CustomServed
 from kas.endpoints.scale import Scale, Scaled, View
 from kas.meta import errors
@@ -20,6 +21,11 @@ _NO_MANAGERS = (
 _UNREADABLE = (
     'no kind is registered for the type v1.Scale in scheme "k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781"'
 )
+_PRINTER = Printer((
+    {"name": "Desired", "type": "integer", "description": "Number of desired replicas", "jsonPath": ".spec.replicas"},
+    {"name": "Available", "type": "integer", "description": "Number of actual replicas", "jsonPath": ".status.replicas"},
+    *DEFAULT_COLUMNS,
+))  # fmt: skip
 
 
 def _path(scale: Obj | None) -> str | None:
@@ -107,7 +113,7 @@ class CustomScale(Scale):
         return CustomScaled(served)
 
     def view(self, served: Any) -> View:
-        """As upstream, a Scale is printed in the columns of the definition."""
+        """A Scale of a custom resource shows both numbers of replicas and its age, whatever the columns of the definition."""
         out = View()
-        out.columns, out.go_type = served.columns, "*v1.Scale"
+        out.columns, out.go_type = _PRINTER, "*v1.Scale"
         return out

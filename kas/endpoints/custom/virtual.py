@@ -222,7 +222,7 @@ class VirtualResources:
         if info.verb == "patch":
             check_patch_type(req)
         elif info.verb == "watch":
-            respond.media(req, watch=True)
+            respond.media(req)
         return with_body(req, getattr(self, f"_{info.verb}"), served, info.namespace, info.name)
 
     def _context(self, req: Request, namespace: str, subresource: str = "") -> Context:

@@ -1,7 +1,7 @@
 # CBOR to JSON's values (kas/types/cbor.py says which). Depth is bounded, and nothing outside the data is read.
 
 cdef enum:
-    CBOR_LEVELS = 64
+    CBOR_LEVELS = 250  # as many as can be written as JSON
     CBOR_TURN = 10_000  # items: a millisecond
     CBOR_UNSIGNED = 0
     CBOR_NEGATIVE = 1
@@ -10,10 +10,14 @@ cdef enum:
     CBOR_ARRAY = 4
     CBOR_MAP = 5
     CBOR_TAG = 6
+    CBOR_OPEN = 31  # no length, but a break at the end
+    CBOR_BREAK = 0xff
+    CBOR_NULL = 0xf6
 
 cdef dict CBOR_CONSTANTS = {20: False, 21: True, 22: None}
 cdef dict CBOR_FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 cdef dict CBOR_LATER = {21: base64.urlsafe_b64encode, 22: base64.b64encode, 23: base64.b16encode}
+cdef object CBOR_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 class CBORError(ValueError):
@@ -48,8 +52,10 @@ cdef int cbor_head(Octets* o, int* major, int* info, uint64_t* n) except -1:
     n[0] = info[0]
     if info[0] < 24:
         return 0
+    if info[0] == CBOR_OPEN and CBOR_BYTES <= major[0] <= CBOR_MAP:
+        return 0
     if info[0] > 27:
-        raise CBORError("indefinite lengths are not allowed" if info[0] == 31 else f"additional information {info[0]} is reserved")
+        raise CBORError('unexpected "break" code' if p[0] == CBOR_BREAK else f"additional information {info[0]} is reserved")
     p = cbor_take(o, 1 << (info[0] - 24))
     n[0] = 0
     for i in range(1 << (info[0] - 24)):
@@ -57,20 +63,18 @@ cdef int cbor_head(Octets* o, int* major, int* info, uint64_t* n) except -1:
     return 0
 
 
-cdef str cbor_text(Octets* o, uint64_t n):
-    cdef const unsigned char* p = cbor_take(o, n)
-    try:
-        return PyUnicode_DecodeUTF8(<const char*>p, <Py_ssize_t>n, NULL)
-    except UnicodeDecodeError:
-        raise CBORError("a text is not UTF-8") from None
+cdef bint cbor_ends(Octets* o) except -1:
+    """Whether a break is next, which is taken then."""
+    if o.at >= o.n:
+        raise CBORError("unexpected EOF")
+    if o.p[o.at] != CBOR_BREAK:
+        return False
+    o.at += 1
+    return True
 
 
-cdef object cbor_item(Octets* o, int level):
-    cdef int major, info
-    cdef uint64_t n, i
-    cdef list out
-    if level > CBOR_LEVELS:
-        raise CBORError(f"exceeded max nested level {CBOR_LEVELS}")
+cdef int cbor_count(Octets* o) except -1:
+    """One item more."""
     o.items -= 1
     if o.items < 0:
         raise CBORTooLongError("there are too many data items")
@@ -79,50 +83,116 @@ cdef object cbor_item(Octets* o, int level):
         o.left = CBOR_TURN
         with nogil:
             pass
+    return 0
+
+
+cdef list cbor_pieces(Octets* o, int major):
+    """What a string without a length consists of: byte strings, or texts."""
+    cdef int piece, info
+    cdef uint64_t n
+    cdef list out = []
+    while not cbor_ends(o):
+        cbor_count(o)
+        cbor_head(o, &piece, &info, &n)
+        if piece != major or info == CBOR_OPEN:
+            raise CBORError("a piece of a string is not of its kind")
+        out.append(cbor_text(o, info, n) if major == CBOR_TEXT else cbor_bytes(o, info, n))
+    return out
+
+
+cdef bytes cbor_bytes(Octets* o, int info, uint64_t n):
+    cdef const unsigned char* p
+    if info == CBOR_OPEN:
+        return b"".join(cbor_pieces(o, CBOR_BYTES))
+    p = cbor_take(o, n)
+    return (<const char*>p)[:<Py_ssize_t>n]
+
+
+cdef str cbor_text(Octets* o, int info, uint64_t n):
+    cdef const unsigned char* p
+    if info == CBOR_OPEN:
+        return "".join(cbor_pieces(o, CBOR_TEXT))
+    p = cbor_take(o, n)
+    try:
+        return PyUnicode_DecodeUTF8(<const char*>p, <Py_ssize_t>n, NULL)
+    except UnicodeDecodeError:
+        raise CBORError("a text is not UTF-8") from None
+
+
+cdef object cbor_item(Octets* o, int level, object later):
+    """The next item; ``later`` is what byte strings in it are to be written in, None for text."""
+    cdef int major, info
+    cdef uint64_t n, i
+    cdef list out
+    if level > CBOR_LEVELS:
+        raise CBORError(f"exceeded max nested level {CBOR_LEVELS}")
+    cbor_count(o)
     cbor_head(o, &major, &info, &n)
     if major <= CBOR_NEGATIVE:
         if n >= <uint64_t>1 << 63:
             raise CBORError("an integer is larger than 64 bits")
         return <int64_t>n if major == CBOR_UNSIGNED else -1 - <int64_t>n
-    if major <= CBOR_TEXT:
-        return cbor_text(o, n)
+    if major == CBOR_BYTES:
+        return utf8_text(cbor_bytes(o, info, n)) if later is None else later(cbor_bytes(o, info, n)).decode()
+    if major == CBOR_TEXT:
+        return cbor_text(o, info, n)
     if major == CBOR_ARRAY:
         out, i = [], 0
-        while i < n:
-            out.append(cbor_item(o, level + 1))
+        while not cbor_ends(o) if info == CBOR_OPEN else i < n:
+            out.append(cbor_item(o, level + 1, later))
             i += 1
         return out
     if major == CBOR_MAP:
-        return cbor_map(o, n, level)
-    return cbor_tagged(o, n) if major == CBOR_TAG else cbor_simple(o, info, n)
+        return cbor_map(o, info, n, level, later)
+    return cbor_tagged(o, n, level, later) if major == CBOR_TAG else cbor_simple(o, info, n)
 
 
-cdef dict cbor_map(Octets* o, uint64_t n, int level):
+cdef dict cbor_map(Octets* o, int kind, uint64_t n, int level, object later):
     cdef dict out = {}
     cdef int major, info
     cdef uint64_t i = 0, size
     cdef str key
-    while i < n:
+    while not cbor_ends(o) if kind == CBOR_OPEN else i < n:
         cbor_head(o, &major, &info, &size)
-        if major != CBOR_BYTES and major != CBOR_TEXT:
+        if major == CBOR_TEXT:
+            key = cbor_text(o, info, size)
+        elif major == CBOR_BYTES:
+            key = utf8_text(cbor_bytes(o, info, size))
+        elif o.p[o.at - 1] == CBOR_NULL:
+            key = ""  # read into a text it leaves that as it is
+        else:
             raise CBORError("a map's key is no text")
-        key = cbor_text(o, size)
         if key in out:
             raise CBORError(f'found duplicate map key "{key}"')
-        out[key] = cbor_item(o, level + 1)
+        out[key] = cbor_item(o, level + 1, later)
         i += 1
     return out
 
 
-cdef str cbor_tagged(Octets* o, uint64_t tag):
-    cdef int major, info
-    cdef uint64_t n
-    cdef const unsigned char* p
-    cbor_head(o, &major, &info, &n)
-    if tag not in CBOR_LATER or major != CBOR_BYTES:
+cdef object cbor_tagged(Octets* o, uint64_t tag, int level, object later):
+    """What has a tag: times are texts of RFC 3339, large integers are refused, and other tags say nothing."""
+    if tag == 2 or tag == 3:
         raise CBORError(f"tag {tag} is not allowed")
-    p = cbor_take(o, n)
-    return CBOR_LATER[tag]((<const char*>p)[:<Py_ssize_t>n]).decode()
+    found = cbor_item(o, level + 1, CBOR_LATER.get(tag, later))
+    return cbor_time(tag, found) if tag < 2 else found
+
+
+cdef str cbor_time(uint64_t tag, object found):
+    """The text of a time, from a text (tag 0) or seconds since 1970."""
+    try:
+        if tag == 0:
+            date, fraction, zone = CBOR_TIME.fullmatch(found).groups("")
+            datetime.datetime.fromisoformat(date + zone.replace("Z", "+00:00"))
+        elif isinstance(found, bool):
+            raise TypeError
+        else:
+            part, seconds = math.modf(found) if isinstance(found, float) else (0, found)
+            date = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=int(seconds), microseconds=-1 if part < 0 else 0)
+            date, fraction, zone = date.isoformat(timespec="seconds"), f".{int(part * 1e9) % 1_000_000_000:09}", "Z"
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        raise CBORError(f"what has tag {tag} is no time") from None
+    fraction = fraction[:10].rstrip("0")
+    return date + ("" if fraction == "." else fraction) + zone
 
 
 cdef object cbor_simple(Octets* o, int info, uint64_t n):
@@ -143,7 +213,7 @@ def cbor_value(bytes data not None, Py_ssize_t at, Py_ssize_t items):
     cdef Octets o
     o.p, o.at, o.n = <const unsigned char*>PyBytes_AS_STRING(data), at, PyBytes_GET_SIZE(data)
     o.items, o.left = items, CBOR_TURN
-    value = cbor_item(&o, 0)
+    value = cbor_item(&o, 0, None)
     if o.at != o.n:
         raise CBORError(f"{o.n - o.at} bytes of extraneous data starting at index {o.at}")
     return value

@@ -99,7 +99,8 @@ class Schema:
         if self.convert is None:
             return None
         try:
-            return self.convert(obj, api_version)
+            # Before an object is created there is an empty one of its kind.
+            return self.convert(obj or {"apiVersion": self.api_version, "kind": self.kind}, api_version)
         except ApiError as e:
             raise ApiError(500, "", f"{failed}: {e.message}" if failed else e.message) from None
 

@@ -76,35 +76,35 @@ class CustomResourceStrategy(Strategy):
         return self._errors(ctx, obj, old, validate_object_meta_update(obj["metadata"], old["metadata"]))
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """As of any update. The pipeline looks at metadata."""
+        """As of any update, but of values by the status' schema alone, and nothing of embedded objects. The pipeline looks at metadata."""
         if wrong := self._type_errors(obj):
             return wrong
-        return self._errors(ctx, obj, old, [], embedded=False)
+        return self._errors(ctx, obj, old, [], status=True)
 
     def _type_errors(self, obj: Obj) -> list[FieldError]:
         r = self.resource
         wanted = (("kind", r.kind), ("apiVersion", r.api_version))
         return [field.invalid(name, obj.get(name), f"must be {value}") for name, value in wanted if obj.get(name) != value]
 
-    def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], embedded: bool = True) -> list[FieldError]:
-        """What is wrong besides metadata, whose errors are ``errs``."""
+    def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], status: bool = False) -> list[FieldError]:
+        """What is wrong besides metadata, whose errors are ``errs``, with the object or, where only that is written, with its status."""
         if monotonic() < self._long_until:
             TURN.spend(TURN_UNITS + 1)  # the loop has spent a turn on another one a moment ago, for nothing
         if "validated" not in self.type.derived:
             TURN.spend(TURN_UNITS + 1)  # what is made with the first object may be as large as a definition
             self.type.derived["validated"] = True
         try:
-            return self._found(ctx, obj, old, errs, embedded)
+            return self._found(ctx, obj, old, errs, status)
         except TurnOverError:
             self._long_until = monotonic() + LONG_S
             raise
 
-    def _found(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], embedded: bool) -> list[FieldError]:
+    def _found(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], status: bool) -> list[FieldError]:
         passes = customtypes.check(self.type).passes(obj)
         if not passes:
-            errs += customtypes.schema_errors(self.type, obj, old)
-        errs += scalepaths.errors(self.version.scale, obj)
-        if embedded:
+            errs += customtypes.status_errors(self.type, obj, old) if status else customtypes.schema_errors(self.type, obj, old)
+        errs += scalepaths.errors(self.version.scale, obj, status)
+        if not status:
             errs += customtypes.embedded_errors(self.type, obj)
         if not passes:
             errs += customtypes.list_errors(self.type, obj, old)
