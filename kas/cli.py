@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
 from kas import KUBERNETES_VERSION, __version__
-from kas.meta.standard import CONTROLS, open_standard_streams
+from kas.meta.standard import CONTROLS, nobody_reads, open_standard_streams
 from kas.meta.suggest import did_you_mean
 
 EXIT_USAGE = 2
+UNHEARD = 128 + 13  # what a shell says of a program that SIGPIPE ended
 COMMANDS = ("serve", "storage", "snapshot", "envtest", "version")
 REFUSED = 1  # the exit code of kube-apiserver, whatever is wrong with its flags and files
 LONGEST_FINDING = 4096  # characters: some repeat a flag, or a line of a file
@@ -30,8 +32,21 @@ A Kubernetes API server.
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command; ends the process with its exit code."""
+    """Run the command; ends the process with its exit code: quietly with UNHEARD when who reads its standard output has gone."""
     open_standard_streams()
+    try:
+        try:
+            _run(args)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not nobody_reads(sys.stdout):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        sys.exit(UNHEARD)
+
+
+def _run(args: Sequence[str] | None) -> None:
     command, *rest = list(sys.argv[1:] if args is None else args) or ["--help"]
     if command == "help" and rest[:1] and rest[0] in COMMANDS[:-1]:
         command, rest = rest[0], ["--help"]

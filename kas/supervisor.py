@@ -219,9 +219,7 @@ class _Supervisor:
         """Binds every port, so that 'in use' is known now and an automatic one stays ours; the workers listen."""
         done: dict[str, Any] = {}
         for name, host in (("secure_port", o.raw.bind_address), ("insecure_port", "127.0.0.1"), ("read_only_port", "127.0.0.1")):
-            port = getattr(o, name)
-            if port == 0:
-                done[name] = 0
+            if (port := getattr(o, name)) == 0:
                 continue
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             flag = "--" + name.replace("_", "-")
@@ -230,11 +228,13 @@ class _Supervisor:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     self._bind(probe, host, port, flag)
             s = socket.socket(family)
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            self._bind(s, host, max(port, 0), flag)
-            self.reserved[name] = s
-            done[name] = s.getsockname()[1]
+            try:  # without SO_REUSEADDR, so that the probe of another kas sees it while nobody listens yet
+                s.bind((host, max(port, 0)))
+            except OSError:  # connections of another program that have ended
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self._bind(s, host, max(port, 0), flag)
+            self.reserved[name], done[name] = s, s.getsockname()[1]
         return o._replace(**done)
 
     def _bound(self) -> dict[str, socket.socket]:

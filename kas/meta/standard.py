@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 from typing import TextIO
 
@@ -31,6 +32,13 @@ def say(text: str, stream: TextIO | None = None) -> None:
     with contextlib.suppress(OSError):
         while stream is not None and data:
             data = data[os.write(stream.fileno(), data) :]
+
+
+def nobody_reads(stream: TextIO) -> bool:
+    """Whether this is a pipe or a socket whose other end is closed."""
+    look = select.poll()
+    look.register(stream.fileno(), 0)
+    return bool(look.poll(0))
 
 
 def flush_standard_streams() -> None:

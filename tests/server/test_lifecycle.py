@@ -20,10 +20,11 @@ import pytest
 import requests
 
 from kas import cli
+from kas.config.options import Completed, complete, read
 from kas.observe.metrics import NOW
 from kas.storage import migrate
 from kas.store.etcd.rpc.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, SETTINGS, frame
-from kas.supervisor import check_data_dir, claim_data_dir
+from kas.supervisor import StartError, _Supervisor, check_data_dir, claim_data_dir
 from kas.testing.server import KasServer
 
 
@@ -274,6 +275,18 @@ def test_without_proc_it_says_so(tmp_path: Path):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ["version", "storage --help"])
+def test_words_that_nobody_reads(words: str, unbuffered: str):
+    """As ``kas version | true`` in a shell."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command, env = [sys.executable, "-m", "kas", *words.split()], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=env, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (cli.UNHEARD, b"")
+
+
 def test_port_in_use(tmp_path: Path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -283,6 +296,41 @@ def test_port_in_use(tmp_path: Path):
     assert done.returncode == 1
     assert done.stderr.strip() == f"kas: --secure-port: 127.0.0.1:{port} is in use"
     assert not (tmp_path / "d").exists()
+
+
+def options_of(tmp_path: Path, port: int) -> Completed:
+    """Of a server at this port."""
+    asked, errors = read(["--data-dir", str(tmp_path), "--secure-port", str(port)])
+    assert not errors
+    return complete(asked)
+
+
+def at(port: int, *options: int) -> socket.socket:
+    """A socket that is bound to this port of loopback."""
+    s = socket.socket()
+    for option in options:
+        s.setsockopt(socket.SOL_SOCKET, option, 1)
+    s.bind(("127.0.0.1", port))
+    return s
+
+
+@pytest.mark.parametrize("before", [(), (socket.SO_REUSEADDR,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)])
+def test_port_in_use_by_a_kas_that_does_not_listen_yet(tmp_path: Path, before: tuple[int, ...]):
+    """Connections that ended keep it from nobody: those of a program that shares its ports, or does not."""
+    with at(0, *before) as program:
+        port = program.getsockname()[1]
+        if before:
+            program.listen()
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                program.accept()[0].close()
+                assert client.recv(1) == b""
+    first, second = (_Supervisor(options_of(tmp_path / d, port)) for d in "ab")
+    assert first._reserve_ports(first.options).secure_port == port
+    with first.reserved["secure_port"], at(port, socket.SO_REUSEADDR, socket.SO_REUSEPORT) as worker:
+        if before == (socket.SO_REUSEADDR,):
+            worker.listen()
+        with pytest.raises(StartError, match=f"--secure-port: 127.0.0.1:{port} is in use"):
+            second._reserve_ports(second.options)
 
 
 def test_data_directory_held_by_another(kas):

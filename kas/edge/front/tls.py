@@ -225,5 +225,6 @@ def host(address: str) -> str:
 def listen(sock: socket.socket, backlog: int) -> None:
     """Starts to listen on a socket that is bound already."""
     hold_little(sock)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its connections have it, too: those that ended do not hold the port
     sock.setblocking(False)
     sock.listen(backlog)
