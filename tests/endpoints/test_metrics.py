@@ -68,7 +68,7 @@ class Metered:
 
     def value(self, sample: str, path: str = "/metrics", **labels: str) -> float:
         """The sum of a sample's values with these labels, as it is told to who scrapes; 0 where there is none."""
-        # Of the page only these: to read all of it takes most of a case's time, and test_the_document reads all.
+        # Of the page only these: to read all of it takes most of a case's time, and test_nothing_that_was_counted_falls reads all.
         lines = (line for line in self.world.ask(path)[1].splitlines(keepends=True) if line.startswith(sample))
         # The parser gives counters the suffix, which not all of upstream's have.
         names = (sample, sample + "_total")
