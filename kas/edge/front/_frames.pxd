@@ -6,7 +6,7 @@
 #     whole      what was sent so far, the first frame at least, ends at such a place
 #   Idle         follows what a client sends from its first byte on: how many of its frames ask for nothing
 #     add        the next piece; how many there are by now, beyond what requests and answers bring with them
-#     take       so many bytes were sent to the client, which it may answer with windows
+#     take       a piece of so many bytes was sent to the client, which it may answer with windows
 #     http2      False once it is known that the client speaks something else
 #
 # No input is trusted: a length says only how much is passed over, and nothing is read beyond the piece. Nothing is held but a head that came

@@ -13,7 +13,8 @@ cdef enum:
     PREFACE_BYTES = 24
     # What a client may send to each request: resets, priorities, windows, and an empty end of its body.
     FOR_REQUEST = 8
-    # And for so many bytes of answers one more. A client gives a window back for each frame, twice, or for some KiB.
+    # And for a piece of an answer, or so many bytes of it each. A client gives windows back, two for each frame or for some KiB.
+    FOR_PIECE = 2
     FOR_BYTES = 128
 
 cdef const char *PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -81,8 +82,8 @@ cdef class Idle:
         return self._count
 
     cpdef take(self, Py_ssize_t size):
-        """So many bytes were sent to the client."""
-        self._count = max(0, self._count - size // FOR_BYTES)
+        """A piece of so many bytes was sent to the client."""
+        self._count = max(0, self._count - max(<Py_ssize_t>FOR_PIECE, size // FOR_BYTES))
 
     cpdef reset(self):
         """Counts anew."""

@@ -66,8 +66,8 @@ def test_what_belongs_to_requests_is_not_counted(client):
 
 
 def test_who_takes_answers_gives_windows_back():
-    """Two for each event of a watch, as some clients do, or for each 4 KiB of a list, as Go does."""
-    for answer, windows in ((256, 2), (65_536, 32)):
+    """Two for each event of a watch or line of a log, as some clients do, or for each 4 KiB of a list, as Go does."""
+    for answer, windows in ((40, 2), (256, 2), (65_536, 32)):
         idle = Idle()
         idle.add(PREFACE)
         for _ in range(2000):
