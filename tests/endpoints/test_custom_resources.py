@@ -119,7 +119,7 @@ def test_scale(client, widgets):
 
 
 def test_a_scale_is_shown_in_other_forms(client, define, namespace):
-    columns = [{"name": f"C{i}", "type": t, "jsonPath": f".spec.{f}"} for i, t, f in ((1, "integer", "replicas"), (2, "string", "color"))]
+    columns = [{"name": "C", "type": "integer", "jsonPath": ".spec.replicas"}]  # not those of a Scale
     v = version(spec=SPEC, subresources={"scale": SCALE}, additionalPrinterColumns=columns)
     kind = define(definition(f"{namespace}.example.com", v)).install()
     kind.create("a", {"replicas": 3, "color": "red"})
@@ -127,8 +127,8 @@ def test_a_scale_is_shown_in_other_forms(client, define, namespace):
     found = client("GET", path, Accept=form.format("PartialObjectMetadata"))[1]
     assert (found["kind"], found["metadata"]["name"], "spec" in found) == ("PartialObjectMetadata", "a", False)
     table = client("GET", path, Accept=form.format("Table"))[1]
-    assert [c["name"] for c in table["columnDefinitions"]] == ["Name", "C1", "C2"]
-    assert table["rows"][0]["cells"] == ["a", 3, None]
+    assert [c["name"] for c in table["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
+    assert table["rows"][0]["cells"][:3] == ["a", 3, 0]
     assert "(*v1.Scale)" in client("GET", path, Accept=form.format("PartialObjectMetadataList"))[1]["message"]
 
 
