@@ -23,7 +23,7 @@ def session() -> list[tuple[str, str]]:
 
 
 def plain(text: str) -> list[str]:
-    """The lines, with ages alike and as many blanks as there are columns. Earlier kubectls do not name the namespace of what they delete."""
+    """The lines, with ages alike and as many blanks as there are columns. Earlier kubectls name no namespace of what they delete."""
     lines = [re.sub(r"\b\d+m?s\b", "0s", line) for line in text.strip().splitlines()]
     return [re.sub(r" deleted from \S+ namespace$", " deleted", re.sub(r" +", " ", line).strip()) for line in lines]
 
