@@ -20,10 +20,10 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 import base64
-import datetime
+import datetime as _datetime
 import json
 import math
-import re
+import re as _re
 import struct
 import sys
 import threading

@@ -78,10 +78,9 @@ def decode_body(
     try:
         value = gojson.loads(body)
     except gojson.NumberError as e:
-        value = gojson.with_infinities(body)
-        if not isinstance(value, dict):
-            raise no_object(kind, value, body) from None
-        given_kind, given_version = check_type_meta(_type_meta(value), kind, body, any_version)
+        if not isinstance(e.value, dict):
+            raise no_object(kind, e.value, body) from None
+        given_kind, given_version = check_type_meta(_type_meta(e.value), kind, body, any_version)
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     except gojson.JSONError as e:
         raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None

@@ -24,7 +24,9 @@ class JSONError(ValueError):
 
 class NumberError(JSONError):
     """Of JSON that is well-formed and has a number that no float64 holds. Go finds it when it comes to the value, and has read the
-    kind by then."""
+    kind by then: ``value`` is that of the text, with infinities where the numbers are."""
+
+    value: Any = None
 
 
 # What Go reads kind and apiVersion of any object into.
@@ -33,7 +35,7 @@ _SURROGATE = later("[\ud800-\udfff]")
 
 
 def loads(data: bytes | str) -> Any:
-    """The value of a JSON text. Raises JSONError."""
+    """The value of a JSON text. Raises JSONError, of a number that no float64 holds NumberError."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -41,20 +43,30 @@ def loads(data: bytes | str) -> Any:
         message = syntax_error(raw)
         if message is not None:
             raise JSONError(message) from None
+    text = utf8.text(raw)
     try:
         # Since Python 3.12 the first takes more depth than the second.
-        return _without_surrogates(json.loads(utf8.text(raw), parse_int=_parse_int, parse_float=_parse_float))
+        try:
+            return _without_surrogates(json.loads(text, parse_int=_parse_int, parse_float=_parse_float))
+        except NumberError as e:
+            e.value = _without_surrogates(json.loads(text, parse_int=_unbounded))
+            raise
     except RecursionError:
         raise JSONError("exceeded max depth") from None
 
 
 def _parse_int(text: str) -> int | float:
-    # An integer beyond 64 bits is a float64 in Go; the length is looked at first because int() of a long text is slow.
+    value = _unbounded(text)
+    return value if isinstance(value, int) else _parse_float(text)
+
+
+def _unbounded(text: str) -> int | float:
+    # An integer beyond 64 bits is a float64 in Go; the length is looked at first because int() of a long text is slow, or refuses it.
     if len(text) <= 20:
         value = int(text)
         if -(2**63) <= value < 2**64:
             return value
-    return _parse_float(text)
+    return float(text)
 
 
 def _parse_float(text: str) -> float:
@@ -62,11 +74,6 @@ def _parse_float(text: str) -> float:
     if math.isinf(value):
         raise NumberError(f"json: cannot unmarshal number {text} into Go value of type float64")
     return value
-
-
-def with_infinities(data: bytes) -> Any:
-    """The value of a text of which ``loads`` raised NumberError, with infinities where the numbers are."""
-    return _without_surrogates(json.loads(utf8.text(data)))
 
 
 def _without_surrogates(value: Any) -> Any:

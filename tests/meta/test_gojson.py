@@ -1,12 +1,13 @@
 """JSON as Go's decoder reads it, with its errors."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kas.meta.gojson import JSONError, NumberError, loads, syntax_error, with_infinities
+from kas.meta.gojson import JSONError, NumberError, loads, syntax_error
 
 
 @pytest.mark.parametrize(
@@ -48,11 +49,16 @@ def test_what_go_accepts():
     assert loads(b"123456789012345678901234567890") == 1.2345678901234568e29
 
 
-def test_a_number_beyond_all_is_told_apart():
-    text = b'{"kind":"A","n":[-1e400]}'
-    with pytest.raises(NumberError, match="cannot unmarshal number -1e400 into Go value of type float64"):
-        loads(text)
-    assert with_infinities(text) == {"kind": "A", "n": [float("-inf")]}
+@pytest.mark.parametrize(("number", "value"), [("-1e400", -math.inf), ("9" * 5_000, math.inf)])
+def test_a_number_beyond_all_is_told_apart(number, value):
+    with pytest.raises(NumberError, match=f"cannot unmarshal number {number} into Go value of type float64") as raised:
+        loads(b'{"kind":"A","n":[%b]}' % number.encode())
+    assert raised.value.value == {"kind": "A", "n": [value]}
+
+
+def test_depth_behind_a_number_beyond_all():
+    with pytest.raises(JSONError, match=r"^exceeded max depth$"):
+        loads(b'{"n":1e400,"deep":' + b"[" * 9_000 + b"]" * 9_000 + b"}")
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)))

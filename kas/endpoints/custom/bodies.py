@@ -39,7 +39,7 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         try:
             value = gojson.loads(body)
         except gojson.NumberError as e:
-            raise _beyond(kind, gojson.with_infinities(body), body, str(e)) from None
+            raise _beyond(kind, e.value, body, str(e)) from None
         except gojson.JSONError as e:
             raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
         if field_validation != "Ignore":

@@ -17,7 +17,7 @@ cdef enum:
 cdef dict CBOR_CONSTANTS = {20: False, 21: True, 22: None}
 cdef dict CBOR_FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 cdef dict CBOR_LATER = {21: base64.urlsafe_b64encode, 22: base64.b64encode, 23: base64.b16encode}
-cdef object CBOR_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+cdef object CBOR_TIME = _re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", _re.ASCII)
 
 
 class CBORError(ValueError):
@@ -182,12 +182,12 @@ cdef str cbor_time(uint64_t tag, object found):
     try:
         if tag == 0:
             date, fraction, zone = CBOR_TIME.fullmatch(found).groups("")
-            datetime.datetime.fromisoformat(date + zone.replace("Z", "+00:00"))
+            _datetime.datetime.fromisoformat(date + zone.replace("Z", "+00:00"))
         elif isinstance(found, bool):
             raise TypeError
         else:
             part, seconds = math.modf(found) if isinstance(found, float) else (0, found)
-            date = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=int(seconds), microseconds=-1 if part < 0 else 0)
+            date = _datetime.datetime(1970, 1, 1) + _datetime.timedelta(seconds=int(seconds), microseconds=-1 if part < 0 else 0)
             date, fraction, zone = date.isoformat(timespec="seconds"), f".{int(part * 1e9) % 1_000_000_000:09}", "Z"
     except (AttributeError, OverflowError, TypeError, ValueError):
         raise CBORError(f"what has tag {tag} is no time") from None
