@@ -192,7 +192,7 @@ class Calls:
                 if at > began + 0.25 * seconds:
                     took.append(1e3 * (time.monotonic() - at))
                 due = max(due + at_once / rate, time.monotonic())
-                time.sleep(due - time.monotonic() if due > time.monotonic() else 0.0)
+                time.sleep(max(0.0, due - time.monotonic()))
 
         with ThreadPoolExecutor(at_once) as pool:
             for done in [pool.submit(one) for _ in range(at_once)]:
