@@ -4,6 +4,7 @@ Each ``.pyx`` below ``kas/`` is one unit, lying in the layer it belongs to; its 
 ``KAS_UNITS=kas._fastpath,kas.store._engine`` builds only the units named; ``KAS_DEBUG_BUILD=1`` switches bounds checks back on.
 """
 
+import multiprocessing
 import os
 from glob import glob
 
@@ -35,8 +36,18 @@ extensions = [
     if not wanted or name in wanted.split(",")
 ]
 
+
+def processes(wanted: int) -> int:
+    """How many processes translate side by side: none but this one where there are no semaphores (a container without /dev/shm)."""
+    try:
+        multiprocessing.Lock()
+    except (ImportError, OSError):
+        return 0
+    return wanted
+
+
 at_once = min(2, os.cpu_count() or 1)
-modules = cythonize(extensions, compiler_directives=directives, nthreads=at_once)
+modules = cythonize(extensions, compiler_directives=directives, nthreads=processes(at_once))
 # The longest first, so that the last to be compiled is a short one.
 modules.sort(key=lambda unit: os.path.getsize(unit.sources[0]), reverse=True)
 

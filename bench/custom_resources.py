@@ -3,8 +3,9 @@
 ``python bench/custom_resources.py [--definitions 2000] [--properties 200]`` makes a data directory, creates the definitions
 through the API, restarts the server, and prints JSON: start to ready in seconds with and without them, MiB of memory per definition while
 nobody uses it and once an object of each was written, and MiB in all once a hundredth of them was used and all were deleted, with what is
-left of those. ``--real`` does another thing: MiB in all once one, and then all, of the definitions of real projects that the tests have
-were made, listed and deleted, and before the deletion.
+left of those; and of each document about them, compressed, its size and the CPU of all processes that its first reader costs (``again``:
+after one definition more). ``--real`` does another thing: MiB in all once one, and then all, of the definitions of real projects that the
+tests have were made, listed and deleted, and before the deletion.
 """
 
 from __future__ import annotations
@@ -25,10 +26,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kas.testing.server import KasServer
 from tests.clients.conversation import Connection
+from tests.hostile.bystander import processor_seconds
 
 GIVEN_BACK_S = 25  # after which a worker has looked for freed memory, twice
 NEW = 20  # definitions whose first service is timed
 FLAGS = ("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1", "--workers=1")
+DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+DOCUMENTS = {  # path and what is accepted, in the order in which they are asked for
+    "discovery": ("/apis", DISCOVERY), "openapi v3, index": ("/openapi/v3", ""),
+    "openapi v3, a group": ("/openapi/v3/apis/g1.example.com/v1", "application/json"),
+    "openapi v2, JSON": ("/openapi/v2", "application/json"), "openapi v2, protobuf": ("/openapi/v2", OPENAPI_V2),
+}  # fmt: skip
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -118,13 +127,39 @@ def used_and_deleted(directory: Path, count: int, properties: int, used: int) ->
             ask("POST", f"/apis/{d['group']}/v1/namespaces/default/{d['names']['plural']}", obj)
         time.sleep(2)
         in_use = private_mib(server.process.pid)
-        for i in range(count + NEW):
+        for i in range(count + NEW + 1):  # with the one of documents()
             ask("DELETE", f"{PATH}/{definition(i, 0)['metadata']['name']}")
         while json.loads(ask("GET", f"{PATH}?limit=1"))["items"]:
             time.sleep(0.2)
         time.sleep(8)
         left = private_mib(server.process.pid)
     return {"MiB each used": (in_use - idle) / used, "MiB before deletion": in_use, "MiB after deletion": left}
+
+
+def documents(directory: Path, count: int, properties: int) -> dict[str, str]:
+    """What each document about ``count`` definitions takes."""
+    out = {}
+    with KasServer(directory, *FLAGS) as server:
+        connection = Connection(server)
+        time.sleep(8)  # until what begins with the server has ended
+
+        def ask(path: str, accept: str) -> str:
+            headers = {**connection.authorization, "Accept": accept, "Accept-Encoding": "gzip"}
+            pids = [*server.worker_pids(), server.process.pid]
+            before = processor_seconds(pids)
+            status, _, data = connection.request("GET", path, None, headers)
+            assert status == 200, data
+            return f"{len(data) / 1000:,.0f} kB, {1000 * (processor_seconds(pids) - before):,.0f} ms"
+
+        for what, asked in DOCUMENTS.items():
+            out[what] = ask(*asked)
+        headers = {**connection.authorization, "Content-Type": "application/json"}
+        status, _, data = connection.request("POST", PATH, json.dumps(definition(count + NEW, properties)).encode(), headers)
+        assert status == 201, data
+        time.sleep(8)
+        for what in ("discovery", "openapi v2, JSON"):
+            out[f"{what}, again"] = ask(*DOCUMENTS[what])
+    return out
 
 
 def real() -> dict[str, float]:
@@ -167,7 +202,7 @@ def real() -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--definitions", type=int, default=2000)
     parser.add_argument("--properties", type=int, default=200)
     parser.add_argument("--real", action="store_true", help="definitions of real projects instead")
@@ -184,6 +219,7 @@ def main() -> None:
         full_s, full_mib = started(directory)
         out |= {"start empty s": empty_s, "start s": full_s, "empty MiB": empty_mib, "MiB": full_mib}
         out["MiB each"] = (full_mib - empty_mib) / args.definitions
+        out |= documents(directory, args.definitions, args.properties)
         out |= used_and_deleted(directory, args.definitions, args.properties, max(1, args.definitions // 100))
         print(json.dumps(out, indent=1))
     finally:

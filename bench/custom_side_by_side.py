@@ -78,7 +78,7 @@ class Bench(e2e.Bench):
 
 
 def main() -> int:
-    args = e2e.arguments()
+    args = e2e.arguments(__doc__)
     with tempfile.TemporaryDirectory() as directory:
         here = Path(directory)
         other = e2e.other_target(args, here)
@@ -92,7 +92,9 @@ def main() -> int:
     result = {"machine": e2e.machine(), "rows": bench.rows, "seconds": args.seconds}
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=1))
-    return 0
+    if unmet := bench.unmet():
+        print(unmet, file=sys.stderr)
+    return 2 if unmet else 0
 
 
 if __name__ == "__main__":

@@ -435,6 +435,7 @@ class Bench:
     def __init__(self, targets: Sequence[Target], client: Client, args: argparse.Namespace) -> None:
         self.targets, self.client, self.args = targets, client, args
         self.rows: list[dict[str, Any]] = []
+        self.known: list[str] = []  # every row that was asked about, measured or not
         self.numbers = 10_000_000  # every run has numbers of its own: names that are new, and values that change something
 
     def fresh(self) -> int:
@@ -466,7 +467,13 @@ class Bench:
             self.client.run(target, "POST", PODS, count=self.args.pods, body=pod("c-%d"), first=0)
 
     def wants(self, name: str) -> bool:
-        return not self.args.only or any(name.startswith(o) or o.startswith(name) for o in self.args.only.split(","))
+        self.known.append(name)
+        return not self.args.only or any(_meant(name, o) for o in self.args.only.split(","))
+
+    def unmet(self) -> str:
+        """What is wrong with ``--only`` once all rows were asked about: names that none of them has."""
+        unknown = [o for o in self.args.only.split(",") if not any(_meant(name, o) for name in self.known)]
+        return f"--only: no row is named {', '.join(unknown)}; there are {', '.join(dict.fromkeys(self.known))}" if unknown else ""
 
     def row(self, name: str, method: str, path: str, **options: Any) -> None:
         if not self.wants(name):
@@ -527,6 +534,18 @@ class Bench:
                 f"watch-{watchers}", "PATCH", one, body=merge, type="application/merge-patch+json", connections=1,
                 watch=(watchers, rate, f"{CONFIGMAPS}?watch=true&fieldSelector=metadata.name%3Done"),
             )  # fmt: skip
+
+
+def _meant(name: str, only: str) -> bool:
+    return name.startswith(only) or only.startswith(name)
+
+
+def chosen(parser: argparse.ArgumentParser, only: str, names: Sequence[str]) -> list[str]:
+    """The names in ``only``, all where it is empty. Ends with the parser's error for one that is not among ``names``."""
+    wanted = only.split(",") if only else list(names)
+    if unknown := [name for name in wanted if name not in names]:
+        parser.error(f"--only: no row is named {', '.join(unknown)}; there are {', '.join(names)}")
+    return wanted
 
 
 def _together(slices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -591,10 +610,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments(said: str | None = __doc__) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=said, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each row")
-    parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=5000, help="how many are listed")
     parser.add_argument("--quick", action="store_true", help="one second a row, 500 pods")
     parser.add_argument("--only", default="", help="rows to run, comma separated")
     parser.add_argument("--json", help="write everything to this file")
@@ -673,7 +692,9 @@ def main() -> int:
         Path(args.json).write_text(json.dumps(result, indent=1))
     else:
         print(json.dumps(result))
-    return 0
+    if unmet := bench.unmet():
+        print(unmet, file=sys.stderr)
+    return 2 if unmet else 0
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 import json  # noqa: E402
 import ssl  # noqa: E402
 
-from end_to_end import Client, Target, pinned  # noqa: E402
+from end_to_end import Client, Target, chosen, pinned  # noqa: E402
 
 from kas.testing.server import KasServer  # noqa: E402
 
@@ -195,15 +195,16 @@ def burst(server: KasServer, connections: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seats", type=int, default=60, help="of the server")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--off", action="store_true")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="rows to run, comma separated")
     parser.add_argument("--burst", action="store_true")
     args = parser.parse_args()
+    chosen_rows = chosen(parser, args.only, ROWS)
     with tempfile.TemporaryDirectory(prefix="kas-bench-") as d:
         directory = Path(d)
         tokens = directory / "tokens.csv"
@@ -220,7 +221,7 @@ def main() -> None:
             if args.burst:
                 print("  ".join(f"{k} {v:.2f}" for k, v in burst(server, connections, 10 * args.rounds).items()), "ms of CPU", flush=True)
                 return
-            for row in [r for r in ROWS if not args.only or r in args.only.split(",")]:
+            for row in chosen_rows:
                 found = measure(client, server, targets, row, args.seconds, args.rounds, connections)
                 print(f"{row:10}" + "  ".join(f"{k} {v:.2f}" for k, v in found.items()), flush=True)
 

@@ -314,7 +314,7 @@ def _watching(server, fill: Fill, watches: int, events: int, out: dict[str, floa
 
 def main() -> int:
     """The command line."""
-    p = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--measure", action="store_true")
     p.add_argument("--objects", type=int, default=50_000)
     p.add_argument("--watches", type=int, default=500)

@@ -48,7 +48,7 @@ def started(directory: Path, workers: int, held: dict[str, float] | None = None)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--workers", default="1,2")
     args = parser.parse_args()

@@ -7,6 +7,7 @@ There are no pods and no nodes here, only what every API server has (``kinds="no
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -59,11 +60,18 @@ DEFINITIONS = [
 
 
 async def install(context: kas.HookContext) -> None:
-    """The definitions are there before anybody is served; another worker, or an earlier start, may have made them."""
+    """The definitions are there before anybody is served; another worker, or an earlier start, may have made them. Made is not yet served:
+    each worker takes a definition up once its names are accepted."""
     for wanted in DEFINITIONS:
         code, answer = await context.request("POST", CRDS, wanted)
         if code not in (201, 409):
             raise RuntimeError(answer["message"])
+    names, served = {wanted["spec"]["names"]["plural"] for wanted in DEFINITIONS}, set[str]()
+    async with asyncio.timeout(30):
+        while not names <= served:
+            code, answer = await context.request("GET", f"/apis/{GROUP}/v1")
+            served = {resource["name"] for resource in answer["resources"]} if code == 200 else set()
+            await asyncio.sleep(0.01)
 
 
 class TeamMustExist:

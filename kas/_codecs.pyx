@@ -5,7 +5,7 @@ JSON document checks it against its type, drops what is unknown, canonicalises s
 
 The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``utf8``, ``decode``,
 ``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``, ``strict``,
-``pairs``, ``syntax`` and ``scan`` (raw JSON), ``cbor``. Bounds checks are off in the whole unit; each part says what makes that safe.
+``pairs``, ``syntax``, ``scan`` and ``pieces`` (raw JSON), ``cbor``. Bounds checks are off in the whole unit; each part says what makes that safe.
 """
 
 cimport cython
@@ -134,6 +134,8 @@ cdef extern from "Python.h":
 
 include "fastpath/codecs/utf8.pxi"
 include "fastpath/codecs/buffer.pxi"
+include "fastpath/codecs/turns.pxi"
+include "fastpath/codecs/sorting.pxi"
 include "fastpath/codecs/desc.pxi"
 include "fastpath/codecs/tape.pxi"
 include "fastpath/codecs/strings.pxi"
@@ -152,5 +154,6 @@ include "fastpath/codecs/strict.pxi"
 include "fastpath/codecs/pairs.pxi"
 include "fastpath/codecs/syntax.pxi"
 include "fastpath/codecs/scan.pxi"
+include "fastpath/codecs/pieces.pxi"
 include "fastpath/codecs/cbor.pxi"
 include "fastpath/codecs/weight.pxi"

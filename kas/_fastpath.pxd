@@ -24,6 +24,7 @@
 # look at each character, and no table grows with it (RBAC's are bounded by their owner).
 
 from cpython.array cimport array
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
 
 
 cdef class RequestInfo:
@@ -142,12 +143,9 @@ cdef class PathTable:
     cdef Py_ssize_t _longest
 
 
-cdef enum:
-    MAX_BUCKETS = 32
-
-
 cdef class TallyRow:
-    """Counts of one combination of labels. Buckets are not cumulative; the last is what is above all bounds."""
+    """Counts of one combination of labels. Buckets are not cumulative; the last is what is above all bounds. The row owns all of them,
+    which lie one after the other."""
 
     cdef readonly tuple labels
     cdef readonly long count
@@ -155,17 +153,17 @@ cdef class TallyRow:
     cdef readonly double own_seconds    # without what was others', of what is no dry run
     cdef readonly double bytes_sent
     cdef readonly long sized
-    cdef long durations[MAX_BUCKETS]
-    cdef long own[MAX_BUCKETS]
-    cdef long sizes[MAX_BUCKETS]
+    cdef long *durations
+    cdef long *own
+    cdef long *sizes
 
 
 cdef class Tally:
     cdef dict _rows                     # labels -> TallyRow
     cdef dict _sending                  # requests whose streams have not ended -> (TallyRow, Response)
     cdef int _n, _m
-    cdef double _bounds[MAX_BUCKETS]
-    cdef double _sizes[MAX_BUCKETS]
+    cdef array _bounds                  # doubles
+    cdef array _sizes
 
     cdef void _measure(self, TallyRow row, Request req, Py_ssize_t size)
 

@@ -24,10 +24,16 @@ A Kubernetes API server.
   storage    move, check and rewrite what is stored; kas storage --help
   snapshot   save what is stored to a file, and restore it; kas snapshot --help
   envtest    stand in for the programs that controller-runtime's envtest starts; kas envtest --help
-  version    print the versions of kas and of the Kubernetes API it serves
+  version    print the versions of kas and of the Kubernetes API it serves; kas version --help
 
   -h, --help
   --version
+"""
+VERSION_USAGE = """usage: kas version [--output json]
+
+Prints the versions of kas, of the Kubernetes API it serves and of Python.
+
+  -o, --output json   as an object: version, kubernetesVersion, pythonVersion
 """
 
 
@@ -48,12 +54,12 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def _run(args: Sequence[str] | None) -> None:
     command, *rest = list(sys.argv[1:] if args is None else args) or ["--help"]
-    if command == "help" and rest[:1] and rest[0] in COMMANDS[:-1]:
+    if command == "help" and rest[:1] and rest[0] in COMMANDS:
         command, rest = rest[0], ["--help"]
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
-    elif command in ("--version", "version") and not rest:
-        print(version_text())
+    elif command == "version" or (command == "--version" and not rest):
+        sys.exit(version(rest))
     elif command == "serve":
         sys.exit(serve(rest))
     elif command == "storage":
@@ -70,10 +76,28 @@ def _run(args: Sequence[str] | None) -> None:
         sys.exit(envtest(rest, serve))
     else:
         what = f"unknown command {command!r}{did_you_mean(command, COMMANDS)}"
-        if command in ("version", "--version"):
-            what = f"version takes no arguments, got {' '.join(rest)}"
+        if command == "--version":
+            what = f"--version takes no arguments, got {' '.join(rest)}"
         print(f"kas: {what}; see kas --help", file=sys.stderr)
         sys.exit(EXIT_USAGE)
+
+
+def version(args: Sequence[str]) -> int:
+    """``kas version``: the versions in a line, or as JSON for programs. Returns the exit code."""
+    given = " ".join(args).replace("=", " ", 1).split()
+    if given[:1] and given[0] in ("-h", "--help"):
+        print(VERSION_USAGE, end="")
+    elif not given:
+        print(version_text())
+    elif given in (["-o", "json"], ["--output", "json"]):
+        import json
+
+        versions = {"version": __version__, "kubernetesVersion": f"v{KUBERNETES_VERSION}", "pythonVersion": sys.version.split()[0]}
+        print(json.dumps(versions, indent=2))
+    else:
+        print(f"kas: version takes --output=json and nothing else, got {' '.join(args)}; see kas version --help", file=sys.stderr)
+        return EXIT_USAGE
+    return 0
 
 
 def version_text() -> str:

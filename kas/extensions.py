@@ -39,7 +39,8 @@ class Loopback:
         self._handle, self._token = handle, token
 
     async def __call__(self, method: str, path: str, body: Any = None, content_type: str = JSON_TYPE) -> tuple[int, Any]:
-        """Status and answer: decoded JSON, None for an empty one. Never raises for what the server refuses."""
+        """Status and answer: decoded JSON, None for an empty one, text for what is none (a path of nobody's, ``/readyz``). Never raises for
+        what the server refuses."""
         path, _, query = path.partition("?")
         headers = [(b"authorization", f"Bearer {self._token}".encode()), (b"content-type", content_type.encode()), OWN_AGENT]
         found = self._handle(Request(method, path, query, headers, b"" if body is None else orjson.dumps(body)))
@@ -57,7 +58,10 @@ class Loopback:
             if response.finish is not None:
                 response.finish()
         data = response.body if response.stream is None else b"".join(pieces)
-        return response.status, orjson.loads(data) if data.strip() else None
+        if not data.strip():
+            return response.status, None
+        json = dict(response.headers).get(b"content-type", b"").startswith(JSON_TYPE.encode())
+        return response.status, orjson.loads(data) if json else data.decode()
 
 
 class LoopbackToken:

@@ -26,7 +26,7 @@ from kas.auth.attributes import Authorizer
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.config.options import Completed, OptionError, Options, complete, problems
 from kas.extensions import Extensions, Hook, HookContext, Loopback, check_shapes
-from kas.meta.pipes import readable
+from kas.meta.pipes import readable, terminate_with
 from kas.meta.standard import flush_standard_streams, say
 from kas.registry.rest import VirtualResource
 
@@ -107,7 +107,7 @@ class Server:
         code = _FAILED
         try:
             events._set_running_loop(None)  # that of whoever called is not ours
-            threading.Thread(target=_end_with, args=(alive,), name="kas-parent", daemon=True).start()
+            threading.Thread(target=terminate_with, args=(alive,), name="kas-parent", daemon=True).start()
 
             def ready(options: Completed) -> None:
                 os.write(tell, json.dumps({"url": _url(options)}).encode() + b"\n")
@@ -160,12 +160,6 @@ class Server:
     def ca(self) -> Path:
         """The certificate of the authority that signed the server's own."""
         return self.options.data_dir / "pki" / "ca.crt"
-
-
-def _end_with(alive: int) -> None:
-    """Ends this server when the process that started it does: then the pipe has no other end."""
-    os.read(alive, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _url(o: Completed) -> str:

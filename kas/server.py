@@ -5,12 +5,11 @@ What happens to them from the start to the end of the process is in ``worker.py`
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import secrets
 import socket
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +39,14 @@ from kas.client.hookparts import HookParts
 from kas.client.http import DIRECT, Egress
 from kas.client.services import ServiceResolver
 from kas.config import capabilities, features
+from kas.config.authentication import anonymous
 from kas.config.options import Completed
 from kas.config.runtime import chosen, enabled_versions
 from kas.controllers import Controller, Deferred, queue
 from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
-from kas.endpoints import discovery, openid, respond, translate
+from kas.endpoints import discovery, healthchecks, openid, respond, translate
 from kas.endpoints.beside import BesideReplica
 from kas.endpoints.custom.converters import converters
 from kas.endpoints.custom.table import CustomResources
@@ -56,11 +56,8 @@ from kas.endpoints.health import Health
 from kas.endpoints.healthchecks import (
     DEFINITIONS,
     DISCOVERED,
-    ELECTION_LOOPS,
     INFORMERS,
-    LOOPS,
     REGISTERED,
-    STEPS,
     WRITTEN,
     HealthChecks,
 )
@@ -157,14 +154,14 @@ class Server:
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.set(raw)
-        self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
+        self.own, self.chosen = controllers.own(self.features, raw.enable_priority_and_fairness), controllers.chosen(raw.controllers)
         if raw.service_account_signing_endpoint:  # it signs no tokens without end
             self.chosen = [name for name in self.chosen if name != "serviceaccount-token-controller"]
-        loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
-        if "CoordinatedLeaderElection" in self.features:
-            loops |= ELECTION_LOOPS
-        steps = (*STEPS, *map(hook_name, extensions.post_start))
-        self.hooks, self.heartbeat = Hooks(steps, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
+        leases = options.etcd and raw.endpoint_reconciler_type == "lease"
+        bound = healthchecks.loops(self.own, self.features, leases, self._has_peers)
+        steps = (*healthchecks.steps(self.features), *map(hook_name, extensions.post_start))
+        self.hooks = Hooks(steps, bound, options.run_dir / "hooks.json", healthchecks.upkeep(raw))
+        self.heartbeat = Heartbeat(tell=shared.memory.beat)
         self.waiting, self.deadlines, self._trimmer = WaitGroup(), Deadlines(), Trimmer()
         self.trim = self._trimmer.trim
         kinds.install()
@@ -178,11 +175,14 @@ class Server:
         self._build_documents()
         self.auditor = self._auditor() if raw.audit_policy_file else None
         self.flow_control = self._flow_control() if raw.enable_priority_and_fairness else None
+        tells = "StorageVersionAPI" in self.features
+        self.registration = controllers.registration(self.registries, self.name, self.scheme, self.served) if tells else None
         self.filter_parts = parts(
             raw, self.metrics, self.scheme, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, options.run_dir, self.proxies.headers,
             (self._part_of(), BesideReplica(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
             self.flow_control.gate if self.flow_control is not None else None, self.tracer, self._deprecated_custom,
+            self.registration,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -280,7 +280,7 @@ class Server:
         )  # fmt: skip
         self.credentials = Credentials(
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
-            lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
+            lambda resource, namespace, name: self.registries.get("", resource, namespace, name), anonymous(raw), self.token_use.note,
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
             more=[*self.extensions.authenticators, *hooked],
             counts=TokenCounts(self.metrics), basic_file=raw.basic_auth_file, lifetimes=x509.lifetimes(self.metrics),
@@ -291,7 +291,7 @@ class Server:
         """Reads the token files; after the supervisor has made them. Needs a running loop."""
         if external.wanted(self.options.raw):
             self.external = external.External(
-                self.options.raw, self.audiences, self.metrics, self.revocation.tell, self.counts_as, self.egress
+                self.options.raw, self.audiences, self.metrics, self.revocation.tell, self.counts_as, self.egress, self.name,
             )
         if self.keys.external is not None:
             self.keys.external.begin(int(self.options.raw.service_account_max_token_expiration))
@@ -393,6 +393,7 @@ class Server:
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
             [part.unreachable for part in self.store.parts()] if self.options.etcd else (),  # type: ignore[attr-defined]
             (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout), raw.livez_grace_period,
+            (lambda: self.aggregator.certificate.why()) if raw.proxy_client_cert_file else None,
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority,
@@ -491,7 +492,7 @@ class Server:
         self.health.install(self.director)
         count_s, first = raw.etcd_count_metric_poll_period, self.index == 0
         inventory = Inventory(self.metrics, self.registries, self.watches, self.long_running, first, count_s)
-        self.metrics_endpoint = MetricsEndpoint(self.metrics, slis, self.options.run_dir, self.index, inventory.collect)
+        self.metrics_endpoint = MetricsEndpoint(self.metrics, slis, self.options.run_dir, self.index, inventory.collect, raw.profiling)
         self.metrics_endpoint.install(self.director)
         extra = []
         if raw.enable_logs_handler:
@@ -582,15 +583,21 @@ class Server:
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
             self.authorizer, authority,
         )  # fmt: skip
+        from kas.controllers.election import LeaderElection
+        from kas.controllers.masterleases import MasterCount, MasterLeases
+
+        if raw.endpoint_reconciler_type == "master-count":  # the first: the address is there already, and the server may end soon
+            yield Deferred(MasterCount.name, lambda: MasterCount(self.registries, o.endpoint_address))
         yield from map(initializer.deferred, self.own)
+        if self.registration is not None:
+            yield self.registration.controller()
         if "CoordinatedLeaderElection" in self.features:
-            yield self._elections()
+            from kas.controllers.coordinated import elections
+
+            yield elections(self.registries, self.hooks, raw)
         if not o.etcd:
             yield from map(initializer.deferred, self.chosen)
             return
-        from kas.controllers.election import LeaderElection
-        from kas.controllers.masterleases import MasterLeases
-
         if raw.endpoint_reconciler_type == "lease":
             yield Deferred(
                 MasterLeases.name, lambda: MasterLeases(self.registries, o.endpoint_address, self.bootstrapper.forget)
@@ -602,18 +609,6 @@ class Server:
         if self.chosen:
             yield LeaderElection(self.registries, lambda: [*map(initializer.deferred, self.chosen)], self.hooks)
 
-    def _elections(self) -> Controller:
-        """Elects leaders among LeaseCandidates, on one server of the cluster."""
-        from kas.controllers.coordinated import CandidateCollector, CoordinatedElection
-        from kas.controllers.election import LeaderElection, Times
-
-        raw, registries = self.options.raw, self.registries
-        times = Times(
-            raw.coordinated_leadership_lease_duration, raw.coordinated_leadership_renew_deadline, raw.coordinated_leadership_retry_period
-        )
-        loops = lambda: (CoordinatedElection(registries), CandidateCollector(registries))  # noqa: E731
-        return LeaderElection(registries, loops, self.hooks, CoordinatedElection.name, times)
-
     def runner(self, more: Sequence[Periodic] = ()) -> Runner:
         """The tasks of this worker beside its requests, and ``more``."""
         o = self.options
@@ -624,7 +619,7 @@ class Server:
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
-            ("credentials that were good", CLEAN_EVERY_S, caches.sweep), ("freed memory", CLEAN_EVERY_S, self._give_back),
+            ("credentials that were good", CLEAN_EVERY_S, caches.sweep), *self._trimmer.periodic(),
             *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
         if self.keys.external is not None:
@@ -636,6 +631,8 @@ class Server:
             periodic.append(("etcd", PROBE_EVERY_S, functools.partial(self.store.probe, limit_s)))  # type: ignore[attr-defined]
         if isinstance(self.authorizer, Reloading):
             periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
+        if self.registration is not None:
+            periodic.append(self.registration.periodic(functools.partial(self.hooks.done, healthchecks.STORAGE_VERSIONS)))
         periodic += admission_order.periodic(self.admission.plugins)
         if self.flow_control is not None:
             periodic.append(("flow control", ADJUST_EVERY_S, self.flow_control.adjust))
@@ -645,9 +642,6 @@ class Server:
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)
-
-    def _give_back(self) -> Awaitable[None] | None:
-        return asyncio.to_thread(self.trim) if self._trimmer.due() else None
 
     # --- bootstrap
 

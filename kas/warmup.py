@@ -43,21 +43,28 @@ class WarmUp:
         """Imports the rooms of groups, makes the strategies of their kinds and builds their checks. What of it was made first lives as long
         as the process. Ends when every group was asked for."""
         for group in FIRST:
-            await self._warm(group)
-        gc.collect()
-        gc.freeze()
+            await self._warm(group, _settle)
         await asyncio.to_thread(self._give_back)
         while self.cold or not self._asked.empty():
             await self._warm(await self._asked.get())
 
-    async def _warm(self, group: str) -> None:
+    async def _warm(self, group: str, settle: Callable[[], object] = lambda: None) -> None:
         steps: list[Callable[[], Any]] = [functools.partial(importlib.import_module, name) for name in kinds.modules(group)]
         steps.append(lambda: [reg.strategy for reg in self._registries if reg.resource.group == group])
         for one in steps:
             await asyncio.sleep(PAUSE_S)
             one()
+            settle()
         from kas.types.checktables import TABLES  # which the first of the rooms has loaded
 
         for table in [table for table in TABLES if not table.built]:
             await asyncio.sleep(PAUSE_S)
             table.build()
+            settle()
+
+
+def _settle() -> None:
+    """What was made lives as long as the process. After each step: to look through what all of them, and requests meanwhile, have made
+    would keep the loop for longer the more that is."""
+    gc.collect()
+    gc.freeze()

@@ -18,11 +18,12 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from kas.admission import order
+from kas.client import outgoing
 from kas.client.http import use_environment
 from kas.config import features
 from kas.config.options import Completed
@@ -44,7 +45,16 @@ from kas.filters.request_info import request_info
 from kas.filters.wait_group import WaitGroup
 from kas.observe.logs import flush_logs, setup_logging_of
 from kas.observe.looptime import LoopTime
-from kas.observe.process import age_s, bound_heaps, mappable, share_interpreter, spare_descriptors
+from kas.observe.process import (
+    LOOKED_AT,
+    Cycles,
+    age_s,
+    bound_heaps,
+    mappable,
+    outgoing_descriptors,
+    share_interpreter,
+    spare_descriptors,
+)
 from kas.request.http import Handler, Request, Response
 from kas.request.masking import SHOWN_ID
 from kas.server import Server
@@ -68,7 +78,8 @@ OWED_S = 10.0  # how often it is tried to write what etcd had no room for
 HEARD_S = 0.02  # in which granian's threads mostly have heard of the end
 QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
 LEAST_DRAINED_PER_S = 200.0  # watches of all workers that end in --shutdown-watch-termination-grace-period, as upstream
-PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
+# What leads clients and other servers here, and who would put that back: kas.controllers.peerleases, masterleases, essentials.
+LEADING_HERE = ("peer-endpoint-lease", "kubernetes-service-endpoint-lease", "kubernetes-service-endpoints", "bootstrap-controller")
 EXIT_DEAF = 3
 MAP_FULL = "MDB_MAP_FULL"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY")  # variables that name one
@@ -168,13 +179,14 @@ async def _serve(
     for bound in ports:
         hold_little(bound)
     gate = Gate(ports, spare_descriptors(), lambda: _give_up(server))
+    outgoing.share_out(outgoing_descriptors())
     for listener in listeners:
         listener.start(index)
     if server.streams is not None:
         await server.streams.start()
     for bound in ports:
         wait_for_words(bound)
-    LoopTime(server.metrics, _whose, gate.glance).start()
+    LoopTime(server.metrics, _whose, [gate.glance, Cycles().look]).start()
     runner = server.runner([
         ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look)),
         ("answers that are not taken", untaken.LOOK_EVERY_S, stuck.due),
@@ -183,10 +195,8 @@ async def _serve(
     ])
     runner.start()
     load_largest()
-    # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
-    # after every 700 of them finds nothing and costs up to a third of a pod's create.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.freeze()  # what was made so far lives as long as the process
+    gc.set_threshold(*LOOKED_AT)
     await _run_hooks(server, extensions.post_start, lambda name: server.hooks.done(hook_name(name)))
     gc.enable()
     os.write(report_fd, b"ready\n")
@@ -249,7 +259,10 @@ async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[
     for name, hook in hooks.items():
         assert context is not None
         try:
-            await hook(context)
+            waiting = hook(context)
+            if not isinstance(waiting, Awaitable):
+                raise TypeError(f"it gave {waiting!r}, nothing to wait for: a hook is a coroutine function")
+            await waiting
         except Exception as e:  # whatever it is, the program has to know
             log.exception("hook %s failed", name)
             raise ValueError(f"hook {name} failed: {type(e).__name__}: {e}") from None
@@ -398,7 +411,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     log.info("shutdown initiated")
     if not raw.shutdown_delay_duration:
         server.send_away()
-    await runner.end(PEER_LEASE)  # what is passed on to this server comes to an end while it still serves
+    await runner.end(LEADING_HERE)  # whoever still comes is served for the delay
     if raw.shutdown_delay_duration:
         await asyncio.sleep(raw.shutdown_delay_duration / 2)
         server.send_away()

@@ -102,7 +102,7 @@ def verdict(rows: dict[str, dict[str, str]], args: argparse.Namespace) -> tuple[
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=50)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--workers", type=int, default=2)

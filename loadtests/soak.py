@@ -457,7 +457,7 @@ def run(server: KasServer, args: argparse.Namespace) -> Soak:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--watchers", type=int, default=500)
     parser.add_argument("--workers", type=int, default=2)

@@ -102,9 +102,10 @@ def namespace(client: Client, request: pytest.FixtureRequest):
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With another backend there are no tests of what only LMDB promises. Modules whose tests take long come first in a run of several
-    processes: at its end the others would wait for them."""
+    processes, then the attacks: at its end the others would wait for them, and what measures how others are served is disturbed by another
+    that does. They are one process's so."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("long") is None)
+        items.sort(key=lambda item: (item.get_closest_marker("long") is None, not item.nodeid.startswith("tests/hostile/")))
     if os.environ.get("KAS_BACKEND", "lmdb") != "lmdb":
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("lmdb")])
         items[:] = [item for item in items if not item.get_closest_marker("lmdb")]

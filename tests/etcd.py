@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import time
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from tests.robustness.shims import SlowDisk
 
 START_S = 60.0
+
+
+def snapshots() -> str:
+    """The program that restores snapshots and tells of them: etcdutl, as etcdctl does no more from 3.6 on; etcdctl where it is old."""
+    return shutil.which("etcdutl") or need.program("etcdctl", "Debian's etcd-client")
 
 
 class Etcd:

@@ -7,8 +7,10 @@ and the reason is told.
 from __future__ import annotations
 
 import importlib
+import ipaddress
 import os
 import shutil
+import socket
 from types import ModuleType
 from typing import NoReturn
 
@@ -40,3 +42,16 @@ def module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as e:
         give_up(f"{name} cannot be imported ({e}); it is in the test extra")
+
+
+def global_address() -> str:
+    """An address of this host that is not loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("192.0.2.1", 9))  # sends nothing
+            found = s.getsockname()[0]
+        except OSError:
+            found = "127.0.0.1"
+    if ipaddress.ip_address(found).is_loopback:
+        give_up("this host has only loopback addresses")
+    return found

@@ -1,10 +1,8 @@
-"""Writes docs/flags.md from the table of flags and the table of feature gates.
-
-usage: python tools/gen_flags.py [--check]
-"""
+"""Writes docs/flags.md from the table of flags and the table of feature gates: ``make docs``."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +53,7 @@ def _gates() -> Iterator[str]:
         for path, names in rows:
             for name in names:
                 whose = "pods" if "template" in path or where in ("/v1/Pod", "/v1/PodTemplate") else where.rpartition("/")[2]
-                kinds.setdefault(name, set()).add(f"`{path[-1]}` of {whose}")
+                kinds.setdefault(name, set()).add(f"`{[step for step in path if step[0] != '!'][-1]}` of {whose}")
     yield ""
     yield "## Feature gates"
     yield ""
@@ -93,7 +91,9 @@ def _row(flag: Flag) -> str:
 
 
 def main() -> None:
-    if sys.argv[1:] != ["--check"]:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail where the page is another")
+    if not parser.parse_args().check:
         OUT.write_text(text())
     elif OUT.read_text() != text():
         sys.exit(f"{OUT} is not what {Path(__file__).name} makes: run make docs")

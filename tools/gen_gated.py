@@ -1,6 +1,6 @@
 """Writes gated.json: for every kind that is stored, the paths of fields behind feature gates that can be off. Run by tables.py.
 
-A path is a list of field names, "[]" for each item of a list and "{}" for each value of a map.
+A path is a list of field names, "[]" for each item of a list and "{}" for each value of a map; "!x" at its end is for values other than x.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ FURTHER = {
     (APPS + "DeploymentStatus", "terminatingReplicas"): ["DeploymentReplicaSetTerminatingReplicas"],
     (APPS + "ReplicaSetStatus", "terminatingReplicas"): ["DeploymentReplicaSetTerminatingReplicas"],
 }
-# The restart policy of a regular container has a gate, that of an init container has none.
-REGULAR = (["containers", "[]", "restartPolicy"], ["ContainerRestartRules"])
+# Restart policies of containers have a gate, but for the one that makes a sidecar of an init container.
+RESTART = [
+    ([kind, "[]", "restartPolicy", *other], ["ContainerRestartRules"])
+    for kind, other in (("containers", ()), ("initContainers", ("!Always",)), ("ephemeralContainers", ()))
+]
 # Governed by more than their presence, and seen to by the kind's strategy; or told by kubelets whatever gates the server has.
 BY_HAND = {(CORE + "TypedObjectReference", "namespace"), (CORE + "ContainerStatus", "stopSignal")}
 
@@ -49,10 +52,10 @@ def _walk(types: dict[str, Any], name: str, above: tuple[str, ...]) -> Iterator[
         gates = f.get("gates") or FURTHER.get((name, f["json"])) or []
         if gates and (name, f["json"]) not in BY_HAND:
             yield step, [CALLED.get(g, g) for g in gates]
-        elif f.get("ref"):
+        if f.get("ref"):
             step += {"list": ["[]"], "map": ["{}"]}.get(f["card"], [])
             for path, inner in _walk(types, f["ref"], (*above, name)):
                 yield step + path, inner
     if name == CORE + "PodSpec":
-        yield REGULAR
+        yield from RESTART
 

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -44,12 +44,13 @@ GO = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "CGO_ENABLED": "0", "
 START_S = 60.0
 
 
-def build(directory: Path, mirror: str) -> None:
-    """Makes the tree, unless it is there, and the program. Needs root and ``debootstrap``; CalledProcessError when a step fails."""
-    debian = directory / "debian"
+@contextlib.contextmanager
+def tree(debian: Path, suite: str, mirror: str) -> Iterator[Callable[..., str]]:
+    """A Debian at that place, made unless it is there, with what runs a command in it and gives what it printed (variables of its
+    environment by name). Needs root and ``debootstrap``; CalledProcessError when a step fails."""
     if not (debian / "usr/bin/apt-get").exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["debootstrap", "--variant=minbase", "--include=ca-certificates", "sid", str(debian), mirror], check=True)
+        debian.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["debootstrap", "--variant=minbase", "--include=ca-certificates", suite, str(debian), mirror], check=True)
 
     def within(*command: str, **environment: str) -> str:
         done = subprocess.run(
@@ -62,14 +63,20 @@ def build(directory: Path, mirror: str) -> None:
     for place in mounted:
         subprocess.run(["mount", "--bind", f"/{place.name}", str(place)], check=True)
     try:
+        yield within
+    finally:
+        for place in mounted:
+            subprocess.run(["umount", str(place)], check=True)
+
+
+def build(directory: Path, mirror: str) -> None:
+    """Makes the tree, unless it is there, and the program. CalledProcessError when a step fails."""
+    with tree(directory / "debian", "sid", mirror) as within:
         within("apt-get", "-o", "Acquire::Check-Valid-Until=false", "update", "-q")
         within("apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES)
         print(within("dpkg-query", "-W", PACKAGES[-2]).strip(), flush=True)
         within("go", "build", "-o", f"/usr/local/bin/{PROGRAM}", IMPORT, **GO)
-    finally:
-        for place in mounted:
-            subprocess.run(["umount", str(place)], check=True)
-    shutil.copy2(debian / "usr/local/bin" / PROGRAM, directory / PROGRAM)
+    shutil.copy2(directory / "debian/usr/local/bin" / PROGRAM, directory / PROGRAM)
 
 
 def free_port() -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kas.meta.field import FieldError, duplicate, go_quote, required
+from kas.meta.field import go_quote
 from kas.meta.records import NamedTuple
+from kas.meta.suggest import did_you_mean
 from kas.types.configfile import (
     RAW,
     STRING,
@@ -22,7 +23,6 @@ from kas.types.configfile import (
     KindError,
     Kinds,
     Struct,
-    check,
     decode,
     of_kind,
     parse,
@@ -60,17 +60,11 @@ def versioned(section: Section | None, kinds: Kinds) -> dict[str, Any]:
 def unversioned(section: Section | None, shape: Struct) -> dict[str, Any]:
     """The fields of a configuration of the old form. {} without one.
 
-    Such a file may serve both plug-ins that have one, and may name a kind that nobody looks at: upstream has no versioned form either.
+    Such a file may serve both plug-ins that have one, and may name a kind that nobody looks at: upstream has no versioned form either, and
+    reads it with encoding/json, which leaves alone what it does not know.
     """
-    if section is None:
-        return {}
-    document = section.document()
-    if document.repeated:
-        raise ConfigurationError("strict decoding error: " + ", ".join(document.repeated))
-    if document.value is None:
-        return {}
-    others = dict.fromkeys(("apiVersion", "kind", *LEGACY), RAW)
-    return decode(document.value, Struct(shape.name, {**others, **shape.fields}), same_case=False)
+    value = section.document().value if section is not None else None
+    return decode(value, shape, same_case=False, strict=False) if value is not None else {}
 
 
 # --- the file
@@ -86,27 +80,27 @@ KINDS: Kinds = {
 
 
 class Configuration:
-    """The sections of the file, by the plug-ins' names."""
+    """The sections of the file, by the plug-ins' names; ``unheard`` says which entries of it nobody looks for."""
 
-    def __init__(self, sections: Mapping[str, Section]) -> None:
-        self.sections = dict(sections)
+    def __init__(self, sections: Mapping[str, Section], unheard: Sequence[str] = ()) -> None:
+        self.sections, self.unheard = dict(sections), unheard
 
     def section(self, name: str) -> Section | None:
         """What the file says of the plug-in; None when it says nothing."""
         return self.sections.get(name)
 
 
-def read(path: str, known: Collection[str]) -> Configuration:
-    """The file at ``path``, "" for none; ``known`` are the plug-ins there are. Raises ConfigurationError."""
+def read(path: str) -> Configuration:
+    """The file at ``path``, "" for none. Raises ConfigurationError."""
     if not path:
         return Configuration({})
     try:
-        return Configuration(_sections(path, known))
+        return _read(path)
     except ConfigurationError as e:
         raise ConfigurationError(f"{FAILED}: failed to read plugin config: {e}") from None
 
 
-def _sections(path: str, known: Collection[str]) -> dict[str, Section]:
+def _read(path: str) -> Configuration:
     try:
         data = read_file(path)
     except ConfigurationError as e:
@@ -117,25 +111,21 @@ def _sections(path: str, known: Collection[str]) -> dict[str, Section]:
     except KindError:
         # From before there was a kind: the whole file is the configuration of these two.
         if isinstance(document.value, dict) and any(key in document.value for key in LEGACY):
-            return {name: Section(name, os.path.abspath(path)) for key, name in LEGACY.items() if key in document.value}
+            return Configuration({name: Section(name, os.path.abspath(path)) for key, name in LEGACY.items() if key in document.value})
         raise
     base = os.path.dirname(os.path.abspath(path))
     out: dict[str, Section] = {}
-    found: list[FieldError] = []
+    unheard = []
     for i, plugin in enumerate(plugins):
-        name = plugin.get("name") or ""
+        name, where = plugin.get("name") or "", plugin.get("path") or ""
         if not name:
-            found.append(required(f"plugins[{i}].name"))
-        elif name not in known:
-            raise ConfigurationError(f"plugins[{i}].name: plugin {go_quote(name)} is unknown")
+            unheard.append(f"plugins[{i}] has no name")
         elif name in out:
-            found.append(duplicate(f"plugins[{i}].name", name))
+            unheard.append(f"plugins[{i}]: {name} is named before")
         else:
-            where = plugin.get("path") or ""
             out[name] = Section(name, os.path.join(base, where) if where else "", plugin.get("configuration"))
-    check(found)
     # A plug-in that is named without saying anything has no configuration.
-    return {name: section for name, section in out.items() if section.path or section.embedded is not None}
+    return Configuration({name: section for name, section in out.items() if section.path or section.embedded is not None}, unheard)
 
 
 # --- plug-ins
@@ -147,14 +137,20 @@ TAKERS = frozenset((
 ))  # fmt: skip
 
 
-def keep_rest(configuration: Configuration, on: Collection[str], speak: bool) -> None:
-    """Logs (``speak``) what of the file has no effect; ``on`` are the plug-ins that run."""
+def keep_rest(configuration: Configuration, on: Collection[str], known: Collection[str], speak: bool) -> None:
+    """Logs (``speak``) what of the file has no effect; ``on`` are the plug-ins that run, ``known`` those there are. Upstream each plug-in
+    looks for the first entry of its name and nobody for the others, so they are no errors."""
+    if not speak:
+        return
+    for text in configuration.unheard:
+        log.warning("%s: %s: the configuration has no effect", FLAG, text)
     for name in configuration.sections:
-        if name not in on:
-            why = "the configuration has no effect: the plug-in is not on"
+        if name not in known:
+            why = f"there is no such plug-in{did_you_mean(name, known)}"
+        elif name not in on:
+            why = "the plug-in is not on"
         elif name not in TAKERS:
-            why = "the configuration has no effect: the plug-in takes none"
+            why = "the plug-in takes none"
         else:
             continue
-        if speak:
-            log.warning("%s: %s: %s", FLAG, name, why)
+        log.warning("%s: %s: the configuration has no effect: %s", FLAG, name, why)

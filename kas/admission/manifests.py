@@ -196,6 +196,10 @@ def _take(found: dict[str, tuple[str, Obj]], obj: Obj, path: str) -> None:
     found[name] = path, obj
 
 
+# Reads the objects of each kind, in any thread, and returns what puts them in force, in the loop's.
+Use = Callable[[Mapping[str, Sequence[Obj]]], Callable[[], None]]
+
+
 class Manifests:
     """What stands in ``directory`` for a plug-in, as it was when it could last be used. ``use`` is called with the objects of each kind, at
     once and after each change; ``identity`` is the name of a server whose reloads are counted here, "" for none. Raises ConfigurationError
@@ -204,8 +208,7 @@ class Manifests:
     every_s = 1.0  # it wants to be looked at
 
     def __init__(
-        self, plugin: str, directory: str, strategies: Strategies, use: Callable[[Mapping[str, Sequence[Obj]]], None], metrics: Metrics,
-        identity: str,
+        self, plugin: str, directory: str, strategies: Strategies, use: Use, metrics: Metrics, identity: str
     ) -> None:  # fmt: skip
         self.plugin, self._directory, self._strategies, self._use = plugin, directory, strategies, use
         self._reloads = Reloads(metrics, "manifest_admission", identity, plugin)
@@ -213,7 +216,7 @@ class Manifests:
         self._stamp = self._now()
         loaded = load(directory, strategies)
         self._data = loaded.data
-        self._count(loaded)
+        self._count(loaded, use(loaded.objects))
 
     def look(self) -> Awaitable[None] | None:
         """Read the directory again if it changed; what is there counts from now on, or changes nothing and is logged."""
@@ -234,11 +237,12 @@ class Manifests:
         self._wrong = ""
         if loaded.data != self._data:
             self._data = loaded.data
+            put = await asyncio.to_thread(self._use, loaded.objects)
             log.warning("reloaded admission manifest config of %s", self.plugin)
-            self._count(loaded)
+            self._count(loaded, put)
 
-    def _count(self, loaded: Loaded) -> None:
-        self._use(loaded.objects)
+    def _count(self, loaded: Loaded, put: Callable[[], None]) -> None:
+        put()
         self._reloads.done(True, time.time())
         self._reloads.applied(loaded.data)
 
@@ -255,7 +259,7 @@ class Manifests:
 
 
 def manifests_of(
-    plugin: str, fields: Mapping[str, Any], what: str, resources: Sequence[str], use: Callable[[Mapping[str, Sequence[Obj]]], None],
+    plugin: str, fields: Mapping[str, Any], what: str, resources: Sequence[str], use: Use,
     registries: Registries, metrics: Metrics, identity: str,
 ) -> Manifests:  # fmt: skip
     """Those of a plug-in whose configuration names a directory, which has ``what`` in it: objects of these resources. Raises

@@ -49,7 +49,7 @@ NO_EFFECT = {
     "PersistentVolumeLabel": "it asked cloud providers that were part of the API server until Kubernetes 1.31",
     "PodPreset": "the API group settings.k8s.io was removed in Kubernetes 1.20",
 }
-CONFIGURABLE = (set(ORDER) | NO_EFFECT.keys()) - ALWAYS  # those that the configuration file may name
+CONFIGURABLE = (set(ORDER) | NO_EFFECT.keys()) - ALWAYS  # those that the configuration file may be about
 
 # An acronym in the plural is one word.
 MODULES = {"DenyServiceExternalIPs": "deny_service_external_ips"}
@@ -120,7 +120,7 @@ def misconfigured(settings: Settings, config_file: str) -> list[str]:
     only a plug-in that is made can say."""
     out: list[str] = []
     try:
-        config = configuration.read(config_file, CONFIGURABLE)
+        config = configuration.read(config_file)
         names = enabled(*wanted(settings))
     except configuration.ConfigurationError as e:
         return [str(e)]
@@ -151,7 +151,7 @@ def build(
     ``enabled`` refuses and ``ConfigurationError``, which is one, for a file that cannot work; a plug-in without a module is an
     ``ImportError``.
     """
-    config = configuration.read(config_file, CONFIGURABLE)
+    config = configuration.read(config_file)
     names = enabled(enable, disable)
     out: list[Plugin] = []
     place = next((i for i, name in enumerate(names) if ORDER.index(name) >= ORDER.index(FIRST_CONFIGURED)), len(names))
@@ -168,7 +168,7 @@ def build(
     if speak:
         for name in (n for n in enable if n in NO_EFFECT):
             log.warning("--enable-admission-plugins: %s has no effect: %s", name, NO_EFFECT[name])
-    configuration.keep_rest(config, names, speak)
+    configuration.keep_rest(config, names, CONFIGURABLE, speak)
     return out
 
 

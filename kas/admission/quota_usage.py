@@ -15,6 +15,7 @@ from typing import Any
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
 from kas.admission.pods import Amounts
+from kas.config import features
 from kas.informers import Informers, Objects
 from kas.kinds.core.columns import storage_class
 from kas.kinds.core.pod.qos import quality_of_service
@@ -168,7 +169,7 @@ class ResourceClaims(Evaluator):
 
     def _extended(self, limit: str) -> bool:
         """Whether a limit is about the extended resource that stands for a class."""
-        if not limit.startswith("requests."):
+        if not limit.startswith("requests.") or not features.DEFAULT.enabled("DRAExtendedResource"):
             return False
         resource = limit.removeprefix("requests.")
         if resource.startswith(IMPLICIT) and resource.removeprefix(IMPLICIT) in self._classes.all():
@@ -191,6 +192,8 @@ class ResourceClaims(Evaluator):
                 most[name] = max(most.get(name, 0), count)
             pod_objects.add(devices, {name: Quantity(count) for name, count in most.items()})
         out = super().usage(obj) | {name + DEVICE_SUFFIX: count for name, count in devices.items()}
+        if not features.DEFAULT.enabled("DRAExtendedResource"):
+            return out
         classes, paid = self._classes.all(), self._paid_by_pod(obj)
         for name, count in devices.items():
             for resource in filter(None, (IMPLICIT + name if name else "", classes.get(name))):

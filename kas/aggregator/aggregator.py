@@ -47,7 +47,8 @@ class Aggregator:
     ) -> None:  # fmt: skip
         self.services = APIServices()
         self.resolver = resolver
-        self._contexts = TLSContexts(ProxyCertificate(settings.proxy_client_cert_file, settings.proxy_client_key_file))
+        self.certificate = ProxyCertificate(settings.proxy_client_cert_file, settings.proxy_client_key_file)
+        self._contexts = TLSContexts(self.certificate)
         self._of_proxy = most, with_uid, settings.aggregator_reject_forwarding_redirect, via
         later: Any = Lazy(lambda: self.proxy)
         self.discovery = Discovery(self.services, later, changed)

@@ -7,15 +7,16 @@ piece by piece, each way as fast as the other side takes them. The backend's ans
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Hashable, Sequence
 from typing import Protocol
 from urllib.parse import quote_plus
 
 from kas.aggregator.apiservices import APIService
 from kas.aggregator.idle import IdleConnections
 from kas.aggregator.transport import PROBER, TLSContexts, TransportError, user_headers
-from kas.auth.user import UserInfo
+from kas.auth.user import UserInfo, tenant
 from kas.client.http import BackendError, Connection, Target, Via, connect
+from kas.client.outgoing import connect_for, hold
 from kas.client.services import OWN, ResolveError
 from kas.endpoints.proxy import answer_headers, handed_on, request_headers, upgraded
 from kas.endpoints.proxy_websocket import open_websocket
@@ -77,6 +78,15 @@ class Proxy:
         """The backend's answer; 503 at once where it is not available."""
         if not service.available:
             return text(503, UNAVAILABLE)
+        ready = self._contexts.ready(service.ca_bundle, service.insecure)
+        return self._handle(service, req) if ready is None else self._handle_later(ready, service, req)
+
+    async def _handle_later(self, ready: Awaitable[object], service: APIService, req: Request) -> Response:
+        await ready
+        result = self._handle(service, req)
+        return result if isinstance(result, Response) else await result
+
+    def _handle(self, service: APIService, req: Request) -> Result:
         try:
             target, _ = self.target(service)
             identity = user_headers(req.user, self._with_uid)
@@ -115,13 +125,15 @@ class Proxy:
     async def _forward(self, req: Request, target: Target, headers: Headers) -> Response:
         key = (target.host, target.port, target.tls_name, target.tls)
         used = self._idle.take(key) if req.method in REPEATABLE and req.incoming is None else None
+        client = tenant(req.user.name)
         try:
             if used is not None:
+                hold(client, used)
                 try:
                     return await self._exchange(req, target, headers, used, key)
                 except BackendError:
                     pass  # most likely it was closed in this moment; a new one will tell
-            return await self._exchange(req, target, headers, await connect(target), key)
+            return await self._exchange(req, target, headers, await connect_for(client, target), key)
         except BackendError as e:
             return _failed(f"error trying to reach service: {e}")
 
@@ -169,6 +181,7 @@ class Proxy:
                 raise service_unavailable(f"error trying to reach service: {e}") from None  # too late: the client sees it break off
             finally:
                 if whole:
+                    connection.let_go()
                     self._idle.keep(key, connection)
                 else:
                     await _abandon(connection, sending)
@@ -177,7 +190,8 @@ class Proxy:
 
     async def _upgrade(self, req: WebSocketRequest, target: Target, headers: Headers) -> Response:
         try:
-            connection, backend = await open_websocket(target, headers, req.subprotocols, req.header(b"host"))
+            host = req.header(b"host")
+            connection, backend = await open_websocket(target, headers, req.subprotocols, host, tenant(req.user.name))
         except BackendError as e:
             return _failed(f"error dialing backend: {e}")
         if backend is not None:
@@ -226,6 +240,8 @@ class Proxy:
         answer, whatever the reason, or a longer one."""
         try:
             async with asyncio.timeout(timeout_s):
+                if ready := self._contexts.ready(service.ca_bundle, service.insecure):
+                    await ready
                 target, _ = self.target(service)
                 target = target._replace(path=path, query=query)
                 connection = await connect(target)

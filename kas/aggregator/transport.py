@@ -9,12 +9,14 @@ import base64
 import logging
 import os
 import ssl
-from collections.abc import Callable, Container
+import threading
+from collections.abc import Awaitable, Callable, Container
 from time import monotonic
 
 from kas.auth.user import MASTERS, UserInfo
 from kas.client.http import CONTEXT_BYTES
-from kas.meta.tls import trust_as_go
+from kas.meta.aside import POOL
+from kas.meta.tls import AuthoritiesError, context_bytes, trust_as_go, trust_authorities
 from kas.observe import caches
 from kas.request.http import Headers
 
@@ -42,7 +44,7 @@ class ProxyCertificate:
         self._given = bool(certificate and key)
         self._seen: tuple[tuple[int, int, int], ...] = ()
         self._next_look = 0.0
-        self.generation = 0
+        self.generation, self._wrong = 0, ""
         if self._given:
             self._seen, self._next_look = self._stat(), clock() + LOOK_AGAIN_S
             self.into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
@@ -62,39 +64,68 @@ class ProxyCertificate:
             if seen != self._seen:
                 self.into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
                 self._seen, self.generation = seen, self.generation + 1
+            self._wrong = ""
         except OSError as e:  # half-way through being replaced, or wrong: the next look may find them better
+            self._wrong = str(e)
             log.warning("the proxy client certificate cannot be loaded: %s", e)
         return self.generation
+
+    def why(self) -> str:
+        """Why the files as they are now are not in use, or ""."""
+        self.look()
+        return self._wrong
 
     def _stat(self) -> tuple[tuple[int, int, int], ...]:
         return tuple((s.st_mtime_ns, s.st_size, s.st_ino) for s in map(os.stat, self._files))
 
 
 class TLSContexts:
-    """Client contexts by what an APIService says of its backend, made once for a certificate of ours; ``MOST_CONTEXTS`` are kept."""
+    """Client contexts by what an APIService says of its backend, made once for a certificate of ours; ``MOST_CONTEXTS`` are kept, fewer
+    where they believe many authorities."""
 
     def __init__(self, certificate: ProxyCertificate) -> None:
-        self._certificate = certificate
-        self._made: dict[tuple[str, bool], tuple[int, ssl.SSLContext]] = {}
+        self._certificate, self._lock = certificate, threading.Lock()  # of those who change what is kept
+        self._made: dict[tuple[str, bool], tuple[int, ssl.SSLContext | TransportError]] = {}
         what = "TLS settings for other API servers"
-        caches.follow("aggregator_tls", what, MOST_CONTEXTS * CONTEXT_BYTES, self, lambda own: len(own._made) * CONTEXT_BYTES)
+        caches.follow("aggregator_tls", what, MOST_CONTEXTS * CONTEXT_BYTES, self, TLSContexts._bytes)
+
+    def _bytes(self) -> int:
+        return sum(context_bytes(len(ca_bundle), CONTEXT_BYTES) for ca_bundle, _ in list(self._made))
 
     def of(self, ca_bundle: str, insecure: bool) -> ssl.SSLContext:
         """``ca_bundle`` is base64; without one the system's authorities count. Raises TransportError."""
         generation = self._certificate.look()
         found = self._made.get((ca_bundle, insecure))
-        if found is not None and found[0] == generation:
-            return found[1]
-        context = self._context(ca_bundle, insecure)
-        if found is None and len(self._made) >= MOST_CONTEXTS:
-            del self._made[next(iter(self._made))]
-        self._made[ca_bundle, insecure] = (generation, context)
+        context = found[1] if found is not None and found[0] == generation else self._keep(generation, ca_bundle, insecure)
+        if isinstance(context, TransportError):
+            raise TransportError(str(context))
         return context
+
+    def ready(self, ca_bundle: str, insecure: bool) -> Awaitable[object] | None:
+        """What is to be awaited before ``of``, None where nothing is: authorities are read beside the loop, which takes tens of ms."""
+        generation = self._certificate.look()
+        found = self._made.get((ca_bundle, insecure))
+        if insecure or (found is not None and found[0] == generation):
+            return None
+        return POOL.run(self._keep, generation, ca_bundle, insecure)
+
+    def _keep(self, generation: int, ca_bundle: str, insecure: bool) -> ssl.SSLContext | TransportError:
+        try:
+            made: ssl.SSLContext | TransportError = self._context(ca_bundle, insecure)
+        except TransportError as e:
+            made = e.with_traceback(None)
+        with self._lock:
+            self._made.pop((ca_bundle, insecure), None)
+            self._made[ca_bundle, insecure] = generation, made
+            while len(self._made) > MOST_CONTEXTS or (len(self._made) > 1 and self._bytes() > MOST_CONTEXTS * CONTEXT_BYTES):
+                del self._made[next(iter(self._made))]
+        return made
 
     def keep(self, wanted: Container[tuple[str, bool]]) -> None:
         """Forget the contexts of others than ``wanted``, (CA bundle, insecure); the one that trusts everybody may stay."""
-        for key in [key for key in self._made if key != ("", True) and key not in wanted]:
-            del self._made[key]
+        with self._lock:
+            for key in [key for key in self._made if key != ("", True) and key not in wanted]:
+                del self._made[key]
 
     def _context(self, ca_bundle: str, insecure: bool) -> ssl.SSLContext:
         context = trust_as_go(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
@@ -103,9 +134,9 @@ class TLSContexts:
             context.verify_mode = ssl.CERT_NONE
         elif ca_bundle:
             try:
-                context.load_verify_locations(cadata=base64.b64decode(ca_bundle).decode("ascii"))
-            except (ValueError, ssl.SSLError):
-                raise TransportError("unable to load root certificates: unable to parse bytes as PEM block") from None
+                trust_authorities(context, base64.b64decode(ca_bundle))
+            except AuthoritiesError as e:
+                raise TransportError(str(e)) from None
         else:
             context.load_default_certs()
         try:

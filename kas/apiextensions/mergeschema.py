@@ -78,7 +78,7 @@ def _object(node: Node, type: TypeDesc | None, map_type: str | None, preserve: b
     load = _preserving if preserve else _node
     fields = {f.name: Field(f.name, _leaf(f), default=f.default, load=load, of=f) for f in (type.fields if type is not None else ())}
     if type is not None and type.embedded:
-        meta = type_node(builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"), structured=False)
+        meta = type_node(builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"), structured=False, own=True)
         fields |= {name: Field(name, n) for name, n in (("apiVersion", leaf("string")), ("kind", leaf("string")), ("metadata", meta))}
     elem = None
     if type is not None and type.additional is not None:

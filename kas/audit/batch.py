@@ -16,7 +16,19 @@ from kas.meta.buckets import Buckets
 MAX_UNDER_WAY = 16  # batches a slow backend may have at once
 # Of entries that wait or are under way. With bodies one has 6 MB and more, and a webhook that is down has them all waiting.
 MOST_BYTES = 256 << 20
+# Of a batch, or one entry: it is put together, and copied by who sends it. Entries with bodies would make one of all that waits.
+BATCH_BYTES = 4 << 20
 ENDED = "events are lost: the server ends and the backend has not taken them"
+
+
+def _fitting(batch: Sequence[Entry]) -> int:
+    """How many of these make a batch."""
+    size = 0
+    for i, entry in enumerate(batch):
+        size += len(entry.line)
+        if size > BATCH_BYTES and i:
+            return i
+    return len(batch)
 
 
 class Batch(Buffer):
@@ -61,15 +73,16 @@ class Batch(Buffer):
             except TimeoutError:
                 pass  # what there is goes now
             while self.waiting:
-                await self._send_one()
-                if not self._closing.is_set() and len(self.waiting) < self._due:
+                cut = await self._send_one()
+                if not cut and not self._closing.is_set() and len(self.waiting) < self._due:
                     break
             if self._closing.is_set():
                 return
             if len(self.waiting) < self._due:
                 self._full.clear()
 
-    async def _send_one(self) -> None:
+    async def _send_one(self) -> bool:
+        """Whether more of what is due waits, for its bytes."""
         if self._throttle is not None and not self._closing.is_set():
             await self._wait_for(self._throttle.reserve("", time.monotonic()))
         while len(self._sending) >= MAX_UNDER_WAY:
@@ -77,8 +90,10 @@ class Batch(Buffer):
         due = self._due
         if self._joins:
             due = max(due, len(self.waiting) // due * due)
-        batch = self.waiting[:due]
-        del self.waiting[:due]
+        batch, cut = self.waiting[:due], False
+        if self.held > BATCH_BYTES and (fits := _fitting(batch)) < len(batch):
+            batch, cut = batch[:fits], True
+        del self.waiting[: len(batch)]
         try:
             pending = self._backend.process(batch)
         except Exception as e:
@@ -90,6 +105,7 @@ class Batch(Buffer):
             task = asyncio.get_running_loop().create_task(self._deliver(pending, batch))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
+        return cut
 
     async def _deliver(self, pending: Awaitable[None], batch: Sequence[Entry]) -> None:
         try:

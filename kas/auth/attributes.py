@@ -103,6 +103,9 @@ class Authorizer(Protocol):
 class RuleResolver(Protocol):
     """(resource rules, non-resource rules, incomplete, error) of a user in a namespace: SelfSubjectRulesReview's answer."""
 
+    def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
+        """To be awaited before ``rules_for`` where there is much to read: it does that on the loop."""
+
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
         """Rules of resources, rules of paths, whether they are incomplete, and why."""
 

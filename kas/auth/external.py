@@ -26,30 +26,30 @@ class External:
     """``members`` are asked after the server's own, in this order. ``anonymous`` is what a configuration file says of requests without a
     credential, None where the flag decides. ``periodic`` is what is to be done now and then: (name, seconds, work).
 
-    ``audiences`` are the API server's own; ``changed`` is called when what was good may be so no longer. ``identity`` is the server's name
-    in metrics, "" in workers that do not count, ``egress`` are the ways to who is asked. Needs a running loop. Raises ValueError for files
-    that cannot be used.
+    ``audiences`` are the API server's own; ``changed`` is called when what was good may be so no longer. ``name`` is the server's in
+    metrics, ``identity`` the same in the worker that counts and "" in the others, ``egress`` are the ways to who is asked. Needs a running
+    loop. Raises ValueError for files that cannot be used.
     """
 
     def __init__(
         self, o: Options, audiences: Sequence[str], metrics: Registry, changed: Callable[[], None], identity: str = "",
-        egress: Egress = DIRECT,
+        egress: Egress = DIRECT, name: str = "",
     ) -> None:  # fmt: skip
         self.members: list[TokenAuthenticator] = []
         self.periodic: list[tuple[str, float, Callable[[], Awaitable[object] | None]]] = []
         self.anonymous: Anonymous | None = None
         if o.authentication_config or o.oidc_issuer_url:
-            self._issuers(o, metrics, changed, identity, egress)
+            self._issuers(o, metrics, changed, (identity, name), egress)
         if o.authentication_token_webhook_config_file:
             self._webhook(o, audiences, egress)
 
-    def _issuers(self, o: Options, metrics: Registry, changed: Callable[[], None], identity: str, egress: Egress) -> None:
+    def _issuers(self, o: Options, metrics: Registry, changed: Callable[[], None], names: tuple[str, str], egress: Egress) -> None:
         from kas.auth.authn.oidc.authenticator import JWTAuthenticators  # with expressions: only for servers with issuers
         from kas.auth.authn.oidc.configuration import load
 
         configuration = load(o)
         self.anonymous = configuration.anonymous
-        authenticators = JWTAuthenticators(metrics, egress)
+        authenticators = JWTAuthenticators(metrics, egress, names[1])
         made = authenticators.made(configuration.issuers)
         for authenticator in made.values():
             authenticator.provider.start()
@@ -58,7 +58,7 @@ class External:
         if o.authentication_config:
             from kas.auth.authn.oidc.reload import LOOK_EVERY_S, Reload
 
-            reload = Reload(o, configuration, authenticators, changed, Reloads(metrics, "authentication", identity))
+            reload = Reload(o, configuration, authenticators, changed, Reloads(metrics, "authentication", names[0]))
             self.periodic.append(("authentication configuration", LOOK_EVERY_S, reload.look))
 
     def _webhook(self, o: Options, audiences: Sequence[str], egress: Egress) -> None:

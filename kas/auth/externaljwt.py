@@ -12,7 +12,7 @@ import base64
 import json
 import logging
 from collections.abc import Sequence
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 
 from kas.auth import jws
@@ -23,6 +23,7 @@ from kas.meta import protowire
 from kas.meta.field import go_quote
 from kas.meta.keys import public_key_of
 from kas.meta.scalars import format_duration
+from kas.observe import counted
 
 log = logging.getLogger("kas.authn")
 
@@ -164,10 +165,14 @@ class ExternalSigner:
                 ("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.max_reconnect_backoff_ms", 1000),
                 ("grpc.enable_http_proxy", 0), ("grpc.default_authority", "localhost"),
             ])  # fmt: skip
+        began = perf_counter()
         try:
             answer: bytes = self._channel.unary_unary(f"/{SERVICE}/{method}")(request, timeout=timeout_s, wait_for_ready=True)
         except grpc.RpcError as e:
-            raise SignerError(f"rpc error: code = {e.code().name.title().replace('_', '')} desc = {e.details()}") from None
+            code = e.code().name.title().replace("_", "")
+            counted.signer_asked(method, code, began)
+            raise SignerError(f"rpc error: code = {code} desc = {e.details()}") from None
+        counted.signer_asked(method, "OK", began)
         return answer
 
 

@@ -6,6 +6,7 @@ below their counts.
 
 from kas.meta.aside import TURN, abandoned
 
+include "../fastpath/codecs/turns.pxi"
 include "engine/texts.pxi"
 include "engine/walk.pxi"
 include "engine/build.pxi"

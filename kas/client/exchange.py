@@ -14,6 +14,7 @@ from typing import Any, cast
 from kas.client._exchange import Wire
 from kas.client.alerts import tls_text
 from kas.client.chunks import ChunkError, Chunks
+from kas.client.handshakes import USUAL_BYTES, shake
 from kas.client.http import (
     CONNECT_TIMEOUT_S,
     MAX_HEAD,
@@ -30,6 +31,7 @@ from kas.client.http import (
     os_text,
     parse_head,
 )
+from kas.meta.aside import POOL
 from kas.meta.records import NamedTuple
 
 _OK = 200
@@ -86,6 +88,7 @@ class Exchange(Wire, asyncio.Protocol):
         self.ready: asyncio.Future[None] = self._turns.create_future()
         self._body = bytearray()
         self._between = ""  # the addresses of both ends
+        self._shaking: asyncio.Task[None] | None = None  # the loop itself does not keep it
         self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has said all
 
     @property
@@ -132,18 +135,29 @@ class Exchange(Wire, asyncio.Protocol):
     # --- TLS
 
     def _shake_hands(self, tls: Any) -> None:
-        error: ssl.SSLError | None = None
-        try:
-            tls.do_handshake()
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as e:  # one that says what is wrong with a certificate among them
-            error = e
-        else:
+        if self._sealed.pending <= USUAL_BYTES or self._transport is None:
+            self._shaken(shake(tls))
+            return
+        self._transport.pause_reading()
+        self._shaking = self._turns.create_task(self._shake_beside(tls))
+
+    async def _shake_beside(self, tls: Any) -> None:
+        error = await POOL.run(shake, tls)
+        self._shaking = None
+        if self.ready.done() or self._transport is None:
+            return  # it was given up
+        self._transport.resume_reading()
+        self._shaken(error)
+        if self.ready.done() and not self._ended:
+            self.data_received(b"")  # what came with the last step
+
+    def _shaken(self, error: ssl.SSLError | None) -> None:
+        """What a step of the handshake has led to; an error may say what is wrong with a certificate."""
+        if error is None:
             self.ready.set_result(None)
         if self._sealing.pending and self._transport is not None:
             self._transport.write(self._sealing.read())
-        if error is not None:
+        if error is not None and not isinstance(error, ssl.SSLWantReadError):
             self.ready.set_exception(error)
             self.close()
 
@@ -292,7 +306,7 @@ async def _open(way: Way) -> Exchange:
     try:
         await made.ready
     except ssl.SSLCertVerificationError as e:
-        refused = made.unverified(e.with_traceback(None), way)
+        refused = await POOL.run(made.unverified, e.with_traceback(None), way)  # signatures are verified again, to say why
         made.close()
         del made  # as below
         raise refused from None

@@ -46,6 +46,7 @@ from kas.meta import gojson
 from kas.meta.aside import POOL
 from kas.meta.deadlines import Deadlines
 from kas.meta.field import go_quote
+from kas.meta.tls import context_bytes
 from kas.observe import caches, tracing
 from kas.types.scheme import UNVERSIONED, DecodeError, TypeDesc, decode
 
@@ -75,13 +76,14 @@ class HookError(Exception):
 
 
 class HookClient(Asker):
-    """One place that is asked. ``backend`` is who answers there, whatever the path."""
+    """One place that is asked. ``backend`` is who answers there, whatever the path; ``trusted`` are the bytes of its authorities."""
 
     def __init__(
         self, target: Target, credentials: Credentials, shares: Shares, backend: Hashable, dial: Dial | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep, ends: Ends | None = None,
-        deadlines: Deadlines | None = None, tls: Renewed | None = None,
+        deadlines: Deadlines | None = None, tls: Renewed | None = None, trusted: int = 0,
     ) -> None:  # fmt: skip
+        self.context_bytes = context_bytes(trusted, CONTEXT_BYTES)
         super().__init__(shares, backend, ends or Ends(), MAX_ANSWER)
         self._tls, self._target, self._credentials, self._sleep = tls, target, credentials, sleep
         self._pool, self._last = Pool(dial), None
@@ -181,7 +183,7 @@ class HookClient(Asker):
 
     def bytes_kept(self) -> int:
         """What it takes at most."""
-        return CONTEXT_BYTES + self._pool.bytes_kept()
+        return self.context_bytes + self._pool.bytes_kept()
 
     def close(self) -> None:
         """Let go of the connections nobody uses; those in use close when they are done."""
@@ -218,7 +220,7 @@ class HookClients(Known):
         self._users, self._resolve, self._shares, self._egress = users, resolve, shares, egress
         super().__init__(clients := OrderedDict[bytes, HookClient]())
         self._clients = clients
-        self._ends, self._deadlines = Ends(), Deadlines()
+        self._ends, self._deadlines, self._context_bytes = Ends(), Deadlines(), 0
         what = "clients of webhooks, with connections that are not in use"
         most = MAX_CLIENTS * (CONTEXT_BYTES + MAX_IDLE * CONNECTION_BYTES)
         caches.follow("webhook_clients", what, most, self, lambda own: sum(c.bytes_kept() for c in own._clients.values()))
@@ -240,8 +242,11 @@ class HookClients(Known):
 
     def _keep(self, key: bytes, made: HookClient) -> HookClient:
         self._clients[key] = self._latest = made
-        if len(self._clients) > MAX_CLIENTS:
-            self._clients.popitem(last=False)[1].close()
+        self._context_bytes += made.context_bytes
+        while len(self._clients) > MAX_CLIENTS or self._context_bytes > MAX_CLIENTS * CONTEXT_BYTES:
+            gone = self._clients.popitem(last=False)[1]
+            self._context_bytes -= gone.context_bytes
+            gone.close()
         return made
 
     def close(self) -> None:
@@ -263,7 +268,8 @@ class HookClients(Known):
 
             target, tls = self._secured(target, credentials, config)
             return HookClient(
-                target, credentials, self._shares, (namespace, name, port), dial, ends=self._ends, deadlines=self._deadlines, tls=tls
+                target, credentials, self._shares, (namespace, name, port), dial, ends=self._ends, deadlines=self._deadlines, tls=tls,
+                trusted=_size(config),
             )
         if not config.get("url"):
             raise HookError("webhook configuration must have either service or URL", client=True)
@@ -281,15 +287,24 @@ class HookClients(Known):
 
         target, tls = self._secured(target, credentials, config)
         impossible = nowhere if number > MAX_PORT else None
-        return HookClient(target, credentials, self._shares, backend, impossible, ends=self._ends, deadlines=self._deadlines, tls=tls)
+        return HookClient(
+            target, credentials, self._shares, backend, impossible, ends=self._ends, deadlines=self._deadlines, tls=tls,
+            trusted=_size(config),
+        )
 
     def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> tuple[Target, Renewed]:
         try:
             bundle = base64.b64decode(config.get("caBundle") or "")
             tls = renewed(bundle, credentials, ("http/1.1",))
-        except (ValueError, KubeconfigError):
+        except KubeconfigError as e:
+            raise HookError(str(e), client=True) from None
+        except ValueError:
             raise HookError("unable to load root certificates: unable to parse bytes as PEM block", client=True) from None
         return target._replace(tls=tls.context()), tls
+
+
+def _size(config: Mapping[str, Any]) -> int:
+    return len(config.get("caBundle") or "")
 
 
 def read_review(body: bytes, wanted: tuple[str, str], known: frozenset[tuple[str, str]], type_: TypeDesc) -> dict[str, Any]:

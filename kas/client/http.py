@@ -11,13 +11,13 @@ import asyncio
 import errno
 import socket
 import ssl
-from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeVar, cast
 from urllib.parse import quote
 
 from kas.client.alerts import tls_text
 from kas.client.chunks import ChunkError, Chunks
+from kas.client.handshakes import Secured
 from kas.meta.field import go_quote
 from kas.meta.patterns import later
 from kas.meta.records import NamedTuple
@@ -143,10 +143,10 @@ class Target(NamedTuple):
 class Connection:
     """An open connection with at most one request on it."""
 
-    __slots__ = ("_beyond", "_chunked", "_joined", "_method", "_minor", "headers", "reader", "reason", "status", "writer")
+    __slots__ = ("_beyond", "_chunked", "_joined", "_method", "_minor", "_plain", "headers", "reader", "reason", "status", "writer")
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, plain: _Plain) -> None:
+        self.reader, self.writer, self._plain = reader, writer, plain
         self.status, self.reason, self._minor = 0, "", b""
         self.headers: Headers = []
         self._joined: dict[bytes, bytes] = {}
@@ -297,9 +297,25 @@ class Connection:
         """Whether nothing came since the last answer: what is not, was closed by the peer or is out of step."""
         return not (self.writer.is_closing() or self.reader.at_eof() or getattr(self.reader, "_buffer", None))
 
+    def at_its_end(self, call: Callable[[], None]) -> None:
+        """Has ``call`` called once nothing is open any more, which a peer may put off behind ``close``, or by ``let_go``."""
+        if self._plain.over:
+            call()
+        else:
+            self._plain.at_its_end = call
+
+    def let_go(self) -> None:
+        """Nobody holds it any more, though it stays open for another."""
+        call, self._plain.at_its_end = self._plain.at_its_end, _nothing
+        call()
+
     def close(self) -> None:
         """Give the connection up, whatever is still to come on it."""
         give_up(self.writer.transport)
+
+
+def _nothing() -> None:
+    """Nobody waits for the end of a connection."""
 
 
 def give_up(transport: asyncio.WriteTransport) -> None:
@@ -453,20 +469,22 @@ class DialErrors:
             raise BackendError(f"dial {network}: lookup {where.rpartition(':')[0]}: no such host") from None
         if isinstance(e, ssl.SSLCertVerificationError):
             why = _UNVERIFIED.get(e.verify_code, e.verify_message)
-            raise BackendError(f"tls: failed to verify certificate: x509: {why}") from None
+            raise UnverifiedError(f"tls: failed to verify certificate: x509: {why}", None) from None
         if isinstance(e, ssl.SSLError):
             raise BackendError(tls_text(e)) from None
         if isinstance(e, OSError):
             raise BackendError(f"dial {network} {where}: connect: {os_text(e)}") from e
 
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter, "_Plain"]
 
 
 class _Plain(asyncio.StreamReaderProtocol):
     """The decrypted side of a connection, or one without TLS."""
 
     transport: asyncio.Transport
+    over = False
+    at_its_end: Callable[[], None] = staticmethod(_nothing)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -476,6 +494,8 @@ class _Plain(asyncio.StreamReaderProtocol):
         if exc is not None:  # the reader keeps it, and it the frames it came through, those of who closes the connection among them
             exc.__traceback__ = exc.__context__ = None
         super().connection_lost(exc)
+        self.over = True
+        self.at_its_end()
 
 
 class _Connected(asyncio.Protocol):
@@ -501,7 +521,7 @@ async def _streams(way: Way) -> Streams:
         await way.connect(lambda: plain)
     else:
         tls, ready = way.tls, loop.create_future()
-        sealed = lambda: SSLProtocol(loop, plain, tls, ready, server_side=False, server_hostname=way.name)  # noqa: E731
+        sealed = lambda: Secured(loop, plain, tls, ready, server_side=False, server_hostname=way.name)  # noqa: E731
         transport = (await way.connect(lambda: _Connected(sealed)))[0]
         try:
             await ready
@@ -509,7 +529,7 @@ async def _streams(way: Way) -> Streams:
             transport.close()
             del ready  # it keeps the error, which leads to this frame, and to those of the handshake
             raise e.with_traceback(None)
-    return reader, asyncio.StreamWriter(plain.transport, plain, reader, loop)
+    return reader, asyncio.StreamWriter(plain.transport, plain, reader, loop), plain
 
 
 # OpenSSL's codes for a chain that ends in nobody we know, in Go's words.

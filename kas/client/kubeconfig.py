@@ -24,7 +24,7 @@ from kas.meta.files import private
 from kas.meta.goerrors import unreadable
 from kas.meta.gourl import parse
 from kas.meta.records import NamedTuple
-from kas.meta.tls import trust_as_go
+from kas.meta.tls import AuthoritiesError, trust_as_go, trust_authorities
 from kas.types import configfile
 from kas.types.configfile import BOOL, BYTES, RAW, STRING, Struct
 
@@ -345,10 +345,12 @@ def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool =
 
     Raises KubeconfigError for certificates that are none.
     """
-    try:
-        context = trust_as_go(ssl.create_default_context(cadata=ca.decode("ascii") if ca else None))
-    except (ssl.SSLError, UnicodeDecodeError):
-        raise KubeconfigError("unable to load root certificates: unable to parse bytes as PEM block") from None
+    context = trust_as_go(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if ca else ssl.create_default_context())
+    if ca:
+        try:
+            trust_authorities(context, ca)
+        except AuthoritiesError as e:
+            raise KubeconfigError(str(e)) from None
     for what, data in (("certificate", credentials.cert), ("key", credentials.key)):
         if data and b"-----BEGIN" not in data:
             raise KubeconfigError(f"tls: failed to find any PEM data in {what} input")

@@ -14,6 +14,17 @@ SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS2
 WEBHOOK_VERSIONS = ("v1", "v1beta1")
 
 
+def anonymous(o: Options) -> bool:
+    """Whether who shows no credential is let in: not where everybody may do everything (upstream's ``ApplyAuthorization``)."""
+    return o.anonymous_auth and "AlwaysAllow" not in o.authorization_mode
+
+
+def warnings(o: Options) -> Iterator[str]:
+    """One line for each flag that asks for what is not done."""
+    if o.anonymous_auth and not anonymous(o):
+        yield "--anonymous-auth has no effect: with --authorization-mode=AlwaysAllow requests without a credential are refused"
+
+
 def problems(o: Options) -> Iterator[str]:
     """Upstream's texts, one for each thing that is wrong. What is in files is looked at by who reads them."""
     oidc = any(name.startswith("oidc-") for name in o.given)

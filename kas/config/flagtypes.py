@@ -197,13 +197,14 @@ def _vmodule(text: str, _: Any) -> str:
 
 
 def _cert_key(text: str, before: Any) -> list[str]:
-    """``cert,key`` or ``cert,key:name,name``."""
-    files, sep, names = text.partition(":")
-    if not text or (sep and not names):
+    """``cert,key`` or ``cert,key:name,name``; blanks around each are not part of it."""
+    pair, sep, rest = text.partition(":")
+    if not text or (sep and not rest.strip()):
         raise ValueError("empty names list is not allowed" if sep else "unexpected empty value")
-    if files.count(",") != 1 or not all(files.split(",")):
+    files, names = ([part.strip() for part in parts.split(",")] for parts in (pair, rest))
+    if len(files) != 2 or not all(files):
         raise ValueError("expected comma separated certificate and key file paths")
-    return [*(before or ()), text]
+    return [*(before or ()), ",".join(files) + sep + ",".join(names)]
 
 
 def _atoi(text: str) -> int:

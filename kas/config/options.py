@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kas.config import address, features, flagset, validation
+from kas.config import address, authentication, features, flagset, validation
 from kas.config.flags import BY_NAME, FLAGS, Flag
 from kas.config.flagtypes import TYPES
 from kas.config.overrides import Override, overrides
@@ -247,7 +247,7 @@ class Options:
 
     def warnings(self) -> list[str]:
         """One line for each flag that was given and asks for what kas does not do."""
-        out = []
+        out = list(authentication.warnings(self))
         for name in self.given:
             flag = BY_NAME[name]
             if flag.effect.kind == "no effect" and getattr(self, flag.attribute) not in flag.effect.same:

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kas.config.flagtypes import parse_bool
+from kas.config.flagtypes import parse_bool, quote
 
 _CLASSES = ("api/all", "api/ga", "api/beta", "api/alpha")
 
 
 class Enabled:
-    """``versions`` that are on; ``resources`` switched one by one (group, version, plural) -> on; versions switched on as a whole."""
+    """``versions`` that are on; ``resources`` switched one by one (group, version, plural) -> on; ``all_of`` versions switched on as a
+    whole, and ``partly`` those that are on for nothing but single resources."""
 
     def __init__(self, versions: set[tuple[str, str]]) -> None:
         self.versions = versions
         self.resources: dict[tuple[str, str, str], bool] = {}
         self.all_of: set[tuple[str, str]] = set()
+        self.partly: set[tuple[str, str]] = set()
 
     def serves(self, resource: Any) -> bool:
         """Whether a resource of a version that is on is served: as it was asked for by name, else with its version."""
         one = self.resources.get((resource.group, resource.version, resource.resource))
         if one is not None:
             return one
+        if (resource.group, resource.version) in self.partly:
+            return False
         # A version switched on as a whole brings all its resources; a stable one only those on by default.
         return resource.served_by_default or (resource.group, resource.version) in self.all_of
 
@@ -39,22 +43,21 @@ def enabled_versions(scheme: Any, config: Mapping[str, str]) -> Enabled:
         raise ValueError("; ".join(wrong))
     out = Enabled(versions)
     parsed = [(key, parse_bool(value or "true")) for key, value in config.items()]
-    # Classes first and single entries last, so that the more precise wins whatever the order given.
-    for key, on in parsed:
-        if key in _CLASSES:
-            for gv in known:
-                if key == "api/all" or _class_of(gv[1]) == key[4:]:
-                    _switch(out, gv, on)
-    for key, on in parsed:
-        if key in _CLASSES:
-            continue
-        gv, resource = _parts(key)
+    # Whatever the order given: classes first, the wider before the narrower, then versions, and resources last.
+    for name, on in sorted((one for one in parsed if one[0] in _CLASSES), key=lambda one: _CLASSES.index(one[0])):
+        for gv in known:
+            if name == "api/all" or _class_of(gv[1]) == name[4:]:
+                _switch(out, gv, on)
+    single = [(*_parts(key), on) for key, on in parsed if key not in _CLASSES]
+    for gv, resource, on in single:
+        if not resource:
+            _switch(out, gv, on)
+    for gv, resource, on in single:
         if resource:
             out.resources[*gv, resource] = on
-            if on:
+            if on and gv not in out.versions:
                 out.versions.add(gv)
-        else:
-            _switch(out, gv, on)
+                out.partly.add(gv)
     return out
 
 
@@ -87,18 +90,14 @@ def chosen(scheme: Any, kinds: str | Sequence[str]) -> dict[str, str]:
     out = {}
     for r in scheme.resources:
         if r.group not in groups and (r.group, r.resource) not in resources:
-            out[f"{r.group}/{r.version}/{r.resource}" if r.group else f"{r.version}/{r.resource}"] = "false"
+            out[f"{r.group}/{r.version}/{r.resource}"] = "false"
     return out
 
 
 def _parts(key: str) -> tuple[tuple[str, str], str]:
-    """((group, version), resource or empty). The core group is ``v1`` or ``api/v1``."""
-    parts = key.split("/")
-    if parts[0] == "api":
-        parts = parts[1:]
-    if parts[0] == "v1":
-        return ("", "v1"), "/".join(parts[1:])
-    return (parts[0], parts[1] if len(parts) > 1 else ""), "/".join(parts[2:])
+    """((group, version), resource or empty). The core group is nothing before the slash, ``/v1``."""
+    group, version, *resource = key.split("/")
+    return (group, version), "/".join(resource)
 
 
 def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
@@ -107,7 +106,7 @@ def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
         return ["invalid runtime-config with only api/all=false"]
     keys = [key for key in config if key not in _CLASSES]
     for key in keys:
-        if key.count("/") not in (1, 2) and _parts(key)[0] != ("", "v1"):
+        if key.count("/") not in (1, 2):  # upstream's help says "v1" of the core group, and its server refuses it
             return [f"runtime-config invalid key {key}"]
     known = {(r.group, r.version) for r in scheme.resources}
     groups = {group for group, _ in known}
@@ -125,6 +124,10 @@ def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
         except ValueError as e:
             out.append(f"invalid value of {key}: {value}, err: {e}")
     versions = [_parts(key)[0] for key in keys]
+    for key in keys:
+        gv, resource = _parts(key)
+        if gv in known and resource != resource.lower():
+            out.append(f"invalid key {key}: group/version/resource and resource is always lowercase plural, not {quote(resource)}")
     return out + [f"group version {'/'.join(filter(None, gv))} that has not been registered" for gv in versions if gv not in known]
 
 

@@ -92,9 +92,12 @@ def _logging(o: Options) -> Iterator[str]:
     """component-base's ``logs/api/v1``: its fields, not the flags, are what the texts name."""
     if o.logging_format not in ("text", "json"):
         yield f"format: Invalid value: {quote(o.logging_format)}: Unsupported log format"
+    gates = frozenset[str]() if features.problems(o.feature_gates) else features.enabled(o.feature_gates)
+    if o.logging_format == "json" and gates and "LoggingBetaOptions" not in gates:
+        yield "format: Forbidden: Feature LoggingBetaOptions is disabled"
     if o.vmodule and o.logging_format not in ("", "text"):
         yield "vmodule: Forbidden: Only supported for text log format"
-    if not features.problems(o.feature_gates) and "LoggingAlphaOptions" in features.enabled(o.feature_gates):
+    if "LoggingAlphaOptions" in gates:
         return
     for form in ("text", "json"):
         for flag, field in (("split-stream", "splitStream"), ("info-buffer-size", "infoBufferSize")):
@@ -496,6 +499,12 @@ def _api(o: Options) -> Iterator[str]:
         for name in ("peer-ca-file", "peer-advertise-ip", "peer-advertise-port"):
             if getattr(o, name.replace("-", "_")):
                 yield f"--{name} requires {PEERS} feature to be turned on"
+    elif not wrong:  # upstream takes any text, and then no other server finds this one
+        ip, port = o.peer_advertise_ip, o.peer_advertise_port
+        if ip and not address.is_address(ip):
+            yield f"--peer-advertise-ip {quote(ip)} is not an address"
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65535):
+            yield f"--peer-advertise-port {quote(port)} must be between 1 and 65535, inclusive"
 
 
 def _coordination(o: Options) -> Iterator[str]:

@@ -28,6 +28,8 @@ from kas.registry.registries import Registries
 
 if TYPE_CHECKING:
     from kas.controllers.signing import Authority
+    from kas.controllers.storageversions import Registration
+    from kas.types.scheme import Resource, Scheme
 
 # Name to module and class; they are imported when they are to run, which is after the server has begun to serve.
 ALWAYS = {
@@ -43,6 +45,7 @@ ALWAYS = {
     "apiservice-status-remote-available-controller": "availability.RemoteAPIServices",
     "crd-autoregistration": "crdregistration.CRDRegistration",
 }
+FAIRNESS = "priority-and-fairness-config-consumer"
 # Those of a feature gate.
 GATED = {"kube-apiserver-identity-lease-controller": "APIServerIdentity", "kube-apiserver-identity-lease-gc": "APIServerIdentity"}
 BY_CHOICE = {
@@ -120,9 +123,10 @@ class Initializer(NamedTuple):
         return controller
 
 
-def own(gates: Collection[str]) -> list[str]:
-    """Names of the loops of kube-apiserver itself, without those whose feature gate is not among ``gates``."""
-    return [name for name in ALWAYS if name not in GATED or GATED[name] in gates]
+def own(gates: Collection[str], fairness: bool = True) -> list[str]:
+    """Names of the loops of kube-apiserver itself, without those whose feature gate is not among ``gates``, and without that of
+    ``--enable-priority-and-fairness`` where nobody asks FlowSchemas."""
+    return [name for name in ALWAYS if (name not in GATED or GATED[name] in gates) and (fairness or name != FAIRNESS)]
 
 
 def chosen(given: Sequence[str]) -> list[str]:
@@ -153,3 +157,10 @@ def _is_on(name: str, given: Sequence[str]) -> bool:
         if text == "-" + name:
             return False
     return "*" in given
+
+
+def registration(registries: Registries, identity: str, scheme: Scheme, served: Sequence[Resource]) -> Registration:
+    """What this server is to tell of its storage versions."""
+    from kas.controllers.storageversions import Registration  # which few servers have
+
+    return Registration(registries, identity, scheme, served)

@@ -90,6 +90,9 @@ class RemoteAPIServices:
     async def _sync(self, name: str) -> float | None:
         service = self._aggregator.services.by_name.get(name)
         if service is None or service.service is None:
+            stored = self.client.get(GROUP, RESOURCE, "", name)
+            if stored is not None and (stored.get("spec") or {}).get("service") is not None:
+                return self._pause(name)  # it has not been taken up yet, as the first of all may not: what is told of it is told once
             self._failures.pop(name, None)
             self._aggregator.unavailable.values.pop((name,), None)
             return None
@@ -99,6 +102,10 @@ class RemoteAPIServices:
         if not again:
             self._failures.pop(name, None)
             return EVERY_S
+        return self._pause(name)
+
+    def _pause(self, name: str) -> float:
+        """Until it is looked at again, longer each time."""
         n = self._failures[name] = self._failures.get(name, 0) + 1
         return min(EVERY_S, FIRST_PAUSE_S * 2.0 ** min(n, 20))
 

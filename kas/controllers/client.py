@@ -27,6 +27,42 @@ from kas.store import PAGE_BYTES, Event, RangeResult, Record
 NOT_FOUND, CONFLICT = 404, 409
 
 
+class Filling:
+    """Shows all records under ``prefix``, after ``clear()``, one by one to ``take``: with others' turns between the pages as long as nobody
+    works on what came of it (``fill``, of ``queue.follow``), and at once when events were lost later (``listed``, of a reflector without
+    lists). What is shown is as new as any event that was told before, or newer."""
+
+    def __init__(self, client: Client, prefix: str, clear: Callable[[], None], take: Callable[[Record], None]) -> None:
+        self._client, self._prefix, self._clear, self._take = client, prefix, clear, take
+        self._waits = self._missed = False
+
+    def begin(self) -> None:
+        """``fill`` will come."""
+        self._waits = True
+
+    def listed(self, _: Sequence[Record]) -> None:
+        """There is something to make up for."""
+        if self._waits:
+            self._missed = True
+            return
+        self._clear()
+        for record in self._client.pages(self._prefix):
+            self._take(record)
+
+    async def fill(self) -> None:
+        """Shows them, and again while events are lost meanwhile."""
+        stint = Stint()
+        while self._missed:
+            self._missed = False
+            self._clear()
+            async for page in self._client.paced_pages(self._prefix, 64):
+                for record in page.records:  # in one turn: an event about one of them comes after it
+                    self._take(record)
+                if stint.over:
+                    await stint.pause()
+        self._waits = False
+
+
 class Client:
     """What one controller sees of the server. ``manager`` is its field manager, ``user`` whom its writes are by."""
 

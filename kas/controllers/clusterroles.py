@@ -13,6 +13,7 @@ from typing import Any
 from kas.controllers.client import Client
 from kas.controllers.queue import WorkQueue, follow
 from kas.meta.aside import POOL
+from kas.meta.pieces import let_go
 from kas.meta.selectors import LabelSelector
 from kas.registry.bootstrap_rbac import aggregate, selectors
 from kas.registry.registries import Registries
@@ -77,4 +78,6 @@ class ClusterRoleAggregation:
         """The selectors of all aggregated roles, None when they are too many to ask, and the roles that want other rules."""
         roles = self.client.list(GROUP, "clusterroles")
         found = {selector for role in roles for selector in selectors(role) or ()}
-        return found if len(found) <= MOST_SELECTORS else None, aggregate(roles)
+        wanted = aggregate(roles)
+        let_go(roles)
+        return found if len(found) <= MOST_SELECTORS else None, wanted

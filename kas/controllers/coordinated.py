@@ -14,11 +14,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from kas.config.options import Options
 from kas.controllers.client import Client, split_key
+from kas.controllers.election import LeaderElection, Times
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.coordination.lease import OLDEST_EMULATION, Version, semantic_version
+from kas.meta.aside import POOL
 from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
+from kas.observe.hooks import Hooks
 from kas.registry.registries import Registries
 from kas.store import Event, Record
 
@@ -240,7 +244,7 @@ class CandidateCollector:
 
     async def collect(self, now: datetime.datetime) -> None:
         """Deletes the candidates that do not count any more."""
-        for obj in self.client.list(GROUP, "leasecandidates"):
+        for obj in await POOL.run(self.client.list, GROUP, "leasecandidates"):
             if Candidate.of(obj).expired(now):
                 meta = obj["metadata"]
                 await self.client.delete(self.registry, meta["namespace"], meta["name"], meta.get("uid", ""))
@@ -258,3 +262,12 @@ def _time(text: str | None) -> datetime.datetime | None:
 def _ended(spec: dict[str, Any], now: datetime.datetime) -> bool:
     renewed, seconds = _time(spec.get("renewTime")), spec.get("leaseDurationSeconds")
     return renewed is None or seconds is None or renewed + datetime.timedelta(seconds=seconds) < now
+
+
+def elections(registries: Registries, hooks: Hooks, raw: Options) -> LeaderElection:
+    """What elects leaders among LeaseCandidates, on one server of the cluster."""
+    times = Times(
+        raw.coordinated_leadership_lease_duration, raw.coordinated_leadership_renew_deadline, raw.coordinated_leadership_retry_period
+    )
+    loops = lambda: (CoordinatedElection(registries), CandidateCollector(registries))  # noqa: E731
+    return LeaderElection(registries, loops, hooks, CoordinatedElection.name, times)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kas.apiextensions.definition import light
-from kas.controllers.client import Client
+from kas.controllers.client import Client, Filling
 from kas.controllers.queue import WorkQueue, follow
 from kas.endpoints.discovery import CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY
 from kas.meta.stored import object_of
@@ -33,37 +33,45 @@ class CRDRegistration:
         self._definitions = registries.of("apiextensions.k8s.io", "customresourcedefinitions").root
         self._of: dict[str, Names] = {}  # definition -> what it serves
         self._wanted: Counter[str] = Counter()
+        self._filling = Filling(self.client, self._definitions, self._clear, self._take)
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
         """Follow the CustomResourceDefinitions and the APIServices until cancelled."""
+        self._filling.begin()
         await follow(
             self.queue,
             [
-                self.client.reflector(self._definitions, self._defined, self._definitions_listed, lists=False),
+                self.client.reflector(self._definitions, self._defined, self._filling.listed, lists=False),
                 self.client.reflector(self.registry.root, self._changed, self._listed),
             ],
+            fill=self._filling.fill,
         )
 
-    def _definitions_listed(self, records: Sequence[Record]) -> None:
-        before = set(self._wanted)
-        self._of = {record.key: _served(light(record)) for record in self.client.pages(self._definitions)}
-        self._wanted = Counter(name for names in self._of.values() for name in names)
-        for name in before | set(self._wanted):
+    def _clear(self) -> None:
+        for name in self._wanted:  # nobody may want it any more
+            self.queue.add(name)
+        self._of.clear()
+        self._wanted.clear()
+
+    def _take(self, record: Record) -> None:
+        self._serves(record.key, _served(light(record)))
+
+    def _serves(self, key: str, has: Names) -> None:
+        """A definition serves these."""
+        had = self._of.pop(key, frozenset())
+        if has:
+            self._of[key] = has
+        self._wanted.update(has)
+        self._wanted.subtract(had)
+        for name in had ^ has:
+            if not self._wanted[name]:
+                del self._wanted[name]
             self.queue.add(name)
 
     def _defined(self, events: Sequence[Event]) -> None:
         for e in events:
-            had = self._of.pop(e.key, frozenset())
-            has = _served(light(e.record)) if e.record is not None else frozenset()
-            if has:
-                self._of[e.key] = has
-            self._wanted.update(has)
-            self._wanted.subtract(had)
-            for name in had ^ has:
-                if not self._wanted[name]:
-                    del self._wanted[name]
-                self.queue.add(name)
+            self._serves(e.key, _served(light(e.record)) if e.record is not None else frozenset())
 
     def _listed(self, records: Sequence[Record]) -> None:
         for record in records:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kas.apiextensions.definition import NO_CA_BUNDLE, light
-from kas.controllers.client import Client, split_key
+from kas.controllers.client import Client, Filling, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.apiextensions.acceptance import SHAPE, approval_state, ca_bundle_errors, is_protected
 from kas.meta.conditions import with_condition
@@ -89,15 +89,18 @@ class DefinitionConditions:
         self.registry = registries.of(GROUP, RESOURCE)
         self.queue = WorkQueue(self._sync, self.name)
         self._groups: dict[str, _Group] = {}
+        self._filling = Filling(self.client, self.registry.root, self._groups.clear, self._take)
 
     async def run(self) -> None:
         """Follow the definitions until cancelled."""
-        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed, lists=False)])
+        self._filling.begin()
+        listed = self._filling.listed
+        await follow(
+            self.queue, [self.client.reflector(self.registry.root, self._events, listed, lists=False)], fill=self._filling.fill
+        )  # fmt: skip
 
-    def _listed(self, records: Sequence[Record]) -> None:
-        self._groups.clear()
-        for rec in self.client.pages(self.registry.root):
-            self._look(split_key(self.registry, rec.key)[1], light(rec))
+    def _take(self, rec: Record) -> None:
+        self._look(split_key(self.registry, rec.key)[1], light(rec))
 
     def _events(self, events: Sequence[Event]) -> None:
         for e in events:

@@ -10,7 +10,7 @@ from kas.aggregator.aggregator import Aggregator
 from kas.controllers.client import Client, split_key
 from kas.controllers.garbage_elsewhere import Elsewhere, Waiting, remember
 from kas.controllers.garbage_remote import RemoteOwners
-from kas.controllers.graph import FOREGROUND, ORPHAN, Graph, Node, same_ties, uid_of
+from kas.controllers.graph import FOREGROUND, ORPHAN, DependentsOf, Graph, Look, Node, same_ties, uid_of
 from kas.controllers.queue import WorkQueue
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
@@ -119,8 +119,15 @@ class GarbageCollector:
 
     # --- one object
 
-    async def _work(self, key: str) -> float | None:
+    async def _work(self, key: Look) -> float | None:
         await self._whole.wait()
+        if isinstance(key, DependentsOf):
+            stint = Stint()  # an owner may have any number of them
+            for d in self.graph.dependents_of(key.uid):
+                self.queue.add(d.key)
+                if stint.over:
+                    await stint.pause()
+            return None
         node, reg = self.graph.nodes.get(key), self._registry(key)
         if node is None or reg is None:
             return None
@@ -190,7 +197,7 @@ class GarbageCollector:
         dependents = self.graph.dependents.get(node.uid)
         finalizers = meta.get("finalizers") or ()
         if waiting and dependents:
-            if any(d.foreground for d in self.graph.dependents_of(node.uid)):
+            if await self._waits_for_others(node.uid):
                 # A cycle of objects that wait for each other: nobody in it may block its owner.
                 await self._unblock(reg, node)
             policy = "Foreground"
@@ -202,6 +209,16 @@ class GarbageCollector:
             policy = "Background"
         await self._delete(reg, namespace, name, rec, node.uid, policy)
         return None
+
+    async def _waits_for_others(self, uid: str) -> bool:
+        """Whether somebody who names this owner waits for its own dependents."""
+        stint = Stint()
+        for d in self.graph.dependents_of(uid):
+            if d.foreground:
+                return True
+            if stint.over:
+                await stint.pause()
+        return False
 
     async def _delete(self, reg: Registry, namespace: str, name: str, rec: Record, uid: str, policy: str) -> None:
         """With the object as it was looked at as precondition: references changed since then are looked at again."""
@@ -242,18 +259,20 @@ class GarbageCollector:
 
     async def _foreground(self, reg: Registry, node: Node) -> None:
         """``processDeletingDependentsItem``: dependents go first; those that block hold the owner until they are gone."""
-        blocking = self.graph.blocking(node.uid)
-        if not blocking:
+        if not self.graph.blocks(node.uid):
             await self._remove_finalizer(reg, node, FOREGROUND)
             return
-        for d in blocking:
+        stint = Stint()
+        for d in self.graph.blocking(node.uid):
             if not d.foreground:
                 self.queue.add(d.key)
+            if stint.over:
+                await stint.pause()
 
     async def _orphan(self, reg: Registry, node: Node) -> None:
         # Who is not known yet would be collected instead.
         await self.client.rest_fresh(node.key, (reg.root for reg in self._collected()))
-        for d in list(self.graph.dependents_of(node.uid)):
+        for d in self.graph.dependents_of(node.uid):
             owner_of = self._registry(d.key)
             if owner_of is not None:
                 await self._drop_references(owner_of, d, {node.uid})

@@ -8,11 +8,13 @@ the store. JSON is decoded when one of the two searches hits.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+
+from kas.meta.records import NamedTuple
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 _OWNERS, _FINALIZERS = b'"ownerReferences":', b'"finalizers":'
@@ -33,6 +35,15 @@ class Node:
     orphaning: bool  # waits until its dependents forget it
 
 
+class DependentsOf(NamedTuple):
+    """Those that name this owner, as something to look at: there may be any number of them."""
+
+    uid: str
+
+
+Look = str | DependentsOf  # what has to be looked at: the object of a key, or some
+
+
 class Graph:
     """Nodes by key, and keys of dependents by the uid of their owner: of all, and of those for which its foreground deletion waits."""
 
@@ -49,8 +60,8 @@ class Graph:
         self._blocking.clear()
         self._waiting.clear()
 
-    def put(self, key: str, json: bytes, revision: int) -> list[str]:
-        """Takes an object in; returns the keys that have to be looked at because of it."""
+    def put(self, key: str, json: bytes, revision: int) -> list[Look]:
+        """Takes an object in; returns what has to be looked at because of it."""
         ties = _ties(json) or json
         if _OWNERS not in ties and _FINALIZERS not in ties and key not in self.nodes:
             return []
@@ -58,7 +69,7 @@ class Graph:
         if old is not None and old.revision >= revision:
             return []
         node = _node(key, json, revision)
-        look: list[str] = []
+        look: list[Look] = []
         if old is not None and old.uid != node.uid:
             look += self.remove(key, old.uid)
             old = None
@@ -76,17 +87,16 @@ class Graph:
         if node.foreground or node.orphaning:
             self._waiting[node.uid] = key
             if old is None or not (old.foreground or old.orphaning):
-                look.append(key)
-                look += self.dependents.get(node.uid, ())
+                look += (key, *self._those_of(node.uid))
         if old is None or old.owners != node.owners:
             look.append(key)
         return look
 
-    def _unlink(self, old: Node, owners: tuple[dict[str, Any], ...]) -> list[str]:
+    def _unlink(self, old: Node, owners: tuple[dict[str, Any], ...]) -> list[Look]:
         """Takes back what ``old`` said; owners that it no longer blocks, and nobody else, may be able to go: to look at one with each
         dependent that goes would be quadratic."""
         blocking = {o["uid"] for o in owners if o.get("blockOwnerDeletion")}
-        look = []
+        look: list[Look] = []
         for uid in dict.fromkeys(owner["uid"] for owner in old.owners):
             _discard(self.dependents, uid, old.key)
             _discard(self._blocking, uid, old.key)
@@ -96,19 +106,30 @@ class Graph:
         self._waiting.pop(old.uid, None)
         return look
 
-    def remove(self, key: str, uid: str) -> list[str]:
+    def remove(self, key: str, uid: str) -> list[Look]:
         """The object is gone: its dependents and the owners that waited for it have to be looked at."""
         old = self.nodes.get(key)
-        look = self._unlink(old, ()) if old is not None else []
-        return look + list(self.dependents.get(uid, ()))
+        return [*(self._unlink(old, ()) if old is not None else ()), *self._those_of(uid)]
 
-    def dependents_of(self, uid: str) -> Iterable[Node]:
-        """The known objects that name this owner, in a list of the caller's own."""
-        return [self.nodes[k] for k in self.dependents.get(uid, ())]
+    def _those_of(self, uid: str) -> tuple[Look, ...]:
+        return (DependentsOf(uid),) if uid in self.dependents else ()
 
-    def blocking(self, uid: str) -> Iterable[Node]:
-        """Those of them for which this owner's foreground deletion waits, in a list of the caller's own."""
-        return [self.nodes[k] for k in self._blocking.get(uid, ())]
+    def dependents_of(self, uid: str) -> Iterator[Node]:
+        """The objects that name this owner now, each as it is when it is come to: others may have their turns meanwhile."""
+        return self._nodes(self.dependents.get(uid, ()))
+
+    def blocks(self, uid: str) -> bool:
+        """Whether this owner's foreground deletion waits for somebody."""
+        return uid in self._blocking
+
+    def blocking(self, uid: str) -> Iterator[Node]:
+        """Those of the dependents for which it waits, in the same way."""
+        return self._nodes(self._blocking.get(uid, ()))
+
+    def _nodes(self, keys: Iterable[str]) -> Iterator[Node]:
+        for key in tuple(keys):
+            if (node := self.nodes.get(key)) is not None:
+                yield node
 
 
 def _discard(of: dict[str, set[str]], uid: str, key: str) -> None:

@@ -11,6 +11,7 @@ import socket
 from typing import Any
 
 from kas.controllers.client import Client
+from kas.meta.aside import POOL
 from kas.registry import bootstrap
 from kas.registry.registries import Registries
 
@@ -70,7 +71,7 @@ class IdentityLeaseCollector:
 
     async def collect(self, now: datetime.datetime) -> None:
         """Deletes the identity leases that ended before ``now``."""
-        for lease in self.client.list(GROUP, "leases", NAMESPACE):
+        for lease in await POOL.run(self.client.list, GROUP, "leases", NAMESPACE):
             meta = lease["metadata"]
             if (meta.get("labels") or {}).get(LABEL) == VALUE and _ended(lease.get("spec") or {}, now):
                 await self.client.delete(self.registry, NAMESPACE, meta["name"], meta.get("uid", ""))

@@ -7,7 +7,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import Any
 
+from kas.controllers.client import Client
+from kas.meta.errors import ApiError
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Conflict, Draft, Op, Store, StoreError
@@ -35,6 +38,45 @@ async def hold(store: Store, key: str, value: Callable[[], Draft], renewed: Call
         with contextlib.suppress(StoreError, Conflict):
             await store.commit(Op(key, None))
         raise
+
+
+class MasterCount:
+    """Takes this server's address from the endpoints of the kubernetes Service when it ends, as upstream's ``instancecount.go`` does with
+    ``--endpoint-reconciler-type=master-count``; ``Essentials`` puts it there."""
+
+    name = "kubernetes-service-endpoints"
+
+    def __init__(self, registries: Registries, address: str) -> None:
+        self._registries, self._address = registries, address
+        self._client = Client(registries, "kube-apiserver", "system:apiserver")
+
+    async def run(self) -> None:
+        """Waits until cancelled, and takes the address away then."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            for group, resource, leave in (
+                ("", "endpoints", self._leave), ("discovery.k8s.io", "endpointslices", self._leave_slice),
+            ):  # fmt: skip
+                with contextlib.suppress(ApiError, StoreError):  # whoever is there next sees to it
+                    await self._client.update(self._registries.of(group, resource), "default", "kubernetes", leave)
+            raise
+
+    def _leave(self, endpoints: dict[str, Any]) -> bool:
+        had = endpoints.get("subsets") or []
+        left = [subset | {"addresses": kept} for subset in had if (kept := self._others(subset.get("addresses")))]
+        endpoints["subsets"] = left
+        if not left:
+            del endpoints["subsets"]
+        return left != had
+
+    def _leave_slice(self, endpoint_slice: dict[str, Any]) -> bool:
+        had = endpoint_slice.get("endpoints") or []
+        endpoint_slice["endpoints"] = [one for one in had if one.get("addresses") != [self._address]]
+        return len(endpoint_slice["endpoints"]) < len(had)
+
+    def _others(self, addresses: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+        return [address for address in addresses or () if address.get("ip") != self._address]
 
 
 class MasterLeases:

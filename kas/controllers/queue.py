@@ -18,6 +18,7 @@ from kas.informers.reflector import Reflectors
 from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
 from kas.observe.metrics import Registry, row_of
+from kas.observe.nativebuckets import bounds_of
 from kas.store import StoreError
 
 log = logging.getLogger("kas.controllers")
@@ -60,7 +61,7 @@ def collector(metrics: Registry) -> Callable[[], None]:
             adds.values[name] = queue.adds
             retries.values[name] = queue.retries
             for family, times in ((waited, queue.waited), (worked, queue.worked)):
-                row = family.values.setdefault(name, row_of(len(BUCKETS_S)))
+                row = family.values.setdefault(name, row_of(len(family.buckets)))
                 row[:] = times
             running = [now - began for began in list(queue.running.values())]
             unfinished.set(name, sum(running))
@@ -69,20 +70,20 @@ def collector(metrics: Registry) -> Callable[[], None]:
     return collect
 
 
-async def follow(queue: WorkQueue, reflectors: Sequence[Reflectors], workers: int = 1) -> None:
-    """Works, for good, on what the ``reflectors`` put into ``queue``; they run as long as this does."""
+async def follow(
+    queue: WorkQueue, reflectors: Sequence[Reflectors], workers: int = 1, fill: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Works, for good, on what the ``reflectors`` put into ``queue``; they run as long as this does. What has to be known before anything
+    is worked on, and takes long to read, ``fill`` reads in turns of the loop; events come meanwhile."""
     try:
         for reflector in reflectors:
             reflector.start()
+        if fill is not None:
+            await fill()
         await queue.run(workers)
     finally:
         for reflector in reflectors:
             reflector.stop()
-
-
-def _count(row: array[float], seconds: float) -> None:
-    row[bisect.bisect_left(BUCKETS_S, seconds)] += 1
-    row[-1] += seconds
 
 
 class WorkQueue:
@@ -96,7 +97,8 @@ class WorkQueue:
         self._work, self.name = work, name
         self.adds = self.retries = 0
         # As rows of a histogram: how long items waited, and how long they were worked on.
-        self.waited, self.worked = row_of(len(BUCKETS_S)), row_of(len(BUCKETS_S))
+        self._bounds = bounds_of(BUCKETS_S)
+        self.waited, self.worked = row_of(len(self._bounds)), row_of(len(self._bounds))
         self.running: dict[Hashable, float] = {}  # since when
         _queues.add(self)
         self._order: deque[Hashable] = deque()
@@ -105,6 +107,10 @@ class WorkQueue:
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._ready = asyncio.Event()
         self._stint = Stint()  # of all workers together
+
+    def _count(self, row: array[float], seconds: float) -> None:
+        row[bisect.bisect_left(self._bounds, seconds)] += 1
+        row[-1] += seconds
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self.running)
@@ -159,7 +165,7 @@ class WorkQueue:
                 continue
             item = self._order.popleft()
             began = self.running[item] = monotonic()
-            _count(self.waited, began - self._waiting.pop(item, began))
+            self._count(self.waited, began - self._waiting.pop(item, began))
             try:
                 again = await self._work(item)
                 self._failures.pop(item, None)
@@ -173,7 +179,7 @@ class WorkQueue:
                 self.add_after(item, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))
             finally:
                 self.running.pop(item, None)
-                _count(self.worked, monotonic() - began)
+                self._count(self.worked, monotonic() - began)
                 if item in self._waiting:
                     self._order.append(item)
                     self._ready.set()

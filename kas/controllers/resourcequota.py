@@ -21,6 +21,7 @@ from kas.admission.quota_usage import Evaluator, Evaluators, scopes_of
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue
 from kas.controllers.quotacounts import Census, Counts
+from kas.meta.aside import POOL
 from kas.meta.equality import semantic_equal
 from kas.meta.quantity import Quantity
 from kas.meta.records import NamedTuple
@@ -141,8 +142,9 @@ class ResourceQuotas:
     async def _namespace(self, namespace: str) -> float | None:
         """What quotas say of kinds of which nothing was freed stays: a map that is deleted is no reason to read all pods."""
         freed = self.freed.pop(namespace, None)
-        quotas = self.client.list("", "resourcequotas", namespace)
-        if not quotas:
+        quotas = await POOL.run(self.client.list, "", "resourcequotas", namespace)  # there may be thousands, or large ones
+        # One may have come meanwhile: whoever forgets the namespace looks in the same turn of the loop.
+        if not quotas and not (quotas := self.client.list("", "resourcequotas", namespace)):
             self.namespaces.pop(namespace, None)
             self.unconfirmed.pop(namespace, None)
             self.counts.forget(namespace)
@@ -212,6 +214,8 @@ class ResourceQuotas:
     async def _write(self, namespace: str, quota: dict[str, Any], hard: dict[str, str], counted: pod_objects.Amounts) -> bool:
         """The count as the quota's status; True when it was another one. A quota that changed meanwhile is counted again."""
         meta, stale = quota["metadata"], False
+        if not meta.get("name"):  # put into etcd by another client; no write of it would be taken
+            return False
         revision = meta["resourceVersion"]
 
         def change(obj: dict[str, Any]) -> bool:
@@ -257,10 +261,27 @@ def _measured(pod: dict[str, Any]) -> tuple[Any, ...]:
     return (pod.get("spec") or {}).get("activeDeadlineSeconds") is not None, held
 
 
+_SPEC, _STATUS, _USED = b',"spec":{"hard":', b',"status":{"hard":', b',"used":{'
+
+
+def _asked(json: bytes) -> bytes:
+    """What a stored quota asks for, as it is written, where it is counted for just that; empty where the object has to be read to know."""
+    # Behind the metadata, which may say anything, there are names of resources and amounts only.
+    at = json.rfind(_SPEC)
+    said = json.find(_STATUS, at)
+    used = json.find(_USED, said)
+    if at < 0 or said < 0 or used < 0 or not json.startswith(json[said + len(_STATUS) : used], at + len(_SPEC)):
+        return b""
+    return json[at:said]
+
+
 def _to_count(e: Event) -> bool:
     """A quota that is new, or asks for something else than it is counted for; not one whose usage was raised."""
     if e.previous is None:
         return True
     assert e.record is not None  # changes only
+    asked = _asked(e.record.json)
+    if asked and asked == _asked(e.previous.json):  # a pod raises the usage of all quotas of its namespace, of which there may be thousands
+        return False
     quota, before = object_of(e.record), object_of(e.previous)
     return quota.get("spec") != before.get("spec") or (quota.get("status") or {}).get("hard") != (quota.get("spec") or {}).get("hard")

@@ -10,13 +10,13 @@ import asyncio
 import fcntl
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from kas.controllers import Controller
 from kas.observe.hooks import Hooks
-from kas.store import Damaged, Full, StoreError, Unavailable, Unknown
+from kas.store import Damaged, Failed, Full, StoreError, Unavailable, Unknown
 
 log = logging.getLogger("kas.controllers")
 
@@ -24,6 +24,8 @@ COMPACT_EVERY_S = 5.0
 EXPIRE_EVERY_S = 1.0
 EXPIRE_AT_ONCE = 500
 PAUSE_S, STORE_PAUSE_S = 30.0, 5.0  # at most, before a controller runs again
+# A store that takes no writes, or does not answer, or not what became of a write, has checks of its own: nothing is wrong with who waits.
+STORES_OWN = (Damaged, Failed, Full, Unavailable, Unknown)
 LEAD_EVERY_S = 0.5
 # (name, how often in seconds, what is done; it may be awaitable)
 Periodic = tuple[str, float, Callable[[], Awaitable[object] | None]]
@@ -37,9 +39,8 @@ class Expiring(Protocol):
 
 
 async def keep(controller: Controller, hooks: Hooks) -> None:
-    """Runs a controller until cancelled, again when it fails. ``hooks`` are told, but not of a store that takes no writes, or does not
-    answer, or not what became of a write: that has a check of its own, and nothing is wrong with the loop, which looks at what is there
-    when it begins."""
+    """Runs a controller until cancelled, again when it fails. ``hooks`` are told, but not of what is the store's own: the loop looks at
+    what is there when it begins."""
     pause = 0.1
     while True:
         began, most = time.monotonic(), PAUSE_S
@@ -48,7 +49,7 @@ async def keep(controller: Controller, hooks: Hooks) -> None:
             await controller.run()
         except asyncio.CancelledError:
             raise
-        except (Damaged, Full, Unavailable, Unknown) as e:
+        except STORES_OWN as e:
             most = STORE_PAUSE_S
             log.warning("controller %s waits: %s", controller.name, e)
         except Exception as e:  # a task root: logged, and started again with a growing pause
@@ -93,15 +94,14 @@ class Runner:
         if self._lock is not None:
             self._lock.close()
 
-    async def end(self, name: str) -> None:
-        """Ends one of them before the others, and waits for it."""
-        mine = [t for t in self.tasks if t.get_name() == name]
+    async def end(self, names: Collection[str]) -> None:
+        """Ends some of them before the others, and waits for them."""
+        mine = [t for t in self.tasks if t.get_name() in names]
         for t in mine:
             t.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
 
-    @staticmethod
-    async def _every(name: str, seconds: float, work: Callable[[], Awaitable[object] | None]) -> None:
+    async def _every(self, name: str, seconds: float, work: Callable[[], Awaitable[object] | None]) -> None:
         failed = ""
         while True:
             await asyncio.sleep(seconds)
@@ -110,10 +110,12 @@ class Runner:
                 if done is not None:
                     await done
                 failed = ""
+                self._hooks.kept(name)
             except Exception as e:  # a full disk, say; the next turn may go better
                 if repr(e) != failed:  # told once: each second again, a log would be all that the disk gets to hold
                     log.exception("%s, every %g s, failed", name, seconds)
                 failed = repr(e)
+                self._hooks.kept(name, "" if isinstance(e, STORES_OWN) else f"{type(e).__name__}: {e}")
 
     async def _lead(self) -> None:
         """Waits for the lock, then runs what must run once."""

@@ -34,6 +34,7 @@ from kas.meta.records import NamedTuple
 from kas.meta.scalars import format_micro_time, parse_time
 from kas.meta.stored import object_of
 from kas.meta.waiting import Stint
+from kas.observe import counted
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
 from kas.store import Conflict, Op, Record, StoreError, TransformError
@@ -49,6 +50,12 @@ IP_REPORTER, PORT_REPORTER = "ipallocator-repair-controller", "portallocator-rep
 SERVICE, ADDRESS = ("v1", "Service"), ("networking.k8s.io/v1", "IPAddress")
 CREATE, RECREATE, LEAVE = "create", "recreate", "leave"
 Fault = tuple[str, str, str]
+# What upstream's metrics call a fault, by the reason of its event.
+TYPES = {
+    "ClusterIPOutOfRange": "outOfRange", "ClusterIPNotAllocated": "repair", "ClusterIPAlreadyAllocated": "duplicate",
+    "IPAddressNotAllocated": "leak", "IPAddressWrongReference": "repair", "PortAlreadyAllocated": "duplicate",
+    "PortOutOfRange": "outOfRange", "PortNotAllocated": "repair",
+}  # fmt: skip
 KEPT = ("name", "namespace", "uid", "creationTimestamp", "labels")
 
 
@@ -79,7 +86,12 @@ class ServiceRepair:
     async def run(self) -> None:
         """Repair every ``EVERY_S`` seconds until cancelled."""
         while True:
-            await self.repair()
+            try:
+                await self.repair()
+            except Exception:  # counted, and told as that of any controller
+                counted.UNREPAIRED_ADDRESSES.inc()
+                counted.UNREPAIRED_PORTS.inc()
+                raise
             await asyncio.sleep(EVERY_S)
 
     async def repair(self) -> None:
@@ -140,6 +152,7 @@ class ServiceRepair:
         together = store.part(ports.ROOT) is store.part(self.services.root)
         for rec in records:
             if together or (rec.key, rec.revision) in self._stray:
+                counted.REPAIRED_PORTS.inc(("leak",))
                 await self._commit(Op(rec.key, None, rec.revision))
         self._stray = stray
 
@@ -154,6 +167,8 @@ class ServiceRepair:
         if fault is None or self._changed(rec):
             return
         reason, message, action = fault
+        if reason:
+            counted.REPAIRED_ADDRESSES.inc((TYPES[reason],))
         await self._tell(IP_REPORTER, "ClusterIPAllocation", SERVICE, service, reason, message)
         if action == RECREATE:
             await self._delete(ip)
@@ -173,6 +188,7 @@ class ServiceRepair:
         owner.setdefault(port, service)
         if not fault[0] or self._changed(rec):
             return
+        counted.REPAIRED_PORTS.inc((TYPES[fault[0]],))
         await self._tell(PORT_REPORTER, "PortAllocation", SERVICE, service, *fault)
         if fault[0] == "PortNotAllocated":
             await self._commit(port_op(port, service))
@@ -183,6 +199,7 @@ class ServiceRepair:
             return
         fault = address_fault(address, self.client.get("", "services", *named), int(time.time()))
         if fault is not None and await self._delete(ip, address["metadata"].get("uid", "")):
+            counted.REPAIRED_ADDRESSES.inc((TYPES[fault[0]],))
             await self._tell(IP_REPORTER, "IPAddressAllocation", ADDRESS, address, *fault)
 
     async def _delete(self, ip: str, uid: str = "") -> bool:

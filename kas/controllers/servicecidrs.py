@@ -10,6 +10,7 @@ from typing import Any
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.core.service.allocation import CONTROLLER, MANAGED_BY
+from kas.meta.aside import POOL
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 from kas.store import Event, Record
@@ -100,7 +101,7 @@ class ServiceCIDRs:
             if ip not in own or (object_of(rec)["metadata"].get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
                 continue
             if others is None:  # hundreds of ranges may go of which none holds an address
-                others = _Ranges(self._staying(cidr["metadata"]["name"]))
+                others = await POOL.run(lambda: _Ranges(self._staying(cidr["metadata"]["name"])))
             if ip not in others:
                 return True
         return False

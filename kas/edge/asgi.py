@@ -34,6 +34,7 @@ READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 # What granian's `send` gives, by name, where there is nothing to wait for; a class that it does not export.
 TAKEN = "PyEmptyAwaitable"
 send_at_once(LARGE_BYTES, TAKEN)
+TUNNEL = "CONNECT"
 # A line that a WebSocket is to get as one message; what is longer, and no event of a watch is, comes in parts.
 LINE_BYTES = 8 << 20
 
@@ -42,6 +43,14 @@ def _unmet(req: Request, scope: dict[str, Any]) -> bool:
     """Whether a client expects what this server does not do: anything but being told to go on, over HTTP/1.1, as in Go."""
     said = req.header(b"expect")
     return bool(said) and scope["http_version"] == "1.1" and "100-continue" not in map(str.strip, said.lower().split(","))
+
+
+def _no_tunnel(resp: Response) -> Response:
+    """What a CONNECT is answered that would have been answered well. HTTP opens a tunnel with such an answer, which has no body, so that
+    granian's library ends the connection instead of writing it (RFC 9110, 9.3.6; Go writes it)."""
+    refused = Response(405, [(b"content-length", b"0"), (b"connection", b"close")])
+    refused.finish = resp.finish
+    return refused
 
 
 class _EnoughError(Exception):
@@ -83,13 +92,13 @@ class App:
             self._spoke(int(client[1]))  # granian gives a text
         if self.introductions is not None:
             _introduce(req, self.introductions)
-        source = None
+        source, tunnel = None, False
         if req.method not in READ_METHODS:
-            source = inlet(req, receive, self._bounds)
+            source, tunnel = inlet(req, receive, self._bounds), req.method == TUNNEL
             req.incoming = None if source.ended else source
         unmet = source is not None and _unmet(req, scope)
         resp = Response(417, [(b"connection", b"close")]) if unmet else self.handler(req)
-        left = sent(req, resp, send)
+        left = None if tunnel else sent(req, resp, send)
         if left is None:
             if spawn is not None and source is None and isinstance(resp, FreshRead):
                 resp.park(PutDown(self, req, resp, receive, send, watcher, spawn))
@@ -139,6 +148,8 @@ class App:
                 source.close()
                 return
         resp = bounded(req, resp, self._bounds.answers, self._bounds.written)
+        if req.method == TUNNEL and resp.status < 300:
+            resp = _no_tunnel(resp)
         try:
             if resp.stream is None:
                 await _all(_whole(req, resp, send))

@@ -17,6 +17,7 @@ from kas.auth.user import UserInfo
 from kas.edge.budget import FREE_BYTES, Budget, Pace, too_slow
 from kas.edge.gathered import Gathered
 from kas.meta.errors import ApiError, bad_request, request_entity_too_large
+from kas.meta.waiting import Passage
 from kas.request.http import MAX_BODY_BYTES, Request, Response
 
 DRAIN_BYTES, DRAIN_S = 16 << 20, 5.0
@@ -30,9 +31,11 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 class Bounds:
     """What the bodies of one worker share, its answers that are whole (to reads, and to writes), and its WebSockets. ``leaving`` are
-    answers on their way in pieces, but for those of requests that run long."""
+    answers on their way in pieces, but for those of requests that run long. All whose body is there pass ``onward``: what is done with one
+    that is small is done on the loop, and bodies come by the hundred at once."""
 
     def __init__(self) -> None:
+        self.onward = Passage()
         self.budget, self.pace, self.answers, self.written, self.gathered = Budget(), Pace(), Budget(), Budget(), Gathered()
         self.leaving = set[Response]()
 
@@ -99,6 +102,8 @@ class Inlet:
             bounds.pace.drop(task)
             raise
         bounds.pace.drop(task)
+        if bounds.onward.full:
+            await bounds.onward.passed()
         return body
 
     async def _read(self) -> bytes:

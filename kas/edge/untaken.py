@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Generic, TypeVar
 
+from kas.meta.origin import client_of
 from kas.meta.records import NamedTuple
 from kas.observe.process import disconnect
 
@@ -151,14 +152,6 @@ def reset(one: Held[int]) -> None:
                 disconnect(own)
         finally:
             os.close(own)
-
-
-def client_of(address: str) -> str:
-    """Who is behind an address. Of IPv6 the network: who has one address of it has all."""
-    if ":" not in address:
-        return address
-    packed = socket.inet_pton(socket.AF_INET6, address.partition("%")[0])
-    return address.rpartition(":")[2] if packed[:12] == bytes(10) + b"\xff\xff" else packed[:8].hex()
 
 
 def _of_machine() -> int:

@@ -130,15 +130,24 @@ class Deleter:
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
         aside = many(registry.store, q.prefix, matcher)
 
-        left, size = q.limit, 0
+        left, size, named = q.limit, 0, revision
+
+        async def read_at(at: int) -> Any:
+            args: Any = (q.prefix, start, left or PAGE, at, q.matcher, bool(left))
+            if aside:
+                return await asyncio.to_thread(registry.store.range, *args, max_bytes=PAGE_BYTES)
+            return registry.store.range(*args, max_bytes=PAGE_BYTES)
 
         async def read() -> Any:
             """A page."""
-            args: Any = (q.prefix, start, left or PAGE, revision, q.matcher, bool(left))
             try:
-                if aside:
-                    return await asyncio.to_thread(registry.store.range, *args, max_bytes=PAGE_BYTES)
-                return registry.store.range(*args, max_bytes=PAGE_BYTES)
+                try:
+                    return await read_at(revision)
+                except Compacted:
+                    if named or not revision:
+                        raise
+                    # The first page was of now, and in a full store its deletes took the room of the history: the rest is of now, too.
+                    return await read_at(0)
             except (Compacted, FutureRevision) as e:
                 raise no_such_revision(e, served, namespace, o, start) from None
 
@@ -164,9 +173,12 @@ class Deleter:
                 raise respond.no_list_as_one(served)
             if size > HELD_BYTES and sieve is None:
                 await room.enter(req.user.name if req.user else "", 0)  # it is too late for a refusal
-                return await awaited(listing.answer(q._replace(revision=revision)))
+                try:
+                    return await awaited(listing.answer(q._replace(revision=revision)))
+                except Compacted:  # as above: they are gone, and what they were is, too
+                    return respond.success(req)
             meta = listing.list_meta(q, page) if q.limit else listing.plain_meta(q, page.revision)
-            return await step(size >= LARGE, listing.encode, q, meta, done)
+            return await step(size >= LARGE or respond.long_to_write(m, size), listing.encode, q, meta, done)
 
     async def _each(self, req: Request, served: Served, records: Sequence[Record], options: dict[str, Any]) -> None:
         """Deletes the objects, begun in their order. Several are under way at once: they share commits, and each waits for its own."""

@@ -15,11 +15,12 @@ import orjson
 
 from kas import KUBERNETES_VERSION
 from kas.config import capabilities
-from kas.endpoints import discovery, openid, respond
+from kas.endpoints import discovery, openid, ranges, respond
 from kas.endpoints.discovery import Version
 from kas.endpoints.respond import moved, not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not_acceptable
 from kas.meta.errors import generic_not_found, timeout
+from kas.observe import counted
 from kas.request.http import Request, Response, Result, Write, taken
 from kas.request.mux import Mux
 from kas.request.negotiation import SUPPORTED, is_pretty, parse_accept, takes_gzip
@@ -29,6 +30,8 @@ _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
 DISCOVERY_KIND = f";g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList"
 BUILD_DATE = "1970-01-01T00:00:00Z"
 YEAR_S = 365 * 86400
+TOLD = ((b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff"))  # of Go's http.Error
+Shaped = tuple[respond.Headers, bytes]  # a body as it is sent, and the headers that say how
 UNPACKED_BYTES, PACKED_BYTES = 256 << 10, 16 << 10  # of a document at a time, for who takes no gzip
 
 
@@ -87,7 +90,7 @@ class Documents:
         self._aggregation, self._builtin_groups = aggregation, builtin_groups
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
-        self._building = asyncio.Semaphore(1)
+        self._building, self._shaping = asyncio.Semaphore(1), asyncio.Semaphore(1)  # of OpenAPI, and of discovery in other forms
         self._openapi_before: Any = None
         self.index_paths: Callable[[], list[str]] = list
 
@@ -99,7 +102,7 @@ class Documents:
 
     def refresh_discovery(self) -> None:
         """Forget what discovery shows, and no more."""
-        self._cache.clear()
+        self._cache = {}  # what is being made of the old one must not be found in the new one
 
     def install(self, mux: Mux, swagger: bool) -> None:
         """Serve discovery, versions, OpenAPI, OIDC keys and the index, with ``swagger`` the page that shows it."""
@@ -152,15 +155,15 @@ class Documents:
         found: dict[str, Any] | None = self._kept(key, make)
         return found
 
-    def api(self, req: Request) -> Response:
+    def api(self, req: Request) -> Result:
         """Serve /api: the core versions, or aggregated discovery (KEP-3352) where the client takes it."""
         return self._root(req, True)
 
-    def apis(self, req: Request) -> Response:
+    def apis(self, req: Request) -> Result:
         """Serve /apis: the groups, or aggregated discovery (KEP-3352) where the client takes it."""
         return self._root(req, False)
 
-    def _root(self, req: Request, core: bool) -> Response:
+    def _root(self, req: Request, core: bool) -> Result:
         if core:  # /apis and its groups are beside the router, and answer whatever the method
             _get_only(req)
             check_accept(req, READ_TYPES)
@@ -168,16 +171,15 @@ class Documents:
         if form:
             return self._aggregated(req, core, form)
         if core:
-            value = self._dict("api", lambda: discovery.api_versions(self._versions(), self._address))
-        else:
-            value = self._dict("apis", lambda: discovery.group_list(self._aggregation.listed(self._versions())))
-        return self._plain(req, value)
+            return self._plain(req, "api", self._dict("api", lambda: discovery.api_versions(self._versions(), self._address)))
+        return self._plain(req, "apis", self._dict("apis", lambda: discovery.group_list(self._aggregation.listed(self._versions()))))
 
-    def _aggregated(self, req: Request, core: bool, form: str) -> Response:
+    def _aggregated(self, req: Request, core: bool, form: str) -> Result:
         """The APIGroupDiscoveryList in the media type ``form``; the entity tag of all its forms is that of its JSON."""
         alone = "profile=nopeer" in req.header(b"accept")  # as other API servers of the cluster ask
 
         def made() -> tuple[bytes, bytes]:
+            counted.AGGREGATIONS.inc()
             body = write_json(discovery.aggregated(self._aggregation.discovered(self._shown(), not alone), core=core))
             return body + b"\n", discovery.etag(body + b"\n").encode()
 
@@ -185,26 +187,43 @@ class Documents:
         headers = [(b"content-type", (form + DISCOVERY_KIND).encode()), (b"etag", tag), (b"vary", b"Accept")]
         if req.header(b"if-none-match") == tag.decode():
             return Response(304, headers)
-        if form != respond.JSON:
-            body = self._kept(("aggregated", core, alone, form), lambda: _reformed(body, form))
-        elif is_pretty(req.params.get("pretty") or "", req.header(b"user-agent")):
-            body = respond.pretty_json(body)
-        return _compressed(req, Response(200, headers, body))
+        pretty = form == respond.JSON and is_pretty(req.params.get("pretty") or "", req.header(b"user-agent"))
+        zips = respond.compresses(req)
+        if form == respond.JSON and not pretty and not zips:
+            return Response(200, headers, body)
+        key = "aggregated", core, alone, form, pretty, zips
+        return self._shaped(headers, key, lambda: _zipped(_reformed(body, form, pretty), zips))
 
-    def _plain(self, req: Request, value: dict[str, Any] | None) -> Response:
+    def _shaped(self, headers: respond.Headers, key: Any, make: Callable[[], Shaped]) -> Result:
+        """An answer that is kept under ``key``, and made beside the loop: to write YAML takes a millisecond a kilobyte."""
+        cache = self._cache
+        if key in cache:
+            return _of_shape(headers, cache[key])
+
+        async def made() -> Response:
+            async with self._shaping:  # whoever came meanwhile finds it made
+                if key not in cache:
+                    cache[key] = await asyncio.to_thread(make)
+            return _of_shape(headers, cache[key])
+
+        return made()
+
+    def _plain(self, req: Request, key: Any, value: dict[str, Any] | None) -> Result:
         assert value is not None
         m = respond.media_of_document(req)
         kind = value["kind"]
         type_ = builtin_kind("", "v1", kind).type
         if m.accepted == respond.PROTOBUF:
             return respond.typed(req, m, type_, "v1", kind, value, 200)
+        if m.accepted == respond.YAML:
+            zips = respond.compresses(req)
+            headers = respond.finish(req, 200, respond.YAML, b"").headers
+            return self._shaped(headers, ("yaml", key, zips), lambda: _zipped(respond.to_yaml(value), zips))
         # Not all of them say an apiVersion.
         body = encode_json(type_, value)
-        if m.accepted == respond.YAML:
-            return respond.finish(req, 200, respond.YAML, respond.to_yaml(value))
         return respond.finish(req, 200, respond.JSON, respond.pretty_json(body) if m.pretty else body + b"\n")
 
-    def group_or_version(self, req: Request) -> Response | None:
+    def group_or_version(self, req: Request) -> Result | None:
         """``/apis/<group>``, ``/apis/<group>/<version>``, ``/api/<version>``; upstream answers a missing version with a Status."""
         parts = req.path.strip("/").split("/")
         if parts[0] == "api" and len(parts) >= 2:
@@ -213,16 +232,17 @@ class Documents:
             return None
         if parts[1] not in self._kept("groups", lambda: {v.group for v in self._aggregation.listed(self._versions())}):
             return None  # nothing is kept under names that clients made up
-        group = self._dict(("group", parts[1]), lambda: discovery.group(self._aggregation.listed(self._versions()), parts[1]))
+        key = "group", parts[1]
+        group = self._dict(key, lambda: discovery.group(self._aggregation.listed(self._versions()), parts[1]))
         if group is None:
             return None
         if len(parts) == 2:
-            return self._plain(req, group)
+            return self._plain(req, key, group)
         if parts[1] not in self._builtin_groups and not any(v.group == parts[1] and v.version == parts[2] for v in self._versions()):
             return None  # an APIService names it, and nobody serves it
         return self._version(req, parts[1], parts[2], len(parts) == 3)
 
-    def _version(self, req: Request, group: str, version: str, whole: bool) -> Response:
+    def _version(self, req: Request, group: str, version: str, whole: bool) -> Result:
         by_name = self._kept("by name", lambda: {(v.group, v.version): v for v in self._versions()})
         found = by_name.get((group, version)) if whole else None
         if found is None:
@@ -232,7 +252,8 @@ class Documents:
         if not found.custom:  # those of definitions have no router before them
             _get_only(req)
             check_accept(req, READ_TYPES)
-        return self._plain(req, self._dict(("resources", group, version), lambda: discovery.resource_list(found)))
+        key = "resources", group, version
+        return self._plain(req, key, self._dict(key, lambda: discovery.resource_list(found)))
 
     # --- OpenAPI
 
@@ -334,8 +355,10 @@ def _aggregated_form(accept: str) -> str:
     return ""
 
 
-def _reformed(body: bytes, form: str) -> bytes:
-    """An APIGroupDiscoveryList in JSON as YAML or protobuf."""
+def _reformed(body: bytes, form: str, pretty: bool) -> bytes:
+    """An APIGroupDiscoveryList in JSON as YAML or protobuf, or for people."""
+    if form == respond.JSON:
+        return respond.pretty_json(body) if pretty else body
     value = orjson.loads(body)
     if form == respond.YAML:
         return respond.to_yaml(value)
@@ -376,7 +399,7 @@ async def _later(req: Request, document: Awaitable[Any]) -> Response:
 
 def _addressed(req: Request, d: Any, digest: str) -> Response:
     resp = _document(req, d)
-    if digest:
+    if digest and resp.status != 416:
         # Addressed by its digest it never changes; the cache-control filter leaves a header that is set. What says "not modified" says so
         # again: a cache takes these headers over.
         until = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + YEAR_S))
@@ -388,12 +411,25 @@ def _document(req: Request, d: Any) -> Response:
     headers = [(b"content-type", d.content_type.encode()), (b"etag", d.etag.encode()), (b"vary", b"Accept-Encoding"), (b"vary", b"Accept")]
     if _known(req.header(b"if-none-match"), d.etag):
         return Response(304, headers)
+    headers.append((b"accept-ranges", b"bytes"))
+    try:
+        part = ranges.asked(req.header(b"range"), req.header(b"if-range"), d.etag, d.size)
+    except ranges.RangeError as e:
+        told = [] if e.overlaps else [(b"content-range", b"bytes */%d" % d.size)]
+        return Response(416, [*told, *TOLD], f"{e}\n".encode())
+    if part is not None:  # of what is not compressed, whatever the client takes
+        headers += [(b"content-range", part.content_range.encode()), (b"content-length", b"%d" % part.length)]
+        return Response(206, headers, stream=partial(_unpacked_part, req, b"" if req.method == "HEAD" else d.gzipped, part))
     if takes_gzip(req.header(b"accept-encoding")):
         return Response(200, [*headers, (b"content-encoding", b"gzip")], d.gzipped)
     if d.size <= UNPACKED_BYTES:
         return Response(200, headers, d.body)
     headers.append((b"content-length", str(d.size).encode()))
     return Response(200, headers, stream=partial(_unpacked, req, b"" if req.method == "HEAD" else d.gzipped))
+
+
+async def _unpacked_part(req: Request, gzipped: bytes, part: ranges.Part, write: Write) -> None:
+    await _unpacked(req, gzipped, ranges.Window(write, part))
 
 
 async def _unpacked(req: Request, gzipped: bytes, write: Write) -> None:
@@ -422,13 +458,17 @@ def _known(tags: str, tag: str) -> bool:
     return any(each.strip().removeprefix("W/") in (tag, "*") for each in tags.split(","))
 
 
-def _compressed(req: Request, resp: Response) -> Response:
-    if len(resp.body) > respond.GZIP_FROM_BYTES and respond.compresses(req):
-        import gzip  # with what inflates; those that are asked for most are kept as they are sent
+def _zipped(body: bytes, zips: bool) -> Shaped:
+    if not zips or len(body) <= respond.GZIP_FROM_BYTES:
+        return [], body
+    import gzip  # with what inflates; what is asked for most is kept as it is sent
 
-        resp.body = gzip.compress(resp.body, 1)
-        resp.headers.append((b"content-encoding", b"gzip"))
-    return resp
+    return [(b"content-encoding", b"gzip")], gzip.compress(body, 1)
+
+
+def _of_shape(headers: respond.Headers, shaped: Shaped) -> Response:
+    more, body = shaped
+    return Response(200, [*headers, *more], body)
 
 
 def swagger_ui(req: Request) -> Response:

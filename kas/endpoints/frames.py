@@ -42,10 +42,11 @@ class Encoder:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self.key: tuple[Any, ...] = self._where("json")
+        self.key = self._where("json")
 
-    def _where(self, *form: Any) -> tuple[Any, ...]:
-        return *self._served.identity, *form
+    def _where(self, *form: object) -> str:
+        """A text, since thousands of streams look for the frame of each event by it."""
+        return " ".join(map(str, (*self._served.identity, *form, "")))
 
     def frame(self, kind: str, rec: Shown, revision: int) -> bytes:
         """An event about ``rec``, shown under ``revision``."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from kas.endpoints.health import Check
@@ -42,8 +42,18 @@ LOOPS = {
     "crd-conditions-controller": "poststarthook/start-apiextensions-controllers",
     "crd-finalizer": "poststarthook/start-apiextensions-controllers",
 }
-# And that of the gate CoordinatedLeaderElection.
+# Of the gate CoordinatedLeaderElection; on etcd with --endpoint-reconciler-type=lease; where requests are passed on to other API servers.
 ELECTION_LOOPS = {"leader-election-controller": "poststarthook/start-kube-apiserver-coordinated-leader-election-controller"}
+LEASE_LOOPS = {"kubernetes-service-endpoint-lease": LOOPS["bootstrap-controller"]}
+PEER_LOOPS = {"peer-endpoint-lease": "poststarthook/peer-endpoint-reconciler-controller"}
+# Periodic work of every worker, by its name in ``Runner``, and the hook that starts it; the last two where the flags ask for it.
+UPKEEP = {"discovery of backends": DISCOVERED}
+FAIRNESS_UPKEEP = {"flow control": "poststarthook/priority-and-fairness-filter"}
+RELOADING_UPKEEP = {"encryption configuration": "poststarthook/start-encryption-provider-config-automatic-reload"}
+PROXY_CERTIFICATE = "poststarthook/aggregator-reload-proxy-client-cert"
+# And of the gate StorageVersionAPI.
+STORAGE_VERSIONS = "poststarthook/built-in-resources-storage-version-updater"
+STORAGE_LOOPS = {"built-in-resources-storage-version-updater": STORAGE_VERSIONS}
 # Names that upstream gives to parts of what one step or one loop does here.
 PARTS = {
     "poststarthook/start-apiserver-admission-initializer": INFORMERS,
@@ -54,7 +64,40 @@ PARTS = {
     "poststarthook/start-system-namespaces-controller": LOOPS["bootstrap-controller"],
     "poststarthook/start-cluster-authentication-info-controller": LOOPS["bootstrap-controller"],
     "poststarthook/start-kubernetes-service-cidr-controller": LOOPS["bootstrap-controller"],
+    # The ConfigMap that says since when. That a Secret cannot be marked as used is no reason to start the server anew.
+    "poststarthook/start-legacy-token-tracking-controller": LOOPS["bootstrap-controller"],
 }
+
+
+class Bound(Protocol):
+    """What the flags say about hooks."""
+
+    enable_priority_and_fairness: bool
+    encryption_provider_config: str
+    encryption_provider_config_automatic_reload: bool
+
+
+def loops(own: Sequence[str], gates: Collection[str], leases: bool, peers: bool) -> dict[str, str]:
+    """The controllers that have a hook, of those that run as the worker's ``own`` and by ``gates``; with ``leases`` and ``peers`` those
+    that say where this server is."""
+    out = {name: hook for name, hook in LOOPS.items() if name in own}
+    if "CoordinatedLeaderElection" in gates:
+        out |= ELECTION_LOOPS
+    if "StorageVersionAPI" in gates:
+        out |= STORAGE_LOOPS
+    return {**out, **(LEASE_LOOPS if leases else {}), **(PEER_LOOPS if peers else {})}
+
+
+def steps(gates: Collection[str]) -> tuple[str, ...]:
+    """The steps of a start that have a hook."""
+    had = STEPS if "WatchCacheInitializationPostStartHook" in gates else tuple(name for name in STEPS if name != STORAGE)
+    return (*had, STORAGE_VERSIONS) if "StorageVersionAPI" in gates else had
+
+
+def upkeep(o: Bound) -> dict[str, str]:
+    """The periodic work that has a hook."""
+    reloads = o.encryption_provider_config and o.encryption_provider_config_automatic_reload
+    return {**UPKEEP, **(FAIRNESS_UPKEEP if o.enable_priority_and_fairness else {}), **(RELOADING_UPKEEP if reloads else {})}
 
 
 class Getter(Protocol):
@@ -82,23 +125,24 @@ class Sealed(Protocol):
 
 
 class HealthChecks:
-    """``behind()`` is how many revisions the worker's followers are behind the store, ``failing()`` how many of them have missed something
-    and cannot read it; ``api_services`` are the keys of the APIServices of what is served here; ``stopping()`` whether the server has been
-    told to end; ``sealed`` is encryption at rest, where there is some. ``remote`` say (given a limit in seconds) why a cluster behind the
-    store does not answer: the one that keeps most, then those of ``--etcd-servers-overrides``; ``limits_s`` are those of health and of
-    readiness. /livez says ok to what belongs to the start until ``grace_s`` after the checks were made."""
+    """``behind()`` is how many revisions the worker's followers are behind the store, ``failing()`` how many of them have missed
+    something and cannot read it; ``api_services`` are the keys of the APIServices of what is served here; ``stopping()`` whether the
+    server has been told to end; ``sealed`` is encryption at rest, where there is some. ``remote`` say (given a limit in seconds) why a
+    cluster behind the store does not answer: the one that keeps most, then those of ``--etcd-servers-overrides``; ``limits_s`` are those
+    of health and of readiness. ``certificate`` says why that for aggregated servers is not the one of its files, where there is one.
+    /livez says ok to what belongs to the start until ``grace_s`` after the checks were made."""
 
     def __init__(
         self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], failing: Callable[[], int],
         api_services: Sequence[str], stopping: Callable[[], bool], sealed: Sealed | None = None,
         remote: Sequence[Callable[[float], str]] = (), limits_s: tuple[float, float] = (2.0, 2.0),
-        grace_s: float = 0.0,
+        grace_s: float = 0.0, certificate: Check | None = None,
     ) -> None:  # fmt: skip
         self._store, self._hooks, self._heartbeat, self._behind, self._stopping = store, hooks, heartbeat, behind, stopping
         self._failing = failing
         self._unregistered, self._sealed = list(api_services), sealed
         self._remote, self._limits_s = remote, limits_s
-        self._grace_until = time.monotonic() + grace_s
+        self._grace_until, self._certificate = time.monotonic() + grace_s, certificate
 
     def paths(self) -> dict[str, dict[str, Check]]:
         """The checks of each path, in the order in which they are listed."""
@@ -106,8 +150,9 @@ class HealthChecks:
         parts = {name: hook for name, hook in PARTS.items() if hook in whole}
         hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, hook) for name, hook in {**whole, **parts}.items()}
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
-        # A plug-in that is away is no reason to start the server anew.
+        # A plug-in that is away, or a certificate that was not taken, is no reason to start the server anew.
         sealed = self._sealed.checks() if self._sealed is not None else {}
+        shown: dict[str, Check] = {PROXY_CERTIFICATE: self._certificate} if self._certificate is not None else {}
         health_s, ready_s = self._limits_s
         others: dict[str, Check] = {}
         ready: dict[str, Check] = {"etcd-readiness": lambda: self.storage(ready_s) or self._store.lost()}
@@ -117,9 +162,9 @@ class HealthChecks:
         tail: dict[str, Check] = {**hooks, "autoregister-completion": self.registered}
         more: dict[str, Check] = {"etcd-space": self.space, "informer-sync": self.informers}
         return {
-            "healthz": {**base, **sealed, **others, **tail},
+            "healthz": {**base, **sealed, **others, **shown, **tail},
             "livez": {**base, **others, **{name: functools.partial(self._alive, check) for name, check in tail.items()}},
-            "readyz": {**base, **sealed, **ready, **more, **tail, "shutdown": self.shutdown},
+            "readyz": {**base, **sealed, **ready, **more, **shown, **tail, "shutdown": self.shutdown},
         }
 
     def _alive(self, check: Check) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -12,8 +12,8 @@ from kas.config import features
 from kas.endpoints.documents import version_info
 from kas.endpoints.longrunning import LongRunning
 from kas.endpoints.watch import Watches
-from kas.observe import caches
-from kas.observe.metrics import UNEXPECTED_TOTAL, Counter
+from kas.observe import caches, counted
+from kas.observe.metrics import UNEXPECTED_TOTAL, Counter, Of
 from kas.observe.metrics import Registry as Metrics
 from kas.observe.stability import HIDDEN, deprecated_since, level_of
 from kas.registry.registries import Registries
@@ -26,6 +26,7 @@ BUILD_LABELS = {
 }  # fmt: skip
 
 SOONER_S = 1.0  # it is looked whether counting is due each second, and when somebody asks
+SAMPLE = 16  # objects by whose sizes those of all are estimated
 OF_LEASES = (10, 50, 100, 500, 1000, 2500, 5000)
 
 
@@ -49,7 +50,7 @@ class Inventory:
         self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
         self._others = others
         self._told_of = 0  # how many metrics ``registered_metrics_total`` is about
-        self._counts: dict[tuple[str, str], int] = {}  # the objects of a resource, when they were counted last
+        self._counts: dict[Of, int] = {}  # the objects of a resource, when they were counted last
         gauge = metrics.gauge
         self._long = gauge(
             "apiserver_longrunning_requests",
@@ -62,6 +63,11 @@ class Inventory:
         failed = "In case of a fetching error, the value will be -1."
         objects = f"Number of stored objects at the time of last check split by kind. {failed}"
         self._objects = gauge("apiserver_resource_objects", objects, ("group", "resource"))
+        self._sizes = gauge(
+            "apiserver_resource_size_estimate_bytes",
+            "Estimated size of stored objects in database. Estimate is based on sum of last observed sizes of serialized objects. "
+            f"{failed}", ("group", "resource"),
+        )  # fmt: skip
         self._objects_by_name = gauge(
             "apiserver_storage_objects",
             "(Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the "
@@ -96,10 +102,11 @@ class Inventory:
             of_leases = metrics.histogram("etcd_lease_object_counts", "Number of objects attached to a single etcd lease.", (), OF_LEASES)
             for part in leases:
                 part.lease_used_up = partial(of_leases.observe, ())
+        counted.register(metrics)
         gauge("kas_cache_bytes", "Bytes that a cache of this name holds at most, in all workers.", ("name",))
         gauge("kas_cache_budget_bytes", "Bytes that a cache of this name may hold, in all workers.", ("name",))
 
-    def collect(self) -> None:
+    def collect(self) -> Iterator[None]:
         """Set the gauges of what runs for long and of caches and, in the first worker, of the store's size in bytes and the objects by
         resource."""
         value = self._metrics.gauge_value
@@ -127,15 +134,26 @@ class Inventory:
         self._lost |= LOST in received
         if self._count_s > 0 and (now := self._clock()) >= self._due:
             self._due = now + self._count_s - SOONER_S
-            self._count_objects()
+            yield from self._count_objects()
 
-    def _count_objects(self) -> None:
+    def _count_objects(self) -> Iterator[None]:
         store, known, written = self._registries.store, self._counts if not self._lost else {}, self._written
         self._written, self._lost = set(), False
-        counts = self._counts = {
-            of: known[of] if of in known and registry.root not in written else store.count(registry.root)
-            for of, registry in self._registries.by_resource()
-        }
+        counts: dict[Of, int] = {}
+        try:
+            for of, registry in self._registries.by_resource():
+                if of in known and registry.root not in written:
+                    counts[of] = known[of]
+                    continue
+                counts[of] = store.count(registry.root)
+                first = store.range(registry.root, limit=SAMPLE).records if counts[of] else ()
+                self._sizes.set(of, counts[of] * sum(map(len, first)) // len(first) if first else 0)
+                yield
+        except BaseException:  # who has asked may have left; the next one counts anew
+            self._lost, self._due = True, 0.0
+            raise
+        self._counts = counts
+        self._sizes.values = {of: size for of, size in self._sizes.values.items() if of in counts}
         self._objects.values = {(group, resource): n for (group, resource), n in counts.items()}
         self._objects_by_name.values = {(f"{resource}.{group}" if group else resource,): n for (group, resource), n in counts.items()}
 

@@ -32,6 +32,7 @@ from kas.endpoints.listpages import (
     next_items,
     plain_meta,
     shown,
+    size_of,
     stream,
     underway,
 )
@@ -39,6 +40,7 @@ from kas.endpoints.sifting import Sieve, sifted
 from kas.meta.aside import POOL
 from kas.meta.records import NamedTuple
 from kas.meta.waiting import awaited
+from kas.observe import counted
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
 from kas.request.http import Response
@@ -53,6 +55,7 @@ _LIST_META = builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
 def answer(q: Listing) -> Response | Awaitable[Response]:
     """The answer to a list. Raises ``Compacted`` and ``FutureRevision``; later pages cannot, or end the connection."""
     registry = q.served.registry
+    counted.LISTS.inc((q.served.group, q.served.resource))
     if many(registry.store, q.prefix, q.matcher):
         return _aside(q._replace(aside=True))
     past = q.revision and registry.pages.revision - q.revision > WRITES_BEFORE_REST
@@ -98,7 +101,8 @@ async def _sifted(q: Listing, sieve: Sieve) -> Response:
 
 def converted(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response | Awaitable[Response]:
     """Stored records as a list, converted first; to be awaited when that waits."""
-    if (large(records) and not (q.media.plain_json and q.served.native)) or respond.prints_long(q.req, q.served):
+    aside = respond.long_to_write(q.media, size_of(records)) or (not q.served.native and large(records, q.served.converts_from))
+    if aside or respond.prints_long(q.req, q.served):
         return _encoded_aside(q, meta, records)
     found = q.served.convert(records)
     return encode(q, meta, found) if isinstance(found, Sequence) else _encoded_later(q, meta, found)
@@ -147,7 +151,7 @@ _Body = bytes | Callable[[], bytes]
 
 
 def _soon(q: Listing, result: Any, make: Callable[[], bytes]) -> tuple[Any, _Body]:
-    return result, make if large(result.records) or respond.prints_long(q.req, q.served) else make()
+    return result, make if large(result.records, q.served.converts_from) or respond.prints_long(q.req, q.served) else make()
 
 
 def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:

@@ -47,7 +47,8 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
     if q.served.native:
         return _begun(q, *_messages(q, *first, counts(q), around, underway.page_bytes))
     result = q.served.registry.pages.range(q.prefix, *first, q.matcher, counts(q), max_bytes=underway.page_bytes)
-    return _begun_aside(q, result, around) if large(result.records) else _begun(q, result, _joined(q, result, around))
+    aside = large(result.records, q.served.converts_from)
+    return _begun_aside(q, result, around) if aside else _begun(q, result, _joined(q, result, around))
 
 
 def _begun(q: Listing, result: Any, body: bytes) -> Response | Awaitable[Response]:

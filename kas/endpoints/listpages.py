@@ -245,9 +245,14 @@ def next_items(count: int, size: int) -> int:
     return max(1, min(PAGE_ITEMS, underway.page_bytes * count // max(1, size)))
 
 
-def large(records: Sequence[Any]) -> bool:
-    """Whether stored records are worked on beside the loop, in forms that are not just copied."""
-    return sum(map(len, records)) >= LARGE
+def large(records: Sequence[Any], least: int = LARGE) -> bool:
+    """Whether stored records, ``least`` bytes of them, are worked on beside the loop, in forms that are not just copied."""
+    return size_of(records) >= least
+
+
+def size_of(records: Sequence[Any]) -> int:
+    """Bytes of what is stored."""
+    return sum(map(len, records))
 
 
 def shown(q: Listing, records: Sequence[Shown]) -> Sequence[Shown]:

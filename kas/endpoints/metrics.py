@@ -7,25 +7,47 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
-from kas.endpoints.rest import method_not_allowed
-from kas.observe.metrics import DUMPED, Read, Registry, Said, Shown, dump_path, dumped, exposed
+from kas.endpoints.respond import plain
+from kas.observe.metrics import DUMPED, Collect, Read, Registry, Said, Shown, dump_path, dumped, exposed, reset_path, told, total
 from kas.observe.process import age_s
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
-from kas.request.negotiation import takes_gzip
+from kas.request.negotiation import parse_accept, takes_gzip
 
 log = logging.getLogger("kas.metrics")
 
-CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+TEXT, MESSAGES = "text/plain; version=0.0.4; charset=utf-8", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily"
+DELIMITED = f"{MESSAGES}; encoding=delimited"
+# What may be asked of names that are no plain words: here are none. Dots would write all others anew.
+ESCAPING = ("allow-utf-8", "underscores", "values")
+
+
+def negotiated(accept: str) -> tuple[str, str]:
+    """The form that an Accept header asks for, TEXT or DELIMITED, and how names are escaped in it (``prometheus/common``'s
+    ``expfmt.Negotiate``). Messages written as text, which are for eyes, are not offered."""
+    escaping = "underscores"
+    for clause in parse_accept(accept):
+        media, params = f"{clause.type}/{clause.sub}", clause.params
+        if params.get("escaping") in ESCAPING:
+            escaping = params["escaping"]
+        if f"{media}; proto={params.get('proto')}" == MESSAGES and params.get("encoding") == "delimited":
+            return DELIMITED, escaping
+        if media == "text/plain" and params.get("version", "") in ("", "0.0.4"):
+            break
+    return TEXT, escaping
 
 
 class MetricsEndpoint:
-    """Workers leave their numbers in ``run_dir``; whoever is asked adds them up."""
+    """Workers leave their numbers in ``run_dir``; whoever is asked adds them up. With ``resets`` a DELETE lets what has labels begin
+    anew, as it is upstream beside profiling: numbers of before are subtracted from then on."""
 
-    def __init__(self, registry: Registry, slis: Registry, run_dir: Path, index: int, collect: Callable[[], None]) -> None:
+    def __init__(
+        self, registry: Registry, slis: Registry, run_dir: Path, index: int, collect: Collect, resets: bool = False,
+    ) -> None:  # fmt: skip
+        self._resets = resets
         self.registry, self.slis, self.run_dir, self.index = registry, slis, run_dir, index
         registry.collectors.append(collect)
         self._written: dict[str, bytes] = {}
@@ -52,7 +74,7 @@ class MetricsEndpoint:
         second."""
         async with self._writing:
             for name, registry in self._registries():
-                await asyncio.to_thread(self._write, name, registry.read())
+                await asyncio.to_thread(self._write, name, await registry.paced())
 
     def _write(self, name: str, read: Read) -> None:
         data = dumped(read, self._said[name])
@@ -61,29 +83,48 @@ class MetricsEndpoint:
             self._written[name] = data
 
     async def _answer(self, req: Request, name: str, registry: Registry) -> Response:
-        if req.method == "DELETE":  # upstream's resets the numbers, which here are those of all workers and outlive them
-            raise method_not_allowed()
-        told = True
+        if req.method == "DELETE" and self._resets:
+            await self.dump()
+            await asyncio.to_thread(self._reset, name, await registry.paced(collected=True))
+            return plain(200, "metrics reset\n")
+        written = True
         try:
             await self.dump()  # what is shown outlives this worker
         except OSError as e:  # a full disk, of which the numbers tell
-            told = False
+            written = False
             log.warning("the numbers for other workers were not written: %s", e)
         gzip = takes_gzip(req.header(b"accept-encoding"))
-        text = await asyncio.to_thread(self._text, name, registry.read(collected=told, own=True), registry.shown, gzip)
-        headers = [(b"content-type", CONTENT_TYPE), (b"process-start-time-unix", self._began)]
+        form, escaping = negotiated(req.header(b"accept"))
+        read = await registry.paced(collected=written, own=True)
+        body = await asyncio.to_thread(self._body, name, read, registry.shown, form, gzip)
+        headers = [(b"content-type", f"{form}; escaping={escaping}".encode()), (b"process-start-time-unix", self._began)]
         if gzip:  # as promhttp, whatever the size and whether or not answers of the API are compressed
             headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
-        return Response(200, headers, text)
+        return Response(200, headers, body)
 
-    def _text(self, name: str, read: Read, shown: Shown, gzip: bool) -> bytes:
-        own = self._path(name)
-        text = exposed(read, (p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own), shown)
+    def _body(self, name: str, read: Read, shown: Shown, form: str, gzip: bool) -> bytes:
+        since = b""
+        with contextlib.suppress(FileNotFoundError):  # nobody reset anything
+            since = reset_path(self.run_dir, name).read_bytes()
+        families = told(read, self._others(name), shown, since)
+        if form == DELIMITED:
+            from kas.observe.metricmessages import delimited  # which few ask for
+
+            body = delimited(families)
+        else:
+            body = exposed(families)
         if gzip:
             from isal import igzip
 
-            return igzip.compress(text, compresslevel=1)
-        return text
+            return igzip.compress(body, compresslevel=1)
+        return body
+
+    def _others(self, name: str) -> Iterator[bytes]:
+        own = self._path(name)
+        return (p.read_bytes() for p in sorted(self.run_dir.glob(f"{name}-*.json")) if p != own)
+
+    def _reset(self, name: str, read: Read) -> None:
+        _write(reset_path(self.run_dir, name), total(read, self._others(name)))
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -77,7 +77,7 @@ class Patcher:
         write: Update
         if kind == APPLY_PATCH:
             what = req, served, ctx, name, admission, o
-            write = await POOL.run(ApplyUpdate, *what) if served.large(req.body) else ApplyUpdate(*what)
+            write = await POOL.run(ApplyUpdate, *what) if served.large(req) else ApplyUpdate(*what)
         else:
             write = PatchUpdate(req, served, ctx, name, admission, kind, o)
         rec = await write.run()

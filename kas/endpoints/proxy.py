@@ -11,7 +11,9 @@ import posixpath
 from collections.abc import AsyncIterator, Callable
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from kas.client.http import PATH_SAFE, BackendError, Connection, Target, connect
+from kas.auth.user import tenant
+from kas.client.http import PATH_SAFE, BackendError, Connection, Target
+from kas.client.outgoing import connect_for
 from kas.endpoints.proxy_websocket import WebSocket, open_websocket, relay
 from kas.meta import errors
 from kas.meta.errors import ApiError
@@ -54,7 +56,7 @@ async def forward(req: Request, target: Target, path: str) -> Response:
         location = req.path + "/" + (f"?{req.query}" if req.query else "")
         return Response(301, [(b"location", quote(location, safe=PATH_SAFE + "?%=&").encode())])
     try:
-        connection = await connect(target)
+        connection = await connect_for(tenant(req.user.name), target)
     except BackendError as e:
         raise _unreachable(e) from None
     try:
@@ -148,7 +150,7 @@ def _relocated(location: str, prepend: str, target: Target, host: str) -> str:
 
 async def _upgrade(req: WebSocketRequest, target: Target, headers: Headers, host: str) -> Response:
     try:
-        connection, backend = await open_websocket(target, headers, req.subprotocols, host)
+        connection, backend = await open_websocket(target, headers, req.subprotocols, host, tenant(req.user.name))
     except BackendError as e:
         raise dialling(e) from None
     if backend is None:
@@ -157,11 +159,11 @@ async def _upgrade(req: WebSocketRequest, target: Target, headers: Headers, host
     return upgraded(chosen, connection, backend)
 
 
-def upgraded(chosen: str, connection: Connection, backend: WebSocket, outgoing=None) -> Upgrade:
+def upgraded(chosen: str, connection: Connection, backend: WebSocket) -> Upgrade:
     """The answer that hands the client's WebSocket on to the backend's, in both directions until one side ends."""
     async def talk(client: Socket) -> int:
         try:
-            return await relay(client, backend, outgoing)
+            return await relay(client, backend)
         except BackendError:
             return CLOSE_INTERNAL
 

@@ -58,13 +58,18 @@ class Locations:
         tls = self._tls("kubelet" if verify else "unverified")
         return Target("https", host, str(port) if port > 0 else KUBELET_PORT, tls=tls, via=self._access.via)
 
+    def declares(self, node: str, feature: str) -> bool:
+        """Whether a node's kubelet says that it has a feature."""
+        obj = self._get("", "nodes", "", node) or {}
+        return feature in ((obj.get("status") or {}).get("declaredFeatures") or ())
+
     async def node(self, ident: str) -> Target:
         """``nodes/[scheme:]name[:port]/proxy``: the kubelet, or another port of the node."""
         scheme, name, port = _split(ident, "node")
         kubelet = self.kubelet(name)
+        await _check_host(kubelet.host)
         if port in ("", kubelet.port):
             return kubelet
-        await _check_host(kubelet.host)
         return self._target(scheme, kubelet.host, port)
 
     def pod(self, namespace: str, ident: str) -> Target:

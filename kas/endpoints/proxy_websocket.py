@@ -11,9 +11,10 @@ import base64
 import hashlib
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Hashable
 
-from kas.client.http import CHUNK, BackendError, Connection, Target, connect
+from kas.client.http import CHUNK, BackendError, Connection, Target
+from kas.client.outgoing import connect_for
 from kas.meta.waiting import Stint
 from kas.request.http import Headers
 from kas.request.websocket import CLOSE_GOING_AWAY, CLOSE_INTERNAL, CLOSE_NORMAL, Socket
@@ -145,8 +146,11 @@ def _masked(payload: bytes, key: bytes) -> bytes:
     return (int.from_bytes(payload, "little") ^ int.from_bytes(mask, "little")).to_bytes(size, "little")
 
 
-async def open_websocket(target: Target, headers: Headers, subprotocols: list[str], host: str = "") -> tuple[Connection, WebSocket | None]:
-    """Dials and shakes hands. The socket is None when the backend answered something else: its answer is in the connection.
+async def open_websocket(
+    target: Target, headers: Headers, subprotocols: list[str], host: str = "", client: Hashable = None
+) -> tuple[Connection, WebSocket | None]:
+    """Dials, for a ``client``, and shakes hands. The socket is None when the backend answered something else: its answer is in the
+    connection.
 
     The subprotocol chosen is the connection's ``sec-websocket-protocol`` header. Raises BackendError.
     """
@@ -155,7 +159,7 @@ async def open_websocket(target: Target, headers: Headers, subprotocols: list[st
     asked += [(b"sec-websocket-version", b"13"), (b"sec-websocket-key", key)]
     if subprotocols:
         asked.append((b"sec-websocket-protocol", ", ".join(subprotocols).encode("latin-1", "replace")))
-    connection = await connect(target, upgrade=True)
+    connection = await connect_for(client, target, upgrade=True)
     try:
         await connection.send("GET", target, asked, host=host)
         await connection.head()
@@ -170,17 +174,13 @@ async def open_websocket(target: Target, headers: Headers, subprotocols: list[st
     return connection, WebSocket(connection)
 
 
-async def relay(client: Socket, backend: WebSocket, outgoing: Callable[[bytes | str], bool] | None = None) -> int:
-    """Passes messages both ways until one side closes; returns the code to close the client with.
-
-    ``outgoing`` may hold back messages of the client that the backend would not understand.
-    """
+async def relay(client: Socket, backend: WebSocket) -> int:
+    """Passes messages both ways until one side closes; returns the code to close the client with."""
 
     async def up() -> int:
         stint = Stint()
         while (message := await client.receive()) is not None:
-            if outgoing is None or outgoing(message):
-                await backend.send(message)
+            await backend.send(message)
             if stint.over:
                 await stint.pause()
         return CLOSE_NORMAL
@@ -192,7 +192,7 @@ async def relay(client: Socket, backend: WebSocket, outgoing: Callable[[bytes | 
         return backend.code if 1000 <= backend.code < 5000 and backend.code not in (1004, 1005, 1006, 1015) else CLOSE_NORMAL
 
     try:
-        return await _first(up(), down())
+        return await first_of(up(), down())
     finally:
         await backend.close(CLOSE_GOING_AWAY)
 
@@ -224,12 +224,12 @@ async def tunnel(client: Socket, connection: Connection) -> int:
         return CLOSE_NORMAL
 
     try:
-        return await _first(up(), down())
+        return await first_of(up(), down())
     finally:
         connection.close()
 
 
-async def _first(*sides) -> int:
+async def first_of(*sides) -> int:
     """Runs both directions until one is done; a broken backend closes the client with an error."""
     tasks = [asyncio.ensure_future(s) for s in sides]
     try:

@@ -15,7 +15,7 @@ from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
 from kas.endpoints.sifting import LONG_QUERY, Asked, asked_of
 from kas.meta import errors
-from kas.meta.aside import LARGE, POOL
+from kas.meta.aside import LARGE_YAML, POOL
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.names import is_valid_path_segment_name
 from kas.meta.waiting import awaited
@@ -63,7 +63,7 @@ def _found(req: Request, served: Served, namespace: str, name: str) -> Response 
         raise served.registry.not_found(name)
     if served.native:
         return _answered(req, served, rec)
-    if len(rec.json) >= LARGE:
+    if len(rec.json) >= served.converts_from:
         return _converted(req, served, served.converted((rec,)))
     shown = served.convert((rec,))
     return _answered(req, served, shown[0]) if isinstance(shown, Sequence) else _converted(req, served, shown)
@@ -71,9 +71,10 @@ def _found(req: Request, served: Served, namespace: str, name: str) -> Response 
 
 def _answered(req: Request, served: Served, rec: Shown) -> Response | Awaitable[Response]:
     """What is large and asked for in another form than it is stored in is encoded beside the loop: YAML takes seconds."""
-    if (len(rec.json) < LARGE and not respond.prints_long(req, served)) or respond.media(req).plain_json:
-        return respond.obj(req, served, rec)
-    return POOL.run(respond.obj, req, served, rec)
+    size = len(rec.json)
+    if (size >= LARGE_YAML and respond.long_to_write(respond.media(req), size)) or respond.prints_long(req, served):
+        return POOL.run(respond.obj, req, served, rec)
+    return respond.obj(req, served, rec)
 
 
 async def _converted(req: Request, served: Served, pending: Awaitable[Sequence[Shown]]) -> Response:

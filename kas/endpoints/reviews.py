@@ -15,7 +15,7 @@ from kas.endpoints.subresources.named import own
 from kas.endpoints.write import Writer, options_dict
 from kas.kinds.authentication import tokenreview as authn
 from kas.kinds.authorization import accessreview as authz
-from kas.meta.aside import LARGE, POOL
+from kas.meta.aside import POOL
 from kas.meta.waiting import awaited, eager
 from kas.registry import pipeline
 from kas.request.http import Request, Response
@@ -32,7 +32,7 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
     async def create(req: Request, served: Virtual, namespace: str, name: str) -> Response:
         respond.media_without_table(req)
         o = write_options(req.params, "CreateOptions")
-        ctx, large = writer.context(req, namespace, o.dry_run), len(req.body) >= LARGE
+        ctx, large = writer.context(req, namespace, o.dry_run), respond.large(req)
 
         def read() -> dict[str, Any]:
             obj = decode_body(req, kind, field_validation=o.field_validation)

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from kas.endpoints import deprecation, respond
-from kas.meta.aside import LARGE
+from kas.meta.aside import LARGE, LARGE_YAML
 from kas.meta.rota import Places
 from kas.patch.fieldmanager import Answers, Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
+from kas.request.http import Request
 from kas.types.scheme import Resource, TypeDesc, builtin_kind, encode_protobuf, transcode_json_to_protobuf
 
 if TYPE_CHECKING:  # wanted by custom resources only
     from kas.apiextensions.columns import Printer
 
 CONVERTED_AT_ONCE = 4  # lists
+# A definition of so many bytes may have some 40 versions, named in half of them, that share a schema in the other half: 90 kB in all, as
+# each shows it. It is the square of the bytes.
+GROWN = 4 << 10
 _PARTIAL = builtin_kind("meta.k8s.io", "v1", "PartialObjectMetadata").type
 
 
@@ -64,13 +68,18 @@ class Served(Version):
         self._list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
         self._item_prefix = len(f'{{"kind":"{record.kind}","apiVersion":"{self.api_version}",')
 
+    @property
+    def converts_from(self) -> int:  # type: ignore[override]
+        """What grows by its number of parts may be large from where it has room for enough of them."""
+        return GROWN if not self.native and self.registry.strategy.grows else LARGE
+
     def type_of(self, api_version: str) -> TypeDesc:
         """What objects are read as that say they are of this version of the group."""
         return self.type
 
-    def large(self, body: bytes) -> bool:
-        """Whether a write that brought ``body`` is worked on beside the loop."""
-        return len(body) >= LARGE or self.costly
+    def large(self, req: Request) -> bool:
+        """Whether a write is worked on beside the loop."""
+        return self.costly or (len(req.body) >= LARGE_YAML and respond.large(req))
 
     def merge_schema(self) -> Schema:
         """The merge schema of server-side apply."""

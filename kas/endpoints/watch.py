@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
@@ -28,9 +30,9 @@ from kas.meta.waiting import Stint
 from kas.observe.metrics import Histogram
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
-from kas.request.http import Begin, Request, Response, Write, begin_of
+from kas.request.http import Request, Response, Write, begin_of
 from kas.request.negotiation import PROTOBUF
-from kas.store import Compacted, Event, FutureRevision, Record, TransformError
+from kas.store import Compacted, Event, Forward, FutureRevision, Record, Sent, TransformError, seen_as
 from kas.store.hub import TOLD_AT_ONCE
 
 T = TypeVar("T")
@@ -53,9 +55,19 @@ class Watches:
     def __init__(self, min_timeout_s: int, events_total=None, list_seconds: Histogram | None = None) -> None:
         """``events_total`` counts what is sent; ``list_seconds`` is told how long initial events took where a client asked for them."""
         self.min_timeout_s, self.events_total, self.list_seconds = min_timeout_s, events_total, list_seconds
+        self._sent = WeakValueDictionary[tuple[str, ...], Sent]()
         self.open: set[WatchStream] = set()
         self.counts: dict[tuple[str, str, str, str], int] = {}  # of open ones, by group, resource, namespace and name; "" for any
         self.closing = False
+
+    def sent(self, labels: tuple[str, ...]) -> Sent | None:
+        """What counts the events of a resource that are sent; None where nobody does."""
+        if self.events_total is None:
+            return None
+        found = self._sent.get(labels)
+        if found is None:
+            found = self._sent[labels] = Sent(_soon, partial(self.events_total.inc, labels))
+        return found
 
     def begin(self, stream: WatchStream) -> None:
         """It is open."""
@@ -147,8 +159,8 @@ class WatchStream:
     """
 
     __slots__ = (
-        "_begin", "_begun", "_bookmark_due", "_encoder", "_ended", "_failed", "_initialized", "_matcher", "_namespace", "_opened",
-        "_options", "_rv", "_served", "_sieve", "_take", "_target", "_unsent", "_user", "_wake", "_watcher", "_watches", "place",
+        "_begun", "_bookmark_due", "_encoder", "_ended", "_forward", "_initialized", "_matcher", "_namespace", "_opened", "_options", "_rv",
+        "_served", "_sieve", "_take", "_target", "_user", "_watcher", "_watches", "place",
     )  # fmt: skip
 
     def __init__(
@@ -167,12 +179,9 @@ class WatchStream:
             self._matcher = None  # it asks for what the key says
         # What was compiled is enough: parsed, a selector of 600 terms is 150 kB for as long as the watch lasts.
         self._options = o._replace(label_selector=None, field_selector=None)
-        self._wake: asyncio.Future | None = None
         self._ended = self._bookmark_due = self._begun = False
         self._watcher: Any = None
-        self._begin: Begin | None = None  # where events can be sent as they come, without waking the task
-        self._unsent: Awaitable[None] | bytes | None = None  # what is left of one for the task
-        self._failed: Exception | None = None
+        self._forward = self._forwarding(rv)
 
     @property
     def scope(self) -> str:
@@ -204,7 +213,7 @@ class WatchStream:
                     self._initialized = None
                 stint = Stint()
                 if self._served.native and self._sieve is None and self._encoder.copies:
-                    self._begin = begin_of(write)
+                    self._forward.begin = begin_of(write)
                 while not self._ended:
                     if stint.over:  # a client may take whatever comes
                         await stint.pause()
@@ -215,20 +224,19 @@ class WatchStream:
                     elif self._bookmark_due:
                         self._bookmark_due = False
                         if self._watcher.progress >= self._rv:  # a watch may wait for a revision to come
-                            await write(self._encoder.bookmark(self._watcher.progress, None))
+                            await write(self._one(self._encoder.bookmark(self._watcher.progress, None)))
                     else:
-                        self._wake = loop.create_future()
-                        await self._wake
+                        await self._woken()
                         stint = Stint()
                         await self._rest(write)
             except Compacted as e:
-                await write(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})")))
+                await write(self._one(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})"))))
             except FutureRevision as e:
-                await write(self._encoder.error(too_large(e.requested, e.current)))
+                await write(self._one(self._encoder.error(too_large(e.requested, e.current))))
             except TransformError as e:
-                await write(self._encoder.error(errors.internal(str(e))))
+                await write(self._one(self._encoder.error(errors.internal(str(e)))))
             except ApiError as e:
-                await write(self._encoder.error(e))  # a conversion failed; nothing of its events was written
+                await write(self._one(self._encoder.error(e)))  # a conversion failed; nothing of its events was written
             except NotTakenError:
                 # The connection ends without an end, and with what it holds: a last word would wait behind the rest.
                 raise errors.timeout("watch: what was sent was not taken in time") from None
@@ -238,9 +246,9 @@ class WatchStream:
             w.end(self)
             if self._watcher is not None:
                 self._watcher.close()
-            # Each of these leads back here. Cycles are looked for once in 50,000 objects, and what thousands of watches leave until then
+            # Each of these leads back here. Cycles are looked for once in 30,000 objects, and what thousands of watches leave until then
             # is made anew beside it, so that the allocator grows by as much each time.
-            self._watcher = self._begin = self._failed = None
+            self._watcher = self._forward.queued = self._forward.begin = self._forward.failed = None
 
     async def _initial(self, write: Write) -> None:
         """Sends the current state where one is due and subscribes to what follows it."""
@@ -256,7 +264,7 @@ class WatchStream:
                     raise FutureRevision(self._rv, store.revision) from None
             after = await self._once_converted(write, store, prefix)
             if o.send_initial_events and o.allow_bookmarks and not self._ended:
-                await write(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"}))
+                await write(self._one(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"})))
                 if self._watches.list_seconds is not None:
                     group, resource, _, _ = self.place
                     labels = (group, resource, self.scope, self._served.version)
@@ -267,8 +275,9 @@ class WatchStream:
             raise Compacted(after, self._served.oldest)
         # A revision that has not happened yet means "only what is newer": upstream waits in silence.
         trigger = self._matcher.trigger if self._matcher is not None else None
-        self._watcher = store.watch(prefix, min(after, store.revision), self._ready, self._target, trigger=trigger)
-        self._rv = after
+        self._forward = self._forwarding(after)
+        self._watcher = store.watch(prefix, min(after, store.revision), self._forward, self._target, trigger=trigger)
+        self._forward.queued, self._rv = self._watcher, after
 
     async def _once_converted(self, write: Write, store, prefix: str) -> int:
         """``_send_current``; while the current objects cannot be converted nothing is sent, as upstream, whose cache is not ready then. A
@@ -280,11 +289,9 @@ class WatchStream:
             except ApiError:
                 if self._begun or self._options.allow_bookmarks:
                     raise
-            loop = asyncio.get_running_loop()
-            self._wake = loop.create_future()
-            timer = loop.call_later(pause, self._signal)
+            timer = asyncio.get_running_loop().call_later(pause, self._signal)
             if not self._ended:
-                await self._wake
+                await self._woken()
             timer.cancel()
             if self._ended:
                 return store.revision
@@ -311,7 +318,7 @@ class WatchStream:
 
     async def _send_initial(self, write: Write, records: list[Any], held: list[int]) -> int:
         """Sends these; how many bytes they are. ``held`` is what the user's room holds for them."""
-        piece = b"".join(await self._initial_frames(records))
+        piece = b"".join(self._counted(await self._initial_frames(records)))
         records.clear()
         size = len(piece)
         room.add(self._user, size - held[0])
@@ -363,7 +370,7 @@ class WatchStream:
 
     def _aside(self, what: Sequence[Any]) -> bool:
         """Whether frames of records or events are made beside the loop: large ones in forms that are not just copied."""
-        return not self._encoder.copies and (self._encoder.costly or large(what))
+        return not self._encoder.copies and (self._encoder.costly or large(what, self._served.converts_from))
 
     def _send(self, write: Write, piece: bytes) -> Awaitable[None]:
         """Writes it; a large one counts as under way until it is taken."""
@@ -384,47 +391,22 @@ class WatchStream:
             self._take = next_items(len(events), sum(map(len, events)))
         return events
 
-    def _kind(self, e: Event) -> str:
-        """As what this client sees an event, "" when it does not."""
-        new, old, matcher = e.record, e.previous, self._matcher
-        if matcher is None:
-            return DELETED if new is None else ADDED if old is None else MODIFIED
-        is_in = new is not None and matcher.matches(new)
-        was_in = old is not None and matcher.matches(old)
-        if is_in:
-            return MODIFIED if was_in else ADDED
-        return DELETED if was_in else ""
-
     async def _framed(self, events: list[Event]) -> list[bytes]:
         if not self._served.native or self._sieve is not None:
             return self._counted(await self._converted_frames(events))
         if self._aside(events):
-            return self._counted(await POOL.run(self._frames, events))
-        return self._counted(self._frames(events))
-
-    def _frames(self, events: list[Event]) -> list[bytes]:
-        """Frames of events in the stored version. What left, or left the selector, is shown as it was last, under the revision at which
-        that happened."""
-        out, skip, every, encoder = [], self._rv, self._matcher is None, self._encoder
-        for e in events:
-            if e.revision <= skip:
-                continue
-            # A thousand watches of the same come by here with each event: what nearly all of them meet is asked without a call.
-            kind = MODIFIED if every and e.record is not None and e.previous is not None else self._kind(e)
-            if kind:
-                frame = e.frames.get((encoder.key, kind)) if encoder.shared else None
-                out.append(self._frame(e, kind, None) if frame is None else frame)
-        return out
+            return self._counted(await POOL.run(self._forward.frames, events))
+        return self._counted(self._forward.frames(events))
 
     async def _converted_frames(self, events: list[Event]) -> list[bytes]:
-        """``_frames`` in another version. Raises what a conversion raises; nothing is to be written of these events then."""
+        """``Forward.frames`` in another version. Raises what a conversion raises; nothing is to be written of these events then."""
         if self._sieve is not None:
             selected = await self._sifted(events, self._sieve)
         else:
-            selected = [(e, kind) for e in events if e.revision > self._rv and (kind := self._kind(e))]
+            selected = [(e, kind) for e in events if e.revision > self._rv and (kind := seen_as(e, self._matcher))]
         shown = await self._shown(selected)  # nothing when the watch has ended
         pairs = list(zip(selected, shown, strict=False))
-        return await step(self._aside(events), lambda: [self._frame(e, kind, rec) for (e, kind), rec in pairs])
+        return await step(self._aside(events), lambda: [_frame(self._encoder, e, kind, rec) for (e, kind), rec in pairs])
 
     async def _sifted(self, events: list[Event], sieve: Sieve) -> list[tuple[Event, str]]:
         """Events as what this client sees them, selected by what their objects are in its version; nothing when the watch has ended."""
@@ -441,26 +423,20 @@ class WatchStream:
                 out.append((e, DELETED if not is_in else MODIFIED if was_in else ADDED))
         return out
 
-    def _frame(self, e: Event, kind: str, shown: Shown | None) -> bytes:
-        """The frame of an event, made once for all streams of its encoding."""
-        encoder = self._encoder
-        frame = e.frames.get((encoder.key, kind)) if encoder.shared else None
-        if frame is None:
-            frame = encoder.frame(kind, _state(e, kind) if shown is None else shown, e.revision)
-            if encoder.shared:
-                e.frames[encoder.key, kind] = frame
-        return frame
-
     def _counted(self, frames: list[bytes]) -> list[bytes]:
-        if frames:
-            self._count(len(frames))
+        total, r = self._watches.events_total, self._served
+        if frames and total is not None:
+            total.inc((r.group, r.version, r.resource), len(frames))
         return frames
 
-    def _count(self, sent: int) -> None:
-        total = self._watches.events_total
-        if total is not None:
-            r = self._served
-            total.inc((r.group, r.version, r.resource), sent)
+    def _one(self, frame: bytes) -> bytes:
+        return self._counted([frame])[0]
+
+    def _forwarding(self, after: int) -> Forward:
+        """What sends events newer than ``after`` as they come, where that is possible, or wakes the task. It leads to nothing of this."""
+        encoder, r = self._encoder, self._served
+        sent = self._watches.sent((r.group, r.version, r.resource))
+        return Forward(encoder.key if encoder.shared else None, partial(_frame, encoder), self._matcher, after, sent, LEAST_BYTES)
 
     async def _shown(self, selected: list[tuple[Event, str]]) -> list[Any]:
         """What is shown of these events in this version (None where there is a frame of it), all converted in one step.
@@ -471,13 +447,13 @@ class WatchStream:
         missing: list[int] = []
         shared: list[int] = []
         for i, (e, kind) in enumerate(selected):
-            if not self._encoder.shared or (self._encoder.key, kind) not in e.frames:
+            if not self._encoder.shared or self._encoder.key + kind not in e.frames:
                 (shared if self._converted(kind) in e.frames else missing).append(i)
         if missing:
             which = [selected[i] for i in missing]
             states, revisions = [_state(e, kind) for e, kind in which], [e.revision for e, _ in which]
             found: Any
-            if self._served.streams and large(states):
+            if self._served.streams and large(states, self._served.converts_from):
                 found = POOL.run(self._served.convert, states, revisions)
             else:
                 found = self._served.convert(states, revisions)
@@ -500,14 +476,13 @@ class WatchStream:
 
     def _converted(self, kind: str) -> tuple[Any, ...]:
         """Under what events carry what is shown of them in this version."""
-        return (*self._served.identity, "converted", kind is DELETED)
+        return (*self._served.identity, "converted", kind == DELETED)
 
     async def _unless_ended(self, pending: asyncio.Future[Sequence[T]]) -> Sequence[T]:
         """What ``pending`` gives; nothing when this watch ends before. It is not cancelled then: others may wait for it."""
         pending.add_done_callback(self._wake_up)
         while not pending.done() and not self._ended:
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
+            await self._woken()
         return pending.result() if pending.done() else ()
 
     @property
@@ -515,33 +490,17 @@ class WatchStream:
         """The resource that is watched."""
         return self._served
 
-    def _ready(self) -> None:
-        """There are events to send. One that comes while the task waits for nothing else leaves here and now: to wake it would cost more
-        than all the rest. What is more than that, or cannot be done at once, is the task's."""
-        wake, begin = self._wake, self._begin
-        if wake is None or wake.done():
-            return
-        event = self._watcher.take_only() if begin is not None else None
-        if begin is None or event is None:
-            wake.set_result(None)
-            return
-        try:
-            kind = self._kind(event) if event.revision > self._rv else ""
-            if not kind:
-                return
-            frame = self._frame(event, kind, None)
-            self._count(1)
-            self._unsent = begin(frame) if len(frame) < LEAST_BYTES else frame
-        except Exception as e:  # of whatever kind: the stream raises it, not who has written
-            self._failed = e
-        if self._unsent is not None or self._failed is not None:
-            wake.set_result(None)
+    def _woken(self) -> Awaitable[None]:
+        """Waits until there is something to do."""
+        wake = self._forward.wake = asyncio.get_running_loop().create_future()
+        return wake
 
     async def _rest(self, write: Write) -> None:
-        """What ``_ready`` has left to do. Raises what it met."""
-        unsent, self._unsent = self._unsent, None
-        if self._failed is not None:
-            raise self._failed
+        """What was not sent as it came. Raises what was met there."""
+        forward = self._forward
+        unsent, forward.unsent = forward.unsent, None
+        if forward.failed is not None:
+            raise forward.failed
         if unsent is not None:
             await (self._send(write, unsent) if isinstance(unsent, bytes) else unsent)
 
@@ -549,8 +508,9 @@ class WatchStream:
         self._signal()
 
     def _signal(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        wake = self._forward.wake
+        if wake is not None and not wake.done():
+            wake.set_result(None)
 
     def over(self) -> None:
         """There is nothing more to send; who waits for something hears of it by ``finish``."""
@@ -568,9 +528,23 @@ class WatchStream:
             self._signal()
 
 
+def _soon(tell: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(tell)
+
+
+def _frame(encoder: Encoder, e: Event, kind: str, shown: Shown | None = None) -> bytes:
+    """The frame of an event, made once for all streams of its encoding."""
+    frame = e.frames.get(encoder.key + kind) if encoder.shared else None
+    if frame is None:
+        frame = encoder.frame(kind, _state(e, kind) if shown is None else shown, e.revision)
+        if encoder.shared:
+            e.frames[encoder.key + kind] = frame
+    return frame
+
+
 def _state(e: Event, kind: str) -> Record:
     """What is shown of an event: what left, or left the selector, as it was last."""
-    found = e.previous if kind is DELETED else e.record
+    found = e.previous if kind == DELETED else e.record
     assert found is not None
     return found
 

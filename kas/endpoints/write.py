@@ -14,7 +14,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.meta import errors
-from kas.meta.aside import POOL
+from kas.meta.aside import LARGE_YAML, POOL
 from kas.registry import pipeline
 from kas.registry import write as steps
 from kas.registry.admission import dedup_owner_references
@@ -51,7 +51,7 @@ class Writer:
         if req.query:
             body_media_type(req.header(b"content-type"))  # on creation alone before the options
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
-        store, large = served.registry.store, served.large(req.body)
+        store, large = served.registry.store, served.large(req)
         read_at: int | None = store.revision
         while True:
             try:
@@ -84,7 +84,7 @@ class Writer:
         """Serve PUT: 200 with the object as it was stored, or 201 where that creates one."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
-        large = served.large(req.body)
+        large = served.large(req)
         decode = partial(decode_body, req, served.kind_record, field_validation=o.field_validation, type_of=served.type_of)
         given = await POOL.run(decode) if large else decode()
         assert given is not None
@@ -103,7 +103,7 @@ class Update(steps.Update):
     def __init__(self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission) -> None:
         super().__init__(served.registry, ctx, name, served, admission)
         self.req, self.served = req, served
-        self.large = served.large(req.body)
+        self.large = served.large(req)
         self.unconditional = served.record.allow_unconditional_update
 
 
@@ -143,7 +143,9 @@ async def answer(req: Request, served: Served, done: Write, rec: Shown, status: 
         req.warn(text)
     shown = rec if served.native else await served.converted_one(rec)
     form = respond.obj
-    aside = done.large or (served.columns is not None and respond.prints_long(req, served))
+    size = len(shown.json)
+    aside = done.large or (size >= LARGE_YAML and respond.long_to_write(respond.media(req), size))
+    aside = aside or (served.columns is not None and respond.prints_long(req, served))
     return await POOL.run(form, req, served, shown, status) if aside else form(req, served, shown, status)
 
 

@@ -70,7 +70,7 @@ cdef class Decisions:
         self.epoch = object()
 
     def authorize(self, Attributes a not None):
-        """(decision, reason, error)."""
+        """(decision, reason, error), or an awaitable of these where ``compile_shape`` or ``compile_path`` gives one."""
         cdef Matcher m
         cdef tuple row, entry
         cdef object found, names
@@ -82,6 +82,8 @@ cdef class Decisions:
             found = m.shapes.get((a.verb, a.api_group, a.resource, a.subresource, a.namespace))
             if found is None:
                 found = self.compile_shape(m, a)
+                if type(found) is not tuple:
+                    return found
             row = <tuple?>found
             for entry in row:
                 names = entry[0]
@@ -96,9 +98,9 @@ cdef class Decisions:
 
     def compile_shape(self, Matcher m, Attributes a):
         """((resource names or None, outcome), ...) for requests of this shape, remembered in ``m.shapes``; the last entry holds for all
-        names."""
+        names. Or an awaitable of the outcome for this request."""
         raise NotImplementedError
 
     def compile_path(self, Matcher m, Attributes a):
-        """The outcome for a path, remembered in ``m.paths``."""
+        """The outcome for a path, remembered in ``m.paths``, or an awaitable of it."""
         raise NotImplementedError

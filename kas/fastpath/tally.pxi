@@ -25,6 +25,16 @@ cdef str _dry_run(Request req):
 cdef class TallyRow:
     """Counts of one combination of labels. ``buckets`` are not cumulative; the last is what is above all bounds."""
 
+    def __cinit__(self, int n, int m):
+        """As many bounds of durations, and of sizes."""
+        self.durations = <long *>PyMem_Calloc(2 * (n + 1) + m + 1, sizeof(long))
+        if self.durations == NULL:
+            raise MemoryError
+        self.own = self.durations + n + 1
+        self.sizes = self.own + n + 1
+
+    def __dealloc__(self):
+        PyMem_Free(self.durations)
 
     def duration_buckets(self, int n) -> list:
         return [self.durations[i] for i in range(n)]
@@ -40,19 +50,12 @@ cdef class Tally:
     """``add(request, response)`` counts an answer, ``ended(request)`` what is known of one that is sent in pieces once they are; ``rows()``
     gives what was counted; ``forget(gone)`` drops what is no more.
 
-    ``duration_bounds`` in seconds and ``size_bounds`` in bytes, ascending, at most 31 of each.
+    ``duration_bounds`` in seconds and ``size_bounds`` in bytes, ascending.
     """
 
-
     def __init__(self, duration_bounds, size_bounds):
-        cdef int i
-        if len(duration_bounds) >= MAX_BUCKETS or len(size_bounds) >= MAX_BUCKETS:
-            raise ValueError("too many buckets")
         self._n, self._m = len(duration_bounds), len(size_bounds)
-        for i in range(self._n):
-            self._bounds[i] = duration_bounds[i]
-        for i in range(self._m):
-            self._sizes[i] = size_bounds[i]
+        self._bounds, self._sizes = array("d", duration_bounds), array("d", size_bounds)
         self._rows, self._sending = {}, {}
 
     def add(self, Request req not None, Response resp not None):
@@ -83,7 +86,7 @@ cdef class Tally:
             )
         found = self._rows.get(key)
         if found is None:
-            row = TallyRow.__new__(TallyRow)
+            row = TallyRow.__new__(TallyRow, self._n, self._m)
             row.labels = key
             self._rows[key] = row
         else:
@@ -107,14 +110,14 @@ cdef class Tally:
             took = _monotonic() - req.started
             row.seconds += took
             i = 0
-            while i < self._n and took > self._bounds[i]:
+            while i < self._n and took > self._bounds.data.as_doubles[i]:
                 i += 1
             row.durations[i] += 1
             if row.labels[7] == "":
                 if req.aside > 0:
                     took -= req.aside
                     i = 0
-                    while i < self._n and took > self._bounds[i]:
+                    while i < self._n and took > self._bounds.data.as_doubles[i]:
                         i += 1
                 row.own_seconds += took
                 row.own[i] += 1
@@ -122,7 +125,7 @@ cdef class Tally:
             row.bytes_sent += size
             row.sized += 1
             i = 0
-            while i < self._m and size > self._sizes[i]:
+            while i < self._m and size > self._sizes.data.as_doubles[i]:
                 i += 1
             row.sizes[i] += 1
 

@@ -16,6 +16,7 @@ from kas.auth.user import ANONYMOUS, ANONYMOUS_USER, UNAUTHENTICATED, Notes, Use
 from kas.config import features
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
+from kas.meta.origin import comes_from
 from kas.observe.caches import Expiring
 from kas.observe.logs import Sparing
 from kas.observe.metrics import ATTEMPT_SECONDS, Histogram, Registry, Timer
@@ -179,8 +180,7 @@ def authentication(
     the chain is built. ``revoked(forget)`` registers what to call when a credential may have lost its meaning. ``vouching`` are the names
     and the prefixes of the headers of authenticating proxies: whatever they said, nothing behind this filter sees them.
     """
-    timer = Timer(seconds := _durations(registry), ("success",))
-    succeeded = timer.add
+    succeeded = (timer := Timer(seconds := _durations(registry), ("success",))).add
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
     revoked((known := remembered or Remembered()).forget)
     recall = Recall(known.entries, users.values, timer, CacheCounts(registry).hits)
@@ -201,6 +201,7 @@ def authentication(
         began, credential = monotonic(), req.raw_header(b"authorization")
         found = Found() if credential or shown is not None else None
         try:
+            comes_from(req.client)
             peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
             user = authenticator().authenticate(req.get, peer, req.path, found)
         except AuthenticationError as e:

@@ -33,6 +33,7 @@ from kas.filters.read_only import read_only
 from kas.filters.request_info import request_info
 from kas.filters.shutdown_retry import not_ready_retry, shutdown_retry
 from kas.filters.slow_requests import slow_requests
+from kas.filters.storage_version import Registration, storage_version
 from kas.filters.tracing import tracing
 from kas.filters.trusted import trusted
 from kas.filters.wait_group import WaitGroup, wait_group
@@ -104,6 +105,7 @@ class Parts(NamedTuple):
     authorizer: Authorizer
     to_newest: Callable[[], None]
     fresh: tuple[PartOf, Beside] | None
+    registration: Registration | None
     # Counters of their own: made once, whatever the number of ports.
     latency: Filter
     flow_control: Filter
@@ -119,12 +121,13 @@ def parts(
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, run_dir: Path, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
     fresh: tuple[PartOf, Beside] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
-    deprecated_custom: Callable[[str, str, str], bool] = lambda group, version, resource: False,
+    deprecated_custom: Callable[[str, str, str], bool] = lambda group, version, resource: False, registration: Registration | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
     its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh`` has reads wait until they are
     as new as the cluster; ``gate`` is flow control's, None for max-in-flight; ``tracer`` makes spans, if somebody wants them;
-    ``deprecated_custom(group, version, resource)`` says whether a definition calls it so."""
+    ``deprecated_custom(group, version, resource)`` says whether a definition calls it so; ``registration`` holds up writes until what they
+    are stored in is told."""
     if gate is None:
         flow_control = max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics)
     else:
@@ -135,7 +138,7 @@ def parts(
 
         recording = audit(auditor)
     return Parts(
-        state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh,
+        state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, registration,
         latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer, Remembered(), Acted(), run_dir,
     )  # fmt: skip
 
@@ -157,6 +160,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
     few: Sequence[Filter] = (read_only(_few(settings, p.run_dir)),) if port == "read-only" else ()
     changing = partial(current_verbosity, LOGGING) if settings.profiling or settings.debug_socket_path else None  # by /debug/flags/v
     early = (not_ready_retry(lambda: p.state.health.been_ready()),) if settings.send_retry_after_while_not_ready_once else ()
+    held = (storage_version(p.registration),) if p.registration is not None else ()
     last = (consistent_read(*p.fresh),) if p.fresh is not None else ()
     return [
         panic_recovery(metrics),  # outside of everything: nothing escapes unanswered
@@ -186,5 +190,6 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         impersonation(p.authorizer, metrics, p.acted),  # after audit: the record shows who really asked
         p.flow_control,  # counts against the user whose request it has become, before the costly part
         authorization(p.authorizer, metrics),  # last of those that refuse: it needs the final user
+        *held,  # as upstream's: whoever may not write is told that, not to wait
         *last,  # waits, for those who may
     ]

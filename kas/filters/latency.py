@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 
-from kas._fastpath import Tally
+from kas._fastpath import Tally, TallyRow
 from kas.filters.handler import Filter
-from kas.observe.metrics import Histogram, Labels, Registry, row_of
+from kas.meta.records import NamedTuple
+from kas.observe.metrics import Counter, Gauge, Histogram, Labels, Of, Registry, row_of
+from kas.observe.nativebuckets import folded
 from kas.types.deprecated import REMOVED, WARNINGS
 from kas.types.scheme import Resource
 
@@ -37,13 +38,77 @@ def _removed(found: Resource | None) -> str | None:
     return REMOVED.get((found.group, found.version, found.kind), "")
 
 
-def _add(histogram: Histogram, labels: Labels, buckets: Sequence[int], total: float) -> None:
-    """What a row has observed, if anything, to a child that other rows may have as well."""
-    if any(buckets):
-        sums = histogram.values.get(labels)
-        if sums is None:
-            sums = histogram.values[labels] = row_of(len(buckets) - 1)
-        sums[:] = array("d", map(operator.add, sums, (*buckets, total)))
+def _sum(histogram: Histogram, labels: Labels, observed: Sequence[tuple[Sequence[float], float]]) -> None:
+    """Makes a child what rows have observed together, if anything: buckets, and the sum."""
+    together = [*map(sum, zip(*(buckets for buckets, _ in observed), strict=True)), sum(total for _, total in observed)]
+    if any(together[:-1]):
+        child = histogram.values.get(labels)
+        if child is None:
+            child = histogram.values[labels] = row_of(len(together) - 2)
+        child[:] = array("d", together)
+
+
+class Counted(NamedTuple):
+    """The families."""
+
+    requests: Counter
+    durations: Histogram
+    slis: Histogram
+    sizes: Histogram
+    deprecated: Gauge
+    terminations: Counter
+
+
+class _Series:
+    """What upstream calls requests, made of the rows of a tally. There may be ten thousand of them, of which most are as they were when
+    somebody asked last."""
+
+    def __init__(self, tally: Tally, counted: Counted, removed: Callable[[str, str, str], str | None]) -> None:
+        self._tally, self._m, self._removed = tally, counted, removed
+        self._groups: dict[Labels, list[TallyRow]] = {}  # rows that have nothing but the status or the dry run apart
+        self._told: dict[TallyRow, tuple[int, float, int]] = {}
+
+    def collect(self) -> Iterator[None]:
+        """Brings them up to date."""
+        for row in self._tally.rows():
+            if self._told.get(row) == (row.count, row.seconds, row.sized):
+                continue
+            of = row.labels[1:-1]
+            rows = self._groups.setdefault(of, [])
+            if row not in self._told:
+                rows.append(row)
+            self._tell(of, rows)
+            yield
+
+    def forget(self, gone: Set[Of]) -> None:
+        """Resources that are no more."""
+        self._tally.forget(gone)
+        for labels in [labels for labels in self._groups if (labels[1], labels[3]) in gone]:
+            for row in self._groups.pop(labels):
+                del self._told[row]
+
+    def _tell(self, labels: Labels, rows: Sequence[TallyRow]) -> None:
+        verb, group, version, resource, subresource, scope = labels
+        of = group, resource, scope, subresource, verb, version
+        component = "" if subresource.startswith("/") else "apiserver"  # upstream names none for the paths of health
+        m, ended, dry_runs = self._m, dict[int, int](), dict[str, list[TallyRow]]()
+        long = len(m.durations.buckets) + 1
+        for row in rows:
+            status, dry = row.labels[0], row.labels[-1]
+            self._told[row] = row.count, row.seconds, row.sized
+            m.requests.values[(str(status), component, dry, *of)] = row.count
+            dry_runs.setdefault(dry, []).append(row)
+            if status == LATE or (status == TOO_MANY and subresource != EVICTION):
+                ended[status] = ended.get(status, 0) + row.count
+            if resource and status not in UNSERVED and (removed := self._removed(group, version, resource)) is not None:
+                m.deprecated.set((group, removed, resource, subresource, version), 1)
+        for status, n in ended.items():
+            m.terminations.values[(str(status), component, *of)] = n
+        for dry, its in dry_runs.items():
+            _sum(m.durations, (component, dry, *of), [(row.duration_buckets(long), row.seconds) for row in its])
+        _sum(m.sizes, (component, *of), [(row.size_buckets(len(m.sizes.buckets) + 1), row.bytes_sent) for row in rows])
+        own = [(folded(row.own_buckets(long), m.durations.buckets, m.slis.buckets), row.own_seconds) for row in rows]
+        _sum(m.slis, (component, *of), own)
 
 
 def latency(
@@ -89,28 +154,13 @@ def latency(
         "Number of requests which apiserver terminated in self-defense.",
         ("code", "component", "group", "resource", "scope", "subresource", "verb", "version"),
     )
-    tally = Tally(BUCKETS, SIZE_BUCKETS)
+    tally = Tally(durations.buckets, sizes.buckets)
 
-    def collect() -> None:
-        for m in (terminations, durations, slis, sizes):  # rows come together that have the status or the dry run apart
-            m.values.clear()
-        for row in tally.rows():
-            status, verb, group, version, resource, subresource, scope, dry = row.labels
-            of = group, resource, scope, subresource, verb, version
-            component = "" if subresource.startswith("/") else "apiserver"  # upstream names none for the paths of health
-            requests.values[(str(status), component, dry, *of)] = row.count
-            if status == LATE or (status == TOO_MANY and subresource != EVICTION):
-                terminations.inc((str(status), component, *of), row.count)
-            if resource and status not in UNSERVED:
-                removed = "" if deprecated_custom(group, version, resource) else _removed(resource_of(group, version, resource))
-                if removed is not None:
-                    deprecated.set((group, removed, resource, subresource, version), 1)
-            _add(durations, (component, dry, *of), row.duration_buckets(len(BUCKETS) + 1), row.seconds)
-            _add(sizes, (component, *of), row.size_buckets(len(SIZE_BUCKETS) + 1), row.bytes_sent)
-            own = row.own_buckets(len(BUCKETS) + 1)
-            _add(slis, (component, *of), [sum(own[: FINER + 1]), *own[FINER + 1 :]], row.own_seconds)
+    def removed(group: str, version: str, resource: str) -> str | None:
+        return "" if deprecated_custom(group, version, resource) else _removed(resource_of(group, version, resource))
 
-    registry.collectors.append(collect)
-    registry.droppers.append(tally.forget)
+    series = _Series(tally, Counted(requests, durations, slis, sizes, deprecated, terminations), removed)
+    registry.collectors.append(series.collect)
+    registry.droppers.append(series.forget)
 
     return Filter("latency", None, tally.add, tally.ended)

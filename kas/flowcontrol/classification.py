@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any
+
+import orjson
 
 from kas.auth.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 from kas.request.http import Request
@@ -15,15 +17,18 @@ Obj = dict[str, Any]
 # What rules speak of: a kind of subject, and what it is called. Whoever is nobody in particular is ANYBODY.
 Subject = tuple[str, ...]
 ANYBODY: Subject = ("*",)
+FEW = 64  # subjects: a schema of more is asked about each user, since to be found by each of them takes longer than it takes to make
 
 
 class Schema:
-    """A FlowSchema, compiled. Sorted by precedence, then name."""
+    """A FlowSchema, compiled. Sorted by precedence, then name. ``says`` is the same for one that means the same."""
 
     def __init__(self, obj: Obj) -> None:
         spec = obj.get("spec") or {}
         self.name: str = obj["metadata"]["name"]
         self.uid: str = obj["metadata"].get("uid") or ""
+        # And not the object itself, which may be large.
+        self.says = self.uid, hashlib.sha256(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)).digest()
         self.level: str = (spec.get("priorityLevelConfiguration") or {}).get("name") or ""
         self.order = (spec.get("matchingPrecedence") or 0, self.name)
         self.by: str = (spec.get("distinguisherMethod") or {}).get("type") or ""
@@ -36,6 +41,11 @@ class Schema:
     def subjects(self) -> set[Subject]:
         """Whom its rules speak of: a request is none of its unless ``subjects_of`` its user has one of them."""
         return {subject for rule in self._rules for subject in rule.subjects()}
+
+    @property
+    def few(self) -> bool:
+        """Whether it is found by its ``subjects``, which are ``FEW``."""
+        return sum(rule.speaks_of for rule in self._rules) <= FEW
 
     def distinguisher(self, req: Request) -> str:
         """What tells flows of this schema apart."""
@@ -57,43 +67,52 @@ def subjects_of(user: UserInfo) -> Iterator[Subject]:
 
 
 class Schemas:
-    """Schemas in the order in which they are tried. One more, or one less, costs what its own subjects are, and a request looks only at
-    those that speak of its user: there may be thousands of others."""
+    """Schemas in the order in which they are tried. One more, or one less, costs ``FEW`` steps at most, and a request looks only at those
+    that speak of its user, and at those of more subjects: there may be thousands of others. Those whose level is not in ``levels`` are
+    passed over, so that a level that comes or goes costs the thousands that name it nothing."""
 
-    def __init__(self, schemas: Iterable[Schema] = ()) -> None:
-        self._all = sorted(schemas, key=_order)
+    def __init__(self, schemas: Iterable[Schema] = (), levels: Container[str] | None = None) -> None:
+        self._all, self._levels = sorted(schemas, key=_order), levels
+        self._large: list[Schema] = []
         self._by_subject: dict[Subject, list[Schema]] = {}
         for schema in self._all:
-            for subject in schema.subjects():
-                self._by_subject.setdefault(subject, []).append(schema)
+            for place in self._places(schema):
+                place.append(schema)
 
     def __iter__(self) -> Iterator[Schema]:
-        return iter(self._all)
+        levels = self._levels
+        return (schema for schema in self._all if levels is None or schema.level in levels)
+
+    def _places(self, schema: Schema) -> Iterator[list[Schema]]:
+        """Where it is found, besides among all."""
+        if schema.few:
+            yield from (self._by_subject.setdefault(subject, []) for subject in schema.subjects())
+        else:
+            yield self._large
 
     def add(self, schema: Schema) -> None:
         """One that is not there."""
-        insort(self._all, schema, key=_order)
-        for subject in schema.subjects():
-            insort(self._by_subject.setdefault(subject, []), schema, key=_order)
+        for place in (self._all, *self._places(schema)):
+            insort(place, schema, key=_order)
 
     def remove(self, schema: Schema) -> None:
         """One that is there."""
-        del self._all[bisect_left(self._all, schema.order, key=_order)]
-        for subject in schema.subjects():
-            found = self._by_subject[subject]
-            del found[bisect_left(found, schema.order, key=_order)]
-            if not found:
+        for place in (self._all, *self._places(schema)):
+            del place[bisect_left(place, schema.order, key=_order)]
+        for subject in schema.subjects() if schema.few else ():
+            if not self._by_subject[subject]:
                 del self._by_subject[subject]
 
     def first(self, req: Request) -> Schema | None:
         """The first that matches, None when none does."""
         best: Schema | None = None
         tried: set[Schema] = set()
-        for subject in subjects_of(req.user):
-            for schema in self._by_subject.get(subject, ()):
+        levels = self._levels
+        for place in (self._large, *(self._by_subject.get(subject, ()) for subject in subjects_of(req.user))):
+            for schema in place:
                 if best is not None and schema.order >= best.order:
                     break
-                if schema in tried:
+                if (levels is not None and schema.level not in levels) or schema in tried:
                     continue
                 tried.add(schema)
                 if schema.matches(req):
@@ -126,6 +145,11 @@ class _Rule:
             for r in rule.get("resourceRules") or ()
         ]  # fmt: skip
         self._urls = [(set(r.get("verbs") or ()), *_paths(r.get("nonResourceURLs") or ())) for r in rule.get("nonResourceRules") or ()]
+
+    @property
+    def speaks_of(self) -> int:
+        """How many subjects it names."""
+        return len(self._users) + len(self._groups) + len(self._accounts)
 
     def subjects(self) -> Iterator[Subject]:
         """Whom it speaks of, as ``subjects_of`` has it."""

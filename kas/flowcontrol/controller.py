@@ -8,7 +8,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kas.endpoints.respond import too_many_requests
 from kas.flowcontrol import limits
@@ -28,6 +28,7 @@ from kas.store import Event, Record
 from kas.store.shared import Shared
 
 Obj = dict[str, Any]
+T = TypeVar("T")
 
 GROUP = "flowcontrol.apiserver.k8s.io"
 SCHEMAS, LEVELS = "flowschemas", "prioritylevelconfigurations"
@@ -39,6 +40,7 @@ CATCH_ALL = "catch-all"
 # From so many levels on, the seats of those that did not change are put right once an eighth of all has changed, or at the next adjustment:
 # each level that comes or goes changes what all others have.
 MANY_LEVELS = 64
+MANY_CHANGED = 8  # of so many schemas one that has changed: all are made anew
 
 
 class FlowControl:
@@ -62,12 +64,13 @@ class FlowControl:
         self.fair_fraction = 0.0
         self.stats: dict[tuple[str, str], Stats] = {}
         self.dropped: dict[str, Dropped] = {}
-        self._read: dict[str, tuple[Obj, Schema]] = {}  # by name, with what each was made of
-        self._by_level: dict[str, set[str]] = {}  # names of those that name a level, whether it is there or not
-        self._schemas = Schemas()
+        self._read: dict[str, Schema] = {}  # by name, as they are in force
+        self._schemas = Schemas((), self.levels)
         self._uids: dict[str, str] = {}  # of levels, by name
         self._specs: dict[str, Obj] = {}
-        self._objects: dict[str, dict[str, Obj]] = {SCHEMAS: {}, LEVELS: {}}
+        self._stored: dict[str, Schema] = {}
+        self._stored_levels: dict[str, Obj] = {}
+        self._mandatory = {name: Schema(obj) for name, obj in _mandatory(FLOW_SCHEMAS).items()}
         self._all_levels = self._all_new = True  # all levels, all schemas may have changed
         self._changed: set[str] = set()  # schemas
         self._changed_levels: set[str] = set()
@@ -82,29 +85,25 @@ class FlowControl:
         self._metrics = FlowMetrics(registry, self)
 
     def start(self, source: Source, prefix_of: Callable[[str], str]) -> None:
-        """Follows the objects from here on; ``prefix_of(resource)`` says where they are stored."""
+        """Makes what the objects say, and follows them from here on; ``prefix_of(resource)`` says where they are stored."""
         self._shared.woken.append(self._dispatch)
         for resource in (SCHEMAS, LEVELS):
             prefix = prefix_of(resource)
             Reflector(source, prefix, _Part(self, resource, prefix)).start()
+        self.configure()  # there may be hundreds of large ones, and the first request would wait for that, and all behind it
 
     # --- the objects
 
     def changed(self, resource: str, objects: Mapping[str, Obj | None], all_there_are: bool) -> None:
         """What was stored (None: deleted) by name; ``all_there_are`` when nothing else is."""
-        known = self._objects[resource]
-        meant = {name for name, obj in objects.items() if _says(known.get(name)) != _says(obj)}
-        if all_there_are:
-            known.clear()
-        for name, obj in objects.items():
-            if obj is None:
-                known.pop(name, None)
-            else:
-                known[name] = obj
         if resource == SCHEMAS:
+            # Read as they come, and not all when the next request does.
+            read = {name: None if obj is None else Schema(obj) for name, obj in objects.items()}
+            meant = _take(self._stored, read, all_there_are, lambda schema: None if schema is None else schema.says)
             self._all_new |= all_there_are
-            self._changed.update(objects)
+            self._changed.update(meant)
         else:
+            meant = _take(self._stored_levels, objects, all_there_are, _says)
             self._all_levels |= all_there_are
             self._changed_levels.update(meant)
         if meant or all_there_are:  # the status of a schema that was made makes no other flows
@@ -125,7 +124,8 @@ class FlowControl:
         """Makes what the objects say, when they have changed. There may be thousands of others, which are not looked at again."""
         if self._all_levels or self._changed_levels:
             self._configure_changed_levels()
-        if self._all_new:
+        # One by one takes ten times as long as all there are, where thousands come or go at once.
+        if self._all_new or len(self._changed) * MANY_CHANGED > len(self._read) + MANY_CHANGED * MANY_CHANGED:
             self._all_new = False
             self._configure_schemas()
         else:
@@ -138,7 +138,7 @@ class FlowControl:
         self._changed_levels, self._all_levels = set(), False
         self._unequal += len(names)
         if everything:
-            names = {*self.levels, *self._objects[LEVELS], *_mandatory(PRIORITY_LEVELS)}
+            names = {*self.levels, *self._stored_levels, *_mandatory(PRIORITY_LEVELS)}
         before = {name for name in names if name in self.levels}
         for name in names:
             self._take_level(name)
@@ -150,13 +150,12 @@ class FlowControl:
                 if self.first:
                     self.levels[name].limit = limits.initial(self.nominal[name])
         self._close_idle()
-        for name in names:
-            if (name in before) != (name in self.levels):
-                self._changed.update(self._by_level.get(name, ()))
+        if before - self.levels.keys():
+            self.stats = {key: one for key, one in self.stats.items() if key[1] in self.levels}
 
     def _take_level(self, name: str) -> None:
         """Makes the level of a name or ends it, and counts its shares."""
-        obj = self._objects[LEVELS].get(name) or _mandatory(PRIORITY_LEVELS).get(name)
+        obj = self._stored_levels.get(name) or _mandatory(PRIORITY_LEVELS).get(name)
         self._total_shares -= self._shares.pop(name, 0)
         if obj is None:
             level = self.levels.pop(name, None)
@@ -186,35 +185,29 @@ class FlowControl:
             self._borrow()
 
     def _configure_schemas(self) -> None:
-        flows = _mandatory(FLOW_SCHEMAS) | self._objects[SCHEMAS]
-        known = self._read
-        self._read = {name: known[name] if name in known and known[name][0] is obj else (obj, Schema(obj)) for name, obj in flows.items()}
-        self._schemas = Schemas(s for _, s in self._read.values() if s.level in self.levels)
-        pairs = [(s.name, s.level) for s in self._schemas]
-        self.stats = {key: self.stats.get(key) or Stats(*key) for key in pairs}
-        self._by_level = {}
-        for name, (_, schema) in self._read.items():
-            self._by_level.setdefault(schema.level, set()).add(name)
+        self._read = self._mandatory | self._stored
+        self._schemas = Schemas(self._read.values(), self.levels)
+        pairs = {(s.name, s.level) for s in self._schemas}
+        self.stats = {key: one for key, one in self.stats.items() if key in pairs}
 
     def _configure_schema(self, name: str) -> None:
         """One schema as its object says, while others are as they were."""
-        old = self._read.pop(name, None)
-        key = (name, old[1].level) if old is not None else ("", "")
-        stats = self.stats.pop(key, None)
+        old, new = self._read.pop(name, None), self._stored.get(name) or self._mandatory.get(name)
         if old is not None:
-            self._by_level[old[1].level].discard(name)
-        if old is not None and stats is not None:  # it was tried: its level was there
-            self._schemas.remove(old[1])
-        obj = self._objects[SCHEMAS].get(name) or _mandatory(FLOW_SCHEMAS).get(name)
-        if obj is None:
-            return
-        schema = old[1] if old is not None and old[0] is obj else Schema(obj)
-        self._read[name] = obj, schema
-        self._by_level.setdefault(schema.level, set()).add(name)
-        if schema.level in self.levels:
-            self._schemas.add(schema)
-            new = name, schema.level
-            self.stats[new] = stats if stats is not None and new == key else Stats(*new)
+            self._schemas.remove(old)
+            if new is None or new.level != old.level:
+                self.stats.pop((name, old.level), None)
+        if new is not None:
+            self._read[name] = new
+            self._schemas.add(new)
+
+    def _stats_of(self, schema: Schema) -> Stats:
+        """What is counted of a schema, from the first request that belongs to it on."""
+        key = schema.name, schema.level
+        found = self.stats.get(key)
+        if found is None:
+            found = self.stats[key] = Stats(*key)
+        return found
 
     def _configure_level(self, name: str) -> None:
         level, spec = self.levels[name], self._specs[name]
@@ -304,7 +297,7 @@ class FlowControl:
             (b"x-kubernetes-pf-flowschema-uid", schema.uid.encode()),
             (b"x-kubernetes-pf-prioritylevel-uid", self._uids[schema.level].encode()),
         ]
-        flow = Flow(level, self.stats[schema.name, schema.level], distinguisher, hand, headers)
+        flow = Flow(level, self._stats_of(schema), distinguisher, hand, headers)
         if len(distinguisher) <= LONGEST_FLOW and self._room.take(len(distinguisher)):
             known[schema, distinguisher] = flow
         return flow
@@ -388,6 +381,22 @@ class _Part:
     def apply(self, events: Sequence[Event]) -> None:
         there = {split_key(self._prefix, e.key)[1]: e.record for e in events}
         self._control.changed(self._resource, {name: None if rec is None else sound(rec) for name, rec in there.items()}, False)
+
+
+def _take(known: dict[str, T], objects: Mapping[str, T | None], all_there_are: bool, says: Callable[[T | None], Any]) -> set[str]:
+    """Puts what was stored (None: deleted) to what is ``known``, and returns the names of those that say something else than before. What
+    says the same stays the one it was."""
+    meant = {name for name, obj in objects.items() if says(known.get(name)) != says(obj)}
+    if all_there_are:
+        for name in known.keys() - objects.keys():
+            del known[name]
+    for name in meant:
+        obj = objects[name]
+        if obj is None:
+            known.pop(name, None)
+        else:
+            known[name] = obj
+    return meant
 
 
 def _says(obj: Obj | None) -> tuple[Any, Any] | None:

@@ -8,6 +8,7 @@ quantiles mean the same, their counts do not.
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kas.flowcontrol._engine import DURATION_BUCKETS, LENGTH_BUCKETS, SEAT_BUCKETS, Stats
@@ -52,7 +53,8 @@ class FlowMetrics:
     def __init__(self, registry: Registry, control: FlowControl) -> None:
         self._registry, self._control = registry, control
         self._told: dict[tuple[str, str], tuple[Stats, int, int, int, dict[str, int]]] = {}  # by the labels, what each had counted
-        counter, gauge, histogram = registry.counter, registry.gauge, registry.histogram
+        counter, gauge = registry.counter, registry.gauge
+        histogram = partial(registry.histogram, finer=False)  # the engine counts
         self._dropped = counter(
             "apiserver_dropped_requests_total",
             "Number of requests dropped with 'Too many requests, please try again later' response", ("request_kind",),

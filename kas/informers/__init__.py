@@ -63,7 +63,8 @@ class Lister(Protocol[T_co]):
 
 
 class Informers(Protocol):
-    """Gives listers. Nothing is read before one of them is used. ``follow`` is for what is derived from all objects of a resource."""
+    """Gives listers. Nothing is read before one of them is used, or the worker that has them is about to serve. ``follow`` is for what is
+    derived from all objects of a resource."""
 
     def lister(
         self, group: str, resource: str, transform: Transform[T], indexers: Mapping[str, Callable[[T], Sequence[str]]] | None = None
@@ -72,16 +73,17 @@ class Informers(Protocol):
         an object is found under in ``by_index``."""
         ...
 
-    def follow(self, group: str, resource: str, target: Target) -> None:
-        """Show ``target`` what there is, now, and what becomes of it from here on. Raises what reading the store raises."""
+    def follow(self, group: str, resource: str, target: Target) -> Callable[[], None]:
+        """What is to be called before ``target`` is asked anything: it is shown what there is, once, and what becomes of it from there on.
+        Raises what reading the store raises, then as often as it is called until it can be read."""
         ...
 
 
 class Source(Protocol):
     """What of the store a reflector uses (see ``kas.store``)."""
 
-    def range(self, prefix: str) -> RangeResult:
-        """What is stored below ``prefix`` now, and the revision of that."""
+    def range(self, prefix: str, start: str = "", limit: int = 0, *, max_bytes: int = 0) -> RangeResult:
+        """What is stored below ``prefix`` now, and the revision of that; from the key ``start`` on, a page of it."""
         ...
 
     def count(self, prefix: str, most: int = 0) -> int:

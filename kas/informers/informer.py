@@ -17,7 +17,6 @@ log = logging.getLogger("kas")
 T = TypeVar("T")
 # By what an object is found: its values under one index.
 Indexer = Callable[[T], Iterable[str]]
-MANY = 500  # objects: fewer are read in a few milliseconds by who asks first
 Key = tuple[str, str]  # namespace ("" for a cluster-scoped object), name
 
 
@@ -172,6 +171,7 @@ class InformerFactory:
     def __init__(self, source: Source, prefix_of: Callable[[str, str], str]) -> None:
         self._source, self._prefix_of = source, prefix_of
         self._made: dict[tuple[str, str, Any], Informer[Any]] = {}
+        self._followed: list[Reflector] = []
 
     def lister(
         self, group: str, resource: str, transform: Transform[T], indexers: Mapping[str, Callable[[T], Sequence[str]]] | None = None
@@ -185,23 +185,21 @@ class InformerFactory:
             found.add_indexers(indexers)
         return found
 
-    def fill(self, resources: Iterable[tuple[str, str]]) -> None:
-        """Fills the listers of these resources that somebody has, where there are ``MANY`` objects and more: while nobody waits, because
-        the first who asks would wait for all of them, and everybody else with him. What cannot be read is left for who asks."""
-        wanted = set(resources)
-        for (group, resource, _), informer in list(self._made.items()):
-            if (group, resource) not in wanted:
-                continue
-            prefix = self._prefix_of(group, resource)
+    def fill(self) -> None:
+        """Fills the listers that somebody has, and shows the targets what there is, while nobody waits: the first who asks would wait for
+        all of it, and everybody else with him. Where there is nothing yet, too: somebody else's worker may write a lot before this one is
+        asked. What cannot be read is left for who asks."""
+        for begin in (*(informer.fill for informer in self._made.values()), *(reflector.start for reflector in self._followed)):
             try:
-                if self._source.count(prefix, MANY) >= MANY:
-                    informer.fill()
+                begin()
             except StoreError as e:
-                log.warning("what is derived from %s is not made before somebody asks: %s", prefix, e)
+                log.warning("what is derived from stored objects is not made before somebody asks: %s", e)
 
-    def follow(self, group: str, resource: str, target: Target) -> None:
+    def follow(self, group: str, resource: str, target: Target) -> Callable[[], None]:
         """See ``Informers``."""
-        Reflector(self._source, self._prefix_of(group, resource), target).start()
+        reflector = Reflector(self._source, self._prefix_of(group, resource), target)
+        self._followed.append(reflector)
+        return reflector.start
 
 
 def whole(obj: dict[str, Any]) -> dict[str, Any]:

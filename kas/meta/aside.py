@@ -34,6 +34,7 @@ T = TypeVar("T")
 # Bodies and objects from here on are worked on aside: handing over costs a tenth of a millisecond, and work on less than this keeps the
 # loop for some milliseconds at most.
 LARGE = 64 << 10
+LARGE_YAML = 8 << 10  # of what is read or written as YAML, which takes a millisecond a KiB, and up to three in flow style
 THREADS = 2
 STACK_BYTES = 16 << 20  # what is nested as deep as allowed is walked recursively
 SLICE_S = 0.03  # after which a job gives way

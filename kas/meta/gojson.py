@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
 
-from kas._codecs import syntax_fault
+from kas._codecs import NotCutError, parse_in_pieces, syntax_fault
 from kas.meta import utf8
 from kas.meta.patterns import later
+from kas.meta.pieces import WHOLE
+
+Parser = Callable[[bytes], Any]
 
 
 class JSONError(ValueError):
@@ -36,23 +40,32 @@ _SURROGATE = later("[\ud800-\udfff]")
 
 def loads(data: bytes | str) -> Any:
     """The value of a JSON text. Raises JSONError, of a number that no float64 holds NumberError."""
+    large = data if isinstance(data, bytes) and len(data) > WHOLE else None
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
+        return orjson.loads(data) if large is None else parse_in_pieces(large, orjson.loads)
+    except (orjson.JSONDecodeError, NotCutError):
         raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
         message = syntax_error(raw)
         if message is not None:
             raise JSONError(message) from None
-    text = utf8.text(raw)
+    read: Callable[[bytes, Parser], Any] = _whole if large is None else parse_in_pieces
     try:
-        # Since Python 3.12 the first takes more depth than the second.
+        # Since Python 3.12 parsing takes more depth than what follows it.
         try:
-            return _without_surrogates(json.loads(text, parse_int=_parse_int, parse_float=_parse_float))
+            return read(raw, partial(_lenient, parse_int=_parse_int, parse_float=_parse_float))
         except NumberError as e:
-            e.value = _without_surrogates(json.loads(text, parse_int=_unbounded))
+            e.value = read(raw, partial(_lenient, parse_int=_unbounded))
             raise
-    except RecursionError:
+    except (RecursionError, NotCutError):
         raise JSONError("exceeded max depth") from None
+
+
+def _whole(raw: bytes, parse: Parser) -> Any:
+    return parse(raw)
+
+
+def _lenient(raw: bytes, **numbers: Any) -> Any:
+    return _without_surrogates(json.loads(utf8.text(raw), **numbers))
 
 
 def _parse_int(text: str) -> int | float:

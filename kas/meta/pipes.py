@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 from collections.abc import Iterable
 
 LONGEST_S = 86400.0  # poll(2) counts milliseconds in 32 bits
@@ -15,3 +17,9 @@ def readable(fds: Iterable[int], timeout_s: float | None = None) -> set[int]:
     for fd in fds:
         poll.register(fd, select.POLLIN)
     return {fd for fd, _ in poll.poll(None if timeout_s is None else min(timeout_s, LONGEST_S) * 1000)}
+
+
+def terminate_with(alive: int) -> None:
+    """Sends this process SIGTERM when the pipe ``alive`` ends: when nobody has its other end any more. For a thread of its own."""
+    os.read(alive, 1)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from kas.meta.pieces import WHOLE, parse
+
 Obj = dict[str, Any]
 
 
@@ -21,5 +23,6 @@ class Stored(Protocol):
 
 def object_of(record: Stored) -> Obj:
     """The object of a record as a new dict, in the version it is stored as. The one place where stored bytes become objects."""
-    found: Obj = orjson.loads(record.json)
+    data = record.json
+    found: Obj = orjson.loads(data) if len(data) <= WHOLE else parse(data)  # one call less for nearly all
     return found

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
+from heapq import heappop, heappush
+from itertools import count, islice
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,6 +19,7 @@ P = ParamSpec("P")
 
 
 STINT_S = 0.005
+WOKEN = 32  # of those who wait at a passage, in a turn of the loop: those for whom there is no time wait again
 
 
 class Stint:
@@ -72,6 +76,73 @@ class _Line:
 
 
 _LINE = _Line()
+
+
+class Passage:
+    """Where many come at once, each of whom then keeps the loop for as long as it needs: ``if passage.full: await passage.passed()`` lets
+    them go on for ``STINT_S`` of a turn of the loop together, and one of them at least. Who waits goes on by turns of clients, of one
+    client who came first. One loop's."""
+
+    __slots__ = ("_clock", "_due", "_order", "_until", "_waiting", "_woken")
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._due = False  # whether the end of this turn will be noted
+        self._until = 0.0  # when this turn is full, 0 while nobody went on in it
+        # By client, who is next first; a heap each, of request and order.
+        self._waiting: OrderedDict[Hashable, list[tuple[int, int, asyncio.Future[None]]]] = OrderedDict()
+        self._woken: list[Hashable] = []  # clients of those who may go on in this turn
+        self._order = count()
+
+    @property
+    def full(self) -> bool:
+        """Whether this turn has no time left; where it has, who asks goes on in it."""
+        now = self._clock()
+        if not self._due:
+            self._note_its_end()
+        elif self._until:
+            return now >= self._until
+        self._until = now + STINT_S
+        return False
+
+    async def passed(self) -> None:
+        """Goes on in a later turn. To be awaited when this one is ``full``, before anything else is."""
+        (client, request), loop, waits = whose(), asyncio.get_running_loop(), True
+        while waits:
+            mine = loop.create_future()
+            heappush(self._waiting.setdefault(client, []), (request, next(self._order), mine))
+            await mine
+            waits = self.full
+        if client in self._waiting:
+            self._waiting.move_to_end(client)
+
+    def _note_its_end(self) -> None:
+        self._due = True
+        asyncio.get_running_loop().call_soon(self._over)
+
+    def _over(self) -> None:
+        """One of each client is woken, then another, up to ``WOKEN``. Those for whom there is no time wait again, at their place."""
+        self._due, self._until = False, 0.0
+        for client in self._woken:
+            if not self._waiting.get(client, True):
+                del self._waiting[client]  # whoever it had went on, or has left
+        self._woken = clients = list(islice(self._waiting, WOKEN))
+        left = WOKEN
+        while left and clients:
+            for client in clients[:left]:
+                left -= self._wakes(self._waiting[client])
+            clients = [client for client in clients if self._waiting[client]]
+        if self._waiting:
+            self._note_its_end()
+
+    @staticmethod
+    def _wakes(waiting: list[tuple[int, int, asyncio.Future[None]]]) -> bool:
+        while waiting:
+            mine = heappop(waiting)[2]
+            if not mine.done():  # else who waited has left
+                mine.set_result(None)
+                return True
+        return False
 
 
 @types.coroutine

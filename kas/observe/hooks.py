@@ -1,7 +1,8 @@
 """What has to be done at start, or kept running since, and whether it is: the ``poststarthook/`` health checks.
 
 A hook is done once and for all (``done``), or it is a loop of the worker that leads (``running``, ``failed``): the others read what the
-leader says in the run directory, so that all workers of a server answer alike.
+leader says in the run directory, so that all workers of a server answer alike. Or it is periodic work of each worker (``kept``), which says
+of itself alone whether that goes well.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 log = logging.getLogger("kas.hooks")
@@ -19,10 +20,13 @@ NOT_FINISHED = "not finished"
 
 class Hooks:
     """``steps`` are the hooks of every worker's start; ``loops`` maps the names of the leader's controllers to those of their hooks. A
-    hook may be a step and have several controllers. ``path`` is where the leader writes for the other workers."""
+    hook may be a step and have several controllers. ``path`` is where the leader writes for the other workers. ``upkeep`` maps the names of
+    every worker's periodic work to those of its hooks."""
 
-    def __init__(self, steps: Sequence[str], loops: dict[str, str], path: Path) -> None:
-        self.names = tuple(dict.fromkeys((*steps, *loops.values())))
+    def __init__(self, steps: Sequence[str], loops: dict[str, str], path: Path, upkeep: Mapping[str, str] | None = None) -> None:
+        self._upkeep = upkeep or {}
+        self.names = tuple(dict.fromkeys((*steps, *loops.values(), *self._upkeep.values())))
+        self._stuck: dict[str, str] = {}  # periodic work, and why it failed at its last turn
         self._open = set(steps)
         self._loops, self._path = loops, path
         self._failed: dict[str, str] = {}  # controllers, and why
@@ -59,11 +63,21 @@ class Hooks:
             self._failed[controller] = why
             self._write()
 
+    def kept(self, work: str, why: str = "") -> None:
+        """A turn of this worker's periodic work went well, or it failed: why."""
+        if why:
+            self._stuck[work] = why
+        else:
+            self._stuck.pop(work, None)
+
     def why(self, name: str) -> str:
         """What is wrong with a hook; "" when nothing is."""
         controllers = [controller for controller, hook in self._loops.items() if hook == name]
-        if name in self._open or (controllers and not self._runs):
+        work = [each for each, hook in self._upkeep.items() if hook == name]
+        if name in self._open or ((controllers or work) and not self._runs):
             return NOT_FINISHED
+        if stuck := next((self._stuck[each] for each in work if each in self._stuck), ""):
+            return stuck
         if controllers and not self._led and not self._read() and self._hindered:
             return self._hindered
         return next((self._failed[controller] for controller in controllers if controller in self._failed), "")

@@ -2,19 +2,26 @@
 
 A timer of the loop notes how late it runs: every stretch of ``TICK_S`` and more in which the loop did nothing else is seen. A thread
 looks at the loop's own stack once the timer is overdue, because afterwards nobody knows what ran.
+
+How late is one thing, whose doing another: what the loop's thread computed is the worker's, and so is the time in which it stood while
+others of the worker's threads computed, since they have the interpreter's lock then. The time in which the system let it wait for a
+processor (Linux's ``schedstat``) is not, whatever other threads did meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from kas.meta.records import NamedTuple
 from kas.observe.metrics import Registry
 
 log = logging.getLogger("kas.loop")
@@ -27,20 +34,37 @@ BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 Whose = Callable[[FrameType], str]
 
 
+class Used(NamedTuple):
+    """Seconds since the start, as of now: what the loop's thread computed, what others of the worker did, and what it waited for a
+    processor."""
+
+    own: float
+    others: float
+    queued: float
+
+    def held(self, late: float, before: Used) -> float:
+        """How much of ``late`` seconds, which end now, is the worker's doing. ``before`` is from before they began."""
+        own, others, queued = (max(0.0, now - then) for now, then in zip(self, before, strict=True))
+        return min(late, own + min(others, max(0.0, late - own - queued)))
+
+
 class LoopTime:
-    """``start`` is called in the loop's thread. ``whose`` is asked about the frames of what holds the loop, innermost first; ``tick`` is
+    """``start`` is called in the loop's thread. ``whose`` is asked about the frames of what holds the loop, innermost first; ``ticks`` are
     called at each turn of the timer."""
 
-    def __init__(self, metrics: Registry, whose: Whose, tick: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, metrics: Registry, whose: Whose, ticks: Sequence[Callable[[], None]] = ()) -> None:
         self._delay = metrics.histogram(
             "apiserver_event_loop_delay_seconds", "How late a timer of a worker's event loop ran, whatever made it late.", (), BUCKETS
         )
         self._held = metrics.histogram(
             "apiserver_event_loop_held_seconds",
-            "How late a timer of a worker's event loop ran, as far as the worker itself used the processor meanwhile.", (), BUCKETS,
+            "How late a timer of a worker's event loop ran, as far as its thread computed meanwhile or stood while others of it did.",
+            (), BUCKETS,
         )  # fmt: skip
-        self._whose, self._tick = whose, tick
-        self._due = self._cpu = 0.0
+        self._whose, self._ticks = whose, ticks
+        self._due = 0.0
+        self._used = Used(0.0, 0.0, 0.0)
+        self._schedstat = -1
         self._seen = ""
         self._thread_id = 0
         self._loop_code: Any = None  # of the function that runs the loop
@@ -48,28 +72,38 @@ class LoopTime:
     def start(self) -> None:
         """Begin, in the running loop."""
         self._thread_id = threading.get_ident()
+        with contextlib.suppress(OSError):  # a kernel that does not tell
+            self._schedstat = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         loop = asyncio.get_running_loop()
-        self._arm(loop, time.monotonic(), time.process_time())
+        self._arm(loop, time.monotonic(), self._now())
         threading.Thread(target=self._look_on, args=(loop,), name="kas-loop-time", daemon=True).start()
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, now: float, cpu: float) -> None:
-        self._due, self._cpu = now + TICK_S, cpu
+    def _now(self) -> Used:
+        queued = 0.0
+        if self._schedstat >= 0:
+            queued = int(os.pread(self._schedstat, 100, 0).split()[1]) * 1e-9
+        own = time.thread_time()
+        return Used(own, time.process_time() - own, queued)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, now: float, used: Used) -> None:
+        self._due, self._used = now + TICK_S, used
         loop.call_later(TICK_S, self._turn, loop)
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        now, cpu = time.monotonic(), time.process_time()
+        now, used = time.monotonic(), self._now()
         late = max(0.0, now - self._due)
         caller = sys._getframe().f_back
         self._loop_code = caller.f_code if caller is not None else None
         self._delay.observe((), late)
-        held = min(late, cpu - self._cpu)
+        held = used.held(late, self._used)
         self._held.observe((), held)
         if late >= HELD_S:
             # The rest it waited: for the processor, where others have it, or for what blocks.
             log.warning("the loop was held for %.1f s, %.1f of them at work%s", late, held, f" by {self._seen}" if self._seen else "")
         self._seen = ""
-        self._tick()
-        self._arm(loop, now, cpu)
+        for tick in self._ticks:
+            tick()
+        self._arm(loop, now, used)
 
     def _look_on(self, loop: asyncio.AbstractEventLoop) -> None:
         said = 0.0

@@ -15,13 +15,16 @@ import json
 import operator
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kas._fastpath import Timer as Timer
 from kas.meta.records import NamedTuple
+from kas.meta.waiting import Stint
+from kas.observe.nativebuckets import bounds_of
 from kas.observe.stability import HIDDEN, level_of
 
 Labels = tuple[str, ...]
@@ -29,8 +32,10 @@ Of = tuple[str, str]  # group and resource
 # Upstream's buckets for how long deciding about a request takes.
 ATTEMPT_SECONDS = tuple(0.001 * 2**i for i in range(15))
 DUMPED = ("metrics", "slis")  # the registries of a worker
-PIECE = 500  # children that are read or written in one call: others have the interpreter's lock between calls
-About = tuple[str, Iterable[str], Iterable[float] | None, bool]  # help, labels, buckets, and whether all tell of the same
+PIECE = 500  # children that are read or written in one call: others have the interpreter's lock, or the loop, between calls
+# Brings metrics up to date. What has many children to look at does it in the steps of an iterator, between which others count on.
+Collect = Callable[[], Iterator[None] | None]
+About = tuple[str, Iterable[str], Iterable[float] | None, bool]  # help, labels, buckets, and whether they are finer or tell of the same
 Read = list[tuple["Metric", dict[Labels, Any], dict[Labels, Any]]]  # a metric, its values and those of the worker before this one
 
 Said = dict[str, tuple[dict[Labels, Any], list[str]]]  # by metric its values, and the lines that tell them
@@ -72,15 +77,34 @@ def row_of(buckets: int) -> array[float]:
 
 
 class Histogram:
-    """Cumulative buckets; ``observe`` is one bisect and one addition."""
+    """Cumulative buckets; ``observe`` is one bisect and one addition. ``declared`` are the bounds that are shown, ``buckets`` those that
+    rows have: more where there is a native form, which one that is not ``finer`` has not."""
 
     kind, shared = "histogram", True
 
-    def __init__(self, name: str, help: str, labels: Labels, buckets: Iterable[float]) -> None:
+    def __init__(self, name: str, help: str, labels: Labels, buckets: Iterable[float], finer: bool = True) -> None:
         self.name, self.help, self.labels = name, help, labels
-        self.buckets = tuple(buckets)
+        self.declared, self.finer = tuple(buckets), finer
         # label values -> count per bucket…, above the last, sum; see ``row_of``
         self.values: dict[Labels, array[float]] = {}
+
+    @cached_property
+    def buckets(self) -> tuple[float, ...]:
+        """Known once the gates are: some are made when the program is loaded."""
+        return bounds_of(self.declared) if self.finer else self.declared
+
+    @property
+    def native(self) -> bool:
+        """Whether its rows can be told in the native form, too."""
+        return len(self.buckets) > len(self.declared)
+
+    def cumulative(self, row: Sequence[float]) -> Iterator[tuple[float, float]]:
+        """The bounds that are shown, and how much of a row is not above each."""
+        total, shown = 0.0, set(self.declared)
+        for bound, count in zip(self.buckets, row, strict=False):
+            total += count
+            if bound in shown:
+                yield bound, total
 
     def observe(self, values: Labels, amount: float) -> None:
         """Count ``amount`` in the one bucket it falls into, and add it to the sum."""
@@ -129,8 +153,8 @@ class Registry:
     def __init__(self, shown: Shown = EVERYTHING) -> None:
         self.shown = shown
         self.metrics: dict[str, Metric] = {}
-        self.collectors: list[Callable[[], None]] = []
-        self.own_collectors: list[Callable[[], None]] = []
+        self.collectors: list[Collect] = []
+        self.own_collectors: list[Collect] = []
         self.droppers: list[Callable[[Set[Of]], None]] = []
         self._gone: set[Of] = set()
         self._before: dict[str, dict[Labels, Any]] = {}  # what the worker before this one had counted
@@ -149,16 +173,36 @@ class Registry:
         return [*self.metrics.values(), *(m for name, m in self._resumed.items() if name not in self.metrics)]
 
     def read(self, collected: bool = False, own: bool = False) -> Read:
-        """The values of now, as nobody changes them any more, for ``dumped`` and ``exposed``: these take long where there are many, and may
+        """The values of now, as nobody changes them any more, for ``dumped`` and ``told``: these take long where there are many, and may
         be called in any thread. With ``collected`` nothing is brought up to date; with ``own`` what is not shared is."""
-        self._drop_gone()
-        for collect in (*(() if collected else self.collectors), *(self.own_collectors if own else ())):
-            collect()
         out: Read = []
-        for m in self._known():
-            values = {k: v.tolist() for k, v in m.values.items()} if isinstance(m, Histogram) else dict(m.values)
-            out.append((m, values, self._before.get(m.name, {}) if m.kind != "gauge" else {}))
+        for _ in self._reading(out, collected, own):
+            pass
         return out
+
+    async def paced(self, collected: bool = False, own: bool = False) -> Read:
+        """As ``read``, while others have their turns of the loop."""
+        out: Read = []
+        stint = Stint()
+        with contextlib.closing(self._reading(out, collected, own)) as steps:
+            for _ in steps:
+                if stint.over:
+                    await stint.pause()
+        return out
+
+    def _reading(self, out: Read, collected: bool, own: bool) -> Generator[None, None, None]:
+        """The steps of ``read``."""
+        yield from self._drop_gone()
+        for collect in (*(() if collected else self.collectors), *(self.own_collectors if own else ())):
+            yield from collect() or ()
+            yield
+        for m in self._known():
+            values: dict[Labels, Any] = {}
+            rows: list[tuple[Labels, Any]] = list(m.values.items())
+            for i in range(0, len(rows), PIECE):
+                values.update((k, v.tolist()) if isinstance(m, Histogram) else (k, v) for k, v in rows[i : i + PIECE])
+                yield
+            out.append((m, values, self._before.get(m.name, {}) if m.kind != "gauge" else {}))
 
     def add(self, metric: Any) -> Any:
         """``metric``, or the one that has its name already: parts made twice count together."""
@@ -173,10 +217,10 @@ class Registry:
         that is about the ``same`` in all the highest counts."""
         return self.add(Gauge(name, help, labels, shared, same))
 
-    def histogram(self, name: str, help: str, labels: Labels, buckets: Iterable[float]) -> Histogram:
+    def histogram(self, name: str, help: str, labels: Labels, buckets: Iterable[float], finer: bool = True) -> Histogram:
         """Add a histogram, or give the metric that has the name already; ``buckets`` are ascending upper bounds without the infinite one.
-        """
-        return self.add(Histogram(name, help, labels, buckets))
+        Whose rows somebody else counts, in these buckets alone, is not ``finer``."""
+        return self.add(Histogram(name, help, labels, buckets, finer))
 
     def observations(self, name: str, help: str, histogram: Histogram) -> Observations:
         """Add a counter of a histogram's observations, or give the one that has the name already."""
@@ -187,22 +231,30 @@ class Registry:
         """
         self._gone.add((group, resource))
 
-    def _drop_gone(self) -> None:
+    def _drop_gone(self) -> Iterator[None]:
         if not self._gone:
             return
         gone, self._gone = self._gone, set()
         for drop in self.droppers:
             drop(gone)
-        for m in self._known():
-            if "resource" in m.labels:
-                at = m.labels.index("resource")
-                of = m.labels.index("group") if "group" in m.labels else None
-                for key in [k for k in m.values if (_named(k[at]) if of is None else (k[of], k[at])) in gone]:
-                    del m.values[key]
-                before = self._before.get(m.name, {})  # somebody may be reading it
-                kept = {k: v for k, v in before.items() if (_named(k[at]) if of is None else (k[of], k[at])) not in gone}
-                if len(kept) < len(before):
-                    self._before[m.name] = kept
+        try:
+            for m in self._known():
+                if "resource" in m.labels:
+                    self._drop(m, gone)
+                    yield
+        except GeneratorExit:  # who has asked has left
+            self._gone |= gone
+            raise
+
+    def _drop(self, m: Metric, gone: Set[Of]) -> None:
+        at = m.labels.index("resource")
+        of = m.labels.index("group") if "group" in m.labels else None
+        for key in [k for k in m.values if (_named(k[at]) if of is None else (k[of], k[at])) in gone]:
+            del m.values[key]
+        before = self._before.get(m.name, {})  # somebody may be reading it
+        kept = {k: v for k, v in before.items() if (_named(k[at]) if of is None else (k[of], k[at])) not in gone}
+        if len(kept) < len(before):
+            self._before[m.name] = kept
 
     def gauge_value(self, name: str, values: Labels, to: float) -> None:
         """Sets a gauge declared with ``gauge``."""
@@ -215,7 +267,7 @@ class Registry:
     def expose(self, others: Iterable[bytes] = (), collected: bool = False) -> bytes:
         """Prometheus' text format of this worker's numbers plus ``others`` (what their ``dump`` gave). ``collected``: as ``dump`` has just
         told them, so that nothing is shown that would be lost with this worker."""
-        return exposed(self.read(collected, own=True), others, self.shown)
+        return exposed(told(self.read(collected, own=True), others, self.shown))
 
 
 COUNTED, NOW = "counted", "now"
@@ -232,7 +284,7 @@ def dumped(read: Read, said: Said | None = None) -> bytes:
         then = said.get(m.name) if said is not None else None
         if then is None or then[0] != now:
             rows, kind = list(now.items()), NOW if m.kind == "gauge" else COUNTED
-            about = m.help, m.labels, m.buckets if isinstance(m, Histogram) else None, getattr(m, "same", False)
+            about = m.help, m.labels, m.declared if isinstance(m, Histogram) else None, getattr(m, "same", getattr(m, "finer", False))
             then = now, [json.dumps((kind, m.name, about, rows[i : i + PIECE])) for i in range(0, len(rows), PIECE)]
             if said is not None:
                 said[m.name] = then
@@ -240,17 +292,13 @@ def dumped(read: Read, said: Said | None = None) -> bytes:
     return "\n".join(lines).encode()
 
 
-def exposed(read: Read, others: Iterable[bytes], shown: Shown) -> bytes:
-    """Prometheus' text format of what was read, and of what others have ``dumped``."""
-    metrics = {m.name: m for m, _, _ in read}
-    merged = {m.name: _counted(values, before) for m, values, before in read}
-    for raw in others:
-        for kind, name, about, rows in _pieces(raw):
-            if name not in metrics:
-                metrics[name] = _made(kind, name, about)
-            into, same = merged.setdefault(name, {}), getattr(metrics[name], "same", False)
-            for k, v in rows:
-                _merge(into, k, v, same)
+def told(read: Read, others: Iterable[bytes], shown: Shown, reset: bytes = b"") -> Iterator[tuple[Metric, dict[Labels, Any]]]:
+    """The metrics that are shown, by name, with their values: those that were read, and those that others have ``dumped``; of what counts
+    only what was not yet in ``reset``, which ``total`` gave."""
+    metrics, merged = _merged(read, others)
+    for _, name, _, rows in _pieces(reset):
+        if name in merged:
+            merged[name] = _later(merged[name], rows)
     for name, (same_as, since, help) in HIDDEN.items() if shown.hidden else ():
         if same_as in metrics:
             metrics[name], merged[name] = copy(metrics[same_as]), merged[same_as]
@@ -261,11 +309,50 @@ def exposed(read: Read, others: Iterable[bytes], shown: Shown) -> bytes:
         unexpected += times
     if UNEXPECTED_TOTAL in merged:
         merged[UNEXPECTED_TOTAL] = {(): unexpected}
-    lines: list[str] = []
     for name in sorted(merged.keys() - shown.disabled):
         if values := merged[name] or _begun(metrics[name]):
-            _expose(metrics[name], values, lines)
+            yield metrics[name], values
+
+
+def exposed(families: Iterable[tuple[Metric, dict[Labels, Any]]]) -> bytes:
+    """Prometheus' text format of what is ``told``."""
+    lines: list[str] = []
+    for metric, values in families:
+        _expose(metric, values, lines)
     return ("\n".join(lines) + "\n").encode()
+
+
+def total(read: Read, others: Iterable[bytes]) -> bytes:
+    """What all workers have counted so far in children that have labels: upstream's registry begins those anew when it is reset."""
+    metrics, merged = _merged(read, others)
+    vectors = [m for m in metrics.values() if m.labels and m.kind != "gauge"]
+    return dumped([(m, merged[m.name], {}) for m in vectors])
+
+
+def _merged(read: Read, others: Iterable[bytes]) -> tuple[dict[str, Metric], dict[str, dict[Labels, Any]]]:
+    metrics = {m.name: m for m, _, _ in read}
+    merged = {m.name: _counted(values, before) for m, values, before in read}
+    for raw in others:
+        for kind, name, about, rows in _pieces(raw):
+            if name not in metrics:
+                metrics[name] = _made(kind, name, about)
+            into, same = merged.setdefault(name, {}), getattr(metrics[name], "same", False)
+            for k, v in rows:
+                _merge(into, k, v, same)
+    return metrics, merged
+
+
+def _later(values: dict[Labels, Any], rows: list[tuple[Labels, Any]]) -> dict[Labels, Any]:
+    """``values`` without what ``rows`` say, and without the children that have nothing else. What was dropped since began anew."""
+    out, before = dict(values), dict(rows)
+    for key in before.keys() & values.keys():
+        now, then = values[key], before[key]
+        left = [max(a - b, 0) for a, b in zip(now, then, strict=True)] if isinstance(now, list) else max(now - then, 0)
+        if any(left[:-1]) if isinstance(left, list) else left:
+            out[key] = left
+        else:
+            del out[key]
+    return out
 
 
 def _begun(m: Metric) -> dict[Labels, Any]:
@@ -285,9 +372,9 @@ def _pieces(raw: bytes) -> Iterator[tuple[str, str, About, list[tuple[Labels, An
 
 def _made(kind: str, name: str, about: About) -> Metric:
     """The metric that ``dumped`` told of, without children."""
-    help, labels, buckets, same = about
-    if buckets is not None:
-        return Histogram(name, help, tuple(labels), buckets)
+    help, labels, declared, same = about
+    if declared is not None:
+        return Histogram(name, help, tuple(labels), declared, finer=same)
     return Gauge(name, help, tuple(labels), same=same) if kind == NOW else Counter(name, help, tuple(labels))
 
 
@@ -304,6 +391,11 @@ def _counted(values: dict[Labels, Any], before: dict[Labels, Any]) -> dict[Label
 def dump_path(run_dir: Path, name: str, index: int) -> Path:
     """Where the worker with the number ``index`` leaves the dump of its registry ``name``, one of ``DUMPED``."""
     return run_dir / f"{name}-{index}.json"
+
+
+def reset_path(run_dir: Path, name: str) -> Path:
+    """Where the ``total`` of the registry ``name`` is as it was when it was reset."""
+    return run_dir / f"{name}.reset"
 
 
 def bury(run_dir: Path, index: int) -> None:
@@ -347,24 +439,34 @@ def _constrained(m: Metric, values: dict[Labels, Any], allowed: Mapping[str, Set
     return out, times
 
 
-def _expose(m: Metric, values: dict[Labels, Any], lines: list[str]) -> None:
+def help_of(m: Metric) -> str:
+    """What a metric is about, and how stable it is."""
     level = level_of(m.name)
-    lines.append(f"# HELP {m.name} [{level}] {m.help}" if level else f"# HELP {m.name} {m.help}")
-    lines.append(f"# TYPE {m.name} {m.kind}")
-    names = tuple(sorted(m.labels))  # as Prometheus' libraries write them; some read them by pattern
+    return f"[{level}] {m.help}" if level else m.help
+
+
+def in_order(m: Metric, values: dict[Labels, Any]) -> tuple[Labels, dict[Labels, Any]]:
+    """Labels by name, as Prometheus' libraries write them, and the values by those: some read them by pattern."""
+    names = tuple(sorted(m.labels))
     if names != m.labels:
         values = {tuple(key[m.labels.index(name)] for name in names): v for key, v in values.items()}
+    return names, values
+
+
+def _expose(m: Metric, values: dict[Labels, Any], lines: list[str]) -> None:
+    lines.append(f"# HELP {m.name} {help_of(m)}")
+    lines.append(f"# TYPE {m.name} {m.kind}")
+    names, values = in_order(m, values)
     for key in sorted(values):
         labels = ",".join(f'{k}="{_escape(v)}"' for k, v in zip(names, key, strict=True))
         v = values[key]
         if not isinstance(m, Histogram):
             lines.append(f"{m.name}{{{labels}}} {_number(v)}" if labels else f"{m.name} {_number(v)}")
             continue
-        total, lead = 0.0, labels + "," if labels else ""
-        for bound, count in zip(m.buckets, v, strict=False):
-            total += count
+        lead = labels + "," if labels else ""
+        for bound, total in m.cumulative(v):
             lines.append(f'{m.name}_bucket{{{lead}le="{_number(bound)}"}} {_number(total)}')
-        total += v[-2]
+        total = sum(v[:-1])
         lines.append(f'{m.name}_bucket{{{lead}le="+Inf"}} {_number(total)}')
         tail = f"{{{labels}}}" if labels else ""
         lines.append(f"{m.name}_sum{tail} {_number(v[-1])}")

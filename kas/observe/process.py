@@ -10,6 +10,8 @@ import signal
 import socket
 import sys
 import time
+from _thread import allocate_lock  # all that is needed of threading, which a supervisor does without
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kas.observe import _libc
@@ -21,7 +23,16 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 MMAP_BYTES, TRIM_BYTES = 2 << 20, 8 << 20
 LOOKED_FOR_S = 0.002  # between two looks at whether a child has ended
 ADOPTED_S = 0.0005  # between two looks at who the parent is
-GROWN_BYTES = 8 << 20
+GROWN_BYTES, TRIM_EVERY_S = 8 << 20, 10.0
+STEP_BYTES, SOON_S = 48 << 20, 0.1  # 6 to 18 ms of processor time; what is used again at once is not given back and asked for anew
+LOOKED_AGAIN = 50  # times as long as a look took it is not done again
+# When the interpreter looks for cycles: for so many new objects more, and after two such looks through what these have left (30,000
+# objects: 1 ms, ten to twenty times that where the caches are others'). A look keeps the interpreter's lock and cannot be interrupted, so
+# it must not be long: after every 50,000 and through a million it held the loop for 90 to 370 ms whenever something large was built.
+# Requests make many small dicts and no cycles, so looking after every 700 finds nothing and costs up to a third of a pod's create. All
+# there is, is looked through after 60 million objects more at the earliest.
+LOOKED_AT = (10_000, 2, 2_000)
+OLD_TURNS, OLD_OBJECTS = 1_200, 200_000  # a minute of the loop's timer; 10 to 20 ms
 # By itself the interpreter lets somebody else have its lock after 5 ms of waiting, and whoever is woken in vain begins to wait anew. A loop
 # that pauses every few milliseconds, and reads the store without the lock in between, so kept the threads that read and write for everybody
 # waiting: beside a list a GET took 20 to 150 ms for want of the lock, and takes 4 now. With half of this a create took 5 % more.
@@ -97,6 +108,13 @@ def spare_descriptors() -> int:
     return limit - len(os.listdir("/dev/fd")) - max(RESERVE, limit // 4)
 
 
+def outgoing_descriptors() -> int:
+    """How many of what is kept clients may hold by what they have proxied, behind them: the rest is webhooks', the store's and the
+    server's own."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(RESERVE // 2, limit // 4 - RESERVE)
+
+
 def disconnect(fd: int) -> bool:
     """Ends a TCP connection at once, with a reset, whoever else holds it: what it had still to send is gone. The descriptor stays. Whether
     the system took it."""
@@ -112,6 +130,29 @@ def await_adoption(parent: int) -> None:
     """Returns when ``parent``, which forked this process, has ended."""
     while os.getppid() == parent:
         time.sleep(ADOPTED_S)
+
+
+class Cycles:
+    """Looks for cycles in small steps: through what is new, and through what such looks have left where it is time. The interpreter counts
+    how many objects there are more than before, and where old ones go as new ones come it would look through any number at once (300 ms
+    were seen).
+
+    What got old before it became a cycle, as what a watch of some minutes left, is found by a look through everything, once in
+    ``OLD_TURNS`` turns: where that is soon done, and else once there is twice as much as the last one left."""
+
+    def __init__(self) -> None:
+        self._turns = self._left = 0
+
+    def look(self) -> None:
+        """To be called often: a turn."""
+        self._turns += 1
+        if self._turns % OLD_TURNS:
+            gc.collect(1 if gc.get_count()[1] > LOOKED_AT[1] else 0)
+            return
+        old = len(gc.get_objects(generation=2))
+        if old <= OLD_OBJECTS or old >= 2 * self._left:
+            gc.collect()
+            self._left = len(gc.get_objects(generation=2))
 
 
 def look_for_no_cycles() -> None:
@@ -145,13 +186,19 @@ def end_with(parent: int) -> None:
 
 class Trimmer:
     """Gives back what the allocator keeps of freed memory inside of its heaps, whenever the process has grown by ``GROWN_BYTES``, or has
-    freed as much since. glibc does it by itself only for the end of a heap, so that one small block keeps all that lies before it."""
+    freed as much since. glibc does it by itself only for the end of a heap, so that one small block keeps all that lies before it.
+
+    It keeps a heap's lock from its beginning to its end, for which the loop then waits: 40 to 110 ms of processor time for 300 MB. So of
+    much that is freed ``STEP_BYTES`` are given back as soon as they are there."""
 
     def __init__(self) -> None:
+        self._one = allocate_lock()  # at a time
         self._trim = _libc.malloc_trim if _libc.trims() else None
         self._used = _libc.used_bytes
         self._before = self._least = 0 if self._trim is None else _resident_bytes()
         self._left = 0  # in use when it was done last
+        self._unused = self._before - self._used()  # what was resident beyond that at least since it was done last
+        self._soon_s = 0.0  # when it may be worth looking again
 
     def due(self) -> bool:
         """Whether ``trim`` may find something."""
@@ -165,11 +212,42 @@ class Trimmer:
         """Does it if there is something: some milliseconds, without the interpreter's lock."""
         if self._trim is None:
             return
-        used = self._used()
-        if _resident_bytes() >= self._least + GROWN_BYTES or used <= self._left - GROWN_BYTES:
-            self._trim()
-            self._least = _resident_bytes()
-            self._left = used
+        with self._one:
+            used = self._used()
+            if _resident_bytes() >= self._least + GROWN_BYTES or used <= self._left - GROWN_BYTES:
+                self._done(used)
+
+    def due_soon(self) -> bool:
+        """Whether ``trim_soon`` may find something."""
+        if self._trim is None or time.monotonic() < self._soon_s:
+            return False
+        return _resident_bytes() >= self._before + STEP_BYTES
+
+    def trim_soon(self) -> None:
+        """``trim`` where ``STEP_BYTES`` were freed since, or are in use elsewhere: of heaps it is known what is in use and of the process
+        what is resident. To know it takes a look at all that is free."""
+        with self._one:
+            began = time.thread_time()
+            used = self._used()
+            self._soon_s = time.monotonic() + LOOKED_AGAIN * (time.thread_time() - began)
+            self._unused = min(self._unused, unused := _resident_bytes() - used)
+            if unused >= self._unused + STEP_BYTES:
+                self._done(used)
+
+    def _done(self, used: int) -> None:
+        assert self._trim is not None
+        self._trim()
+        self._least = _resident_bytes()
+        self._left, self._unused = used, self._least - used
+
+    def periodic(self) -> list[tuple[str, float, Callable[[], Awaitable[None] | None]]]:
+        """What a worker does beside its loop, and every how many seconds."""
+        import asyncio  # which a supervisor does not need
+
+        return [
+            ("freed memory", TRIM_EVERY_S, lambda: asyncio.to_thread(self.trim) if self.due() else None),
+            ("much freed memory", SOON_S, lambda: asyncio.to_thread(self.trim_soon) if self.due_soon() else None),
+        ]
 
 
 def _resident_bytes() -> int:

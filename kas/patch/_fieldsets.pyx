@@ -31,6 +31,8 @@ from libc.string cimport memcpy
 cimport cython
 
 include "../fastpath/codecs/buffer.pxi"
+include "../fastpath/codecs/turns.pxi"
+include "../fastpath/codecs/sorting.pxi"
 include "fieldsets/node.pxi"
 include "fieldsets/value.pxi"
 include "fieldsets/element.pxi"

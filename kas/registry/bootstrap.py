@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from kas.meta.names import is_label_value
+from kas.meta.pieces import let_go
 from kas.meta.random import new_uid
 from kas.meta.records import NamedTuple
 from kas.registry import bootstrap_rbac, bootstrap_trust
@@ -438,8 +439,12 @@ def obsolete(wanted: Iterable[Entry], listed: Callable[[str, str], list[Obj]]) -
     for e in wanted:
         if e.group == FLOWCONTROL:
             names.setdefault(e.resource, set()).add(e.name)
-    return [
-        Change("delete", Entry(FLOWCONTROL, resource, obj))
-        for resource, known in names.items() for obj in listed(FLOWCONTROL, resource)
-        if obj["metadata"]["name"] not in known and _BOOLS.get((obj["metadata"].get("annotations") or {}).get(APF_AUTOUPDATE) or "")
-    ]  # fmt: skip
+    changes = []
+    for resource, known in names.items():
+        found = listed(FLOWCONTROL, resource)
+        changes += [
+            Change("delete", Entry(FLOWCONTROL, resource, obj)) for obj in found
+            if obj["metadata"]["name"] not in known and _BOOLS.get((obj["metadata"].get("annotations") or {}).get(APF_AUTOUPDATE) or "")
+        ]  # fmt: skip
+        let_go(found)
+    return changes

@@ -71,7 +71,8 @@ def _merge_meta(wanted: Obj, old: Obj) -> Obj:
 
 def aggregate(cluster_roles: Sequence[Obj]) -> list[tuple[str, list[Obj]]]:
     """(name, rules it should have) for every aggregated ClusterRole whose rules are not what its selectors gather."""
-    by_name = sorted(cluster_roles, key=lambda r: r["metadata"]["name"])
+    named = (role for role in cluster_roles if role["metadata"].get("name"))  # others are no roles: another client of etcd's
+    by_name = sorted(named, key=lambda r: r["metadata"]["name"])
     labelled = _Labelled(by_name)
     said: dict[int, list[bytes]] = {}  # what the rules of a role say, by its place
     out = []

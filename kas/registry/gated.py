@@ -1,7 +1,9 @@
 """Fields whose feature gates are off: dropped from what is written, unless the stored object uses them.
 
 Upstream has a ``dropDisabledFields`` for each kind; here the table of gated fields (``features.gated_fields``) says which paths of a
-kind have which gates. A gate is in use when any of its fields is anywhere in the stored object: then all of them stay.
+kind have which gates. A gate is in use when any of its fields is in the stored object: then all of them stay. For those of the spec
+it has to be in the stored spec, for those of the status in either. A path that ends in "!x" leads to a field only where that is
+something else than x.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ Paths = list[tuple[str, ...]]
 Rows = tuple[tuple[str, str, Any], ...]
 # What upstream takes away, too, when nothing else is in it.
 _WITH_CONTENT = frozenset({"lifecycle", "volumeStatus"})
+# Gates whose fields go although the stored object uses them: kubelets say anew what is so.
+_NEVER_KEPT = frozenset({"ResourceHealthStatus"})
 
 
 class GatedFields:
@@ -25,8 +29,8 @@ class GatedFields:
     def __init__(self, group: str, version: str, kind: str) -> None:
         self._rows = features.gated_fields().get(f"{group}/{version}/{kind}", ())
         self._gates: frozenset[str] | None = None
-        self._spec: list[Paths] = []
-        self._status: list[Paths] = []
+        self._spec: list[tuple[Paths, Paths]] = []  # of each gate: what goes, and what keeps it where it is stored
+        self._status: list[tuple[Paths, Paths]] = []
         self._look: tuple[Rows, Rows] = (), ()  # beside the status, and in it
 
     def _read_gates(self) -> None:
@@ -36,8 +40,11 @@ class GatedFields:
             closed = [name for name in names if not features.DEFAULT.enabled(name)]
             if closed:
                 off[path[0] == "status"].setdefault(closed[0], []).append(tuple(path))
-        self._spec, self._status = list(off[False].values()), list(off[True].values())
-        self._look = _tree([path for paths in self._spec for path in paths]), _tree([path for paths in self._status for path in paths])
+        self._spec = [(paths, paths) for paths in off[False].values()]
+        # What a spec asked for while the gate was on may still be told in the status.
+        self._status = [(paths, [] if gate in _NEVER_KEPT else paths + off[False].get(gate, [])) for gate, paths in off[True].items()]
+        spec, status = ([path for paths, _ in part for path in paths] for part in (self._spec, self._status))
+        self._look = _tree(spec), _tree(status)
 
     def drop(self, obj: Obj, old: Obj | None, status: bool = False) -> None:
         """Take disabled fields out of ``obj``: of its status for a write of that, else of everything beside it.
@@ -49,9 +56,9 @@ class GatedFields:
         look = self._look[status]
         if not look or not any_there(obj, look):
             return  # as nearly always
-        for paths in self._status if status else self._spec:
+        for paths, keeping in self._status if status else self._spec:
             found = [path for path in paths if _has(obj, path, 0)]
-            if found and (old is None or not any(_has(old, path, 0) for path in paths)):
+            if found and (old is None or not any(_has(old, path, 0) for path in keeping)):
                 for path in found:
                     obj[path[0]] = _without(obj[path[0]], path, 1)
 
@@ -60,6 +67,8 @@ def _tree(paths: Paths) -> Rows:
     """All paths as one tree, so that a walk goes into nothing twice: rows as ``any_there`` has them."""
     below: dict[tuple[str, str], Paths] = {}
     for path in paths:
+        if path and path[-1][0] == "!":
+            path = path[:-1]  # whatever it is
         kind = "" if len(path) == 1 else path[1] if path[1] in ("[]", "{}") else "."
         below.setdefault((path[0], kind), []).append(path[1:] if kind in ("", ".") else path[2:])
     return tuple((name, kind, _tree(rest) if kind else ()) for (name, kind), rest in below.items())
@@ -73,6 +82,8 @@ def _has(node: Any, path: tuple[str, ...], at: int) -> bool:
         if step == "[]" or step == "{}":
             items: Iterable[Any] = node if step == "[]" else node.values()
             return any(item is not None and _has(item, path, at) for item in items)
+        if step[0] == "!":
+            return bool(node != step[1:])
         node = node.get(step)
         if node is None:
             return False
@@ -89,7 +100,7 @@ def _without(node: Any, path: tuple[str, ...], at: int) -> Any:
     if step == "{}":
         return {key: _without(item, path, at + 1) for key, item in node.items()}
     out = dict(node)
-    if at + 1 == len(path):
+    if at + 1 == len(path) or path[at + 1][0] == "!":
         del out[step]
     else:
         out[step] = _without(node[step], path, at + 1)

@@ -10,12 +10,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
 from kas._fastpath import go_quote
 from kas.meta import errors
+from kas.meta.aside import POOL
 from kas.meta.names import is_valid_path_segment_name
+from kas.meta.pieces import WHOLE, let_go
 from kas.meta.stored import object_of
 from kas.registry import deletion, pipeline
 from kas.registry.admission import Encoded, Forms, Made
@@ -229,17 +232,19 @@ class Registry:
     ) -> Awaitable[Shown]:
         """Writes ``obj`` (used up, and ``old`` with it) over revision ``expected``; with ``ctx`` together with what is allocated for the
         change from ``old``. Raises Conflict."""
-        op = Op(key, self.draft(obj, encoded or self.encoded(obj)), expected)
+        encoded = encoded or self.encoded(obj)
+        op = Op(key, self.draft(obj, encoded), expected)
+        large = len(encoded[1]) > WHOLE
         operation = "update" if expected else "create"
         if self.allocator is not None and ctx is not None:
             return self._commit_allocated(self.allocator, ctx, op, obj, old, operation)
-        _use_up(obj, old)
+        _use_up(obj, old, large)
         return self.written([op], operation)
 
     async def _commit_allocated(self, allocator: Allocator, ctx: Context, op: Op, obj: Obj, old: Obj | None, operation: str) -> Shown:
         async with allocator.turn(obj, old):
             ops = [op, *allocator.ops(ctx, obj, old)]
-            _use_up(obj, old)
+            _use_up(obj, old, False)
             record: Record = await self.written(ops, operation)
             return record
 
@@ -297,9 +302,11 @@ def not_written(e: EncodeError) -> Exception:
     return errors.bad_request(str(e)) if str(e) == "exceeded max depth" else e
 
 
-def _use_up(obj: Obj, old: Obj | None) -> None:
+def _use_up(obj: Obj, old: Obj | None, large: bool) -> None:
     """Many writers wait for their commits at once, and those who called may hold on to the objects: gone now, their memory is at hand for
-    the next request instead of being visited once more when it has long left the caches."""
+    the next request instead of being visited once more when it has long left the caches. What is ``large`` goes beside the loop."""
+    if large:
+        POOL.soon(partial(let_go, [*obj.values(), *(old or {}).values()]))
     obj.clear()
     if old is not None:
         old.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from kas.informers import Clock, Obj
@@ -17,9 +16,6 @@ from kas.store import Record, Store, compile_matcher
 
 # (resource's record, store, clock, lease of an Event in seconds) -> its registry
 Make = Callable[..., Registry]
-
-# What admission asks about whatever is written, and of which there may be tens of thousands.
-ASKED_BY_WRITES = (("", "namespaces"), ("", "serviceaccounts"), ("", "limitranges"), ("", "resourcequotas"))
 
 
 class Registries:
@@ -35,7 +31,7 @@ class Registries:
         self._by_resource: dict[tuple[str, str], Registry] = {}
         self._by_kind: dict[tuple[str, str], tuple[str, str]] = {}  # (apiVersion, kind) in any version to what by_prefix has it under
         factory = InformerFactory(store, lambda group, resource: self.of(group, resource).root)
-        self.lister, self.follow, self.fill = factory.lister, factory.follow, partial(factory.fill, ASKED_BY_WRITES)
+        self.lister, self.follow, self.fill = factory.lister, factory.follow, factory.fill
 
     def add_stored(
         self, resources: Iterable[Any], find: Callable[[str, str, str], Any], event_ttl_s: int, makers: Mapping[str, Make]

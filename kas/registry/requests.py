@@ -5,7 +5,7 @@ A read takes a microsecond or two, so what counts it is found once for each reso
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,10 @@ class StorageMetrics:
         self._failed = metrics.counter("etcd_request_errors_total", what, LABELS)
         metrics.collectors.append(self._collect)
 
-    def _collect(self) -> None:
-        for labels, row in self._seconds.values.items():
+    def _collect(self) -> Iterator[None]:
+        for labels, row in list(self._seconds.values.items()):
             self._count.values[labels] = sum(row[:-1])
+            yield
 
     def of(self, group: str, resource: str) -> Requests:
         """The timers of a resource."""

@@ -89,10 +89,11 @@ class Strategy:
     strict as that for path segments, and ``validate_update`` also ``object_meta_update``: where they find nothing, the pipeline's own
     look at metadata would find nothing either, but for finalizers and ``generateName``.
     ``costly`` kinds are validated beside the event loop however small they are: they hold patterns, expressions or certificates.
+    ``grows`` says of a kind that what is stored once stands many times in the versions that are served.
     """
 
     validates_metadata = False
-    costly = False
+    costly = grows = False
     generation_parts: tuple[str, ...] | None = None
     generation_on_annotations = False
     generation_on_labels = False

@@ -135,6 +135,7 @@ class Version:
     that writes are validated in this version, by the strategy of ``record``, and converted afterwards."""
 
     own_strategy = False
+    converts_from = LARGE  # bytes of what is stored, from which on it is converted beside the loop
 
     def __init__(self, record: Resource, converter: Converter = BUILT_IN) -> None:
         self.record, self.converter = record, converter
@@ -170,9 +171,13 @@ class Version:
     async def _decoded_later(self, pending: Awaitable[list[Obj]], revisions: Sequence[int]) -> list[Shown]:
         return self._decoded(await pending, revisions)
 
+    def converts_long(self, records: Sequence[Shown]) -> bool:
+        """Whether they are converted beside the loop."""
+        return not self.native and self.streams and sum(len(rec.json) for rec in records) >= self.converts_from
+
     async def converted(self, records: Sequence[Shown]) -> Sequence[Shown]:
         """``convert``, waited for; what is large is converted and encoded beside the loop."""
-        if not self.native and self.streams and sum(len(rec.json) for rec in records) >= LARGE:
+        if self.converts_long(records):
             return await POOL.run(self._encoded, records)
         found = self.convert(records)
         return found if isinstance(found, Sequence) else await found
@@ -202,11 +207,19 @@ class Version:
             return (await POOL.run(BUILT_IN.convert, [obj], self.own))[0]
         return obj if self.native else (await self._converted([obj], self.own))[0]
 
-    async def to_storage(self, obj: Obj) -> Obj:
-        """An object of this version as it is stored, with the storage version's defaults too."""
+    async def to_storage(self, obj: Obj, large: bool = False) -> Obj:
+        """An object of this version as it is stored, with the storage version's defaults too. What is ``large`` is converted beside the
+        loop."""
         if self.native:
             return obj
-        converted = (await self._converted([obj], self.stored))[0]
+        if large and self.converter is BUILT_IN:
+            return await POOL.run(self._stored, obj)
+        return self._defaulted((await self._converted([obj], self.stored))[0])
+
+    def _stored(self, obj: Obj) -> Obj:
+        return self._defaulted(BUILT_IN.convert([obj], self.stored)[0])
+
+    def _defaulted(self, converted: Obj) -> Obj:
         if self.record.storage_kind is not None:
             apply_defaults(self.record.storage_kind, converted)
         return converted

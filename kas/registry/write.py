@@ -107,6 +107,7 @@ class Write:
     def __init__(self, registry: Registry, ctx: Context, version: Version | None = None, admission: Admission | None = None) -> None:
         self.registry, self.ctx, self.version, self.admission = registry, ctx, version, admission
         self.native = version is None or version.native
+        self.least_large = LARGE if version is None or version.native else version.converts_from  # bytes of what is stored
         # Whose strategy decides: that of the storage version, unless the version has its own and is converted after it.
         self.own = version is not None and version.own_strategy
         self.resource = version.record if version is not None and self.own else registry.resource
@@ -150,7 +151,7 @@ class Write:
 
     async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
         """What the request wants, as it is stored; ``old`` is what is stored now."""
-        return obj if self.version is None else await self.version.to_storage(obj)
+        return obj if self.version is None else await self.version.to_storage(obj, self.large)
 
     # --- admission
 
@@ -381,7 +382,7 @@ class Update(Write):
 
     async def _update(self, rec: Record) -> Shown:
         # prepare
-        self.large = self.large or len(rec.json) >= LARGE
+        self.large = self.large or len(rec.json) >= self.least_large
         old = await POOL.run(object_of, rec) if self.large else object_of(rec)
         if self.uid:
             self._check_uid(old["metadata"].get("uid", ""))
@@ -535,7 +536,7 @@ class Delete(Write):
         registry = self.registry
         if rec is None:
             raise registry.not_found(self.name)
-        self.large = len(rec.json) >= LARGE
+        self.large = len(rec.json) >= self.least_large
         obj = await POOL.run(object_of, rec) if self.large else object_of(rec)
         registry.check_preconditions(self.name, obj, self.options)
         if registry.delete_pending(obj, self.options):

@@ -39,7 +39,9 @@ Certificates, tokens and keys in --data-dir are not objects: copy them by hand.
   --from-overrides, --to-overrides
                         clusters of etcd that keep some of the place's resources, as --etcd-servers-overrides names them:
                         /events#http://10.0.0.9:2379;http://10.0.0.10:2379
-  --prefix              prefix of the keys in etcd
+  --from-prefix, --to-prefix
+                        prefix of the keys in an etcd; --prefix for both. Sealed values need --encryption-provider-config when they are
+                        not the same, since each is sealed for its key
   --etcd-cafile, --etcd-certfile, --etcd-keyfile
                         how etcd is reached, for both sides
   --encryption-provider-config
@@ -85,7 +87,7 @@ def unknown(command: str, name: str, known: Iterable[str]) -> int:
 def _copy(args: list[str]) -> int:
     from kas.storage import command
 
-    a = command.arguments(args, ("from", "to", "from-overrides", "to-overrides"))
+    a = command.arguments(args, ("from", "to", "from-overrides", "to-overrides", "from-prefix", "to-prefix"))
     for flag in ("from", "to"):  # before either is asked
         command.split(a.own.get(flag, ""), flag)
     command.begin()

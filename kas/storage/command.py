@@ -16,7 +16,7 @@ from kas.config.options import Completed, complete, read
 from kas.preflight import preflight
 from kas.storage.copying import Copied, Copy, Progress
 from kas.storage.parts import Joined, Part, Prefixes
-from kas.storage.places import Refused, Source
+from kas.storage.places import Refused, Source, Target
 from kas.store.errors import Full, StoreError
 from kas.store.etcd.layout import Keys
 from kas.store.transform import Transformers
@@ -24,6 +24,7 @@ from kas.store.transform import Transformers
 EXIT_USAGE, EXIT_FAILED = 2, 1
 EXIT_INTERRUPTED = 128 + 2  # as shells tell of SIGINT
 SHOWN_S = 0.2
+SIDES = ("from", "to")
 
 
 class Usage(ValueError):
@@ -69,8 +70,8 @@ def exit_code(run: Callable[[list[str]], int], args: Sequence[str], left: str = 
 
 
 def arguments(args: Sequence[str], own: Sequence[str], words: int = 0) -> Arguments:
-    """Reads ``--name=value`` and ``--name value`` of ``own``, so many words, and flags of ``kas serve``; ``--prefix`` is ``--etcd-prefix``.
-    Raises ``Usage``."""
+    """Reads ``--name=value`` and ``--name value`` of ``own``, so many words, and flags of ``kas serve``; ``--prefix`` is ``--etcd-prefix``,
+    and what ``keys_of`` falls back to. Raises ``Usage``."""
     found: dict[str, str] = {}
     plain: list[str] = []
     rest: list[str] = []
@@ -96,9 +97,23 @@ def arguments(args: Sequence[str], own: Sequence[str], words: int = 0) -> Argume
     if options.etcd_servers_overrides:
         errors.append("--etcd-servers-overrides: each place is named by itself, its other clusters by --from-overrides or --to-overrides")
     errors += wrong + preflight(options)
+    errors += [
+        f"--{side}-prefix: only etcd has a prefix"
+        for side in SIDES if f"{side}-prefix" in found and side in own and not found.get(side, "").startswith("etcd:")
+    ]  # fmt: skip
     if errors:
         raise Usage("\n".join(errors))
     return Arguments(found, plain, complete(options))
+
+
+def keys_of(a: Arguments, side: str) -> Keys:
+    """Under which keys a place of ``--from`` or ``--to`` has its objects: below ``--from-prefix`` or ``--to-prefix``, else ``--prefix``."""
+    return Keys(a.own.get(f"{side}-prefix", a.options.raw.etcd_prefix))
+
+
+def stays(a: Arguments) -> bool:
+    """Whether objects come to the same keys of an etcd."""
+    return keys_of(a, "from").prefix == keys_of(a, "to").prefix or not a.own.get("to", "").startswith("etcd:")
 
 
 def encryption_of(o: Completed):
@@ -125,15 +140,15 @@ def split(place: str, flag: str) -> tuple[str, str]:
     return kind, where
 
 
-def etcd_place(a: Arguments, urls: str):
-    """A cluster. Raises ``StoreError`` when it does not answer."""
+def etcd_place(a: Arguments, side: str, urls: str):
+    """A cluster of the place of ``--from`` or ``--to``. Raises ``StoreError`` when it does not answer."""
     try:
         from kas.replicator import cluster
         from kas.storage.etcdplace import EtcdPlace
     except ImportError as e:
         raise Refused(f"etcd needs the extra kas[etcd]: {e}") from None
     config = dataclasses.replace(cluster(a.options), servers=tuple(url for url in urls.split(",") if url))
-    return EtcdPlace(config, Keys(a.options.raw.etcd_prefix), a.transformers())
+    return EtcdPlace(config, keys_of(a, side), a.transformers(), stays=side == "to" or stays(a))
 
 
 def others_of(a: Arguments, flag: str) -> list[tuple[str, Prefixes]]:
@@ -166,9 +181,9 @@ def source_of(a: Arguments):
     kind, where = split(a.own.get("from", ""), "from")
     others = others_of(a, "from")
     if kind == "etcd":
-        place = etcd_place(a, where)
+        place = etcd_place(a, "from", where)
         place.look()
-        return Joined(place, [(etcd_place(a, o), kept) for o, kept in others]) if others else place
+        return Joined(place, [(etcd_place(a, "from", o), kept) for o, kept in others]) if others else place
     from kas.storage.lmdbplace import LMDBSource
 
     return LMDBSource(Path(where).expanduser() / "store", f"lmdb:{where}", a.options.store_max_size, a.transformers())
@@ -178,7 +193,7 @@ def target_of(a: Arguments, bump: int):
     """The place of ``--to``; an LMDB goes on ``bump`` further than its source. Raises ``Usage``, ``StoreError``."""
     kind, where = split(a.own.get("to", ""), "to")
     if kind == "etcd":
-        return etcd_place(a, where)
+        return etcd_place(a, "to", where)
     from kas.storage.lmdbplace import LMDBTarget
 
     return LMDBTarget(Path(where).expanduser().absolute(), a.options.store_max_size, a.transformers(), bump)
@@ -189,11 +204,19 @@ def copy_all(source: Source, a: Arguments, shown: Progress, bump: int = 0) -> li
     others, as_json = others_of(a, "to"), a.options.raw.storage_media_type == JSON
     kept = tuple(prefix for _, prefixes in others for prefix in prefixes)
     with closing(target_of(a, bump)) as target:
+        _apart(source, target)
         done = [Copy(Part(source, kept, False) if others else source, target, shown, as_json).run()]
     for urls, prefixes in others:
-        with closing(etcd_place(a, urls)) as target:
+        with closing(etcd_place(a, "to", urls)) as target:
+            _apart(source, target)
             done.append(Copy(Part(source, prefixes, True), target, shown, as_json).run())
     return done
+
+
+def _apart(source: Source, target: Target) -> None:
+    """Raises ``Refused`` where a copy would find what it writes, and copy it, too."""
+    if any(target.overlaps(place) for place in (source.places if isinstance(source, Joined) else (source,))):
+        raise Refused(f"{target.name}: one of the two prefixes lies within the other, in the same cluster")
 
 
 def begin() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kas.storage.imageplace import OBJECTS, Values, name_of, only_elsewhere
-from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, chunks
+from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, Source, chunks
 from kas.store.errors import Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import GRANT, RANGE, TIME_TO_LIVE, TXN, Client, Config, Denied, prefix_end
@@ -34,10 +34,12 @@ def holds_only_others(client: Client, keys: Keys) -> bool:
 class EtcdPlace:
     """A cluster: a source that may be in use, and a target that is empty or was filled by the same copy."""
 
-    def __init__(self, config: Config, keys: Keys, transformers: Transformers | None = None, reach_s: float = REACH_S) -> None:
-        """Raises ``Refused`` when none of the servers answers within ``reach_s``; ``StoreError``."""
+    def __init__(
+        self, config: Config, keys: Keys, transformers: Transformers | None = None, reach_s: float = REACH_S, stays: bool = True
+    ) -> None:
+        """``stays``: see ``Values``. Raises ``Refused`` when none of the servers answers within ``reach_s``; ``StoreError``."""
         self.name = "etcd:" + ",".join(config.servers)
-        self._client, self._keys, self._values = Client(config), keys, Values(transformers)
+        self._client, self._keys, self._values = Client(config), keys, Values(transformers, stays)
         self._note_key = keys.copied
         self._noted = 0  # mod revision of the note
         self._granted: dict[int, tuple[int, int, float]] = {}
@@ -48,6 +50,7 @@ class EtcdPlace:
             header = self._client.call(RANGE, first, reach_s).header
         except Unavailable as e:
             raise Refused(f"{self.name} does not answer: {e}") from None
+        self._cluster = header.cluster_id
         self.identity = f"etcd:{header.cluster_id:x}{self._keys.prefix}"
 
     def close(self) -> None:
@@ -110,6 +113,13 @@ class EtcdPlace:
 
     # -- target
 
+    def overlaps(self, source: Source) -> bool:
+        """See ``Target``: another place of this cluster, one of whose prefixes lies within the other."""
+        if not isinstance(source, EtcdPlace) or source._cluster != self._cluster or source._keys.root == self._keys.root:
+            return False  # the same keys are nothing to be filled: ``begin`` says so
+        one, two = self._keys.root, source._keys.root
+        return one.startswith(two) or two.startswith(one)
+
     def stored(self) -> Iterator[str]:
         """See ``Target``."""
         return self.keys(0)
@@ -120,7 +130,8 @@ class EtcdPlace:
         kvs = self._client.call(RANGE, pb.RangeRequest(key=self._note_key)).kvs
         if not kvs:
             if self._range(count_only=True).count:
-                raise Refused(f"{self.name} has keys below {self._keys.prefix or '/'} already: name an empty cluster, or another --prefix")
+                below = self._keys.prefix or "/"
+                raise Refused(f"{self.name} has keys below {below} already: name an empty cluster, or another --prefix or --to-prefix")
             return None
         self._noted = kvs[0].mod_revision
         if self._range(limit=1, keys_only=True, min_mod_revision=self._noted + 1).kvs:

@@ -60,8 +60,9 @@ def only_elsewhere(name: str, keys: Keys) -> Refused:
 class Values:
     """Opens what is sealed and seals what is to be: kube-apiserver's encryption of etcd's values, bound to their keys."""
 
-    def __init__(self, transformers: Transformers | None) -> None:
-        self._transformers = transformers
+    def __init__(self, transformers: Transformers | None, stays: bool = True) -> None:
+        """Without ``transformers`` values stay sealed, unless their keys become others: ``stays`` says whether they do not."""
+        self._transformers, self._stays = transformers, stays
 
     def entry(self, kv: KeyLike, key: str, lease_s: int) -> Entry:
         """What stands at the store's key, opened."""
@@ -79,7 +80,11 @@ class Values:
 
     def _open(self, key: str, at: bytes, value: bytes) -> bytes:
         """The plain value. Raises ``TransformError``."""
-        if self._transformers is None or not value.startswith(SEALED):
+        if not value.startswith(SEALED):
+            return value
+        if self._transformers is None:
+            if not self._stays:
+                raise TransformError(key, "it is sealed for its key, which becomes another one: name --encryption-provider-config")
             return value
         transformer = self._transformers(key)
         if transformer is None:
@@ -98,9 +103,9 @@ class Values:
 class ImageSource:
     """One file; what it holds is of one moment."""
 
-    def __init__(self, path: Path, keys: Keys, transformers: Transformers | None = None) -> None:
-        """Raises ``BadSnapshot`` and ``OSError``; reads the whole index."""
-        self.name, self._keys, self._values = str(path), keys, Values(transformers)
+    def __init__(self, path: Path, keys: Keys, transformers: Transformers | None = None, stays: bool = True) -> None:
+        """``stays``: see ``Values``. Raises ``BadSnapshot`` and ``OSError``; reads the whole index."""
+        self.name, self._keys, self._values = str(path), keys, Values(transformers, stays)
         self._bolt = Bolt(path)
         try:
             self.sha256 = self._bolt.check()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from kas.meta.files import private
-from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, chunks, leased
+from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, Source, chunks, leased
 from kas.store import Op, Record, TransformError, open_store
 from kas.store.etcd.layout import Undecodable
 from kas.store.lmdb import LMDBStore
@@ -140,6 +140,10 @@ class LMDBTarget:
         """Once it was begun."""
         assert self._store is not None
         return self._store
+
+    def overlaps(self, source: Source) -> bool:
+        """See ``Target``: never, as no source is read from a store that is being made."""
+        return False
 
     def begin(self, forms: Forms) -> Note | None:
         """See ``Target``."""

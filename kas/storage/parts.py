@@ -55,7 +55,7 @@ class Joined:
 
     def __init__(self, main: Source, others: Sequence[tuple[Source, Prefixes]]) -> None:
         kept = tuple(prefix for _, prefixes in others for prefix in prefixes)
-        self._all = [main, *(source for source, _ in others)]
+        self.places = self._all = [main, *(source for source, _ in others)]
         self._parts = [Part(main, kept, False), *(Part(source, prefixes, True) for source, prefixes in others)]
         self.name, self.identity = "+".join(s.name for s in self._all), "+".join(p.identity for p in self._parts)
         self._told: dict[int, list[int]] = {}

@@ -169,6 +169,10 @@ class Target(Protocol):
 
     name: str
 
+    def overlaps(self, source: Source) -> bool:
+        """Whether the source would show what is written here."""
+        ...
+
     def begin(self, forms: Forms) -> Note | None:
         """The note of the copy that was begun here; None for an empty place. Raises ``Refused`` for one that is not ours to fill."""
         ...

@@ -21,8 +21,10 @@ from kas.storage.command import (
     copy_all,
     etcd_place,
     exit_code,
+    keys_of,
     progress,
     split,
+    stays,
 )
 from kas.storage.imageplace import ImageSource
 from kas.storage.places import Refused
@@ -52,6 +54,7 @@ A file is of one cluster: what --etcd-servers-overrides keeps in another one is 
 
   --to-overrides               clusters of etcd that get some of the resources, as --etcd-servers-overrides names them
   --prefix                     prefix of the keys in etcd (/registry)
+  --from-prefix, --to-prefix   of restore, where that of etcd's file and that of PLACE are not the same
   --etcd-cafile, --etcd-certfile, --etcd-keyfile
                                how etcd is reached
   --encryption-provider-config how sealed values are opened and sealed; files hold them sealed
@@ -87,14 +90,14 @@ def _save(args: list[str]) -> int:
         if kind == LMDB:
             digest = save(lmdb_pieces(Path(where).expanduser() / "store"), path, bytes_told, sealed=False)
         else:
-            with closing(etcd_place(a, where)) as place:
+            with closing(etcd_place(a, "from", where)) as place:
                 digest = save(place.snapshot(), path, bytes_told, sealed=True)
     print(f"{path}: {path.stat().st_size} bytes, sha256 {digest}")
     return 0
 
 
 def _restore(args: list[str]) -> int:
-    path, a = _file(args, ("to", "to-overrides", "bump-revision"))
+    path, a = _file(args, ("to", "to-overrides", "bump-revision", "from-prefix", "to-prefix"))
     to, where = split(a.own.get("to", ""), "to")
     try:
         bump = int(a.own.get("bump-revision", BUMP))
@@ -122,7 +125,7 @@ def _opened(path: Path, a: Arguments) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _image(path: Path, a: Arguments, transformers: Any):
-    with closing(ImageSource(path, Keys(a.options.raw.etcd_prefix), transformers)) as source:
+    with closing(ImageSource(path, keys_of(a, "from"), transformers, stays(a))) as source:
         source.look()
         yield source
 

@@ -93,7 +93,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kas.store._engine import Draft, Event, Matcher, Op, RangeResult, Record, build_record, compile_matcher, frame_json, frame_record
+from kas.store._engine import (
+    Draft,
+    Event,
+    Forward,
+    Matcher,
+    Op,
+    RangeResult,
+    Record,
+    Sent,
+    build_record,
+    compile_matcher,
+    frame_json,
+    frame_record,
+    seen_as,
+)
 from kas.store.contract import Store
 from kas.store.errors import (
     Behind,
@@ -103,6 +117,7 @@ from kas.store.errors import (
     Conflict,
     Corrupt,
     Damaged,
+    Failed,
     Full,
     FutureRevision,
     KeyTooLong,
@@ -155,6 +170,8 @@ __all__ = [
     "Damaged",
     "Draft",
     "Event",
+    "Failed",
+    "Forward",
     "Full",
     "FutureRevision",
     "Hub",
@@ -163,6 +180,7 @@ __all__ = [
     "Op",
     "RangeResult",
     "Record",
+    "Sent",
     "Store",
     "StoreError",
     "TransformError",
@@ -176,4 +194,5 @@ __all__ = [
     "frame_json",
     "frame_record",
     "open_store",
+    "seen_as",
 ]

@@ -3,11 +3,12 @@
 # Parts, in the order of inclusion (each says at its top what it trusts and where it is measured):
 #   lmdb      the functions of LMDB, keys, errors            scan      a range as records or as the bytes of a list
 #   block     labels and fields as bytes                     history   the log: events, and states at older revisions
-#   splice    a resourceVersion inside a protobuf message    upkeep    compaction, expiry
-#   record    one stored object                              write     one transaction of a group commit
-#   draft     an object before its revision is known         commit    operations, from Python to that transaction and back
-#   seal      what is stored of a sealed object              shared    memory that the workers share
-#   match     selectors on heads                             frame     lines of a watch
+#   splice    a resourceVersion inside a protobuf message    watching  from an event to who watches
+#   record    one stored object                              upkeep    compaction, expiry
+#   draft     an object before its revision is known         write     one transaction of a group commit
+#   seal      what is stored of a sealed object              commit    operations, from Python to that transaction and back
+#   match     selectors on heads                             shared    memory that the workers share
+#   frame     lines of a watch
 #   env, gather: the environment and its transactions; walking a range
 #
 # Tables of the environment, one LMDB file:
@@ -236,6 +237,32 @@ cdef class Event:                # one write, with the states before and after
     cdef readonly Record previous
     cdef readonly object error   # what kept a sealed state from being opened
     cdef dict _frames
+
+cdef class Queued:               # what waits for one watcher
+    cdef readonly object _queue  # a deque of Events
+    cdef public object on_ready
+    cdef public Py_ssize_t limit, _bytes
+    cdef public object _taken, _joined  # revisions
+    cdef public bint _live
+
+cdef class Sent:                 # events, until the turn of the loop is over
+    cdef object _soon, _told, __weakref__
+    cdef Py_ssize_t _n
+    cdef int add(self, Py_ssize_t n) except -1
+
+cdef class Forward:              # from a watcher's events to a stream's connection
+    cdef public object wake, begin, unsent, failed
+    cdef public Queued queued
+    cdef Matcher _matcher
+    cdef object _after, _frame
+    cdef Sent _sent
+    cdef Py_ssize_t _most_bytes
+    cdef str _added, _modified, _deleted
+    cdef bint _may_pass_on(self) except -1
+    cdef int _pass_on(self) except -1
+    cpdef list frames(self, list events)
+    cdef bytes _seen(self, Event event)
+    cdef bytes _made(self, Event event, str kind)
 
 cdef class Op:                   # one write: asked, then answered
     cdef readonly str key

@@ -1,8 +1,10 @@
 """Types of the compiled engine. What a name means stands with its definition in ``engine/*.pxi``, the layout in ``_engine.pxd``."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from asyncio import Future
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from mmap import mmap
-from typing import Final
+from typing import Final, TypeVar
 
 from kas.store.errors import TransformError
 from kas.store.transform import Transformer
@@ -98,6 +100,44 @@ class Event:
     def values(self, field: str) -> tuple[str, ...]: ...
     def __len__(self) -> int: ...
 
+class Queued:
+    on_ready: Callable[[], None]
+    limit: int
+    _queue: Final[deque[Event]]
+    _bytes: int
+    _taken: int
+    _joined: int
+    _live: bool
+    def __init__(self, on_ready: Callable[[], None], limit: int, taken: int) -> None: ...
+
+Q = TypeVar("Q", bound=Queued)
+
+def push_event(event: Event, watchers: Iterable[Q], woken: list[Q], most_bytes: int) -> list[Q]: ...
+def push_events(events: list[Event], watchers: Iterable[Q], woken: list[Q], most_bytes: int) -> tuple[list[Q], list[Q]]: ...
+def seen_as(event: Event, matcher: Matcher | None) -> str: ...
+
+class Sent:
+    def __init__(self, soon: Callable[[Callable[[], None]], object], told: Callable[[int], object]) -> None: ...
+    def tell(self) -> None: ...
+
+class Forward:
+    wake: Future[None] | None
+    queued: Queued | None
+    begin: Callable[[bytes], Awaitable[None] | None] | None
+    unsent: Awaitable[None] | bytes | None
+    failed: Exception | None
+    def __init__(
+        self,
+        key: str | None,
+        frame: Callable[[Event, str], bytes],
+        matcher: Matcher | None,
+        after: int,
+        sent: Sent | None,
+        most_bytes: int,
+    ) -> None: ...
+    def __call__(self) -> None: ...
+    def frames(self, events: list[Event]) -> list[bytes]: ...
+
 class Op:
     key: Final[str]
     check: Final[bool]
@@ -145,7 +185,12 @@ class Env:
     def statistics(self) -> dict[str, int]: ...
 
 def bind_errors(
-    full: type[Exception], corrupt: type[Exception], engine: type[Exception], key_too_long: type[Exception], transform: type[Exception]
+    full: type[Exception],
+    failed: type[Exception],
+    corrupt: type[Exception],
+    engine: type[Exception],
+    key_too_long: type[Exception],
+    transform: type[Exception],
 ) -> None: ...
 def scan(
     env: Env,

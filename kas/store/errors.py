@@ -38,6 +38,10 @@ class Full(StoreError):
     """The map or the disk is full. Nothing of the write was kept; reads go on."""
 
 
+class Failed(StoreError):
+    """The disk failed at a write. Nothing of it was kept; what is there is read on."""
+
+
 class Damaged(StoreError):
     """The system that decides has found its own data damaged, and takes no writes. Nothing was written."""
 

@@ -23,10 +23,10 @@ listeners are not told of the event.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kas.store._engine import Event
+from kas.store._engine import Event, Queued, push_event, push_events
 from kas.store.errors import Compacted, TransformError
 
 if TYPE_CHECKING:
@@ -61,23 +61,17 @@ def _log() -> logging.Logger:
     return logging.getLogger("kas.store")
 
 
-class Watcher:
+class Watcher(Queued):
     """One stream's place in the sequence of events. Made by ``Hub.watch``; used on the loop's thread only."""
 
-    __slots__ = (
-        "_bytes", "_failed", "_hub", "_joined", "_live", "_queue", "_taken", "closed", "key", "limit", "on_ready", "prefix", "trigger",
-    )  # fmt: skip
+    __slots__ = ("_failed", "_hub", "closed", "key", "prefix", "trigger")
 
     def __init__(
         self, hub: Hub, prefix: str, key: str | None, trigger: Trigger | None, after: int, on_ready: Callable[[], None], limit: int
     ) -> None:
-        self._hub, self.prefix, self.key, self.on_ready, self.limit = hub, prefix, key, on_ready, limit
+        super().__init__(on_ready, limit, after)
+        self._hub, self.prefix, self.key = hub, prefix, key
         self.trigger = trigger if key is None else None  # a key tells more
-        self._queue: deque[Event] = deque()
-        self._bytes = 0
-        self._taken = after
-        self._live = False
-        self._joined = 0
         self._failed: TransformError | None = None
         self.closed = False
 
@@ -117,15 +111,6 @@ class Watcher:
             self._taken = events[-1].revision
         return events
 
-    def take_only(self) -> Event | None:
-        """The next event where it is all there is; None where ``take()`` would give several or none, read the log, or raise."""
-        queue = self._queue
-        if len(queue) != 1 or not self._live:
-            return None
-        event = queue.pop()
-        self._bytes, self._taken = 0, event.revision
-        return event
-
     def close(self) -> None:
         """Leaves the hub. Idempotent."""
         if not self.closed:
@@ -157,53 +142,18 @@ class Watcher:
 Watchers = dict[Watcher, None]
 
 
-def _push(event: Event, watchers: Watchers, woken: list[Watcher]) -> None:
+def _push(event: Event, watchers: Iterable[Watcher], woken: list[Watcher]) -> None:
     """Queues an event for those of the watchers that are live; notes in ``woken`` who had nothing before."""
     if event.error is not None:
         woken += [watcher for watcher in tuple(watchers) if watcher._fail(event)]
         return
-    revision, size = event.revision, len(event)
-    behind: list[Watcher] = []
-    for watcher in watchers:
-        # A listener may end a watcher, or let it join, in the middle of a dispatch whose events it has had from the ring.
-        if not watcher._live or revision <= watcher._joined:
-            continue
-        queue = watcher._queue
-        if not queue:
-            watcher._taken = revision - 1  # live and nothing queued: it had seen all before
-            watcher._bytes = size
-            queue.append(event)
-            woken.append(watcher)
-        elif len(queue) >= watcher.limit or watcher._bytes > QUEUE_BYTES:
-            behind.append(watcher)
-        else:
-            watcher._bytes += size
-            queue.append(event)
-    for watcher in behind:
+    for watcher in push_event(event, watchers, woken, QUEUE_BYTES):
         watcher._fall_behind()
 
 
 def _push_all(events: list[Event], watchers: Watchers, woken: list[Watcher]) -> None:
-    """``_push`` of several that can be opened, in one step for each watcher: thousands may watch what hundreds are written to at once."""
-    first, but_last = events[0].revision, sum(map(len, events[:-1]))
-    size, count = but_last + len(events[-1]), len(events)
-    behind: list[Watcher] = []
-    joined: Watchers = {}
-    for watcher in watchers:
-        if not watcher._live:
-            continue
-        if first <= watcher._joined:
-            joined[watcher] = None
-            continue
-        queue = watcher._queue
-        if not queue:
-            watcher._taken, watcher._bytes = first - 1, 0
-            woken.append(watcher)
-        if len(queue) + count > watcher.limit or watcher._bytes + but_last > QUEUE_BYTES:
-            behind.append(watcher)
-        else:
-            watcher._bytes += size
-            queue.extend(events)
+    """``_push`` of several that can be opened."""
+    behind, joined = push_events(events, watchers, woken, QUEUE_BYTES)
     for watcher in behind:
         watcher._fall_behind()
     for event in events if joined else ():
@@ -344,7 +294,7 @@ class Hub:
                 # Who resumes from here on reads the log: a key may have come back meanwhile.
                 ring.clear()
                 self._ring_bytes, self._ring_after = 0, reached
-            for listener in self._listeners if mine else ():
+            for listener in self._listeners if len(mine) > 1 else tuple(mine):  # in their order; mostly there is one, among dozens
                 if listener in mine:
                     try:
                         listener.callback(mine[listener])
@@ -376,8 +326,7 @@ class Hub:
                     watcher.on_ready()
             return
         waiting = bool(self._untold)
-        for watcher in woken:
-            self._untold[watcher] = None
+        self._untold.update(dict.fromkeys(woken))
         if not waiting:
             self._tell()
 

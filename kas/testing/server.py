@@ -24,7 +24,7 @@ STOP_TIMEOUT_S = 60.0
 
 
 class KasServer:
-    """Starts ``kas serve`` on a free port with its data under ``directory``; a context manager.
+    """Starts ``kas serve`` on a free port with its data under ``directory``; a context manager. It ends with this program.
 
     ``url``, ``port``, ``kubeconfig`` (path), ``token``, ``ca`` (path), ``pid`` are valid once started. ``output`` is what it printed so
     far. ``prefix`` is a command that runs the rest of its line: under limits, say.
@@ -37,6 +37,7 @@ class KasServer:
         self.directory, self.flags, self.workers, self.prefix = Path(directory), flags, workers, prefix
         self.data_dir = self.directory / "data"
         self.process: Any = None
+        self._alive = -1  # the server ends when nobody has this end of the pipe
         self.url = ""
         self._lines: list[str] = []
         self._ready = threading.Event()
@@ -52,7 +53,11 @@ class KasServer:
             self.check()
 
     def start(self) -> KasServer:
-        """Returns when the server is ready; raises RuntimeError with its output when it does not get there."""
+        """Returns when the server is ready; raises RuntimeError with its output when it does not get there, and for one that runs."""
+        if self._alive >= 0:
+            if self.process.poll() is None:
+                raise RuntimeError("the server is running: stop() or kill() it first")
+            self._ended()
         self._ready.clear()
         self._announced = False
         given = " ".join(self.flags)
@@ -62,10 +67,19 @@ class KasServer:
             flags += ["--secure-port", self.url.rpartition(":")[2] if self.url else "auto"]
         if "--workers" not in given:
             flags += ["--workers", str(self.workers)]
-        command = [*self.prefix, sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(self.data_dir), *flags]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-        )
+        alive, held = os.pipe()
+        child = [sys.executable, "-m", "kas.testing.child", str(alive)]
+        try:
+            self.process = subprocess.Popen(
+                [*self.prefix, *child, "serve", "--data-dir", str(self.data_dir), *flags], stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}, pass_fds=(alive,),
+            )  # fmt: skip
+        except OSError:  # a prefix that is not there, say
+            os.close(held)
+            raise
+        finally:
+            os.close(alive)
+        self._alive = held
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
         if not self._ready.wait(START_TIMEOUT_S) or not self._announced:
@@ -96,7 +110,9 @@ class KasServer:
 
     @property
     def pid(self) -> int:
-        """The id of the process that was started."""
+        """The id of the process that was started. RuntimeError before that."""
+        if self.process is None:
+            raise RuntimeError("the server was not started")
         return self.process.pid
 
     def worker_pids(self) -> list[int]:
@@ -120,7 +136,9 @@ class KasServer:
 
     @property
     def port(self) -> int:
-        """The port that is served, whatever was asked for."""
+        """The port that is served, whatever was asked for. RuntimeError before the server was started."""
+        if not self.url:
+            raise RuntimeError("the server was not started")
         return int(self.url.rpartition(":")[2])
 
     @property
@@ -163,6 +181,9 @@ class KasServer:
 
     def _ended(self) -> int:
         code = self.process.wait()
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
         if self._reader is not None:
             self._reader.join(5)
         self.process.stdout.close()

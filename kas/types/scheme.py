@@ -61,9 +61,9 @@ __all__ = [
     "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Pairs", "Resource", "Scheme", "Subresource",
     "TypeDesc", "apply_schema_defaults", "builtin_field", "builtin_kind", "builtin_type", "decode", "decode_plain", "decode_protobuf",
     "decode_protobuf_whole", "default", "drop_nulls", "duplicate_fields", "encode_both", "encode_json", "encode_json_split",
-    "encode_protobuf", "encode_stored", "envelope", "envelope_head", "find_builtin_kind", "go_quote", "has_digits", "lazy_schema_type",
-    "open_envelope", "pretty_json", "protobuf_list", "prune", "prune_value", "read_pairs", "schema_type", "strict_fields",
-    "strict_operations", "transcode_json_to_protobuf", "varint", "without_member", "write_json", "zero",
+    "encode_protobuf", "encode_stored", "envelope", "envelope_head", "find_builtin_kind", "go_quote", "has_digits", "in_namespaces",
+    "lazy_schema_type", "open_envelope", "pretty_json", "protobuf_list", "prune", "prune_value", "read_pairs", "schema_type",
+    "strict_fields", "strict_operations", "transcode_json_to_protobuf", "varint", "without_member", "write_json", "zero",
 ]  # fmt: skip
 
 _codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)
@@ -294,8 +294,7 @@ class _Own:
 
     def __init__(self, group: str, version: str, types: Mapping[str, TypeDesc], records: Iterable[dict[str, Any]]) -> None:
         self.types = dict(types)
-        everywhere = {name: BUILTIN.types[_META + name] for name in _EVERYWHERE}
-        self.kinds = {(group, version, name): Kind(group, version, name, type) for name, type in {**everywhere, **types}.items()}
+        self.kinds = {(group, version, name): Kind(group, version, name, type) for name, type in types.items()}
         self.by_name: dict[str, Resource] = {}
         for record in records:
             self.put(record, group, version)
@@ -308,8 +307,15 @@ class _Own:
         found = self.by_name[record["resource"]] = Resource({**_CUSTOM, **record, "group": group, "version": version}, self)
         return found
 
+    def own_kind(self, group: str, version: str, kind: str) -> Kind | None:
+        """One of this group version, those among them that every one has: these are made when somebody asks."""
+        found = self.kinds.get((group, version, kind))
+        if found is None and kind in _EVERYWHERE:
+            found = self.kinds[group, version, kind] = Kind(group, version, kind, BUILTIN.types[_META + kind])
+        return found
+
     def kind(self, group: str, version: str, kind: str) -> Kind | None:
-        return self.kinds.get((group, version, kind)) or BUILTIN.kind(group, version, kind)
+        return self.own_kind(group, version, kind) or BUILTIN.kind(group, version, kind)
 
 
 # Of a resource's record, what is the same for all that are made at run time unless they say otherwise.
@@ -342,7 +348,7 @@ class Scheme:
     def kind(self, group: str, version: str, kind: str) -> Kind | None:
         """None for a kind that is not known; where a group and version was added, only what was added counts."""
         own = self._own.get((group, version))
-        return own.kinds.get((group, version, kind)) if own is not None else BUILTIN.kind(group, version, kind)
+        return own.own_kind(group, version, kind) if own is not None else BUILTIN.kind(group, version, kind)
 
     def resource(self, group: str, version: str, resource: str) -> Resource | None:
         """None for a resource that is not known; where a group and version was added, only what was added counts."""
@@ -443,3 +449,8 @@ builtin_type = BUILTIN.type
 builtin_field = BUILTIN.field
 builtin_kind = BUILTIN.known
 find_builtin_kind = BUILTIN.kind
+
+
+def in_namespaces(kind: Kind) -> bool:
+    """Whether objects of a compiled-in kind are stored in namespaces."""
+    return any(r.namespaced for r in BUILTIN.resources if (r.group, r.kind) == (kind.group, kind.kind) and r.etcd_prefix is not None)

@@ -185,59 +185,75 @@ _Node = str | _Scalar | _Sequence | _Mapping | _Alias
 _TAGS = "tag:yaml.org,2002:"
 
 
-def _compose(data: bytes) -> _Node | None:
-    """The first document; None where there is none."""
-    parser = CParser(data)
-    anchors: dict[str, _Node] = {}
-    known: dict[str, str | _Scalar] = {}  # plain ones: the same few numbers and words stand there again and again
-    source = utf8.text(data).removeprefix("\ufeff") if b"\\/" in data else None
+class _Composer:
+    """Reads nodes from a parser. No functions that name one another: the parser, its bytes and all texts would lie there until somebody
+    looks for cycles."""
 
-    def scalar(event: Any) -> str | _Scalar:
+    __slots__ = ("_anchors", "_known", "_parser", "_source", "aliases")
+
+    def __init__(self, parser: CParser, source: str | None) -> None:
+        """``source`` is the document where it has escaped slashes."""
+        self._parser, self._source = parser, source
+        self.aliases: list[_Alias] = []
+        self._anchors: dict[str, _Node] = {}
+        self._known: dict[str, str | _Scalar] = {}  # plain ones: the same few numbers and words stand there again and again
+
+    def _scalar(self, event: Any) -> str | _Scalar:
         text, tag = event.value, event.tag
-        if source is not None and event.style == '"':
-            _check_escapes(source, event)
+        if self._source is not None and event.style == '"':
+            _check_escapes(self._source, event)
         if tag is not None:
             return _Scalar(text, tag.replace(_TAGS, "!!", 1), False, text)
         if not event.implicit[0]:
             return text
-        found = known.get(text)
+        found = self._known.get(text)
         if found is None:
             value = _resolve(text)
-            found = known[text] = text if value is text and text != "<<" else _Scalar(text, "", True, value)
+            found = self._known[text] = text if value is text and text != "<<" else _Scalar(text, "", True, value)
         return found
 
-    def node(event: Any, depth: int) -> _Node:
+    def node(self, event: Any, depth: int) -> _Node:
+        """What begins with this event."""
         if depth > MAX_DEPTH:
             raise YAMLError("yaml: exceeded max depth")
         kind = type(event)
         if kind is yaml.AliasEvent:
-            if event.anchor not in anchors:
+            if event.anchor not in self._anchors:
                 raise YAMLError(f"yaml: unknown anchor '{event.anchor}' referenced")
-            return _Alias(event.anchor, anchors[event.anchor])
+            self.aliases.append(alias := _Alias(event.anchor, self._anchors[event.anchor]))
+            return alias
         made: str | _Scalar | _Sequence | _Mapping
-        made = scalar(event) if kind is yaml.ScalarEvent else _Sequence() if kind is yaml.SequenceStartEvent else _Mapping()
+        made = self._scalar(event) if kind is yaml.ScalarEvent else _Sequence() if kind is yaml.SequenceStartEvent else _Mapping()
         if event.anchor is not None:
-            anchors[event.anchor] = made
+            self._anchors[event.anchor] = made
         if kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
-            children(made, kind, depth + 1)
+            self._children(made, kind, depth + 1)
         return made
 
-    def children(of: Any, kind: type, depth: int) -> None:
+    def _children(self, of: Any, kind: type, depth: int) -> None:
         """Written out for what most nodes are, of which a document may have a million."""
         end, lines = (yaml.MappingEndEvent, of.lines) if kind is yaml.MappingStartEvent else (yaml.SequenceEndEvent, None)
-        take, add, plain = parser.get_event, of.children.append, yaml.ScalarEvent
+        take, add, plain, scalar = self._parser.get_event, of.children.append, yaml.ScalarEvent, self._scalar
         while (kind := type(item := take())) is not end:
             if lines is not None:
                 lines.append(item.start_mark.line + 1)
-            add(scalar(item) if kind is plain and item.anchor is None and depth <= MAX_DEPTH else node(item, depth))
+            add(scalar(item) if kind is plain and item.anchor is None and depth <= MAX_DEPTH else self.node(item, depth))
 
+    def let_go(self) -> None:
+        """The nodes are not needed any more: one may stand for what it is a part of."""
+        for alias in self.aliases:
+            alias.node = ""
+
+
+def _document(composer: _Composer, parser: CParser) -> _Node | None:
+    """The first document; None where there is none."""
     parser.get_event()  # stream start
     start = parser.get_event()
     if isinstance(start, yaml.StreamEndEvent):
         return None
     if start.version is not None and start.version != (1, 1):  # libyaml takes 1.2, too
         raise YAMLError(_at("found incompatible YAML document", start.start_mark.line))
-    document = node(parser.get_event(), 0)
+    document = composer.node(parser.get_event(), 0)
     parser.get_event()  # document end
     return document
 
@@ -442,9 +458,21 @@ def _check_numbers(value: Any) -> None:
 
 def decode(data: bytes) -> tuple[Any, list[str]]:
     """The first document as a JSON value, and what strict decoding objects to (repeated keys): at most one text. Raises YAMLError."""
+    source = utf8.text(data).removeprefix("\ufeff") if b"\\/" in data else None
+    try:
+        composer = _Composer(parser := CParser(data), source)
+    except yaml.YAMLError as e:
+        raise YAMLError(_message(e)) from None
+    try:
+        return _decoded(composer, parser)
+    finally:
+        composer.let_go()
+
+
+def _decoded(composer: _Composer, parser: CParser) -> tuple[Any, list[str]]:
     decoder = _Decoder()
     try:
-        document = _compose(data)
+        document = _document(composer, parser)
         value = None if document is None else decoder.value(document)
     except yaml.YAMLError as e:
         raise YAMLError(_message(e)) from None

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from kas.admission import order
 from kas.admission.configuration import Section, read, unversioned
-from kas.admission.order import NO_EFFECT, ORDER
+from kas.admission.order import ORDER
+from kas.admission.plugins import image_policy_webhook
+from kas.admission.plugins.pod_node_selector import Plugin as PodNodeSelector
 from kas.meta.gojson import TYPE_META
 from kas.types.configfile import BOOL, INT32, STRING, STRINGS, ConfigurationError, Struct, decode
 from tests.admission.admission_fakes import FakeServer
 
 READING = "failed to apply admission: failed to read plugin config: "
-KNOWN = {*ORDER, *NO_EFFECT}
 HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 
 
@@ -33,7 +34,7 @@ def write(tmp_path: Path, text: str, name: str = "admission.yaml") -> str:
 def wrong(tmp_path: Path, text: str) -> str:
     path = write(tmp_path, text)
     with pytest.raises(ConfigurationError) as e:
-        read(path, KNOWN)
+        read(path)
     return str(e.value).removeprefix("failed to apply admission: failed to read plugin config: ")
 
 
@@ -42,7 +43,7 @@ def test_paths_are_relative_to_the_file(tmp_path, version):
     (tmp_path / "more").mkdir()
     write(tmp_path, "a: 1\n", "more/events.yaml")
     text = f"apiVersion: {version}\nkind: AdmissionConfiguration\nplugins:\n- name: EventRateLimit\n  path: more/events.yaml\n"
-    config = read(write(tmp_path, text), KNOWN)
+    config = read(write(tmp_path, text))
     section = config.section("EventRateLimit")
     assert section is not None and section.path == str(tmp_path / "more" / "events.yaml")
     assert section.document().value == {"a": 1}
@@ -51,15 +52,15 @@ def test_paths_are_relative_to_the_file(tmp_path, version):
 
 def test_what_is_embedded_goes_before_the_path(tmp_path):
     text = HEAD + "plugins:\n- name: PodSecurity\n  path: /nowhere\n  configuration: {kind: x}\n- name: ResourceQuota\n"
-    config = read(write(tmp_path, text), KNOWN)
+    config = read(write(tmp_path, text))
     assert config.sections == {"PodSecurity": Section("PodSecurity", "/nowhere", {"kind": "x"})}
     assert config.sections["PodSecurity"].document().value == {"kind": "x"}
 
 
 def test_json_is_read_too(tmp_path):
     text = '{"kind": "AdmissionConfiguration", "apiVersion": "apiserver.config.k8s.io/v1", "plugins": null}'
-    assert read(write(tmp_path, text), KNOWN).sections == {}
-    assert read("", KNOWN).sections == {}
+    assert read(write(tmp_path, text)).sections == {}
+    assert read("").sections == {}
 
 
 @pytest.mark.parametrize(
@@ -86,9 +87,6 @@ def test_json_is_read_too(tmp_path):
          "[]v1.AdmissionPluginConfiguration"),
         (HEAD + "plugins: [{name: 5}]",
          "json: cannot unmarshal number into Go struct field AdmissionPluginConfiguration.plugins.name of type string"),
-        (HEAD + "plugins: [{path: x}]", "plugins[0].name: Required value"),
-        (HEAD + "plugins: [{name: PodSecurity}, {name: PodSecurity}]", 'plugins[1].name: Duplicate value: "PodSecurity"'),
-        (HEAD + "plugins: [{name: Nope}]", 'plugins[0].name: plugin "Nope" is unknown'),
         ("a: [", "yaml: line 1: did not find expected node content"),
     ],
 )  # fmt: skip
@@ -124,12 +122,12 @@ def test_types():
 def test_a_file_from_before_there_was_a_kind(tmp_path):
     """It serves both plug-ins that have a configuration without a version."""
     path = write(tmp_path, "imagePolicy: {defaultAllow: true}\nPodNodeSelectorPluginConfig: {}\npodNodeSelectorPluginConfig: {a: b=c}\n")
-    sections = read(path, KNOWN).sections
+    sections = read(path).sections
     assert sorted(sections) == ["ImagePolicyWebhook", "PodNodeSelector"]
     shape = Struct("x", {"imagePolicy": Struct("y", {"defaultAllow": BOOL})})
     assert unversioned(sections["ImagePolicyWebhook"], shape)["imagePolicy"] == {"defaultAllow": True}
     with pytest.raises(ConfigurationError, match="Object 'Kind' is missing"):
-        read(write(tmp_path, "podNodeSelector: {}"), KNOWN)
+        read(write(tmp_path, "podNodeSelector: {}"))
 
 
 # --- what plug-ins get
@@ -178,8 +176,6 @@ TOLERATIONS = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, k
          'invalid config: [podtolerationrestriction.default[0].operator: Invalid value: "Equal": operator must be Exists when `key` is '
          'empty, which means "match all values and all keys"]'),
         ("PodNodeSelector", "{podNodeSelectorPluginConfig: {ns: a}}", "podNodeSelectorPluginConfig.ns: invalid selector: [a]"),
-        ("PodNodeSelector", "{podNodeSelector: {}}", 'strict decoding error: unknown field "podNodeSelector"'),
-        ("ImagePolicyWebhook", "{imagePolicy: {defaultAlow: true}}", 'strict decoding error: unknown field "imagePolicy.defaultAlow"'),
         ("ImagePolicyWebhook", "{imagePolicy: {allowTTL: 1}}", "valid value is between 1s and 30m0s, got 1s"),
         ("ImagePolicyWebhook", "{imagePolicy: {retryBackoff: 300001}}", "valid value is between 1ns and 5m0s, got 5m0.001s"),
         ("ImagePolicyWebhook", "{imagePolicy: {}}",
@@ -232,6 +228,32 @@ def test_what_has_no_effect_is_said_by_the_first_worker(tmp_path, caplog):
     ]
 
 
+def test_entries_that_nobody_looks_for_are_no_errors(tmp_path, caplog):
+    """Each plug-in takes the first entry of its name, even one that says nothing."""
+    plugins = (
+        "- {name: PodSecurty, path: gone}\n- {path: gone}\n- {name: ResourceQuota}\n- {name: ResourceQuota, path: gone}\n"
+        "- {name: LimitPodHardAntiAffinityTopology}\n- {name: Nobodys, configuration: {a: 1}}\n"
+    )
+    path = write(tmp_path, f"{HEAD}plugins:\n{plugins}")
+    build(path)
+    says = "the configuration has no effect"
+    assert caplog.messages == [
+        f"--admission-control-config-file: {text}" for text in (
+            f"plugins[1] has no name: {says}", f"plugins[3]: ResourceQuota is named before: {says}",
+            f"PodSecurty: {says}: there is no such plug-in (did you mean PodSecurity?)", f"Nobodys: {says}: there is no such plug-in",
+        )
+    ]  # fmt: skip
+    assert read(path).section("ResourceQuota") is None
+
+
+def test_the_old_form_is_not_read_strictly(tmp_path):
+    """Upstream reads it with encoding/json."""
+    path = write(tmp_path, "imagePolicy: {defaultAlow: true, allowttl: 3}\nx: 1\nx: 2\npodNodeSelectorPluginConfig: {a: b=c}\n")
+    sections = read(path).sections
+    assert PodNodeSelector.configured(sections["PodNodeSelector"]) == {"a": {"b": "c"}}
+    assert unversioned(sections["ImagePolicyWebhook"], image_policy_webhook.SHAPE) == {"imagePolicy": {"allowTTL": 3}}
+
+
 NAMES = (
     "apiVersion", "kind", "limits", "type", "qps", "burst", "cacheSize", "imagePolicy", "kubeConfigFile", "allowTTL", "defaultAllow",
     "podNodeSelectorPluginConfig", "defaults", "enforce", "warn-version", "exemptions", "usernames", "namespaces", "limitedResources",
@@ -280,7 +302,6 @@ def serve(*flags: str) -> subprocess.CompletedProcess:
     ("text", "enable", "says"),
     [
         (None, "", READING + 'unable to read admission control configuration from "FILE" [open FILE: no such file or directory]'),
-        (HEAD + "plugins: [{name: Nope}]", "", READING + 'plugins[0].name: plugin "Nope" is unknown'),
         (HEAD + "plugins: [{nam: x}]", "", READING + 'strict decoding error: unknown field "plugins[0].nam"'),
         ("kind: X\napiVersion: v1", "", READING + 'no kind "X" is registered for version "v1"'),
         (HEAD + "plugins: [{name: EventRateLimit, path: FILE.gone}]", "EventRateLimit",

@@ -128,7 +128,7 @@ def test_a_slow_backend_holds_nobody_else_up(running, connect, backend):
     assert connect(running)("GET", "/api/v1/namespaces/default")[0] == 200
     assert not done
     release.set()
-    asking.join(20)
+    asking.join()
     assert done == [201]
 
 

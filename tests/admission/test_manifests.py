@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
+import threading
 
 import pytest
 
@@ -271,7 +273,29 @@ def test_each_plug_in_tells_of_its_own_files(tmp_path):
     for plugin in ("A", "B"):
         (tmp_path / plugin).mkdir()
         write(tmp_path / plugin, hooks(f"{plugin.lower()}.static.k8s.io"))
-        Manifests(plugin, str(tmp_path / plugin), HOOKS, lambda objects: None, metrics, "me")
+        Manifests(plugin, str(tmp_path / plugin), HOOKS, lambda objects: lambda: None, metrics, "me")
     info = metrics.metrics["apiserver_manifest_admission_config_controller_last_config_info"].values
     digests = [hashlib.sha256((tmp_path / x / "a.yaml").read_bytes() + b"\0").hexdigest() for x in ("A", "B")]
     assert [labels[1:] for labels in info] == [(f"sha256:{digests[0]}", "A"), (f"sha256:{digests[1]}", "B")]
+
+
+def test_what_changed_is_read_beside_the_loop_and_put_in_force_by_it(tmp_path):
+    """300 policies of 64 validations each held it for 12 ms of a quiet machine."""
+    where = []
+
+    def here(what: str) -> None:
+        where.append((what, threading.current_thread() is threading.main_thread()))
+
+    def use(objects):
+        here("read")
+        return lambda: here("put")
+
+    write(tmp_path, hooks())
+    manifests = Manifests("x", str(tmp_path), HOOKS, use, Registry(), "me")
+    write(tmp_path, hooks("other.static.k8s.io"))
+
+    async def look():
+        await manifests.look()
+
+    asyncio.run(look())
+    assert where == [("read", True), ("put", True), ("read", False), ("put", True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission.quota_usage import Evaluators
+from kas.config import features
 from tests.admission.admission_fakes import FakeServer, pod
 
 
@@ -63,6 +64,9 @@ def test_devices_count_as_extended_resources_too(server, monkeypatch):
         "nic.deviceclass.resource.k8s.io/devices": "1", f"{implicit}gpu": "2", f"{implicit}nic": "1", "requests.example.com/gpu": "2",
     }  # fmt: skip
     assert usage(server, "resource.k8s.io", "resourceclaims", claim) == everything
+    with features.DEFAULT.overridden(DRAExtendedResource=False):
+        assert claims.matching([*hard, "gpu.deviceclass.resource.k8s.io/devices"]) == ["gpu.deviceclass.resource.k8s.io/devices"]
+        assert set(usage(server, "resource.k8s.io", "resourceclaims", claim)) == set(list(everything)[:3])
     # The pod it was made for has paid for what it asked for.
     server.add("", "pods", pod(containers=[container(**{"example.com/gpu": "2", "deviceclass.resource.kubernetes.io/nic": "1"})]))
     meta["ownerReferences"] = [owner]

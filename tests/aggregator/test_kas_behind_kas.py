@@ -16,6 +16,7 @@ import pytest
 from kas.testing.server import KasServer
 from tests.aggregator.conftest import PATIENCE_S, SERVICES
 from tests.controllers.waiting import until
+from tests.server.whole import EVERYBODY
 
 NAME = "v1.batch"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -24,7 +25,8 @@ JOB = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}
 
 @pytest.fixture(scope="module")
 def behind(tmp_path_factory):
-    flags = ("--unsafe-no-fsync", "--controllers=none", "--authorization-mode=AlwaysAllow", "--tls-san=behind.default.svc")
+    flags = ("--unsafe-no-fsync", "--controllers=none", "--tls-san=behind.default.svc", "--authorization-mode=ABAC",
+             f"--authorization-policy-file={EVERYBODY['authorization_policy_file']}")  # fmt: skip
     with KasServer(tmp_path_factory.mktemp("behind"), *flags) as running:
         yield running
 

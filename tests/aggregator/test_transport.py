@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,39 @@ def test_a_bundle_decides_who_is_believed(tmp_path):
             contexts.of(base64.b64encode(bad).decode(), False)
     contexts.keep({("", True)})
     assert contexts.of("", True) is any_one and contexts.of(bundle, False) is not strict
+
+
+def test_many_authorities_leave_room_for_fewer_contexts(tmp_path):
+    contexts = TLSContexts(ProxyCertificate("", ""))
+    bundle = Authority(tmp_path, "ca").pem.decode() + "\n" * CONTEXT_BYTES
+    for i in range(20):
+        contexts.of(base64.b64encode((bundle + "\n" * i).encode()).decode(), False)
+    row = next(row for row in caches.rows() if row.name == "aggregator_tls")
+    assert 1 < len(contexts._made) < 20 and row.size <= row.budget
+
+
+def test_authorities_are_read_once_beside_the_loop(tmp_path, monkeypatch):
+    """Those of the system as well. A bundle that nobody can be believed by is remembered, too."""
+    made = []
+    before = TLSContexts._context
+
+    def context(self, *what):
+        made.append(threading.current_thread() is threading.main_thread())
+        return before(self, *what)
+
+    monkeypatch.setattr(TLSContexts, "_context", context)
+    contexts = TLSContexts(ProxyCertificate("", ""))
+    good, bad = (base64.b64encode(pem).decode() for pem in (Authority(tmp_path, "ca").pem, b"nope"))
+
+    async def run():
+        assert contexts.ready("", True) is None
+        for bundle in (good, bad, ""):
+            await contexts.ready(bundle, False)
+            assert contexts.ready(bundle, False) is None
+
+    asyncio.run(run())
+    assert contexts.of(good, False) is contexts.of(good, False)
+    for _ in range(2):
+        with pytest.raises(TransportError, match="unable to parse bytes as PEM block"):
+            contexts.of(bad, False)
+    assert made == [False] * 3

@@ -193,6 +193,24 @@ def test_entries_are_bounded_by_their_bytes_as_well(monkeypatch):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_a_batch_is_bounded_by_its_bytes(monkeypatch):
+    """400 entries with bodies of a megabyte were put together, and copied, at once; what is cut off goes with the next, and is not late."""
+    monkeypatch.setattr("kas.audit.batch.BATCH_BYTES", 2 * len(entry(0).line))
+
+    async def main() -> None:
+        sink = Sink()
+        batch = Batch(sink, 100, 5, 3600, None, lambda b, e, n: None)
+        batch.process([entry(n) for n in range(5)])
+        await sink.has(3)
+        assert sink.batches == [["id-0", "id-1"], ["id-2", "id-3"], ["id-4"]]
+        monkeypatch.setattr("kas.audit.batch.BATCH_BYTES", 1)
+        batch.process([entry(n) for n in range(5)])  # one by one, each being too large
+        await batch.close()
+        assert sink.batches[3:] == [[f"id-{n}"] for n in range(5)] and not batch.held
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_what_was_not_taken_by_the_end_is_told():
     """Of more batches than may be under way, and of one backend among others."""
 

@@ -106,9 +106,10 @@ def test_a_signer_that_is_wrong_makes_no_token(tmp_path, outside):
     async def use(served: Served) -> None:
         for header, text in WRONG_HEADERS:
             outside.header = header
+            text = f"failed to generate token: {text}"
             assert (await served.token()) == (500, {
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 500,
-                "message": f"failed to generate token: {text}",
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 500, "reason": "InternalError",
+                "message": f"Internal error occurred: {text}", "details": {"causes": [{"message": text}]},
             })  # fmt: skip
         outside.header = {}
         outside.answers["Sign"] = lambda: field(1, "e30")
@@ -118,7 +119,7 @@ def test_a_signer_that_is_wrong_makes_no_token(tmp_path, outside):
         served.world.server.keys.external._due = 0.0
         await served.world.server.keys.external.follow()
         text = "failed to generate token: while validating header: key used for signing JWT (kid: one) is excluded from OIDC discovery docs"
-        assert (await served.token())[1]["message"] == text
+        assert (await served.token())[1]["message"] == f"Internal error occurred: {text}"
 
     serving(tmp_path, outside, use)
 

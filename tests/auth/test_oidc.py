@@ -264,7 +264,7 @@ def test_the_file_is_read_again(configured, place, issuer, ca):
         until(lambda: everywhere(server, token, "two:jane") and everywhere(server, other.token(), "other:jane"))
         replace(path, configuration({"issuer": {"url": "http://x"}}))
         until(lambda: _metrics(server, 'status="failure"} 1'))
-        assert "failed to reload authentication configuration" in server.output
+        until(lambda: "failed to reload authentication configuration" in server.output)
         assert everywhere(server, token, "two:jane")
         replace(path, configuration(entry(other, place / "stub-ca.crt", {"claim": "sub", "prefix": ""})))
         until(lambda: everywhere(server, other.token(), "jane") and everywhere(server, token, None))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
+from kas.auth.authz import reload
+from kas.auth.authz.configuration import Authorizers
 from kas.auth.authz.modes import AlwaysDeny
-from kas.auth.authz.reload import Builder, Reloading
+from kas.auth.authz.reload import Builder, Parts, Reloading
 from kas.auth.user import UserInfo
 from kas.observe.metrics import Registry
 from kas.observe.reloads import Reloads
@@ -28,6 +32,14 @@ class Following:
         self.registry = Registry()
         builder = Builder(self.registry, rbac=AlwaysDeny(), node=AlwaysDeny())
         self.authorizer = Reloading(str(path), builder, Reloads(self.registry, "authorization", "me"))
+
+    def look(self) -> None:
+        async def look() -> None:
+            pending = self.authorizer.look()
+            if pending is not None:
+                await pending
+
+        asyncio.run(look())
 
     def reloads(self) -> dict[str, float]:
         values = self.registry.metrics["apiserver_authorization_config_controller_automatic_reloads_total"].values
@@ -52,19 +64,37 @@ def test_a_changed_file_counts(tmp_path):
     assert following.decision() == NO_OPINION and following.reloads() == {"success": 1}
     first = following.last()["success"]
     assert began <= first <= time.time()
-    following.authorizer.look()
+    following.look()
     path.write_bytes(text(RBAC, ALLOWING))
-    following.authorizer.look()
+    following.look()
     assert following.decision() == ALLOW and following.reloads() == {"success": 2}
     assert following.last().keys() == {"success"} and first < following.last()["success"] <= time.time()
     assert len(following.registry.metrics["apiserver_authorization_config_controller_last_config_info"].values) == 1
     # Written again, and written in other words: nothing happens.
     path.write_bytes(text(RBAC, ALLOWING))
-    following.authorizer.look()
+    following.look()
     path.write_bytes(text(RBAC, ALLOWING) + b"\n")
-    following.authorizer.look()
+    following.look()
     assert following.reloads() == {"success": 2}
     assert following.registry.metrics["apiserver_authorization_decisions_total"].values == {("AlwaysAllow", "alwaysallow", "allowed"): 1}
+
+
+def test_a_file_that_changed_is_read_and_its_conditions_compiled_beside_the_loop(tmp_path, monkeypatch):
+    """64 conditions of each of a hundred webhooks held the loop for a second."""
+    where = list[bool]()
+    real = reload.parts_of
+
+    def parts_of(authorizers: Authorizers) -> list[Parts]:
+        where.append(threading.current_thread() is threading.main_thread())
+        return real(authorizers)
+
+    monkeypatch.setattr(reload, "parts_of", parts_of)
+    path = tmp_path / "z.yaml"
+    path.write_bytes(text(RBAC))
+    following = Following(path)
+    path.write_bytes(text(RBAC, ALLOWING))
+    following.look()
+    assert following.decision() == ALLOW and where == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -85,11 +115,11 @@ def test_a_file_that_cannot_be_used_changes_nothing(tmp_path, caplog, data, says
     if data is not None:
         path.write_bytes(data)
     for _ in range(3):
-        following.authorizer.look()
+        following.look()
     assert following.decision() == NO_OPINION and following.reloads() == {"success": 1, "failure": 1}
     assert [says in record.message for record in caplog.records] == [True]
     path.write_bytes(text(RBAC, ALLOWING))
-    following.authorizer.look()
+    following.look()
     assert following.decision() == ALLOW and following.reloads() == {"failure": 1, "success": 2}
 
 

@@ -4,12 +4,13 @@ import base64
 import json
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.serviceaccount import ServiceAccountTokens, TokenCounts
 from kas.auth.authn.tokenfile import admin_token
 from kas.auth.authn.union import TokenUnion
-from kas.auth.tokens import Signer, Verifier, bound_claims, key_id, legacy_claims
+from kas.auth.tokens import Signer, Verifier, bound_claims, key_id, legacy_claims, load_public_keys
 from kas.auth.user import CREDENTIAL_ID, POD_NAME
 from kas.observe.metrics import Registry
 from tests.pki import generate_key
@@ -153,6 +154,13 @@ def test_a_token_is_written_in_one_way(world, change):
     except AuthenticationError:
         found = None
     assert found is None
+
+
+def test_a_key_that_several_files_hold_is_shown_once():
+    key, other = generate_key(), generate_key()
+    public = load_public_keys(key)[0].public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    shown = Verifier([key, public, other + public], [ISSUER]).jwks()["keys"]
+    assert [k["kid"] for k in shown] == [key_id(load_public_keys(k)[0]) for k in (key, other)]
 
 
 def test_unsigned_token_is_refused(world):

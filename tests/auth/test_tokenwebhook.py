@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kas.auth.authn import AuthenticationError, tokenwebhook
+from kas.auth.user import UserInfo
+from kas.meta.origin import comes_from
+from kas.meta.rota import works_for
+from kas.meta.waiting import awaited
 from kas.testing.server import KasServer
 from tests import pki
 from tests.auth.test_oidc import as_, who
@@ -74,13 +82,16 @@ def hook(tmp_path_factory):
     made.stub.close()
 
 
-@pytest.fixture(scope="module")
-def server(hook, tmp_path_factory):
-    flags = (
+def flags(hook):
+    return (
         f"--authentication-token-webhook-config-file={hook.kubeconfig()}", "--authentication-token-webhook-version=v1",
         "--authentication-token-webhook-cache-ttl=10m", "--controllers=none", "--unsafe-no-fsync",
     )  # fmt: skip
-    with KasServer(tmp_path_factory.mktemp("kas"), *flags) as running:
+
+
+@pytest.fixture(scope="module")
+def server(hook, tmp_path_factory):
+    with KasServer(tmp_path_factory.mktemp("kas"), *flags(hook)) as running:
         yield running
 
 
@@ -130,9 +141,53 @@ def test_reviews_pass_their_audiences_on(server, hook):
     assert asked["spec"]["audiences"] == ["a", "b"] and asked["apiVersion"] == "authentication.k8s.io/v1"
 
 
-def test_without_the_webhook(server, hook):
-    hook.stub.close()
-    assert who(server, "unknown") is None
-    assert who(server, server.token)["username"] == "admin"
-    until(lambda: "Failed to make webhook authenticator request" in server.output)
-    assert "unknown" not in [line for line in server.output.splitlines() if "webhook" in line]
+def test_without_the_webhook(tmp_path):
+    hook = Hook(tmp_path)
+    with KasServer(tmp_path / "kas", *flags(hook)) as server:
+        hook.stub.close()
+        assert who(server, "unknown") is None
+        assert who(server, server.token)["username"] == "admin"
+        until(lambda: "Failed to make webhook authenticator request" in server.output)
+        assert "unknown" not in [line for line in server.output.splitlines() if "webhook" in line]
+
+
+def test_who_makes_up_tokens_leaves_room_for_others(monkeypatch):
+    """256 made-up tokens at once, for which nobody needs a credential, and everybody whose token was not known yet was refused."""
+    monkeypatch.setattr(tokenwebhook, "MAX_ASKED", 8)
+    monkeypatch.setattr(tokenwebhook, "MOST_ASKED", 12)
+
+    async def story() -> None:
+        answer = asyncio.Event()
+
+        async def send(question: bytes, read: Any) -> bytes:
+            await answer.wait()
+            return json.dumps({**json.loads(question), "status": {"authenticated": True, "user": {"username": "u"}}}).encode()
+
+        hook = tokenwebhook.TokenWebhook(SimpleNamespace(send=send), "v1", (), 60.0)  # type: ignore[arg-type]
+
+        def ask(address: str, token: str) -> asyncio.Future[UserInfo | None] | None:
+            comes_from(address)
+            try:
+                return asyncio.ensure_future(awaited(hook.authenticate_token(token)))
+            except AuthenticationError:
+                return None
+
+        mine = [ask("10.0.0.1", f"made-up-{i}") for i in range(20)]
+        assert [one is not None for one in mine] == [True] * 6 + [False] * 14
+        assert ask("10.0.0.1", "made-up-0") is not None  # it is asked about already
+        others = [ask(f"2001:db8:0:{i}::1", f"good-{i}") for i in range(3)]
+        assert None not in others and ask("2001:db8:0:1::2", "other") is None  # of the same network as one of them
+        works_for("reviewer")
+        reviews = [asyncio.ensure_future(awaited(hook.review("t", ())))]
+        many = [ask(f"10.0.1.{i}", f"many-{i}") for i in range(20)]
+        assert sum(one is not None for one in many) == 12 - 6 - 3 - 1
+        answer.set()
+        found = await asyncio.gather(*(one for one in (*mine, *others, *many) if one is not None))
+        assert {user.name for user in found if user is not None} == {"u"} and (await reviews[0])[0].name == "u"  # type: ignore[index]
+        await asyncio.sleep(0)
+        assert not hook._asked
+        again = [one for i in range(20) if (one := ask("10.0.0.1", f"again-{i}")) is not None]
+        assert len(again) == 6
+        await asyncio.gather(*again)
+
+    asyncio.run(story())

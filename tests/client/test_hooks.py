@@ -188,6 +188,16 @@ def test_the_one_that_was_not_used_for_longest_is_forgotten():
     assert clients.of({"url": "https://a/"}) is first and clients.of({"url": "https://b/"}) is not second
 
 
+def test_many_authorities_leave_room_for_fewer_clients():
+    """An object has room for 20 MB of them."""
+    clients = HookClients(Users({}), None, Shares(1))
+    bundle = pki.authority("hooks").pem + b"\n" * (4 * CONTEXT_BYTES)
+    for i in range(20):
+        clients.of({"url": f"https://a{i}/", "caBundle": base64.b64encode(bundle).decode()})
+    assert 1 < len(clients._clients) < 20
+    assert sum(c.bytes_kept() for c in clients._clients.values()) <= MAX_CLIENTS * CONTEXT_BYTES
+
+
 def test_one_that_is_new_is_made_beside_the_loop(monkeypatch):
     """Reading what the system trusts takes long, and there may be hundreds of webhooks."""
     clients, made = HookClients(Users({}), None, Shares(1)), []

@@ -42,6 +42,7 @@ def server(module_server):
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority,PodSecurity",
     )
     s = session(server)
+    until(lambda: s.get(server.url + "/readyz").status_code == 200)  # writes wait for what is told of storage versions
     assert s.post(server.url + "/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).status_code == 201
     return server
 

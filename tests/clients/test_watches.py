@@ -200,7 +200,7 @@ def test_watch_survives_restarts(kas_server):
         until(lambda: len(acknowledged) > have + 30, "no writes were acknowledged after the last start")
     finally:
         stop.set()
-        writer.join(30)
+        writer.join()
     last = max(acknowledged.values())
     for i in informers:
         until(
@@ -249,7 +249,7 @@ def test_many_watchers_see_the_same(server):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join()
     assert not failures
     expected = writers * (per_writer + per_writer // 2 + per_writer // 4)
     for w in watchers:

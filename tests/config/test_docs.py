@@ -32,3 +32,10 @@ def test_an_archive_of_the_source_has_every_kind_of_file():
         taken += [p for rule, *rest in rules if rule == "recursive-include" and rest[0] == directory for p in rest[1:]]
         files = [p for p in (ROOT / directory).rglob("*") if p.is_file() and not any(fnmatch(part, m) for part in p.parts for m in made)]
         assert [str(p) for p in files if not any(fnmatch(p.name, pattern) for pattern in taken)] == []
+
+
+def test_no_document_sends_anybody_to_another_kas():
+    """PyPI's is a program of that name for other things: what is installed is a clone."""
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.*")):
+        if path.name != "CHANGELOG.md" and path.parent.name != "__pycache__":
+            assert re.findall(r"pip install \W?kas\b", path.read_text()) == [], path

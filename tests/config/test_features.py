@@ -33,6 +33,13 @@ def test_one_can_be_switched_and_classes_too():
     assert "APIServerTracing" in enabled({"": ["APIServerTracing=true"]})  # locked to what is asked
 
 
+def test_gates_that_need_another_are_all_told():
+    assert problems({"": ["AtomicFIFO=false"]}) == [
+        f"StaleControllerConsistency{kind} is enabled, but depends on features that are disabled: [AtomicFIFO]"
+        for kind in ("DaemonSet", "Job", "ReplicaSet", "StatefulSet")
+    ]
+
+
 def test_gates_that_go_are_told():
     assert features.leaving({"": ["DRAPrioritizedList=true", "WatchList=true"]}) == [
         "setting GA feature gate. It will be removed in a future release: DRAPrioritizedList=true",
@@ -88,7 +95,8 @@ def test_what_is_said_to_be_governed_is_asked_for_somewhere():
     for name in features.GOVERNED:
         assert name in features.known() and not features.known()[name].locked
         asked_for = (
-            f'enabled("{name}")', f'"{name}" in self.features', f'("{name}", "/', f'-controller": "{name}"', f'"{name}" in features.'
+            f'enabled("{name}")', f'"{name}" in self.features', f'("{name}", "/', f'-controller": "{name}"', f'"{name}" in features.',
+            f'"{name}" in gates', f'"{name}" not in gates',
         )  # fmt: skip
         assert name in by_table or any(text in source for text in asked_for), name
     asked = set(re.findall(r'features\.DEFAULT\.enabled\("(\w+)"\)|"(\w+)" (?:not )?in (?:self\.)?features\b', source))

@@ -9,6 +9,7 @@ from typing import get_type_hints
 
 import pytest
 
+from kas.config.authentication import anonymous
 from kas.config.flags import BY_NAME, FLAGS, SECTIONS
 from kas.config.options import Options, read
 from kas.config.validation import validate
@@ -105,6 +106,17 @@ def test_proxies_without_the_standard_headers_are_warned_of(flag, standard):
     assert read([f"--requestheader-{flag}=X-My-,{standard.split()[0].lower()}"])[0].warnings() == []
 
 
+@pytest.mark.parametrize(("flags", "let_in", "warned"), [
+    ([], True, False), (["--anonymous-auth=false"], False, False), (["--authorization-mode=RBAC,AlwaysAllow"], False, True),
+    (["--authorization-mode=AlwaysAllow", "--anonymous-auth=false"], False, False),
+])  # fmt: skip
+def test_where_everybody_may_do_everything_strangers_are_not_let_in(flags, let_in, warned):
+    options, errors = read(flags)
+    assert (errors, anonymous(options)) == ([], let_in)
+    said = "--anonymous-auth has no effect: with --authorization-mode=AlwaysAllow requests without a credential are refused"
+    assert options.warnings() == [said] * warned
+
+
 def test_nothing_given_nothing_said():
     options, errors = read([])
     assert errors == [] and options.warnings() == [] and options.given == ()
@@ -189,6 +201,8 @@ def test_nothing_given_nothing_said():
         (["--storage-initialization-timeout=-1s"], ["--storage-initialization-timeout can not be negative value"]),
         (["--logging-format=x"], ['format: Invalid value: "x": Unsupported log format']),
         (["--logging-format=json", "--vmodule=a=1"], ["vmodule: Forbidden: Only supported for text log format"]),
+        (["--logging-format=json", "--feature-gates=LoggingBetaOptions=false"],
+         ["format: Forbidden: Feature LoggingBetaOptions is disabled"]),
         (["--log-json-split-stream", "--log-text-info-buffer-size=1Ki"],
          ["options.text.infoBufferSize: Forbidden: Feature LoggingAlphaOptions is disabled",
           "options.json.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled"]),
@@ -231,6 +245,11 @@ def test_nothing_given_nothing_said():
         (["--emulated-version=x"], ['could not parse "x" as version']),
         (["--feature-gates=kube:KMSv1=true,KMSv1=true"],
          ["set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use"]),
+        (["--peer-advertise-ip=::1", "--peer-advertise-port=6443"], []),
+        (["--peer-advertise-ip=host", "--peer-advertise-port=https"],
+         ['--peer-advertise-ip "host" is not an address', '--peer-advertise-port "https" must be between 1 and 65535, inclusive']),
+        (["--peer-advertise-port=65536"], ['--peer-advertise-port "65536" must be between 1 and 65535, inclusive']),
+        (["--peer-advertise-port=0"], ['--peer-advertise-port "0" must be between 1 and 65535, inclusive']),
         (["--peer-advertise-ip=::1", "--feature-gates=UnknownVersionInteroperabilityProxy=false"],
          ["--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on"]),
         (["--oidc-required-claim=a"],

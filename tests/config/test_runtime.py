@@ -11,7 +11,7 @@ from kas.types.scheme import BUILTIN
 def test_versions_classes_and_resources():
     everything = enabled_versions(BUILTIN, {"api/all": "true"}).versions
     assert everything == {(r.group, r.version) for r in BUILTIN.resources}
-    stable = enabled_versions(BUILTIN, {"api/beta": "false", "apps/v1": "false", "v1": "true"}).versions
+    stable = enabled_versions(BUILTIN, {"api/beta": "false", "apps/v1": "false", "/v1": "true"}).versions
     assert ("apps", "v1") not in stable and ("", "v1") in stable
     assert not [v for _, v in stable if "beta" in v]
     # The more precise wins, whatever the order; a key without a value is switched on.
@@ -19,9 +19,21 @@ def test_versions_classes_and_resources():
 
 
 def test_single_resources():
+    core = enabled_versions(BUILTIN, {"/v1/pods": "false"})
+    assert [r.resource for r in BUILTIN.resources if (r.group, r.version) == ("", "v1") and not core.serves(r)] == ["pods"]
     on = enabled_versions(BUILTIN, {"apps/v1/deployments": "false"})
     by_name = {r.resource: r for r in BUILTIN.resources if (r.group, r.version) == ("apps", "v1")}
     assert not on.serves(by_name["deployments"]) and on.serves(by_name["daemonsets"])
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_order_given_decides_nothing(turn: int):
+    """Classes go before versions, the wider before the narrower, and resources last (resourceconfig's MergeAPIResourceConfigs)."""
+    stable = enabled_versions(BUILTIN, dict([("api/all", "true"), ("api/beta", "false"), ("api/alpha", "false")][::turn])).versions
+    assert stable == {(r.group, r.version) for r in BUILTIN.resources if "alpha" not in r.version and "beta" not in r.version}
+    one = enabled_versions(BUILTIN, dict([("apps/v1", "false"), ("apps/v1/deployments", "true")][::turn]))
+    served = [r.resource for r in BUILTIN.resources if (r.group, r.version) == ("apps", "v1") and one.serves(r)]
+    assert ("apps", "v1") in one.versions and served == ["deployments"]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +43,12 @@ def test_single_resources():
         ({"api/all": "false"}, ["invalid runtime-config with only api/all=false"]),
         ({"apps/v9": "true"}, ["group version apps/v9 that has not been registered"]),
         ({"apps/v9/deployments": "true"}, ["group version apps/v9 that has not been registered"]),
+        ({"apps/v1/Deployments": "false"},
+         ['invalid key apps/v1/Deployments: group/version/resource and resource is always lowercase plural, not "Deployments"']),
         ({"apps/v1": "maybe", "foo/v1": "true"}, ["unknown api groups foo/v1"]),
+        ({"v1": "false"}, ["runtime-config invalid key v1"]),
+        ({"v1/pods": "false", "api/v1": "true"}, ["unknown api groups api/v1,v1/pods"]),
+        ({"/v2": "false"}, ["group version v2 that has not been registered"]),
         ({"apps": "true", "foo/v1": "true"}, ["runtime-config invalid key apps"]),
         ({"api/all": "maybe", "api/beta": "1"}, ["invalid value api/all=maybe", "invalid value api/beta=1"]),
         ({"apps/v1": "maybe"}, ['invalid value of apps/v1: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax']),

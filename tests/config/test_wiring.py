@@ -181,6 +181,12 @@ def test_tokens_are_signed_with_the_key_that_is_named(world, tmp_path):
     assert [key["kid"] for key in keys] == [own["kid"]]
 
 
+@pytest.mark.parametrize(("modes", "status"), [(["RBAC"], 403), (["RBAC", "AlwaysAllow"], 401)])
+def test_without_a_credential_nobody_may_do_everything(modes, status, world):
+    answer = world(authorization_mode=modes).server.chain(Request("GET", "/api/v1/namespaces", "", []))
+    assert answer.status == status
+
+
 @pytest.mark.parametrize(("workers", "most"), [(3, 3), (-1, 1), (0, 1), ((1 << 63) - 1, 9)])
 def test_so_many_deletes_of_a_collection_are_under_way(workers, most, tmp_path):
     """Upstream has one where less are asked for."""

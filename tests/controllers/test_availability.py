@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from kas.controllers.availability import RemoteAPIServices
 from kas.testing.server import KasServer
 from tests.aggregator.backend import Reply
 from tests.aggregator.conftest import PATIENCE_S, SERVICES, authority, front, register  # noqa: F401 — fixtures
@@ -105,3 +110,17 @@ def test_one_that_becomes_local_says_so(register):  # noqa: F811
     assert found.call("PATCH", f"{SERVICES}/{found.name}", {"spec": spec}, MERGE)[0] == 200
     assert said(found, "Local")["message"] == "Local APIServices are always available"
     assert found("GET", "/things") == (404, "404 page not found\n")
+
+
+def test_what_is_not_taken_up_yet_is_looked_at_again():
+    """The controller may hear of an APIService before who proxies does; it is told once, and nobody would ever say that it is there."""
+    stored: dict[str, Any] = {"v1.batch": {"spec": {"service": {"name": "a", "namespace": "b"}}}, "v1.apps": {"spec": {}}}
+    controller: Any = RemoteAPIServices.__new__(RemoteAPIServices)
+    controller.client = SimpleNamespace(get=lambda group, resource, namespace, name: stored.get(name))
+    controller._aggregator = SimpleNamespace(services=SimpleNamespace(by_name={}), unavailable=SimpleNamespace(values={}))
+    controller._failures = {}
+    pauses = [asyncio.run(controller._sync("v1.batch")) for _ in range(3)]
+    assert 0 < pauses[0] < pauses[1] < pauses[2]
+    assert asyncio.run(controller._sync("v1.apps")) is asyncio.run(controller._sync("v1.gone")) is None
+    del stored["v1.batch"]
+    assert asyncio.run(controller._sync("v1.batch")) is None and not controller._failures

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from kas.controllers.client import Client
+from kas.controllers.client import Client, Filling
 from kas.meta import waiting
 from kas.meta.errors import ApiError
+from kas.store import Event, Record
 from tests.controllers.stored import stored
 from tests.controllers.test_garbage_start import NAMESPACE, make
 
@@ -60,5 +62,63 @@ def test_what_a_controller_changes_is_judged_by_what_was_there(tmp_path):
 
             written = await client.update(secrets, NAMESPACE, "s", labelled)
             assert written is not None and written["metadata"]["labels"] == {"a": "b"} and "labels" not in kept["metadata"]
+
+    asyncio.run(run())
+
+
+def test_what_is_remembered_of_all_is_read_in_pages_before_anything_is_worked_on(tmp_path, monkeypatch):
+    """2,000 definitions were read at once when a controller began. What is written meanwhile counts, and what was told is not made up for
+    by something older."""
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            client, maps = Client(registries, "test"), registries.of("", "configmaps")
+            for i in range(150):
+                await make(client, "ConfigMap", f"c{i:03}")
+            monkeypatch.setattr(waiting, "STINT_S", 0.0)
+            known, turns, cleared = dict[str, int](), list[int](), list[bool]()
+
+            def clear() -> None:
+                cleared.append(True)
+                known.clear()
+
+            def take(record: Record) -> None:
+                known[record.key] = record.revision
+
+            def told(events: Sequence[Event]) -> None:
+                for e in events:
+                    if e.record is None:
+                        known.pop(e.key, None)
+                    else:
+                        take(e.record)
+
+            filling = Filling(client, maps.root, clear, take)
+            filling.begin()
+            reflector = client.reflector(maps.root, told, filling.listed, lists=False)
+            reflector.start()
+            assert known == {}  # it begins in turns
+            running = asyncio.ensure_future(filling.fill())
+            while not running.done():
+                turns.append(len(known))
+                if len(turns) == 2:
+                    await client.delete(maps, NAMESPACE, "c001")
+                    await client.delete(maps, NAMESPACE, "c149")
+                    await make(client, "ConfigMap", "c000a")
+                await asyncio.sleep(0)
+            await running
+            registries.store.catch_up()
+
+            def there() -> dict[str, int]:
+                return {rec.key: rec.revision for rec in client.pages(maps.root)}
+
+            assert known == there() and cleared == [True] and 64 in turns
+            filling.listed(())  # after a gap: at once
+            assert known == there() and cleared == [True, True]
+            filling.begin()
+            filling.listed(())
+            filling._take = lambda record: (take(record), filling.listed(()) if len(cleared) == 3 and len(known) == 100 else None)
+            await filling.fill()  # and events were lost in the middle of it: anew
+            assert known == there() and cleared == [True] * 4
+            reflector.stop()
 
     asyncio.run(run())

@@ -18,7 +18,7 @@ from kas.controllers.client import Client
 from kas.controllers.clusterroles import ClusterRoleAggregation
 from kas.registry.bootstrap_rbac import aggregate
 from tests.controllers.stored import stored
-from tests.growth.counting import Spent
+from tests.growth.counting import CONFIRMED_S, Spent, confirmed
 
 GROUP = "rbac.authorization.k8s.io"
 
@@ -131,8 +131,9 @@ def test_many_changes_are_one_pass(tmp_path):
     play(tmp_path, story)
 
 
+@pytest.mark.timeout(CONFIRMED_S)
 @pytest.mark.parametrize("how", ["one rule of all", "a rule of each", "levels"])
-def test_a_pass_grows_with_the_roles(how):
+def test_a_pass_grows_with_the_roles(request, how):
     def roles(n: int) -> list[dict[str, Any]]:
         if how == "one rule of all":
             return [role("whole", selector={"matchLabels": {"collect": "yes"}}), *(role(f"r{i}", "yes") for i in range(n))]
@@ -156,4 +157,13 @@ def test_a_pass_grows_with_the_roles(how):
         return best
 
     # A walk within a walk would be 2; that what is larger than the processor's caches costs more is some of the rest.
-    assert math.log(cost(8000) / cost(1000), 8) < 1.6
+    grows = math.log(cost(8000) / cost(1000), 8)
+    assert not confirmed(request.node.nodeid, "" if grows < 1.6 else f"n^{grows:.2f}")
+
+
+def test_a_role_without_a_name_is_none() -> None:
+    """Another client of etcd may have put it there; the others' rules are gathered all the same."""
+    nameless = role("x", "yes")
+    del nameless["metadata"]["name"]
+    found = aggregate([role("a", "yes"), nameless, role("all", selector={"matchLabels": {"collect": "yes"}})])
+    assert [(name, [rule["resources"] for rule in rules]) for name, rules in found] == [("all", [["a"]])]

@@ -61,7 +61,7 @@ def play(tmp_path: Path) -> Callable[[Story], None]:
             kinds.install()
             main, services = open_store(str(tmp_path / "main"), sync=False), Late(str(tmp_path / "other"), max_size=1 << 30, sync=False)
             services.commit_now(*(Op(f"/registry/x/{n}", build_record(b"{", b'"n":1}')) for n in range(50)))  # its revisions are its own
-            store: Any = Parted(main, dict.fromkeys(LATE, services))  # type: ignore[arg-type, dict-item]
+            store: Any = Parted(main, [(services, LATE)])  # type: ignore[arg-type, list-item]
             store.start(asyncio.get_running_loop())
             registries = Registries(store, clock.now)
             registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})

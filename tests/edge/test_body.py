@@ -192,13 +192,13 @@ def test_pieces_are_put_together():
 def test_a_body_of_http1_is_whole_when_its_length_has_come():
     async def go():
         inlet = Inlet(messages(b"a", b"b"), 2)  # nothing says that this was all
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await inlet.read() == b"ab" and inlet.ended
         left = asyncio.Event()
         then = Inlet(messages(b"ab", LAST, GONE), 2)
         assert await then.read() == b"ab"
         then.watch(left.set)  # what granian says late is not taken for anything
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await left.wait()
 
     asyncio.run(go())

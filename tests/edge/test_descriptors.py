@@ -222,13 +222,14 @@ def test_the_front_listens_so_too() -> None:
         assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == descriptors.UNSENT_BYTES
 
 
-def test_silent_connections_end_and_others_do_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", ["SILENT_S", "UNASKED_S"])  # the second whatever is said: pings are no requests
+def test_silent_connections_end_and_others_do_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
     port = listening.getsockname()[1]
     ends = Silent(frozenset((port,)))
     with dial(listening) as quiet, dial(listening) as asked, socket.create_server(("127.0.0.1", 0)) as other, dial(other) as elsewhere:
         kept = [listening.accept()[0], listening.accept()[0], other.accept()[0]]
         assert ends.look() == 0  # not for so long yet
-        monkeypatch.setattr(silent, "SILENT_S", -1)
+        monkeypatch.setattr(silent, most, -1)
         ends.spoke.update((asked.getsockname()[1], 1))
         before = len(os.listdir("/proc/self/fd"))
         assert ends.look() == 1

@@ -15,6 +15,7 @@ import pytest
 
 from kas.edge import untaken
 from kas.edge.untaken import Held, Untaken, held_by, reset
+from kas.meta.origin import client_of
 
 SIZE = 1 << 20
 
@@ -105,7 +106,7 @@ def test_one_that_was_not_watched_long_enough_stays(looks: Looks) -> None:
      ("fe80::1%lo", "fe80::2", True), ("10.0.0.1", "10.0.0.2", False)],
 )  # fmt: skip
 def test_who_is_one_client(one: str, other: str, same: bool) -> None:
-    assert (untaken.client_of(one) == untaken.client_of(other)) is same
+    assert (client_of(one) == client_of(other)) is same
 
 
 def test_there_is_no_look_while_the_machine_holds_little(monkeypatch: pytest.MonkeyPatch) -> None:

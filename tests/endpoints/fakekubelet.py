@@ -12,6 +12,7 @@ import json
 import ssl
 import struct
 import threading
+import zlib
 from pathlib import Path
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -52,6 +53,8 @@ class FakeKubelet:
     ) -> None:  # fmt: skip
         self.host, self.port, self.protocols = host, 0, protocols
         self.seen: list[dict] = []
+        self.speaks_spdy = False  # else it says all bytes that come after an upgrade in reverse
+        self.streams: list[str] = []  # of SPDY, that were opened, and what came on those that are not stdin
         self.log_begins = b"first line\n"
         self.more_log = threading.Event()
         self.gone = threading.Event()
@@ -105,6 +108,12 @@ class FakeKubelet:
                 await self._websocket(headers, reader, writer)
             finally:
                 self.gone.set()
+        elif headers.get("upgrade", "").lower() == "spdy/3.1" and self.speaks_spdy:
+            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+            try:
+                await self._streams(reader, writer)
+            finally:
+                self.gone.set()
         elif headers.get("upgrade", "").lower() == "spdy/3.1":
             writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
             while data := await reader.read(1024):
@@ -142,6 +151,41 @@ class FakeKubelet:
             await asyncio.get_running_loop().run_in_executor(None, self.more_log.wait, 10)
             _chunk(writer, b"second line\n")
         _chunk(writer, b"")
+
+    async def _streams(self, reader, writer) -> None:
+        """SPDY/3.1: what comes on stdin goes to stdout in capitals until it ends; then all streams do, as that of the kubelet's."""
+        inflate, ids = zlib.decompressobj(), dict[str, int]()
+
+        def frame(first: int, flags: int, data: bytes) -> None:
+            writer.write(struct.pack("!II", first, flags << 24 | len(data)) + data)
+
+        frame(0x80030006, 0, struct.pack("!I", 2))  # a ping
+        while True:
+            first, second = struct.unpack("!II", await reader.readexactly(8))
+            data = await reader.readexactly(second & 0xFFFFFF)
+            if first == 0x80030001:
+                block = inflate.decompress(data[10:])
+                (size,) = struct.unpack("!I", block[4:8])
+                (name,) = struct.unpack("!I", block[8 + size : 12 + size])
+                assert block[:4] + block[8 : 8 + size] == b"\0\0\0\1streamtype" and len(block) == 12 + size + name
+                ids[block[12 + size :].decode()] = number = int.from_bytes(data[:4], "big")
+                self.streams.append(block[12 + size :].decode())
+                frame(0x80030002, 0, struct.pack("!I", number) + b"whatever")
+            elif first == 0x80030006:
+                self.streams.append("ping")
+            elif first == ids.get("stdin"):
+                if data:
+                    frame(ids["stdout"], 0, data.upper())
+                if second >> 24 == 1:
+                    break
+            else:
+                self.streams.append(f"{next(n for n, i in ids.items() if i == first)}: {data.decode()}")
+            await writer.drain()
+        frame(ids["error"], 0, b'{"metadata":{},"status":"Success"}')
+        frame(ids["error"], 1, b"")
+        for number in ids.values():
+            frame(0x80030003, 0, struct.pack("!II", number, 5))
+        await writer.drain()
 
     async def _websocket(self, headers, reader, writer) -> None:
         offered = [p.strip() for p in headers.get("sec-websocket-protocol", "").split(",")]

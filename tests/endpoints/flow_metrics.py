@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.server.whole import EVERYBODY
+
 GROUP = "/apis/flowcontrol.apiserver.k8s.io/v1"
 PODS = "/api/v1/namespaces/default/pods"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-FLAGS = {"max_requests_inflight": 8, "max_mutating_requests_inflight": 4, "authorization_mode": ["AlwaysAllow"]}
+FLAGS = {"max_requests_inflight": 8, "max_mutating_requests_inflight": 4, **EVERYBODY}
 ONE = {"flow_schema": "one", "priority_level": "one"}
 PREFIX = "apiserver_flowcontrol_"
 QUEUING = {"queues": 1, "handSize": 1, "queueLengthLimit": 1}

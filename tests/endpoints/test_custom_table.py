@@ -27,7 +27,7 @@ class Table:
     """A store with one definition, and what follows it."""
 
     def __init__(self, path: str) -> None:
-        self.store = open_store(path, sync=False)
+        self.store = open_store(path, max_size=1 << 30, sync=False)  # valgrind maps no more than some gigabytes
         self.store.start(asyncio.get_running_loop())
         scheme = Scheme()
         registries = Registries(self.store, lambda: NOW)

@@ -148,6 +148,38 @@ def test_what_is_too_much_to_be_held_is_answered_as_a_list_of_it_was(tmp_path, m
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("held", [0, 8 << 20])
+def test_all_go_though_the_history_goes_with_them(tmp_path, monkeypatch, held):
+    """As it does in a full store, where deletes take its room: `kubectl delete --all` was a 410 with the first objects gone."""
+    monkeypatch.setattr("kas.endpoints.delete.PAGE_BYTES", 4 << 10)
+    monkeypatch.setattr("kas.endpoints.delete.HELD_BYTES", held)
+
+    async def main() -> None:
+        api = Api(tmp_path)
+        whole = Deleter._each
+
+        async def each(self: Deleter, *args: Any) -> None:
+            await whole(self, *args)
+            api.store.compact(api.store.revision)
+
+        monkeypatch.setattr(Deleter, "_each", each)
+        try:
+            for i in range(20):
+                assert (await api("POST", PATH, {"metadata": {"name": f"c{i:02}"}, "data": {"a": "x" * 1000}}))[0] == 201
+            old = api.store.revision
+            status, answer = await api("DELETE", PATH)
+            assert status == 200 and answer["kind"] == ("ConfigMapList" if held else "Status")
+            assert len(answer.get("items", range(20))) == 20 and answer.get("status", "Success") == "Success"
+            assert api.store.range(api.config_maps.prefix("ns")).records == []
+            status, answer = await api("DELETE", f"{PATH}?resourceVersion={old}&resourceVersionMatch=Exact")
+            assert (status, answer["reason"]) == (410, "Expired"), "who names a revision is told that it is gone"
+        finally:
+            api.watches.end_all()
+            api.close()
+
+    asyncio.run(main())
+
+
 def test_a_dry_run_deletes_nothing(tmp_path):
     status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(wanted=4), 4, "?dryRun=All")
     assert (status, gone, len(left), plugin.most, len(answer["items"])) == (200, [], 20, 4, 20)

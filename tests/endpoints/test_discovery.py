@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import orjson
 import pytest
+import yaml
 
 from kas.apiextensions import definition
-from kas.endpoints import discovery
+from kas.endpoints import discovery, respond
 from kas.endpoints.discovery import Version, api_resource
 from kas.endpoints.documents import Documents
+from kas.request.http import Response
 from kas.types.scheme import BUILTIN
 from tests.filters.requests import request
 
@@ -156,3 +161,45 @@ def test_what_is_built_in_hides_a_definition_of_its_version():
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     (group,) = orjson.loads(documents.apis(request(path="/apis", accept=accept)).body)["items"]
     assert [(v["version"], len(v.get("resources", ()))) for v in group["versions"]] == [("v1beta1", 1), ("v1", 0)]
+
+
+def test_other_forms_are_made_once_beside_the_loop(monkeypatch):
+    """To write the core group's resources as YAML takes 25 ms, and each request did; somebody else's GET waited for fifty of them."""
+
+    class Alone:
+        def listed(self, local):
+            return local
+
+        def discovered(self, local, with_peers=True):
+            return local
+
+    made: list[bool] = []
+
+    def to_yaml(value):
+        made.append(threading.current_thread() is threading.main_thread())
+        return yaml.safe_dump(value).encode()
+
+    monkeypatch.setattr(respond, "to_yaml", to_yaml)
+    shown = discovery.builtin_versions([r for r in BUILTIN.resources if r.served_by_default], BUILTIN.groups)
+    documents = Documents(lambda: shown, None, "", None, Alone(), ())
+
+    async def several(path, accept):
+        ask = documents.apis if path == "/apis" else documents.group_or_version
+
+        async def one():
+            found = ask(request(path=path, accept=accept))
+            return found.body if isinstance(found, Response) else (await found).body
+
+        return set(await asyncio.gather(*(one() for _ in range(5))))
+
+    everything = "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    with asyncio.Runner() as runner:
+        for path, accept in (("/api/v1", "application/yaml"), ("/apis", everything)):
+            (first,) = runner.run(several(path, accept))
+            (again,) = runner.run(several(path, accept))
+            assert first == again and made == [False]
+            shown = shown[:-1]
+            documents.refresh()
+            (later,) = runner.run(several(path, accept))
+            assert made == [False, False] and (later == first) == (path == "/api/v1")
+            made.clear()

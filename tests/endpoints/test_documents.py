@@ -79,6 +79,37 @@ def test_openapi_has_entity_tags_and_hashed_addresses(client):
     assert moved.headers["content-type"] == "text/html; charset=utf-8" and moved.text == f'<a href="{address}">Moved Permanently</a>.\n\n'
 
 
+def test_openapi_is_given_in_parts(client):
+    """As Go's http.ServeContent gives it: what is not compressed, by Range, unless If-Range names another document."""
+    v3 = client("GET", "/openapi/v3")[1]["paths"]["apis/apps/v1"]["serverRelativeURL"]
+    for path in ("/openapi/v2", v3):
+        whole = client.raw("GET", path)
+        size, tag = len(whole.content), whole.headers["etag"]
+        assert whole.headers["accept-ranges"] == "bytes"
+        for text, first, last in (
+            ("bytes=0-99", 0, 99), ("bytes=300000-300009", 300000, 300009), (f"bytes={size - 5}-", size - 5, size - 1),
+            ("bytes=-7", size - 7, size - 1), (f"bytes=10-{10 * size}", 10, size - 1), (f"bytes=-{10 * size}", 0, size - 1),
+        ):  # fmt: skip
+            if first >= size:
+                continue
+            part = client.raw("GET", path, Range=text, If_Range=tag)
+            assert part.status_code == 206 and part.content == whole.content[first : last + 1], text
+            assert part.headers["content-range"] == f"bytes {first}-{last}/{size}" and "content-encoding" not in part.headers
+            assert part.headers["content-length"] == str(last - first + 1) and part.headers["etag"] == tag
+        head = client.raw("HEAD", path, Range="bytes=0-99")
+        assert (head.status_code, head.headers["content-length"], head.content) == (206, "100", b"")
+        for more in ({"If_Range": '"other"'}, {"If_Range": f"W/{tag}"}, {"Range": "bytes=0-1,5-6"}, {"Range": "bytes="}):
+            answer = client.raw("GET", path, **{"Range": "bytes=0-99", **more})
+            assert answer.status_code == 200 and answer.content == whole.content, more
+        assert client.raw("GET", path, Range="bytes=0-99", If_None_Match=tag).status_code == 304
+        past = client.raw("GET", path, Range=f"bytes={size}-")
+        assert (past.status_code, past.text) == (416, "invalid range: failed to overlap\n")
+        assert past.headers["content-range"] == f"bytes */{size}" and "immutable" not in past.headers["cache-control"]
+        for wrong in ("bytes", "lines=0-1", "bytes=5-1", "bytes=-", "bytes=a-b", "bytes=--5", "bytes=1-2,x"):
+            answer = client.raw("GET", path, Range=wrong)
+            assert (answer.status_code, answer.text) == (416, "invalid range\n") and "content-range" not in answer.headers, wrong
+
+
 def test_aggregated_discovery_has_an_entity_tag(client):
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     first = client.raw("GET", "/apis", Accept=accept)

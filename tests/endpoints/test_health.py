@@ -10,15 +10,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from kas.config import features
 from kas.controllers.runner import keep
-from kas.endpoints.healthchecks import LOOPS, PARTS, STEPS
+from kas.endpoints import healthchecks
+from kas.endpoints.healthchecks import FAIRNESS_UPKEEP, LOOPS, PARTS, PROXY_CERTIFICATE, STEPS, UPKEEP, steps
 from kas.observe import logs
 from kas.request.http import Request
 from kas.store import Op, Unavailable, build_record
+from tests import pki
 from tests.server.whole import World
 
 GROUPS = ("healthz", "livez", "readyz")
-COMMON = tuple(dict.fromkeys(("ping", "log", "etcd", "autoregister-completion", *STEPS, *LOOPS.values(), *PARTS)))
+WORK = {**UPKEEP, **FAIRNESS_UPKEEP}
+COMMON = tuple(dict.fromkeys(("ping", "log", "etcd", "autoregister-completion", *STEPS, *LOOPS.values(), *WORK.values(), *PARTS)))
 NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "etcd-readiness", "etcd-space", "informer-sync", "shutdown")}
 
 
@@ -66,6 +70,12 @@ def test_what_operators_look_for_is_there(world):
         assert {f"[+]{name} ok" for name in wanted} <= set(w.ask(f"/{group}", "verbose=1")[1].splitlines())
 
 
+def test_a_step_of_a_gate_goes_with_it():
+    on = features.enabled({})
+    assert steps(on) == STEPS
+    assert set(STEPS) - set(steps(on - {"WatchCacheInitializationPostStartHook"})) == {"poststarthook/storage-readiness"}
+
+
 def full_disk(w: World) -> None:
     class Full(io.StringIO):
         def write(self, text: str) -> int:
@@ -97,6 +107,22 @@ def crash(controller: str, error: Exception | None = None):
     return crashed
 
 
+def stick(work: str, error: Exception | None = None):
+    """A turn of the worker's periodic work fails with ``error``; without one it goes well."""
+
+    def fails() -> None:
+        if error is not None:
+            raise error
+
+    async def go(w: World) -> None:
+        task = asyncio.ensure_future(w.runner._every(work, 0, fails))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        task.cancel()
+
+    return lambda w: asyncio.run(go(w))
+
+
 # name -> (what is left out of the start, what is broken afterwards)
 BREAKS = {
     "ping": ("heartbeat", None),
@@ -117,6 +143,7 @@ BREAKS = {
     "poststarthook/apiservice-discovery-controller": ("derived", None),
     "poststarthook/crd-informer-synced": ("derived", None),
     **{hook: ("", crash(controller)) for controller, hook in LOOPS.items() if hook not in STEPS},
+    **{hook: ("", stick(work, RuntimeError("bug"))) for work, hook in FAIRNESS_UPKEEP.items()},
 }
 BREAKS |= {part: BREAKS[hook] for part, hook in PARTS.items()}
 
@@ -215,9 +242,78 @@ def test_a_loop_that_waits_for_the_store_is_well(world, caplog):
     assert [r.getMessage() for r in caplog.records] == ["controller bootstrap-controller waits: etcdserver: no server can be reached"]
 
 
+def test_work_of_every_worker_that_fails_has_a_check(world):
+    """Under the name it runs by, until a turn goes well; a store that takes no writes is no fault of it."""
+    w = world()
+    assert set(WORK) <= {name for name, _, _ in w.runner._periodic}
+    for work, hook in WORK.items():
+        stick(work, RuntimeError("bug"))(w)
+        assert w.failing("livez") == {hook} and w.ask(f"/livez/{hook}") == (500, "internal server error: RuntimeError: bug\n")
+        stick(work, Unavailable("etcdserver: no server can be reached"))(w)
+        assert w.failing("livez") == set()
+        stick(work, RuntimeError("bug"))(w)
+        stick(work)(w)
+        assert w.failing("livez") == set()
+    stick("legacy token use", RuntimeError("bug"))(w)
+    assert w.failing("livez") == set(), "who uses a token of a Secret that cannot be written does not end the server"
+
+
+def test_work_that_the_flags_do_not_ask_for_has_no_check(world, tmp_path):
+    w = world(enable_priority_and_fairness=False)
+    (fairness,) = FAIRNESS_UPKEEP.values()
+    assert w.ask(f"/readyz/{fairness}")[0] == w.ask(f"/readyz/{PROXY_CERTIFICATE}")[0] == 404
+    assert "flow control" not in {name for name, _, _ in w.runner._periodic}
+    consumer = "priority-and-fairness-config-consumer"
+    assert w.ask(f"/readyz/{LOOPS[consumer]}")[0] == 404 and consumer not in {c.name for c in w.server.controllers()}
+    raw = SimpleNamespace(
+        enable_priority_and_fairness=True, encryption_provider_config="x", encryption_provider_config_automatic_reload=False
+    )
+    assert healthchecks.upkeep(raw) == WORK
+    raw.encryption_provider_config_automatic_reload = True
+    hook = "poststarthook/start-encryption-provider-config-automatic-reload"
+    assert healthchecks.upkeep(raw) == {**WORK, "encryption configuration": hook}
+
+
+def test_loops_that_say_where_a_server_is_have_checks(tmp_path):
+    """On etcd alone: the endpoints of the kubernetes Service are the bootstrap controller's, as upstream."""
+    from kas.controllers.masterleases import MasterLeases
+    from kas.controllers.peerleases import PeerLease
+    from kas.observe.hooks import Hooks
+
+    alone = healthchecks.loops(list(LOOPS), (), False, False)
+    assert alone == LOOPS
+    hooks = Hooks((), healthchecks.loops(list(LOOPS), (), True, True), tmp_path / "hooks.json")
+    hooks.begin()
+    hooks.lead()
+    peers = "poststarthook/peer-endpoint-reconciler-controller"
+    assert hooks.why(peers) == hooks.why(LOOPS["bootstrap-controller"]) == ""
+    hooks.failed(MasterLeases.name, "bug")
+    assert (hooks.why(peers), hooks.why(LOOPS["bootstrap-controller"])) == ("", "bug")
+    hooks.failed(PeerLease.name, "bug, too")
+    assert hooks.why(peers) == "bug, too"
+
+
+def test_a_certificate_for_aggregated_servers_that_is_not_taken_is_told(world, tmp_path):
+    """The one before stays in use, so it is no reason to start the server anew."""
+    pair = pki.issue([("CN", "proxy")])
+    cert, key = tmp_path / "proxy.crt", tmp_path / "proxy.key"
+    cert.write_bytes(pair.pem)
+    key.write_bytes(pair.key_pem)
+    w = world(proxy_client_cert_file=str(cert), proxy_client_key_file=str(key))
+    look = lambda: setattr(w.server.aggregator.certificate, "_next_look", 0.0)  # noqa: E731
+    assert w.ask(f"/readyz/{PROXY_CERTIFICATE}") == (200, "ok")
+    cert.write_bytes(b"half")
+    look()
+    assert w.failing("readyz") == w.failing("healthz") == {PROXY_CERTIFICATE}
+    assert w.failing("livez") == set() and w.ask(f"/livez/{PROXY_CERTIFICATE}")[0] == 404
+    cert.write_bytes(pair.pem)
+    look()
+    assert w.failing("readyz") == set()
+
+
 def test_loops_need_a_runner(world):
     w = world("runner")
-    assert w.failing("readyz") == with_parts(*LOOPS.values())
+    assert w.failing("readyz") == with_parts(*LOOPS.values()) | {*WORK.values()}
 
 
 def test_a_loop_whose_gate_is_off_has_no_check(world):

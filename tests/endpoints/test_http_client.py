@@ -25,7 +25,7 @@ def talk(answer: bytes, use, request: bytes = b""):
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return await use(Target("http", "127.0.0.1", str(port), "/x"))
 
     return asyncio.run(run())

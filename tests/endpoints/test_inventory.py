@@ -117,3 +117,15 @@ def test_objects_are_counted_as_often_as_the_flag_says(world: World) -> None:
     world.store.commit_now(put("b"))
     now[0] = 1e9
     assert objects(world)[CONFIG_MAPS] == before + 1
+
+
+def test_who_leaves_while_objects_are_counted_leaves_that_to_the_next(world: World) -> None:
+    before = objects(world)
+    world.store.commit_now(put("a"))
+    world.store.commit_now(Op("/registry/namespaces/kube-public", None))
+    world.store.catch_up()
+    own = next(c for c in world.server.metrics.collectors if isinstance(getattr(c, "__self__", None), inventory.Inventory))
+    steps: Any = own()
+    next(steps)  # one of the two
+    steps.close()
+    assert objects(world) == before | {CONFIG_MAPS: before[CONFIG_MAPS] + 1, ("", "namespaces"): before["", "namespaces"] - 1}

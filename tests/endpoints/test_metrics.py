@@ -33,15 +33,15 @@ from kas.endpoints.metrics import MetricsEndpoint
 from kas.meta.errors import ApiError, not_found
 from kas.observe.stability import HIDDEN
 from kas.request.http import Request, Response
-from kas.store import StoreError
+from kas.store import Op, StoreError
 from kas.types.scheme import schema_type
 from tests import pki
-from tests.endpoints import flow_metrics
+from tests.endpoints import counted_metrics, flow_metrics
 from tests.endpoints.customs import DEFINITIONS, definition, version
 from tests.endpoints.inprocess import Stream
 from tests.kinds.test_certificates import REQUEST
 from tests.pki import generate_key
-from tests.server.whole import World
+from tests.server.whole import EVERYBODY, World
 from tests.tlsstub import Answer, TLSStub
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -93,6 +93,7 @@ def of(family: str, **flags: Any) -> Callable[[Callable[[Metered], Awaitable[Non
 
 
 flow_metrics.register(of)
+counted_metrics.register(of)
 
 
 @of("apiserver_request_total")
@@ -279,7 +280,7 @@ async def in_flight(m: Metered) -> None:
     assert m.value("apiserver_current_inflight_requests", request_kind="mutating") == 0
 
 
-ONE_READ = {"enable_priority_and_fairness": False, "max_requests_inflight": 1, "authorization_mode": ["AlwaysAllow"]}
+ONE_READ = {"enable_priority_and_fairness": False, "max_requests_inflight": 1, **EVERYBODY}
 
 
 @of("apiserver_dropped_requests_total", **ONE_READ)
@@ -602,6 +603,12 @@ async def watch_events(m: Metered) -> None:
         assert (await watch.next())["object"]["metadata"]["name"] == name
     assert m.value("apiserver_watch_events_total", resource="configmaps", version="v1") == 2
     watch.ended.cancel()
+    # What was there when a watch began counts as well, and so do the end of that and other bookmarks.
+    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    listing = Stream(await m("GET", f"{CONFIG_MAPS}?{query}"))
+    assert [(await listing.next())["type"] for _ in range(3)] == ["ADDED", "ADDED", "BOOKMARK"]
+    assert m.value("apiserver_watch_events_total", resource="configmaps", version="v1") == 5
+    listing.ended.cancel()
 
 
 @of("apiserver_watch_list_duration_seconds")
@@ -680,6 +687,21 @@ async def objects(m: Metered) -> None:
     assert m.value("apiserver_resource_objects", group="", resource="configmaps") == before + 1
     await m("DELETE", f"{CONFIG_MAPS}/a")
     assert m.value("apiserver_resource_objects", group="", resource="configmaps") == before
+
+
+@of("apiserver_resource_size_estimate_bytes")
+async def estimated_sizes(m: Metered) -> None:
+    def size() -> float:
+        return m.value("apiserver_resource_size_estimate_bytes", group="", resource="configmaps")
+
+    for name in [rec.key for rec in m.server.store.range("/registry/configmaps/").records]:
+        await m.server.store.commit(Op(name, None))
+    assert size() == 0
+    for name in ("a", "b"):
+        await m.create(name, data={"a": "x" * 100_000})
+    assert 200_000 < size() < 203_000
+    await m("DELETE", f"{CONFIG_MAPS}/a")
+    assert 100_000 < size() < 101_500
 
 
 # Everything is recorded, or would be if the file were not a directory.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ipaddress
-import socket
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,10 +12,12 @@ from kas.auth.attributes import NO_OPINION
 from kas.client.http import Target, insecure_tls
 from kas.config import features
 from kas.endpoints.proxy_websocket import open_websocket
+from kas.endpoints.subresources import connect as connecting
 from kas.endpoints.subresources.connect import Connects
 from kas.endpoints.subresources.log import log_options
 from kas.meta.errors import ApiError
 from kas.request.requestinfo import Query
+from kas.request.websocket import WebSocketRequest
 from tests import need, ports
 from tests.endpoints.fakekubelet import FakeKubelet, make_certificate
 from tests.filters.requests import request
@@ -25,17 +26,33 @@ V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 POD = {"spec": {"nodeName": "", "containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 1}]}]}}
 
 
+@contextmanager
+def running_kubelet(directory, client, name: str, host: str):
+    """A kubelet whose node is called so, with the pod ``p`` of the namespace of that name on it."""
+    with FakeKubelet(host, make_certificate(directory, host)) as k:
+        client("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+        status = {
+            "addresses": [{"type": "InternalIP", "address": host}], "daemonEndpoints": {"kubeletEndpoint": {"Port": k.port}},
+            "declaredFeatures": ["ExtendWebSocketsToKubelet"],
+        }  # fmt: skip
+        code, body = client("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, "application/merge-patch+json")
+        assert code == 200, body
+        make_pod(client, name, "p", name)
+        yield k
+        client("DELETE", f"/api/v1/nodes/{name}")
+
+
 @pytest.fixture
 def kubelet(tmp_path, client, namespace):
-    """A kubelet whose node is called as the namespace, with the pod ``p`` on it."""
-    with FakeKubelet(certificate=make_certificate(tmp_path, "127.0.0.1")) as k:
-        client("POST", "/api/v1/nodes", {"metadata": {"name": namespace}})
-        status = {"addresses": [{"type": "InternalIP", "address": k.host}], "daemonEndpoints": {"kubeletEndpoint": {"Port": k.port}}}
-        code, body = client("PATCH", f"/api/v1/nodes/{namespace}/status", {"status": status}, "application/merge-patch+json")
-        assert code == 200, body
-        make_pod(client, namespace, "p", namespace)
+    with running_kubelet(tmp_path, client, namespace, "127.0.0.1") as k:
         yield k
-        client("DELETE", f"/api/v1/nodes/{namespace}")
+
+
+@pytest.fixture
+def proxied(tmp_path, client, namespace):
+    """One that is proxied to."""
+    with running_kubelet(tmp_path, client, namespace, need.global_address()) as k:
+        yield k
 
 
 def make_pod(client, namespace: str, name: str, node: str = "", port: int = 1, **status):
@@ -168,26 +185,72 @@ def test_exec_over_websocket(client, namespace, kubelet):
     assert "authorization" not in seen["headers"]
 
 
-def test_exec_with_a_kubelet_of_v4(client, namespace, kubelet):
-    kubelet.protocols = (V4,)
-    connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/exec", "command=cat&stdin=1&stdout=1", [V5])
+def declare(client, node: str, *features: str) -> None:
+    patch = {"status": {"declaredFeatures": list(features)}}
+    assert client("PATCH", f"/api/v1/nodes/{node}/status", patch, "application/merge-patch+json")[0] == 200
+
+
+def test_exec_with_a_kubelet_that_declares_nothing(client, namespace, kubelet):
+    """stdin ends though the client hears on: no command that reads it to its end would end else."""
+    declare(client, namespace, "SomethingElse")
+    kubelet.speaks_spdy = True
+    path = f"/api/v1/namespaces/{namespace}/pods/p/exec"
+    connection, ws, loop = handshake(client, path, "command=cat&stdin=1&stdout=1&stderr=1", [V5, V4])
     assert connection.header(b"sec-websocket-protocol") == V5.encode()
     run = loop.run_until_complete
-    run(ws.send(b"\xff\x00"))  # a v4 kubelet would not know what this is
-    run(ws.send(b"\x00bye"))
-    assert run(ws.receive()) == b"\x01BYE"
+    run(ws.send(b"\x00hello"))
+    assert run(ws.receive()) == b"\x01HELLO"
+    long = b"x" * 100_000
+    run(ws.send(b"\x00" + long))
+    got = b""
+    while len(got) < len(long):
+        piece = run(ws.receive())
+        assert piece[:1] == b"\x01"
+        got += piece[1:]
+    assert got == long.upper()
+    for nothing in (b"", b"\x01not mine to say", b"\x07nobody's", b"\xff", b"\xff\x01"):
+        run(ws.send(nothing))
+    run(ws.send(b"\xff\x00"))
+    assert run(ws.receive()) == b'\x03{"metadata":{},"status":"Success"}'
+    assert run(ws.receive()) is None and ws.code == 1000
     run(ws.close())
+    seen = kubelet.seen[-1]
+    assert (seen["method"], seen["path"], seen["query"]) == ("POST", f"/exec/{namespace}/p/c", "command=cat&error=1&input=1&output=1")
+    assert seen["headers"]["x-stream-protocol-version"] == V4
+    assert [s for s in kubelet.streams if s != "ping"] == ["error", "stdin", "stdout", "stderr"] and "ping" in kubelet.streams
+
+
+def test_a_terminal_has_a_size_and_no_stderr(client, namespace, kubelet):
+    declare(client, namespace)
+    kubelet.speaks_spdy = True
+    base = f"/api/v1/namespaces/{namespace}/pods/p/attach"
+    _, ws, loop = handshake(client, base, "stdin=1&stdout=1&stderr=1&tty=1", [V5])
+    run = loop.run_until_complete
+    run(ws.send(b'\x04{"Width":80,"Height":24}'))
+    run(ws.send(b"\x00a"))
+    assert run(ws.receive()) == b"\x01A"
+    run(ws.close())
+    assert kubelet.gone.wait(60)
+    assert [s for s in kubelet.streams if s != "ping"] == ["error", "stdin", "stdout", "resize", 'resize: {"Width":80,"Height":24}']
+
+
+def test_port_forward_goes_as_it_comes_to_who_declares_it(client, namespace, kubelet):
+    kubelet.protocols = (protocol := "SPDY/3.1+portforward.k8s.io",)
+    connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/portforward", "", [protocol])
+    assert connection.header(b"sec-websocket-protocol") == protocol.encode()
+    loop.run_until_complete(ws.close())
+    assert kubelet.seen[-1]["headers"]["upgrade"] == "websocket"
 
 
 @pytest.mark.parametrize("path", ["namespaces/{}/pods/p/exec", "nodes/{}/proxy/ws"])
-def test_a_token_among_the_subprotocols_stays_here(client, namespace, kubelet, path):
+def test_a_token_among_the_subprotocols_stays_here(client, namespace, proxied, path):
     token = base64.urlsafe_b64encode(client.server.token.encode()).decode().rstrip("=")
     secret = f"base64url.bearer.authorization.k8s.io.{token}"
     connection, ws, loop = handshake(client, "/api/v1/" + path.format(namespace), "command=x&stdout=1", [V5, secret], origin="http://a")
     assert ws is not None, connection.status
     assert connection.header(b"sec-websocket-protocol") == V5.encode()
     loop.run_until_complete(ws.close())
-    assert token not in str(kubelet.seen[-1])
+    assert token not in str(proxied.seen[-1])
 
 
 def test_closing_the_client_closes_the_kubelet(client, namespace, kubelet):
@@ -261,7 +324,51 @@ def test_with_the_gate_off_get_alone_does_allow_exec():
     assert (refused.value.code, asked) == (403, [("create", "pods", "exec", "p")])
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_what_is_done_for_kubelets_that_speak_less_has_gates(on):
+    tunnel = "SPDY/3.1+portforward.k8s.io"
+    with features.DEFAULT.overridden(PortForwardWebsockets=on, TranslateStreamCloseWebsocketRequests=on):
+        assert connecting._tunnel_of(["a", tunnel]) == (tunnel if on else "")
+        assert connecting._is_translated([V5, V4]) is on and not connecting._is_translated([V4])
+
+
+@pytest.mark.parametrize("path", ["exec", "attach", "portforward"])
+@pytest.mark.parametrize("on", [True, False])
+def test_what_kubelets_declare_counts_while_its_gate_is_on(on, path, monkeypatch):
+    went = []
+
+    class Nodes:
+        def kubelet(self, node, asked):
+            return Target("https", "127.0.0.1", "1")
+
+        def declares(self, node, feature):
+            return (node, feature) == ("n", "ExtendWebSocketsToKubelet")
+
+    class Pods(Nodes):
+        def get(self, namespace, name):
+            return None
+
+        def object(self, got):
+            return {"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c"}]}}
+
+    async def nothing(*asked):
+        return None
+
+    for name in ("_relayed", "_translated", "_tunnelled"):
+        monkeypatch.setattr(connecting, name, lambda *asked, name=name: went.append(name) or nothing())
+    connects = Connects(None, Nodes(), None, Pods())  # type: ignore[arg-type]  # what is decided is all that counts
+    monkeypatch.setattr(connects, "_admit", nothing)
+    monkeypatch.setattr(connects, "_authorize_create", nothing)
+    offered = ["SPDY/3.1+portforward.k8s.io" if path == "portforward" else V5]
+    req = WebSocketRequest(f"/api/v1/namespaces/ns/pods/p/{path}", "", [], offered)
+    req.params = Query("")
+    with features.DEFAULT.overridden(ExtendWebSocketsToKubelet=on):
+        asyncio.run(getattr(connects, path)(req, None, "ns", "p"))
+    assert went == ["_relayed" if on else "_tunnelled" if path == "portforward" else "_translated"]
+
+
 def test_port_forward_tunnels_what_it_does_not_understand(client, namespace, kubelet):
+    declare(client, namespace)
     protocol = "SPDY/3.1+portforward.k8s.io"
     connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/portforward", "", [protocol])
     assert connection.header(b"sec-websocket-protocol") == protocol.encode()
@@ -288,7 +395,7 @@ def test_watch_over_websocket(client, namespace):
 # --- proxies
 
 
-def test_node_proxy_passes_requests_without_identity(client, namespace, kubelet):
+def test_node_proxy_passes_requests_without_identity(client, namespace, proxied):
     code, body = client("POST", f"/api/v1/nodes/{namespace}/proxy/a%20b/c/?x=1&y=%2F", "hi", "text/plain", X_Custom="1", TE="gzip")
     assert code == 200
     assert (body["method"], body["path"], body["query"], body["body"]) == ("POST", "/a%20b/c/", "x=1&y=%2F", "hi")
@@ -302,25 +409,27 @@ def test_node_proxy_passes_requests_without_identity(client, namespace, kubelet)
     assert "keep-alive" not in r.headers
 
 
-def test_redirects_are_not_followed(client, namespace, kubelet):
+def test_redirects_are_not_followed(client, namespace, proxied):
     r = client.session.get(f"{client.server.url}/api/v1/nodes/{namespace}/proxy/redirect", allow_redirects=False, timeout=60)
     assert (r.status_code, r.headers["location"]) == (302, f"/api/v1/nodes/{namespace}/proxy/elsewhere")
     assert "access-control-allow-origin" not in r.headers
-    assert kubelet.seen[-1]["path"] == "/redirect"
+    assert proxied.seen[-1]["path"] == "/redirect"
     r = client.session.get(f"{client.server.url}/api/v1/nodes/{namespace}/proxy?a=1", allow_redirects=False, timeout=60)
     assert (r.status_code, r.headers["location"]) == (301, f"/api/v1/nodes/{namespace}/proxy/?a=1")
 
 
 @pytest.mark.parametrize("page", ["page", "page.gz"])
-def test_links_lead_back_through_the_proxy(client, namespace, kubelet, page):
+def test_links_lead_back_through_the_proxy(client, namespace, proxied, page):
     r = client.raw("GET", f"/api/v1/nodes/{namespace}/proxy/{page}")
     assert (r.status_code, r.text) == (200, f'<a href="/api/v1/nodes/{namespace}/proxy/rewriteme">test</a>')
     assert r.headers.get("content-encoding") == ("gzip" if page.endswith("gz") else None)
 
 
-def test_other_ports_of_this_host_are_refused(client, namespace, kubelet):
-    code, body = client("GET", f"/api/v1/nodes/{namespace}:1/proxy/")
-    assert (code, body["message"]) == (400, "address not allowed")
+def test_nodes_at_addresses_of_the_server_are_refused(client, namespace, kubelet):
+    for port in ("", ":1", f":{kubelet.port}"):
+        code, body = client("GET", f"/api/v1/nodes/{namespace}{port}/proxy/")
+        assert (code, body["message"]) == (400, "address not allowed")
+    assert not kubelet.seen
     code, body = client("GET", "/api/v1/nodes/a:b:c:d/proxy/")
     assert (code, body["message"]) == (400, 'invalid node request "a:b:c:d"')
 
@@ -333,21 +442,8 @@ def test_pods_at_addresses_of_the_server_are_refused(client, namespace, ip):
     assert (code, body["message"]) == (400, "address not allowed")
 
 
-def global_address() -> str:
-    """An address of this host that is not loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        try:
-            s.connect(("192.0.2.1", 9))  # sends nothing
-            found = s.getsockname()[0]
-        except OSError:
-            found = "127.0.0.1"
-    if ipaddress.ip_address(found).is_loopback:
-        need.give_up("this host has only loopback addresses")
-    return found
-
-
 def test_pod_and_service_proxy(client, namespace):
-    ip = global_address()
+    ip = need.global_address()
     with FakeKubelet(ip) as web:
         make_pod(client, namespace, "web", "n", web.port, phase="Running", podIP=ip, podIPs=[{"ip": ip}])
         code, body = client("GET", f"/api/v1/namespaces/{namespace}/pods/web/proxy/x")
@@ -372,7 +468,7 @@ def test_pod_and_service_proxy(client, namespace):
 
 
 def test_a_client_that_leaves_ends_the_connection_behind(client, namespace):
-    ip = global_address()
+    ip = need.global_address()
     with FakeKubelet(ip) as web:
         make_pod(client, namespace, "web", "n", web.port, phase="Running", podIP=ip, podIPs=[{"ip": ip}])
         with client.session.get(f"{client.server.url}/api/v1/namespaces/{namespace}/pods/web/proxy/big", stream=True, timeout=60) as r:
@@ -407,6 +503,7 @@ def test_a_kubelet_has_to_prove_itself(kas_server, connect, tmp_path):
 
 def test_open_streams_do_not_hold_up_the_end(kas_server, connect, tmp_path):
     with FakeKubelet(certificate=make_certificate(tmp_path, "127.0.0.1")) as k:
+        k.speaks_spdy = True
         server = kas_server("--unsafe-no-fsync", "--shutdown-grace=10m")
         client = connect(server)
         client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})

@@ -46,7 +46,10 @@ def test_streams_pass_under_the_flag(kas_server, connect, tmp_path) -> None:
     client = connect(kas_server("--max-connection-bytes-per-sec=500"))
     with FakeKubelet(certificate=make_certificate(tmp_path, "127.0.0.1")) as k:
         client("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
-        status = {"addresses": [{"type": "InternalIP", "address": k.host}], "daemonEndpoints": {"kubeletEndpoint": {"Port": k.port}}}
+        status = {
+            "addresses": [{"type": "InternalIP", "address": k.host}], "daemonEndpoints": {"kubeletEndpoint": {"Port": k.port}},
+            "declaredFeatures": ["ExtendWebSocketsToKubelet"],
+        }  # fmt: skip
         client("PATCH", "/api/v1/nodes/n/status", {"status": status}, "application/merge-patch+json")
         client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
         make_pod(client, "default", "p", "n")

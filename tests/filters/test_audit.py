@@ -245,7 +245,7 @@ def test_of_a_slow_request_it_is_told_where_its_time_went():
         return Response(200, [], b"done")
 
     h.chain._endpoint = endpoint
-    for late in (0.0, 0.6):
+    for late in (-60.0, 600.0):  # whatever the machine does meanwhile
         req = Request("GET", "/api/v1/pods", "", [(b"impersonate-user", b"bob")])
         req.started -= late
         h.chain(req)
@@ -253,7 +253,7 @@ def test_of_a_slow_request_it_is_told_where_its_time_went():
                   for e in backend.entries if e["stage"] == "ResponseComplete")  # fmt: skip
     assert fast == {}
     assert set(slow) == {"authentication", "authorization", "impersonation", "etcd", "total"}
-    assert slow["etcd"] == "200ms" and 600 <= float(slow["total"].removesuffix("ms")) < 1000
+    assert slow["etcd"] == "200ms" and slow["total"].startswith("10m")
 
 
 def test_the_time_of_the_store_and_of_a_stream_is_that_of_whose_request_it_is():

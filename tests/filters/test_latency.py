@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kas.filters import latency as latencies
 from kas.filters.latency import BUCKETS, latency
 from kas.observe.metrics import Registry
 from kas.request.http import Response
@@ -109,15 +110,15 @@ def test_durations_do_not_tell_statuses_apart_and_add_up():
 
 def test_time_of_others_is_told_apart():
     counted = Counted()
-    for query, aside in (("", 0.0), ("", 2.0), ("dryRun=All", 0.0)):
+    for query, aside in (("", 0.0), ("", 15.0), ("dryRun=All", 0.0)):  # far below the bounds of buckets
         req = request("POST", "/api/v1/namespaces/a/pods", query)
-        req.started -= 2.15
+        req.started -= 31
         req.aside = aside
         counted(req, Response(201, []))
     bounds = BUCKETS[2:]
     (labels, row), = counted.rows("apiserver_request_sli_duration_seconds").items()
     assert labels == ("apiserver", "", "pods", "resource", "", "POST", "v1")
-    assert [bounds[i] for i, n in enumerate(row[:-1]) for _ in range(int(n))] == [0.2, 3] and 2.3 <= row[-1] < 2.5
+    assert [bounds[i] for i, n in enumerate(row[:-1]) for _ in range(int(n))] == [20, 45] and 47 <= row[-1] < 65
     quick = request(path="/api/v1/namespaces/a/pods")
     counted(quick, Response(200, []))
     row = counted.rows("apiserver_request_sli_duration_seconds")["apiserver", "", "pods", "namespace", "", "LIST", "v1"]
@@ -174,3 +175,39 @@ def test_a_version_that_its_definition_calls_deprecated_is_told_as_such():
         filter.after(req, Response(200, []))
     registry.expose()
     assert registry.metrics["apiserver_requested_deprecated_apis"].values == {("ex.io", "", "widgets", "", "v1beta1"): 1}
+
+
+def test_what_was_not_asked_for_since_is_not_told_again(monkeypatch):
+    """Of 1,000 definitions with five verbs each all was added up anew each second, and on the loop: 32 ms of it for a thousand rows."""
+    counted = Counted()
+
+    def ask(i: int, query: str = "", status: int = 200) -> None:
+        counted(request(path=f"/apis/g/v1/r{i}", query=query), Response(status, [], b"{}"))
+
+    for i in range(50):
+        ask(i)
+        ask(i, "dryRun=All", 504)
+    before = {name: dict(counted.rows(name)) for name in ("apiserver_request_total", "apiserver_response_sizes")}
+    told, real = list[tuple[str, ...]](), latencies._Series._tell
+    monkeypatch.setattr(latencies._Series, "_tell", lambda self, of, rows: told.append(of) or real(self, of, rows))
+    assert counted.rows("apiserver_request_total") == before["apiserver_request_total"] and told == []
+    ask(7, status=500)
+    ask(7)
+    ask(9)
+    total = counted.rows("apiserver_request_total")
+    assert {of[3] for of in told} == {"r7", "r9"}
+    changed = {key: n for key, n in total.items() if n != before["apiserver_request_total"].get(key)}
+    assert {(key[0], key[4]): n for key, n in changed.items()} == {("500", "r7"): 1, ("200", "r7"): 2, ("200", "r9"): 2}
+    sizes = counted.rows("apiserver_response_sizes")
+    assert {key[2]: (sum(row[:-1]), row[-1]) for key, row in sizes.items() if key[2] in ("r7", "r8")} == {"r7": (4, 8), "r8": (2, 4)}
+
+
+def test_a_resource_that_is_no_more_and_comes_again_begins_at_nothing():
+    counted = Counted()
+    for _ in range(2):
+        counted(request(path="/apis/g/v1/r"), Response(200, []))
+        counted(request(path="/api/v1/pods"), Response(200, []))
+        totals = {key[4]: n for key, n in counted.rows("apiserver_request_total").items()}
+        counted.registry.forget("g", "r")
+        durations = {key[3]: sum(row[:-1]) for key, row in counted.rows("apiserver_request_duration_seconds").items()}
+        assert totals["r"] == 1 and durations == {"pods": totals["pods"]}

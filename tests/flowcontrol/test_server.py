@@ -16,7 +16,7 @@ from kas.meta.aside import LARGE
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from tests.endpoints.inprocess import Stream
-from tests.server.whole import World
+from tests.server.whole import EVERYBODY, World
 
 GROUP = "/apis/flowcontrol.apiserver.k8s.io/v1"
 PODS = "/api/v1/namespaces/default/pods"
@@ -69,7 +69,7 @@ class Server:
 
 def served(work: Callable[[Server], Awaitable[None]], tmp_path: Path, **flags: Any) -> None:
     async def go() -> None:
-        given = {"max_requests_inflight": 8, "max_mutating_requests_inflight": 4, "authorization_mode": ["AlwaysAllow"], **flags}
+        given = {"max_requests_inflight": 8, "max_mutating_requests_inflight": 4, **EVERYBODY, **flags}
         world = World(tmp_path, loop=asyncio.get_running_loop(), **given)
         try:
             await work(Server(world))

@@ -4,6 +4,9 @@ Instructions are those of user space, of every thread (Linux's ``perf_event_open
 ``kernel.perf_event_paranoid`` above 2 forbids them). They are given as the seconds that
 ``PER_SECOND`` of them stand for, so that all bounds are the same in both; they hardly differ from time to time, whatever else the machine
 does.
+
+Processor time is disturbed by what else runs, so a test that finds a fault by it runs once more, alone, under valgrind's callgrind, which
+counts the instructions on any machine, some fifty times slower: ``confirmed``.
 """
 
 from __future__ import annotations
@@ -12,9 +15,14 @@ import contextlib
 import ctypes
 import os
 import platform
+import re
+import shutil
 import struct
+import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 PER_SECOND = 2_000_000_000
 HARDWARE, INSTRUCTIONS = 0, 1
@@ -22,6 +30,15 @@ SOFTWARE, TASK_CLOCK = 1, 1
 _SIZE = 112  # of perf_event_attr (PERF_ATTR_SIZE_VER5)
 _INHERIT, _NO_KERNEL, _NO_HYPERVISOR = 1 << 1, 1 << 5, 1 << 6
 _NUMBERS = {"x86_64": 298, "aarch64": 241}  # of the call
+# The directory of ``Callgrind``, in a process that runs under it; and which of a test's families are wanted there.
+UNDER_CALLGRIND, ONLY = os.environ.get("KAS_GROWTH_CALLGRIND"), os.environ.get("KAS_GROWTH_ONLY", "")
+REQUESTS = """
+#include <valgrind/callgrind.h>
+void begin(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }
+void end(void) { CALLGRIND_DUMP_STATS; CALLGRIND_STOP_INSTRUMENTATION; }
+"""
+LONGEST_S = 1200
+CONFIRMED_S = LONGEST_S + 300  # a test that waits for it
 
 
 def _open(kind: int, config: int, tid: int) -> int:
@@ -61,8 +78,62 @@ class Events:
         self._fds = []
 
 
+class Callgrind:
+    """Instructions of this process from now on, by the callgrind that it runs under."""
+
+    def __init__(self) -> None:
+        self._directory = Path(UNDER_CALLGRIND or "")
+        self._library = ctypes.CDLL(str(self._directory / "requests.so"))
+        self._library.begin()
+
+    def count(self) -> int:
+        """How many there were; it counts no more."""
+        self._library.end()
+        dumped = max(self._directory.glob("out.*"), key=lambda path: int(path.suffix[1:]))
+        total = re.search(r"^totals: (\d+)", dumped.read_text(), re.M)
+        dumped.unlink()
+        assert total is not None
+        return int(total[1])
+
+    def close(self) -> None:
+        pass
+
+
+def confirmed(test: str, fault: str, only: str = "") -> str:
+    """``fault``, which a test found by processor time, when it finds one by instructions, too, else "".
+
+    ``test`` is pytest's id of it, ``only`` the one of its families that is meant. Where instructions were counted anyway, or there is no
+    valgrind, the fault stands."""
+    if not fault or COUNTED or not shutil.which("valgrind"):
+        return fault
+    run = ["-m", "pytest", "-q", "--tb=short", "-n0", "-o", "timeout=0", test]
+    try:
+        done = under_callgrind(run, {"KAS_GROWTH_ONLY": only})
+    except subprocess.TimeoutExpired:
+        return f"{fault} (not counted within {LONGEST_S} s)"
+    if done.returncode == 0:
+        return ""
+    said = [line for line in done.stdout.splitlines() if line.startswith("E ")] or [done.stdout[-4000:], done.stderr[-1000:]]
+    return "\n".join([fault, "counted in instructions:", *said])
+
+
+def under_callgrind(args: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """This interpreter with such arguments, where ``Spent`` counts instructions. Raises TimeoutExpired after ``LONGEST_S``."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
+    with tempfile.TemporaryDirectory() as directory:
+        library = [*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-x", "c", "-", "-o", f"{directory}/requests.so"]
+        subprocess.run(library, input=REQUESTS, text=True, check=True)
+        return subprocess.run(
+            ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/out", sys.executable, *args],
+            cwd=Path(__file__).resolve().parents[2], env={**inherited, "KAS_GROWTH_CALLGRIND": directory, "PYTHONHASHSEED": "0", **env},
+            capture_output=True, text=True, timeout=LONGEST_S, check=False,
+        )  # fmt: skip
+
+
 def available() -> bool:
     """Whether instructions are counted here."""
+    if UNDER_CALLGRIND:
+        return True
     with contextlib.suppress(OSError):
         events = Events()
         try:
@@ -76,6 +147,11 @@ def available() -> bool:
 COUNTED = available()
 
 
+def repeated(times: int) -> int:
+    """How often something is measured that is disturbed so often: instructions hardly are."""
+    return 2 if COUNTED else times
+
+
 class Spent:
     """A context manager; ``seconds`` is afterwards what was spent within it by all threads of the process."""
 
@@ -83,7 +159,7 @@ class Spent:
         self.seconds = 0.0
 
     def __enter__(self) -> Spent:
-        self._events = Events() if COUNTED else None
+        self._events = (Callgrind() if UNDER_CALLGRIND else Events()) if COUNTED else None
         self._began = time.process_time()
         return self
 

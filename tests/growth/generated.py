@@ -1,17 +1,31 @@
 """Families of inputs made from the type tables: every list, map and text that a client can send to a built-in kind, found by walking the
-descriptors, so that a new field is covered by itself. A field of a type that several kinds share is grown where it is met first."""
+descriptors, so that a new field is covered by itself. A field of a type that several kinds share is grown where it is met first.
+
+Lists are grown with what is worst for somebody who looks for one item among the others: all distinct, each twice, all empty, all wrong, and
+with everything in them that items may have, named alike everywhere, so that what refers to one another finds the other end; and
+all lists of a message at once, for what holds one against another."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+
+import orjson
 
 from kas.types.scheme import BUILTIN, Field, Resource, TypeDesc
 
 TEXTS = {"Quantity": "1", "Time": "2024-01-02T03:04:05Z", "MicroTime": "2024-01-02T03:04:05.000006Z", "Duration": "1s", "IntOrString": "a"}
 # What others need to be validated at all.
-BASES: dict[str, dict[str, Any]] = {"Pod": {"spec": {"containers": [{"name": "c", "image": "x"}]}}}
+BASES: dict[str, dict[str, Any]] = {
+    "Pod": {"spec": {"containers": [{"name": "c", "image": "x"}]}}, "TokenReview": {"spec": {"token": "x"}},
+    "SelfSubjectRulesReview": {"spec": {"namespace": "default"}},
+}
+# Texts that are asked about before an object is validated: each grows alone, so that it does not keep the others from that.
+ASKED_FIRST = (
+    "metadata.namespace", "spec.preemptionPolicy", "spec.priorityClassName", "spec.runtimeClassName", "spec.serviceAccount",
+    "spec.serviceAccountName",
+)  # fmt: skip
+MOST_ITEMS = 2048  # whose square shows, however little is done with two of them
 FIRST = ("pods", "configmaps", "nodes", "services")
 
 
@@ -27,9 +41,18 @@ class Grown(NamedTuple):
     def name(self) -> str:
         return f"{self.resource.group or 'core'}/{self.resource.kind}:{'.'.join(str(f.name) for f in self.path)}:{self.how}"
 
+    def count(self, size: int) -> int:
+        """Of how many items an object of so many bytes is, ``MOST_ITEMS`` at most; 0 when not even one goes into a quarter of it."""
+        few, more = (len(orjson.dumps(self.make(n))) for n in (1, 9))
+        return min(MOST_ITEMS, size * 8 // max(1, more - few)) if more - few < 2 * size else 0
+
 
 def scalar(field: Field, i: int) -> Any:
+    if isinstance(field.enum, list | tuple) and field.enum:
+        return field.enum[i % len(field.enum)]
     if field.message is not None:
+        if field.message.kind_name == "ExtraValue":
+            return [f"a{i}"]
         return TEXTS.get(field.message.kind_name, {}) if field.message.kind_name != "IntOrString" else f"a{i}"
     match field.type:
         case "string":
@@ -56,10 +79,31 @@ def element(field: Field, i: int) -> Any:
     return out
 
 
+def whole(field: Field, i: int, depth: int = 3) -> Any:
+    """An item with all that it may have, so far down; of lists and maps in it one item."""
+    message = field.message
+    if message is None or message.custom_json is not None:
+        return scalar(field, i)
+    out: dict[str, Any] = {}
+    for f in message.json_fields:
+        if f.type_meta or not (depth or (f.card == "single" and (f.message is None or f.message.custom_json is not None))):
+            continue
+        value = whole(f, i, depth - 1)
+        out[f.name] = value if f.card == "single" else [value] if f.card == "list" else {f"a{i}": value}
+    return out
+
+
+def keys_of(field: Field) -> tuple[str, ...]:
+    """Of the items of a list: without them nothing is merged."""
+    return field.list_map_keys or ((field.patch_merge_key,) if field.patch_merge_key else ())
+
+
 def build(resource: Resource, path: tuple[Field, ...], value: Any) -> dict[str, Any]:
     for i in range(len(path) - 1, -1, -1):
         if i < len(path) - 1:
             inner = value
+            if path[i].card == "list" and path[i].message is not None:
+                inner = {k: scalar(path[i].message.by_name[k], 0) for k in keys_of(path[i])} | inner
             value = [inner] if path[i].card == "list" else {"a": inner} if path[i].card == "map" else inner
         value = {path[i].name: value}
     obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "a"}}
@@ -74,29 +118,56 @@ def _merged(a: Any, b: Any) -> Any:
     return b
 
 
-def changed(grown: Grown, obj: dict[str, Any]) -> dict[str, Any]:
-    """``obj`` with the list that was grown turned round, or the keys of the map that was grown changed."""
-    out = at = copy.deepcopy(obj)
+def fresh(obj: dict[str, Any]) -> dict[str, Any]:
+    """A copy that shares nothing with it."""
+    out: dict[str, Any] = orjson.loads(orjson.dumps(obj))
+    return out
+
+
+def holder(grown: Grown, obj: dict[str, Any]) -> dict[str, Any]:
+    """The part of ``obj`` with the list or map that was grown."""
+    at = obj
     for field in grown.path[:-1]:
         at = at[field.name]
         at = at[0] if field.card == "list" else at["a"] if field.card == "map" else at
-    name = grown.path[-1].name
-    at[name] = at[name][::-1] if isinstance(at[name], list) else {f"{k}x": v for k, v in at[name].items()}
+    return at
+
+
+def changed(grown: Grown, obj: dict[str, Any]) -> dict[str, Any]:
+    """A copy of ``obj`` with the list that was grown turned round and every second item in it another one; of a map every second key."""
+    out = fresh(obj)
+    at, name = holder(grown, out), grown.path[-1].name
+    value = at[name]
+    if isinstance(value, dict):
+        at[name] = {f"{k}x" if i % 2 else k: v for i, (k, v) in enumerate(value.items())}
+    else:
+        at[name] = [_another(item) if i % 2 else item for i, item in enumerate(value)][::-1]
     return out
+
+
+def _another(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {k: _another(v) if isinstance(v, str) else v for k, v in item.items()}
+    return f"{item}x" if isinstance(item, str) and item[:1] in "a-" else item  # no time and no quantity
+
+
+# What is stored and changed then.
+REPLACED = ("distinct", "whole", "keys", "beside others")
 
 
 def _ways(field: Field) -> dict[str, Callable[[int], Any]]:
     """How a list or a map is grown."""
     if field.card == "map":
         return {
-            "keys": lambda n: {f"k{i}": element(field, i) for i in range(n)},
+            "keys": lambda n: {f"a{i}": element(field, i) for i in range(n)},
             "bad keys": lambda n: {f"-{i}/é": element(field, 1) for i in range(n)},
         }
     ways: dict[str, Callable[[int], Any]] = {
-        "distinct": lambda n: [element(field, i) for i in range(n)], "equal": lambda n: [element(field, 1)] * n,
+        "distinct": lambda n: [element(field, i) for i in range(n)], "twice": lambda n: [element(field, i // 2) for i in range(n)],
     }
     if field.message is not None and field.message.custom_json is None:
         ways["empty"] = lambda n: [{}] * n
+        ways["whole"] = lambda n: [whole(field, i) for i in range(n)]
     elif field.message is None and field.type == "string":
         ways["bad"] = lambda n: [f"-{i}/é" for i in range(n)]
     return ways
@@ -127,6 +198,18 @@ def fields(resource: Resource, seen: set[tuple[str, str]]) -> Iterator[tuple[Fie
                 queue.append(((*path, f), inner))
 
 
+def _beside(resource: Resource, paths: list[tuple[Field, ...]]) -> Grown:
+    """The lists and maps of one message at once."""
+    def make(n: int) -> dict[str, Any]:
+        obj: dict[str, Any] = {}
+        for path in paths:
+            grown = _ways(path[-1])
+            obj = _merged(obj, build(resource, path, grown["keys" if path[-1].card == "map" else "distinct"](n)))
+        return obj
+
+    return Grown(resource, paths[0], "beside others", make)
+
+
 def _texts(resource: Resource, paths: list[tuple[Field, ...]], how: str) -> Grown:
     def make(n: int) -> dict[str, Any]:
         obj: dict[str, Any] = {}
@@ -143,13 +226,27 @@ def families() -> Iterator[Grown]:
     newest = {(r.group, r.resource): r for r in reversed(BUILTIN.resources) if "create" in r.verbs}
     order = sorted(newest.values(), key=lambda r: (FIRST.index(r.resource) if r.group == "" and r.resource in FIRST else len(FIRST)))
     for resource in order:
-        texts = []
+        texts, beside = [], dict[tuple[Field, ...], list[tuple[Field, ...]]]()
         for path in fields(resource, seen):
             if path[-1].card == "single":
                 texts.append(path)
                 continue
+            beside.setdefault(path[:-1], []).append(path)
             for how, value in _ways(path[-1]).items():
                 yield Grown(resource, path, how, lambda n, resource=resource, path=path, value=value: build(resource, path, value(n)))
-        for i in range(0, len(texts), AT_ONCE):
+        for together in beside.values():
+            if len(together) > 1:
+                yield _beside(resource, together)
+        for together in _together(texts):
             for how in TEXTS_OF:
-                yield _texts(resource, texts[i : i + AT_ONCE], how)
+                yield _texts(resource, together, how)
+
+
+def _together(paths: list[tuple[Field, ...]]) -> Iterator[list[tuple[Field, ...]]]:
+    """Texts that are grown at once: quantities are read before anything else is looked at."""
+    first = [path for path in paths if ".".join(f.name for f in path) in ASKED_FIRST]
+    quantities = [path for path in paths if path[-1].message is not None and path[-1].message.kind_name == "Quantity"]
+    others = [path for path in paths if path not in first and path not in quantities]
+    yield from ([path] for path in first)
+    for some in (quantities, others):
+        yield from (some[i : i + AT_ONCE] for i in range(0, len(some), AT_ONCE))

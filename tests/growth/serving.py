@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from kas.config.options import Options, complete
 from kas.extensions import NONE, Extensions
 from kas.request.http import Request, Response
@@ -25,7 +27,7 @@ STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-
 
 @dataclass
 class Sent:
-    """One request; ``body`` is text or what becomes JSON."""
+    """One request; ``body`` is text or what becomes JSON. ``beside`` are the bytes of what is stored and grows instead of the request."""
 
     method: str
     path: str
@@ -33,13 +35,19 @@ class Sent:
     ctype: str = JSON
     accept: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
+    beside: int = 0
 
     def bytes(self) -> bytes:
         if self.body is None:
             return b""
         if isinstance(self.body, bytes):
             return self.body
-        return self.body.encode() if isinstance(self.body, str) else json.dumps(self.body).encode()
+        if isinstance(self.body, str):
+            return self.body.encode()
+        try:
+            return orjson.dumps(self.body)
+        except TypeError:  # it is nested too deeply for it
+            return json.dumps(self.body).encode()
 
 
 class InProcess:
@@ -55,6 +63,7 @@ class InProcess:
         self.store = open_store(str(directory / "store"), max_size=2 << 30, sync=False, shared=self.shared)
         self.server = self.loop.run_until_complete(self._start(options, extensions))
         self.chain = self.server.chain_of("insecure")
+        self.answered = 0, b""
         gc.collect()
         gc.freeze()  # so that collecting what requests leave behind is quick
 
@@ -64,6 +73,7 @@ class InProcess:
         server.bootstrap()
         server.store.hub.catch_up()
         server.load_derived()
+        server.load_credentials()
         server.started = True
         return server
 
@@ -112,14 +122,14 @@ class InProcess:
             return status, body
 
     def cost(self, sent: Sent) -> tuple[float, int]:
-        """What it spent, in seconds, and its status."""
+        """What it spent, in seconds, and its status; what was answered is in ``answered``."""
         req = self.request(sent)
         gc.collect()
         gc.freeze()  # what is there now is not looked through again at every size
         gc.disable()
         try:
             with Spent() as spent:
-                status, _ = self.loop.run_until_complete(self._answer(req))
-            return spent.seconds, status
+                self.answered = self.loop.run_until_complete(self._answer(req))
+            return spent.seconds, self.answered[0]
         finally:
             gc.enable()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 import time
 
@@ -19,13 +21,13 @@ def test_all_threads_are_counted() -> None:
         pass
     with counting.Spent() as one:
         work()
-    with counting.Spent() as two:
-        threads = [threading.Thread(target=work) for _ in range(2)]
+    with counting.Spent() as four:
+        threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert none.seconds < one.seconds < two.seconds
+    assert none.seconds < one.seconds < four.seconds
 
 
 def test_events_are_those_of_threads_that_are_there_and_of_their_children() -> None:
@@ -59,3 +61,40 @@ def test_instructions_stand_for_seconds(monkeypatch: pytest.MonkeyPatch, counted
     with counting.Spent() as spent:
         pass
     assert (spent.seconds == 0.5) is counted
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
+def test_valgrind_counts_instructions_anywhere() -> None:
+    script = """
+from tests.growth.counting import PER_SECOND, Spent
+for n in (20_000, 40_000):
+    with Spent() as spent:
+        sum(i * i for i in range(n))
+    print(round(spent.seconds * PER_SECOND))
+"""
+    done = counting.under_callgrind(["-c", script], {})
+    assert done.returncode == 0, done.stderr
+    once, twice = map(int, done.stdout.split())
+    assert 20_000 * 10 < once < twice < 2.2 * once
+
+
+def test_a_fault_that_nothing_can_count_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert counting.confirmed("tests/growth/test_growth.py::test_named[none]", "") == ""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert counting.confirmed("tests/growth/test_growth.py::test_named[none]", "n^2") == "n^2"
+
+
+@pytest.mark.parametrize(("code", "stands"), [(0, False), (1, True)])
+def test_a_fault_stands_when_it_is_counted_again(monkeypatch: pytest.MonkeyPatch, code: int, stands: bool) -> None:
+    asked = []
+
+    def under(args: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        asked.append((args[-1], env["KAS_GROWTH_ONLY"]))
+        return subprocess.CompletedProcess(args, code, "log\nE   AssertionError: n^1.9\n", "")
+
+    monkeypatch.setattr(counting, "COUNTED", False)
+    monkeypatch.setattr(counting, "under_callgrind", under)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    said = counting.confirmed("some::test", "n^2", "pods create")
+    assert asked == [("some::test", "pods create")]
+    assert said == ("n^2\ncounted in instructions:\nE   AssertionError: n^1.9" if stands else "")

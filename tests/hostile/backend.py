@@ -7,12 +7,14 @@ import socketserver
 import ssl
 import threading
 
+from tests import need
+
 MOVED = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n%s\r\nok"
 
 
 class Backend:
-    """Listens on 127.0.0.1, in TLS as kubelets do; ``answer`` is what the next requests get. A context manager."""
+    """Listens on an address that is proxied to, in TLS as kubelets do; ``answer`` is what the next requests get. A context manager."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self.seen: list[bytes] = []
@@ -32,9 +34,9 @@ class Backend:
                     outer.seen.append(data)
                     s.sendall(outer.answer)
 
-        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.server = socketserver.ThreadingTCPServer((need.global_address(), 0), Handler)
         self.server.daemon_threads = True
-        self.port = self.server.server_address[1]
+        self.host, self.port = self.server.server_address[:2]
 
     def __enter__(self) -> Backend:
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()

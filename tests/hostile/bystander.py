@@ -32,6 +32,9 @@ P99_RATIO, P99_GETS = 3.0, 150
 # Nothing may hold the loop for longer than it takes the worker, of its own time, to answer so many quiet GETs.
 HELD_GETS = 1500
 AT_MOST = 5  # times that an attack is tried
+# After so many GETs beside an attack it waits after each for as long as that one took: it is there to see what an attack does, and not to
+# have half of the machine. What stands still now and then is met by more of its GETs so.
+AT_ONCE = 300
 T = TypeVar("T")
 _BUCKET = re.compile(r'^apiserver_event_loop_held_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.M)
 _ECHO = """
@@ -218,6 +221,8 @@ class Bystander:
             took.echoes.append(self._echo.ask())
             if not seconds:
                 self._began.set()
+                if len(took.gets) > AT_ONCE:
+                    self._stop.wait(spent)
         queued.close()
         connection.close()
         return took

@@ -73,10 +73,43 @@ def nobody(target: KasServer) -> Caller:
     return Caller(target, None)
 
 
+class Bounded:
+    """``with bounded(n)``: what is done within takes the server's workers no more processor time than ``n`` small requests would, which are
+    sent before and after it. Seconds would tell of the machine, too."""
+
+    REQUESTS = 50
+
+    def __init__(self, server: KasServer, ask: Callable[..., object]) -> None:
+        self._server, self._ask, self._most = server, ask, 0
+
+    def __call__(self, most: int) -> Bounded:
+        self._most = most
+        return self
+
+    def _used(self) -> float:
+        return processor_seconds(self._server.worker_pids())
+
+    def _one(self) -> float:
+        """What one of them takes."""
+        before = self._used()
+        for _ in range(self.REQUESTS):
+            self._ask("GET", "/api/v1/namespaces/default")
+        return (self._used() - before) / self.REQUESTS
+
+    def __enter__(self) -> None:
+        self._before, self._began = self._one(), self._used()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        used = self._used() - self._began
+        if kind is None:
+            one = max(self._before, self._one())
+            assert used < self._most * one, f"it took {used:.2f} s, {used / one:.0f} times a small request; {self._most} are allowed"
+
+
 @pytest.fixture
-def spent(target: KasServer) -> Callable[[], float]:
-    """``spent()``: seconds of processor time that the server's workers have used. A clock would tell of the machine, too."""
-    return lambda: processor_seconds(target.worker_pids())
+def bounded(target: KasServer, admin: Caller) -> Bounded:
+    """What a test may cost the server."""
+    return Bounded(target, admin)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""A kubelet, as a process of its own, that answers without end: ``python flooder.py CERTIFICATE KEY`` prints its port. The last part of a
-request's path says with what."""
+"""A kubelet or API server, as a process of its own, that answers without end: ``python flooder.py HOST CERTIFICATE KEY`` prints its port.
+The last part of a request's path says with what."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ FLOODS = {
     "endless": (OK + b"\r\n", b"x" * MIB),
     "chunks": (OK + CHUNKED + b"\r\n", b"1\r\nx\r\n" * 20_000),
     "trailers": (OK + CHUNKED + b"\r\n0\r\n", b"a:b\r\n" * 20_000),
+    "heads": (OK, b"x: y\r\n" * 20_000),
+    "informational": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 20_000),
     "page": (OK + HTML + b"\r\n", b'<a href="/x" b=c>' * 20_000),
     "page-chunks": (OK + HTML + CHUNKED + b"\r\n1\r\n<\r\n1\r\na\r\n3\r\n b=\r\n1\r\n\"\r\n", b"1\r\n>\r\n" * 20_000),
     "page-bomb": (OK + HTML + b"Content-Encoding: gzip\r\n\r\n", BOMB),
@@ -43,15 +45,15 @@ FLOODS = {
 
 
 class Flooder(socketserver.ThreadingTCPServer):
-    """Listens on 127.0.0.1, in TLS."""
+    """Listens in TLS."""
 
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, certificate: str, key: str) -> None:
+    def __init__(self, host: str, certificate: str, key: str) -> None:
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.tls.load_cert_chain(certificate, key)
-        super().__init__(("127.0.0.1", 0), _Flood)
+        super().__init__((host, 0), _Flood)
 
 
 class _Flood(socketserver.BaseRequestHandler):
@@ -74,6 +76,9 @@ class _Flood(socketserver.BaseRequestHandler):
                 s.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
                 s.sendall(b"Sec-WebSocket-Accept: " + accept + b"\r\n")
                 s.sendall((b"Sec-WebSocket-Protocol: " + chosen[1] + b"\r\n" if chosen else b"") + b"\r\n")
+            if name not in FLOODS:  # who asks whether it is there, and what it serves
+                s.sendall(OK + b"Content-Length: 2\r\n\r\n{}")
+                return
             first, again = FLOODS[name]
             s.sendall(first)
             while True:
@@ -81,6 +86,6 @@ class _Flood(socketserver.BaseRequestHandler):
 
 
 if __name__ == "__main__":
-    with Flooder(sys.argv[1], sys.argv[2]) as flooder:
+    with Flooder(*sys.argv[1:4]) as flooder:
         print(flooder.server_address[1], flush=True)
         flooder.serve_forever()

@@ -6,7 +6,7 @@ from tests.hostile.attacker import CRDS, MERGE, Attacker, definition
 from tests.hostile.rows import row
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
-FLOW_SCHEMAS = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+FLOW_SCHEMAS, LEVELS = (f"/apis/flowcontrol.apiserver.k8s.io/v1/{kind}" for kind in ("flowschemas", "prioritylevelconfigurations"))
 
 
 @row("namespaces: 150 with something in them, deleted at once", 200, 201, 404, 409)
@@ -23,6 +23,19 @@ def _(a: Attacker) -> None:
     plurals = [f"gone{i}s" for i in range(20)]
     a.many((("POST", CRDS, definition(p, schema)) for p in plurals), 8)
     a.many((("DELETE", f"{CRDS}/{p}.rows.example.com") for p in plurals), 20)
+
+
+@row("definitions: sixty versions that share a schema, read, changed and watched", 200, 201)
+def _(a: Attacker) -> None:
+    made = definition("shareds", {"type": "object", "properties": {f"f{i}": {"type": "string"} for i in range(1500)}})
+    (first,) = made["spec"]["versions"]
+    made["spec"]["versions"] = [first, *({**first, "name": f"v{i}", "storage": False} for i in range(2, 61))]
+    path = f"{CRDS}/{made['metadata']['name']}"
+    a.cleaned.append(lambda: a.ask("DELETE", path))
+    a.ask("POST", CRDS, made)
+    a.many((("GET", path) for _ in range(8)), 4)
+    a.many((("PATCH", path, {"metadata": {"labels": {"a": f"v{i}"}}}, MERGE) for i in range(4)), 2)
+    a.ask("GET", f"{CRDS}?watch=1&timeoutSeconds=1")
 
 
 @row("leases: 200, renewed again and again", 200, 201, 409)
@@ -42,6 +55,22 @@ def _(a: Attacker) -> None:
     many = ({"metadata": {"name": f"{a.room}-{i}", "labels": {"room": a.room}}, "spec": spec} for i in range(300))
     a.many((("POST", FLOW_SCHEMAS, one) for one in many), 8)
     a.many((("GET", a.maps) for _ in range(100)), 8)
+
+
+@row("priority levels: one that comes and goes, which 600 flow schemas name", 200, 201, 409)
+def _(a: Attacker) -> None:
+    rule = {"subjects": [{"kind": "Group", "group": {"name": "system:authenticated"}}],
+            "resourceRules": [{"verbs": ["get"], "apiGroups": ["none"], "resources": ["pods"], "namespaces": ["*"]}]}  # fmt: skip
+    spec = {"priorityLevelConfiguration": {"name": a.room}, "matchingPrecedence": 10, "rules": [rule]}
+    a.cleaned.append(lambda: a.ask("DELETE", f"{FLOW_SCHEMAS}?labelSelector=room%3D{a.room}"))
+    many = ({"metadata": {"name": f"{a.room}-{i}", "labels": {"room": a.room}}, "spec": spec} for i in range(600))
+    a.many((("POST", FLOW_SCHEMAS, one) for one in many), 8)
+    level = {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}}
+    for _ in range(10):
+        a.ask("POST", LEVELS, {"metadata": {"name": a.room}, "spec": level})
+        a.ask("GET", a.maps)
+        a.ask("DELETE", f"{LEVELS}/{a.room}")
+        a.ask("GET", a.maps)
 
 
 @row("events: 600 of one object, none like the other", 200, 201, 409)

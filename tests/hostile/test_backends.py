@@ -14,7 +14,7 @@ def backend(target, admin, room):
     pki = target.data_dir / "pki"
     with Backend(str(pki / "apiserver.crt"), str(pki / "apiserver.key")) as b:
         assert admin("POST", "/api/v1/nodes", {"metadata": {"name": room}})[0] in (201, 409)
-        status = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": b.port}}}
+        status = {"addresses": [{"type": "InternalIP", "address": b.host}], "daemonEndpoints": {"kubeletEndpoint": {"Port": b.port}}}
         assert admin("PATCH", f"/api/v1/nodes/{room}/status", {"status": status}, "application/merge-patch+json")[0] == 200
         b.url = f"/api/v1/nodes/{room}/proxy"
         yield b

@@ -40,11 +40,10 @@ def billion_laughs(levels: int = 12) -> str:
     ],
     ids=["laughs", "cycle", "lists", "maps", "keys", "dashes", "merge", "tag", "binary", "base60", "digits"],
 )
-def test_yaml_bombs(admin, room, text, spent):
-    start = spent()
-    answer = admin("POST", f"/api/v1/namespaces/{room}/configmaps", text.encode(), "application/yaml")
-    refused(answer, 400, 413, 415, 422)
-    assert spent() - start < 10
+def test_yaml_bombs(admin, room, text, bounded):
+    with bounded(4_000):
+        answer = admin("POST", f"/api/v1/namespaces/{room}/configmaps", text.encode(), "application/yaml")
+        refused(answer, 400, 413, 415, 422)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +63,9 @@ def test_yaml_bombs(admin, room, text, spent):
     ],
     ids=["lists", "maps", "balanced", "number", "generation", "exponent", "escapes", "bom", "many", "empty", "blank"],
 )
-def test_json_bombs(admin, room, text, spent):
-    start = spent()
-    refused(admin("POST", f"/api/v1/namespaces/{room}/configmaps", text.encode(), "application/json"), 400, 413, 422)
-    assert spent() - start < 10
+def test_json_bombs(admin, room, text, bounded):
+    with bounded(4_000):
+        refused(admin("POST", f"/api/v1/namespaces/{room}/configmaps", text.encode(), "application/json"), 400, 413, 422)
 
 
 def test_many_equal_or_colliding_keys(admin, room):
@@ -142,22 +140,20 @@ def patched(admin, room, body, ctype="application/json-patch+json", query=""):
     return admin("PATCH", f"{url}/p{query}", body, ctype)
 
 
-def test_patches_that_double(admin, room, spent):
+def test_patches_that_double(admin, room, bounded):
     """35 copies of a copy: 2^35 times the start, unless the bound on what copies add stops it."""
     ops = [{"op": "add", "path": "/data/a", "value": "x" * 1000}]
     ops += [{"op": "copy", "from": "/data", "path": f"/data/k{i}"} for i in range(35)]
-    start = spent()
-    refused(patched(admin, room, ops), 400, 413, 422)
-    assert spent() - start < 10
+    with bounded(4_000):
+        refused(patched(admin, room, ops), 400, 413, 422)
 
 
-def test_patches_of_many_operations(admin, room, spent):
+def test_patches_of_many_operations(admin, room, bounded):
     refused(patched(admin, room, [{"op": "test", "path": "/kind", "value": "ConfigMap"}] * 10_001), 413)
-    start = spent()
-    ops = [{"op": "add", "path": "/metadata/finalizers", "value": []}]
-    ops += [{"op": "add", "path": "/metadata/finalizers/0", "value": "a/b"}] * 9_999
-    assert patched(admin, room, ops)[0] in (200, 413, 422)
-    assert spent() - start < 15
+    with bounded(4_000):
+        ops = [{"op": "add", "path": "/metadata/finalizers", "value": []}]
+        ops += [{"op": "add", "path": "/metadata/finalizers/0", "value": "a/b"}] * 9_999
+        assert patched(admin, room, ops)[0] in (200, 413, 422)
 
 
 @pytest.mark.parametrize(
@@ -204,14 +200,13 @@ def test_broken_json_patches(admin, room, ops):
         '{"metadata":{"managedFields":[{"fieldsV1":{"f:a":' + '{"f:a":' * 50_000 + "{}" + "}" * 50_003,
     ],
 )
-def test_broken_merge_and_apply_patches(admin, room, ctype, body, spent):
+def test_broken_merge_and_apply_patches(admin, room, ctype, body, bounded):
     query = "?fieldManager=x" if "apply" in ctype else ""
-    start = spent()
-    status, answer = patched(admin, room, body, ctype, query)
-    assert status < 500, answer
-    if len(body) > 1000:
-        assert status >= 400
-    assert spent() - start < 10
+    with bounded(4_000):
+        status, answer = patched(admin, room, body, ctype, query)
+        assert status < 500, answer
+        if len(body) > 1000:
+            assert status >= 400
 
 
 def test_an_object_does_not_grow_without_end(admin, room):
@@ -240,11 +235,10 @@ def test_an_object_does_not_grow_without_end(admin, room):
         "fieldSelector=" + "\\\\" * 20_000,
     ],
 )
-def test_queries(admin, room, query, spent):
-    start = spent()
-    status, body = admin("GET", f"/api/v1/namespaces/{room}/configmaps?{query}")
-    assert status < 500, str(body)[:300]
-    assert spent() - start < 5
+def test_queries(admin, room, query, bounded):
+    with bounded(4_000):
+        status, body = admin("GET", f"/api/v1/namespaces/{room}/configmaps?{query}")
+        assert status < 500, str(body)[:300]
 
 
 def test_selectors_written_as_regular_expressions_are_text(admin, room):

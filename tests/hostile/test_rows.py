@@ -15,7 +15,7 @@ from tests.hostile.rows import ROWS
 
 MODULES = (
     "wire", "frames", "bodies", "lists", "definitions", "rights", "large", "upgrades", "loops", "columns", "floods", "many", "thousands",
-    "past",
+    "past", "crowds",
 )  # fmt: skip
 for _module in MODULES:
     importlib.import_module(f"tests.hostile.rows_{_module}")

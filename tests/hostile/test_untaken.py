@@ -102,4 +102,5 @@ def test_the_kernel_keeps_little_for_who_takes_nothing(kas_server: Callable[...,
                         pass
                 ended += 1
         assert CONNECTIONS // 4 <= ended < CONNECTIONS
+    server.stop()  # after which all that it said has been read
     assert "were reset whose clients did not take" in server.output

@@ -143,11 +143,10 @@ def test_endless_chunks_are_cut_off(target):
     ],
     ids=["long", "many", "token", "accept", "parameters", "type", "groups"],
 )
-def test_headers_without_measure(target, wire, headers, spent):
-    start = spent()
-    codes = statuses(wire(get("/api/v1/namespaces", "Connection: close", *headers, token=target.token), wait=2.0))
-    assert all(c < 500 for c in codes), codes
-    assert spent() - start < 10
+def test_headers_without_measure(target, wire, headers, bounded):
+    with bounded(4_000):
+        codes = statuses(wire(get("/api/v1/namespaces", "Connection: close", *headers, token=target.token), wait=2.0))
+        assert all(c < 500 for c in codes), codes
 
 
 def test_slow_clients_hold_up_nobody(target, admin, bystander):

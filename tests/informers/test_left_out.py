@@ -10,6 +10,7 @@ import orjson
 import pytest
 import requests
 
+from kas.auth.authz.rbac import RbacIndex
 from kas.informers.reflector import Handlers, Reflector
 from kas.meta.stored import object_of
 from kas.registry.etcdvalues import custom
@@ -74,6 +75,27 @@ def test_an_object_without_a_name_is_named_by_its_key_and_left_out(tmp_path: Pat
     target = Handlers(lambda records: names.extend([object_of(r)["metadata"]["name"] for r in records]), print)
     Reflector(Source(store), prefix, target).start()
     assert names == ["a"] and f"{prefix}b is stored with wrong types and left out: it has no name" in caplog.text
+    store.close()
+
+
+def test_an_object_without_its_namespace_is_left_out(tmp_path: Path, caplog):
+    """A binding of roles that says none must not count everywhere, nor keep the others from counting."""
+    store = open_store(str(tmp_path), sync=False)
+    prefix, rbac = "/registry/rolebindings/", RbacIndex()
+    for name, namespace in (("a", "ns1"), ("b", "")):
+        subjects = [{"kind": "User", "name": "jane"}]
+        value = obj(RBAC, "RoleBinding", name, namespace, roleRef=ADMIN, subjects=subjects)
+        store.commit_now(Op(f"{prefix}ns1/{name}", custom(value, ())))
+    names: list[str] = []
+
+    def replaced(records) -> None:
+        names.clear()
+        for rec in records:
+            rbac.put("rolebindings", object_of(rec))
+            names.append(rec.key)
+
+    Reflector(Source(store), prefix, Handlers(replaced, print)).start()
+    assert names == [f"{prefix}ns1/a"] and f"{prefix}ns1/b is stored with wrong types and left out: it has no namespace" in caplog.text
     store.close()
 
 

@@ -127,7 +127,8 @@ def test_what_is_wrong_with_a_variable():
 
 
 @pytest.mark.parametrize(
-    ("ref", "reason"), [("spec.validations[0].expression", ""), (" ", REQUIRED), ("spec.validations[", INVALID), ("spec.a]", INVALID)]
+    ("ref", "reason"),
+    [("spec.validations[0].expression", ""), (" ", REQUIRED), ("spec.validations[", INVALID), ("spec.a]", INVALID), ("spec.a'", "")],
 )
 def test_a_warning_of_the_type_check_refers_to_a_field(ref, reason):
     old = POLICIES.create(_policy())

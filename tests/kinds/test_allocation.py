@@ -196,7 +196,26 @@ def test_node_ports_follow_the_type(single):
     c.delete("a"), c.delete("b")
 
 
-def test_ranges_are_read_when_one_has_changed(monkeypatch):
+def test_a_replaced_service_keeps_what_it_was_given(single):
+    c = Client(single, "replaced")
+    made = c.create(service("a", type="NodePort"))[1]["spec"]
+
+    def put(**spec):
+        return c.call("PUT", f"{NAMESPACED}replaced/services/a", service("a", type="NodePort", **spec))
+
+    code, again = put()
+    assert (code, again["spec"]) == (200, made)
+    other = next(ip for ip in ("10.7.0.13", "10.7.0.14") if ip != made["clusterIP"])  # which one it has been given is chance
+    code, status = put(clusterIP=other)
+    message = f'Service "a" is invalid: spec.clusterIPs[0]: Invalid value: ["{other}"]: may not change once set'
+    assert (code, status["message"]) == (422, message)
+    # A second port without a name is given the port of the first, by its name.
+    code, status = put(ports=[{"port": 80}, {"port": 81}])
+    assert (code, status["message"]) == (500, f"duplicate nodePort: {{TCP {made['ports'][0]['nodePort']}}}")
+    c.delete("a")
+
+
+def test_a_range_is_read_when_it_has_changed(monkeypatch):
     def record(name: str, revision: int, cidr: str) -> Any:
         return SimpleNamespace(key=name, revision=revision, cidr=cidr)
 
@@ -216,7 +235,7 @@ def test_ranges_are_read_when_one_has_changed(monkeypatch):
     records[1] = record("b", 3, "10.2.0.0/24")
     assert [str(r.network) for r in made._ranges()] == ["10.0.0.0/24", "10.2.0.0/24"]
     del records[0]
-    assert [str(r.network) for r in made._ranges()] == ["10.2.0.0/24"] and len(read) == 5
+    assert [str(r.network) for r in made._ranges()] == ["10.2.0.0/24"] and read == ["a", "b", "b"]
 
 
 def test_many_node_ports_are_chosen_in_one_look_at_those_of_others():

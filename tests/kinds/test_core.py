@@ -149,6 +149,11 @@ def test_allocated_values_are_carried_over():
     new = {"spec": {"type": "NodePort", "ports": [port]}}
     carry_over_allocated(new, old)
     assert new["spec"]["clusterIPs"] == ["10.0.0.5"] and new["spec"]["ports"][0]["nodePort"] == 30001
+    other = {"spec": {"type": "NodePort", "clusterIP": "10.0.0.6", "ports": [{"port": 80}, {**port, "name": "a"}, {**port, "name": "a"}]}}
+    carry_over_allocated(other, old)
+    assert [p.get("nodePort") for p in other["spec"]["ports"]] == [None, 30001, 30001]
+    normalize_cluster_ips(other, old)
+    assert other["spec"]["clusterIPs"] == ["10.0.0.6"]
     fresh = {"spec": {"clusterIP": "10.0.0.9"}}
     normalize_cluster_ips(fresh, None)
     assert fresh["spec"]["clusterIPs"] == ["10.0.0.9"]

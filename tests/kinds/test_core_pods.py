@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from kas.config import features
@@ -71,6 +73,25 @@ def test_label_keys_of_spread_constraints_go_with_their_gate(on):
         (got,) = create(PODS, body)[0]["spec"]["topologySpreadConstraints"]
     assert got.get("matchLabelKeys") == (["app"] if on else None)
     assert ("matchExpressions" in got["labelSelector"]) is on
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_label_keys_of_spread_constraints_are_merged_with_a_gate_of_their_own(on):
+    """While they are not, the selector may not have them."""
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["app"]}
+    body = pod(topologySpreadConstraints=[{**constraint, "labelSelector": {"matchLabels": {"x": "y"}}}])
+    body["metadata"]["labels"] = {"app": "web"}
+    named = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}
+    with features.DEFAULT.overridden(MatchLabelKeysInPodTopologySpreadSelectorMerge=on):
+        got = create(PODS, copy.deepcopy(body))[0]["spec"]["topologySpreadConstraints"][0]
+        assert got["labelSelector"] == {"matchLabels": {"x": "y"}, **(named if on else {})}
+        body["spec"]["topologySpreadConstraints"][0]["labelSelector"] = named
+        if on:
+            del body["metadata"]["labels"]
+            assert create(PODS, body)
+        else:
+            found = refused(create, PODS, body)
+            assert found[0][0] == "spec.topologySpreadConstraints[0].matchLabelKeys[0]" and len(found) == 1
 
 
 def test_match_label_keys_become_expressions():
@@ -205,6 +226,13 @@ def test_warnings_of_doubtful_pods():
     _, warnings = create(PODS, pod(**spec))
     assert warnings[0] == 'spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead'
     assert "spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]" in warnings
+
+
+def test_a_negative_grace_period_is_told_of_in_templates_alone():
+    stored, warnings = create(PODS, pod(terminationGracePeriodSeconds=-7))
+    assert stored["spec"]["terminationGracePeriodSeconds"] == 1 and warnings == []
+    stored, warnings = create("v1/podtemplates", {"metadata": {"name": "t"}, "template": pod(terminationGracePeriodSeconds=-7)})
+    assert stored["template"]["spec"]["terminationGracePeriodSeconds"] == -7 and len(warnings) == 1
 
 
 def test_graceful_deletion_period():

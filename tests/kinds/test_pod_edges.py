@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import random
 
 import pytest
 
 from kas.config import features
+from kas.kinds.core.resources import aggregate
+from kas.meta import quantity
 from kas.meta.errors import ApiError
 from tests.kinds.helpers import create, pod, refused, update
 
@@ -60,6 +63,27 @@ def test_what_containers_need_together_is_told_as_the_first_writes_it():
         [(at, message)] = refused(create, PODS, pod(**spec))
         assert at == "spec.resources.requests[cpu]"
         assert message.endswith(f"must be greater than or equal to aggregate container requests of {told}"), message
+
+
+def test_what_init_containers_need_is_that_of_the_sidecars_before_them_too():
+    """Against the rule as it is written: of each step the sum, of all steps the most."""
+    chosen = random.Random(1)
+    for _ in range(300):
+        inits = [
+            {"restartPolicy": "Always" if chosen.random() < 0.6 else None, "resources": {"limits": {
+                name: f"{chosen.choice('123456789')}{chosen.choice(('', 'k', '00m'))}" for name in "abc" if chosen.random() < 0.5
+            }}} for _ in range(chosen.randrange(6))
+        ]  # fmt: skip
+        spec = {"containers": [{"resources": {"limits": {"a": "1"}}}], "initContainers": inits}
+        wanted = {}
+        for name in "abc":
+            steps, before = [], 0
+            for one in inits:
+                own = quantity.parse(one["resources"]["limits"].get(name, "0")).milli_value()
+                steps.append(before + own)
+                before += own if one["restartPolicy"] else 0
+            wanted[name] = max([*steps, before + (1000 if name == "a" else 0)])
+        assert {k: v.milli_value() for k, v in aggregate(spec, "limits").items()} == {k: v for k, v in wanted.items() if v}
 
 
 def test_rules_of_init_containers_without_a_policy_are_not_looked_at():

@@ -6,7 +6,8 @@ import pytest
 
 from kas.config import features
 from kas.registry.strategy import strategy_of
-from tests.kinds.written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, Kind, changed
+from tests.kinds.helpers import create, refused, update
+from tests.kinds.written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, Kind, changed, without
 
 CLASSES = Kind("storage.k8s.io/v1/storageclasses")
 DRIVERS = Kind("storage.k8s.io/v1/csidrivers")
@@ -289,6 +290,38 @@ def test_a_workload_is_fixed_and_its_templates_have_names():
     assert WORKLOADS.refusals({"spec": {"podGroupTemplates": twice}}) == [("spec.podGroupTemplates[1]", DUPLICATE)]
 
 
+def test_a_workload_whose_templates_change_is_told_all_that_is_wrong_with_them():
+    old = WORKLOADS.create({"spec": {"podGroupTemplates": [{"name": "t", **_grouped()}]}})
+    path, many = "spec.podGroupTemplates", [{"name": f"t{i}", **_grouped()} for i in range(9)]
+    assert [m for _, m in WORKLOADS.messages(changed(old, path, []), old)] == ["Invalid value: []: field is immutable", "Required value"]
+    assert WORKLOADS.messages(changed(old, path, many), old)[1:] == [(path, "Too many: 9: must have at most 8 items")]
+    with features.DEFAULT.overridden(**GATES):
+        group, path = GROUPS.create({"spec": _grouped()}), "spec.resourceClaims"
+        claims = [{"name": f"c{i}", "resourceClaimName": "a"} for i in range(5)]
+        assert GROUPS.messages(changed(group, path, claims), group)[1:] == [(path, "Too many: 5: must have at most 4 items")]
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "other"),
+    [
+        ("schedulingConstraints", {"topology": [{"key": "a"}]}, {}),
+        ("disruptionMode", "Pod", "PodGroup"),
+        ("priorityClassName", "low", "high"),
+        ("priority", 1, 2),
+    ],
+)
+def test_what_a_gate_lets_nobody_set_may_go_from_a_group(name, stored, other):
+    path = f"spec.{name}"
+    with features.DEFAULT.overridden(**GATES):
+        old = GROUPS.create({"spec": _grouped(**{name: stored})})
+        assert [m.split(": ")[-1] for _, m in GROUPS.messages(changed(old, path, other), old)] == ["field is immutable"]
+        if name != "disruptionMode":  # which has a default
+            assert [m.split(": ")[-1] for _, m in GROUPS.messages(without(old, path), old)] == ["field is immutable"]
+    assert GROUPS.update(old, old)["spec"][name] == stored
+    assert GROUPS.messages(changed(old, path, other), old) == [(path, "Forbidden")]
+    assert GROUPS.update(without(old, path), old)["spec"].get(name) in (None, "Pod")
+
+
 def test_the_claims_of_a_group_are_those_of_its_spec():
     with features.DEFAULT.overridden(**GATES):
         old = GROUPS.create({"spec": _grouped(resourceClaims=[CLAIM])})
@@ -358,3 +391,20 @@ def test_drivers_are_found_by_name():
     found = strategy_of(NODES.resource).validate_update(None, node("new"), node("old"))
     assert [e.field for e in found] == ["spec.drivers"] * 200
     assert Driver.asked < 40 * 200
+
+
+def test_versions_served_are_among_those_decoded():
+    """The whole list is told with each that is not, but not again and again without end."""
+    path, at = "internal.apiserver.k8s.io/v1alpha1/storageversions", "status.storageVersions[0]."
+    old, _ = create(path, {"metadata": {"name": "apps.deployments"}, "spec": {}})
+
+    def serve(decoded, served):
+        server = {"apiServerID": "a", "encodingVersion": "v1", "decodableVersions": decoded, "servedVersions": served}
+        return lambda obj: obj.update(status={"commonEncodingVersion": "v1", "storageVersions": [server]})
+
+    update(path, old, serve(["v1", "v2"], ["v2"]), "status")
+    [(field, message)] = refused(update, path, old, serve(["v1", "v2"], ["v2", "v3"]), "status")
+    assert field == f"{at}servedVersions[1]"
+    assert message.endswith("individual served version : v3 must be included in decodableVersions : [v1 v2]")
+    many = refused(update, path, old, serve([f"v{i}" for i in range(1, 9000)], [f"w{i}" for i in range(9000)]), "status")
+    assert 1 < len(many) < 100

@@ -41,7 +41,7 @@ def test_who_asks_from_within_gives_back_what_its_answer_holds():
         await write(b'{"a":')
         await write(b"1}")
 
-    answer = Response(200, [], stream=pieces)
+    answer = Response(200, [(b"content-type", b"application/json")], stream=pieces)
     answer.finish = lambda: given_back.append(answer.sent)
     assert asyncio.run(Loopback(lambda req: answer, "t")("GET", "/")) == (200, {"a": 1})
     assert given_back == [7]
@@ -90,9 +90,9 @@ def test_options_that_do_not_go_together_are_refused_with_all_that_is_wrong(tmp_
 def test_chosen_kinds():
     assert chosen(BUILTIN, "all") == {}
     bare = chosen(BUILTIN, "none")
-    assert "v1/pods" in bare and "apps/v1/deployments" in bare and "v1/namespaces" not in bare
+    assert "/v1/pods" in bare and "apps/v1/deployments" in bare and "/v1/namespaces" not in bare
     some = chosen(BUILTIN, ["pods", "batch", "deployments.apps"])
-    assert set(bare) - set(some) >= {"v1/pods", "batch/v1/jobs", "batch/v1/cronjobs", "apps/v1/deployments"}
+    assert set(bare) - set(some) >= {"/v1/pods", "batch/v1/jobs", "batch/v1/cronjobs", "apps/v1/deployments"}
     assert "apps/v1/daemonsets" in some
     with pytest.raises(ValueError, match="'nonsense' is neither an API group nor a resource that is built in"):
         chosen(BUILTIN, ["nonsense"])
@@ -145,6 +145,8 @@ def server(tmp_path_factory):
     directory = tmp_path_factory.mktemp("library")
 
     async def goodbye(context: kas.HookContext) -> None:
+        answers = [await context.request("GET", path) for path in ("/apis/nobody.example.com/v1", "/livez")]
+        assert answers == [(404, "404 page not found\n"), (200, "ok")]
         code, _ = await context.request("GET", "/api/v1/namespaces/default")
         (directory / f"goodbye-{context.index}").write_text(str(code))
 
@@ -288,6 +290,13 @@ def test_what_does_not_start(tmp_path, more):
     with pytest.raises(kas.StartError):
         made.start()
     assert made.url == "" and made.stop() == 0
+
+
+def test_a_hook_that_is_no_coroutine_function_is_told_of(tmp_path, capfd):
+    with pytest.raises(kas.StartError):
+        kas.Server(options(tmp_path), kinds="none", post_start={"mine": lambda context: None}).start()
+    says = "kas: hook mine failed: TypeError: it gave None, nothing to wait for: a hook is a coroutine function"
+    assert says in capfd.readouterr().err.splitlines()
 
 
 @pytest.mark.parametrize(("more", "says"), [

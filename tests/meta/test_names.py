@@ -1,7 +1,6 @@
 """Names, keys and values: the forms of each validator."""
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -13,11 +12,10 @@ FUNCTIONS = [f for n, f in vars(names).items() if n.startswith("is_") and n not 
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-def test_answers_quickly_and_never_raises(function):
-    for text in ("", "a" * 100_000, "a-" * 50_000, "a." * 50_000, "a/" * 1000, "é" * 1000, "\ud800"):
-        start = time.process_time()
+def test_never_raises_and_comes_to_an_end(function):
+    """Texts so long that what takes the square of their length takes longer than a test may."""
+    for text in ("", "a" * 1_000_000, "a-" * 500_000, "a." * 500_000, "a/" * 500_000, "é" * 500_000, "\ud800"):
         assert all(isinstance(m, str) for m in function(text))
-        assert time.process_time() - start < 0.5
 
 
 @given(st.text("ab-.A_/*9é"))

@@ -1,6 +1,5 @@
 """Patterns of clients: RE2's language, Go's words."""
 
-import time
 from itertools import islice
 
 import pytest
@@ -46,9 +45,8 @@ def test_go_refuses(pattern, why):
 
 
 def test_time_is_linear():
-    started = time.process_time()
-    assert compiled("^(a+)+$").search("a" * 5000 + "b") is None
-    assert time.process_time() - started < 5
+    """What takes the square of such a length takes longer than a test may."""
+    assert compiled("^(a+)+$").search("a" * 1_000_000 + "b") is None
 
 
 def test_long_patterns_are_not_kept():

@@ -13,6 +13,7 @@ import pytest
 from kas.aggregator.transport import ProxyCertificate, TLSContexts
 from kas.client import egress, kubeconfig
 from kas.client.http import verified_tls
+from kas.meta import tls
 from kas.store.etcd.client import Config
 from tests import pki
 
@@ -73,3 +74,35 @@ def test_a_common_name_is_no_name_of_a_server(client, dns, believed, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError) as e:
         shake()
     assert e.value.verify_code == 62
+
+
+def bundle(*ders: bytes) -> bytes:
+    return b"".join(b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(der) + b"-----END CERTIFICATE-----\n" for der in ders)
+
+
+def test_authorities_are_taken_one_at_a_time_and_not_without_end():
+    """OpenSSL reads with the interpreter's lock held, and what it reads costs the square of how many there are."""
+    one, other = (pki.authority(name).der for name in ("one", "other"))
+
+    class Context:
+        loaded: list[bytes] = []
+
+        def load_verify_locations(self, cadata):
+            self.loaded.append(cadata)
+
+    tls.trust_authorities(Context(), bundle(*[one, other] * (tls.MOST_AUTHORITIES // 2)))
+    assert Context.loaded == [one, other] * (tls.MOST_AUTHORITIES // 2)
+    with pytest.raises(tls.AuthoritiesError, match="more than"):
+        tls.trust_authorities(Context(), bundle(*[one] * (tls.MOST_AUTHORITIES + 1)))
+    assert len(Context.loaded) == tls.MOST_AUTHORITIES
+
+
+def test_of_a_bundle_what_is_no_certificate_is_passed_over():
+    """As ``CertPool.AppendCertsFromPEM`` does; a block that holds several certificates is none."""
+    one, other = (pki.authority(name).der for name in ("one", "other"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.trust_authorities(context, b"text\n" + bundle(b"", b"\x30", b"\x30\x82", one[:-1], one + other, b"\x30\x01x", other))
+    assert context.get_ca_certs(binary_form=True) == [other]
+    for bad in (bundle(one + other), b"", bundle(b"x"), b"-----BEGIN CERTIFICATE-----\n" * 10):
+        with pytest.raises(tls.AuthoritiesError, match="unable to parse bytes as PEM block"):
+            tls.trust_authorities(context, bad)

@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-from kas.observe.looptime import HELD_S, LoopTime
+from kas.observe.looptime import HELD_S, LoopTime, Used
 from kas.observe.metrics import Registry
 
 
@@ -54,6 +54,25 @@ def test_who_held_the_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_waiting_for_the_processor_is_no_hold() -> None:
     delay, held = run(lambda timer: time.sleep(0.5))
     assert delay > 0.3 and held < 0.3
+
+
+@pytest.mark.parametrize(
+    ("late", "own", "others", "queued", "held"),
+    [
+        (0.1, 0.02, 0.0, 0.08, 0.02),  # others had the processor
+        (0.1, 0.02, 0.3, 0.08, 0.02),  # and so it was while threads of its own had another one: it did not wait for the lock
+        (0.1, 0.02, 0.3, 0.0, 0.1),  # it did
+        (0.1, 0.02, 0.3, 0.05, 0.05),  # both
+        (0.1, 0.0, 0.0, 0.0, 0.0),  # it waited for something else
+        (0.1, 0.3, 0.0, 0.0, 0.1),  # what it did before it was late
+        (0.0, 0.05, 0.05, 0.0, 0.0),
+    ],
+)
+def test_what_other_threads_did_counts_where_the_loop_stood_for_it(
+    late: float, own: float, others: float, queued: float, held: float
+) -> None:
+    before = Used(1.0, 2.0, 3.0)
+    assert Used(1.0 + own, 2.0 + others, 3.0 + queued).held(late, before) == pytest.approx(held)
 
 
 def test_work_is() -> None:

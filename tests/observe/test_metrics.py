@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import struct
 import sys
 import threading
+from collections.abc import Iterator
 from os import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +16,13 @@ from typing import Any
 
 import pytest
 
-from kas.endpoints.metrics import MetricsEndpoint
-from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, dumped, exposed
+from kas.config import features
+from kas.endpoints.metrics import DELIMITED, TEXT, MetricsEndpoint, negotiated
+from kas.meta import waiting
+from kas.meta.protowire import fields, read_varint
+from kas.observe import nativebuckets
+from kas.observe.metricmessages import delimited, family
+from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, dumped, exposed, told
 from kas.observe.reloads import Reloads
 from kas.request.http import Request, Response
 
@@ -32,7 +39,7 @@ class Worker:
         self.cpu = metrics.counter("cpu_seconds_total", "Set when somebody looks.")
         self.spent, self.routes = 0.0, dict[str, Any]()
         metrics.collectors.append(self._look)
-        self.endpoint = MetricsEndpoint(metrics, slis, run_dir, index, lambda: None)
+        self.endpoint = MetricsEndpoint(metrics, slis, run_dir, index, lambda: None, resets=True)
         self.endpoint.install(SimpleNamespace(exact=self.routes.__setitem__))  # type: ignore[arg-type]
 
     def _look(self) -> None:
@@ -45,8 +52,9 @@ class Worker:
         self.checks.inc()
         self.open.inc()
 
-    def ask(self, path: str, accept_encoding: str = "") -> Response:
-        return asyncio.run(self.routes[path](Request("GET", path, "", [(b"accept-encoding", accept_encoding.encode())], b"")))
+    def ask(self, path: str, accept_encoding: str = "", method: str = "GET", accept: str = "") -> Response:
+        headers = [(b"accept-encoding", accept_encoding.encode()), (b"accept", accept.encode())]
+        return asyncio.run(self.routes[path](Request(method, path, "", headers, b"")))
 
     def scrape(self, path: str = "/metrics") -> dict[str, float]:
         lines = self.ask(path).body.decode().splitlines()
@@ -93,6 +101,29 @@ def test_a_worker_that_is_replaced_takes_nothing_away(tmp_path: Path) -> None:
     third.serve(0.5)
     assert first.scrape()['requests_total{verb="get"}'] == 4  # what it has counted since is told within a second
     assert third.scrape()['requests_total{verb="get"}'] == 5
+
+
+def test_a_reset_lets_what_has_labels_begin_anew_for_all_workers(tmp_path: Path) -> None:
+    first, second = Worker(tmp_path, 0), Worker(tmp_path, 1)
+    first.serve(0.5)
+    second.serve(1.5)
+    second.requests.inc(("put",))
+    second.scrape()
+    assert first.ask("/metrics", method="DELETE").body == b"metrics reset\n"
+    for worker in (first, second):
+        shown = worker.scrape()
+        assert not any("verb=" in name for name in shown)
+        assert shown["open"] == 2 and shown["cpu_seconds_total"] > 0, "what has no labels stays, and what is so now"
+    assert second.scrape("/metrics/slis")["checks_total"] == 2, "that is another registry"
+    second.serve(5)
+    second.scrape()
+    shown = first.scrape()
+    assert shown['requests_total{verb="get"}'] == 1 and 'requests_total{verb="put"}' not in shown
+    assert [shown[f'took_seconds_bucket{{verb="get",le="{le}"}}'] for le in ("1", "2", "+Inf")] == [0, 0, 1]
+    assert shown['took_seconds_sum{verb="get"}'] == 5
+    assert Worker(tmp_path, 1).scrape()['requests_total{verb="get"}'] == 1, "that of a worker in another's place goes on, too"
+    first.endpoint._resets = False  # as without --profiling: what answers knows no methods
+    assert b"requests_total" in first.ask("/metrics", method="DELETE").body
 
 
 def test_gauges_end_with_their_worker(tmp_path: Path) -> None:
@@ -209,7 +240,65 @@ def test_what_was_read_does_not_change() -> None:
     read = metrics.read()
     counter.inc()
     histogram.observe((), 0.5)
-    assert b"\nc 1\n" in exposed(read, (), metrics.shown) and b"h_count 1" in exposed(read, (), metrics.shown)
+    assert b"\nc 1\n" in exposed(told(read, (), metrics.shown)) and b"h_count 1" in exposed(told(read, (), metrics.shown))
+
+
+def test_many_children_are_read_in_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes meanwhile is in some of them and not in others, and nothing is lost: 10,000 series held the loop each second."""
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)  # so that each step is a turn
+    metrics, turns = Registry(), 0
+    counter, gone = metrics.counter("c", "C.", ("n",)), metrics.counter("g", "G.", ("resource",))
+    histogram = metrics.histogram("h", "H.", ("n",), (1.0,))
+    for i in range(4 * PIECE):
+        counter.inc((str(i),))
+        histogram.observe((str(i),), 0.5)
+    gone.inc(("r",))
+    metrics.forget("", "r")
+
+    def collect() -> Iterator[None]:
+        for i in range(3):
+            counter.inc((str(i),))
+            yield
+
+    metrics.collectors.append(collect)
+
+    async def read() -> bytes:
+        nonlocal turns
+        reading = asyncio.ensure_future(metrics.paced())
+        while not reading.done():
+            turns += 1
+            counter.inc(("more",))  # others go on, and make children of their own
+            histogram.observe((f"more{turns}",), 0.5)
+            await asyncio.sleep(0)
+        return dumped(reading.result())
+
+    rows = {(name, *key): n for _, name, _, rows in map(json.loads, asyncio.run(read()).splitlines()) for key, n in rows}
+    assert turns > 2 * 4 and ("g", "r") not in rows
+    assert [rows["c", str(i)] for i in (0, 2, 3, 4 * PIECE - 1)] == [2, 2, 1, 1]
+    assert all(rows["h", str(i)] == [1, 0, 0.5] for i in range(4 * PIECE))
+
+
+def test_who_leaves_while_numbers_are_read_takes_nothing_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resource that is no more is dropped by whoever reads next."""
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    metrics = Registry()
+    of = [metrics.counter(f"c{i}", "C.", ("resource",)) for i in range(4)]
+    for one in of:
+        one.inc(("r",))
+    metrics.forget("", "r")
+
+    async def leave() -> int:
+        reading = asyncio.ensure_future(metrics.paced())
+        while all(one.values for one in of):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        assert reading.cancelled()
+        return sum(bool(one.values) for one in of)
+
+    assert asyncio.run(leave()) > 0
+    metrics.read()
+    assert not any(one.values for one in of)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1, 0.11, 1.0, 1.5, 2.0, 99.0])
@@ -310,3 +399,157 @@ def test_an_observation_makes_nothing_that_stays() -> None:
         timer.add(i + 0.25)
     assert h.values[("x",)] is row and sum(row[:-1]) == 2001
     assert sys.getallocatedblocks() - before < 100
+
+
+WANTED = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+
+
+@pytest.mark.parametrize(
+    ("accept", "form", "escaping"),
+    [
+        ("", TEXT, "underscores"),
+        ("*/*", TEXT, "underscores"),
+        (WANTED, DELIMITED, "underscores"),
+        (f"{WANTED};q=0.6,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,*/*;q=0.2", DELIMITED, "underscores"),
+        (f"{WANTED};escaping=allow-utf-8", DELIMITED, "allow-utf-8"),
+        (f"text/plain;version=0.0.4,{WANTED};q=0.5", TEXT, "underscores"),
+        (f"text/plain;version=1.0.0;escaping=values,{WANTED};q=0.5", DELIMITED, "values"),  # a version that nobody has here
+        ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;q=0.3", TEXT, "allow-utf-8"),
+        (WANTED.replace("delimited", "text"), TEXT, "underscores"),
+        (WANTED.replace("MetricFamily", "Family"), TEXT, "underscores"),
+        (WANTED + ";escaping=dots", DELIMITED, "underscores"),
+    ],
+)  # fmt: skip
+def test_the_form_that_is_asked_for(accept: str, form: str, escaping: str) -> None:
+    assert negotiated(accept) == (form, escaping)
+
+
+def children(message: bytes, number: int) -> list[Any]:
+    """The values of a field of a message; numbers of 64 bits, as doubles have them, as such."""
+    found = [(kind, value) for n, kind, value in fields(message) if n == number]
+    return [struct.unpack("<d", value)[0] if kind == 1 and isinstance(value, bytes) else value for kind, value in found]
+
+
+def families(body: bytes) -> dict[str, bytes]:
+    out, at = {}, 0
+    while at < len(body):
+        size, at = read_varint(body, at)
+        message = body[at : at + size]
+        out[children(message, 1)[0].decode()] = message
+        at += size
+    return out
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_messages_tell_what_the_text_tells(tmp_path: Path, encoding: str) -> None:
+    first, second = Worker(tmp_path, 0), Worker(tmp_path, 1)
+    for worker, seconds in ((first, 0.5), (first, 1.5), (second, 3.0)):
+        worker.serve(seconds)
+    asyncio.run(second.endpoint.dump())
+    answer = first.ask("/metrics", encoding, accept=WANTED)
+    assert dict(answer.headers)[b"content-type"].decode() == DELIMITED + "; escaping=underscores"
+    found = families(gzip.decompress(answer.body) if encoding else answer.body)
+    lines = first.ask("/metrics").body.decode().splitlines()
+    assert list(found) == [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert [children(m, 2)[0].decode() for m in found.values()] == [line.split(" ", 3)[3] for line in lines if line.startswith("# HELP")]
+    assert [children(m, 3)[0] for m in found.values()] == [
+        {"counter": 0, "gauge": 1, "histogram": 4}[line.split()[3]] for line in lines if line.startswith("# TYPE")
+    ]
+    ((requests,), (opened,), (took,)) = (children(found[name], 4) for name in ("requests_total", "open", "took_seconds"))
+    assert children(requests, 1) == [b"\x0a\x04verb\x12\x03get"] and children(children(requests, 3)[0], 1) == [3.0]
+    assert children(opened, 1) == [] and children(children(opened, 2)[0], 1) == [3.0]
+    (histogram,) = children(took, 7)
+    assert children(histogram, 1) == [3] and children(histogram, 2) == [5.0]
+    assert [(children(b, 1)[0], children(b, 2)[0]) for b in children(histogram, 3)] == [(1, 1.0), (2, 2.0)]
+
+
+def test_a_message_has_labels_that_are_empty_and_counts_of_nothing() -> None:
+    metrics = Registry()
+    metrics.counter("c", "Counted.", ("b", "a")).inc(("", "x"), 0)
+    (metric,) = children(families(delimited(told(metrics.read(), (), metrics.shown)))["c"], 4)
+    assert children(metric, 1) == [b"\x0a\x01a\x12\x01x", b"\x0a\x01b\x12\x00"] and children(children(metric, 3)[0], 1) == [0.0]
+
+
+
+@pytest.fixture
+def finer() -> Iterator[None]:
+    with features.DEFAULT.overridden(NativeHistograms=True):
+        yield
+
+
+def read_histogram(message: bytes, labels: int = 0) -> dict[int, list[Any]]:
+    """The fields of a family's histogram, by their numbers."""
+    (histogram,) = children(children(message, 4)[labels], 7)
+    return {n: children(histogram, n) for n in (1, 2, 3, 5, 6, 7, 12, 13)}
+
+
+def signed(n: int) -> int:
+    return (n >> 1) ^ -(n & 1)
+
+
+def sparse(found: dict[int, list[Any]]) -> dict[int, int]:
+    """What each bucket of the native form has, by its key."""
+    key, has, out, deltas = 0, 0, dict[int, int](), iter(found[13])
+    for span in found[12]:
+        key += signed((children(span, 1) or [0])[0])
+        for _ in range(children(span, 2)[0]):
+            has += signed(next(deltas))
+            out[key], key = has, key + 1
+    assert next(deltas, None) is None
+    return {k: n for k, n in out.items() if n}
+
+
+def test_native_histograms_tell_both_forms_of_all_workers(finer: None, tmp_path: Path) -> None:
+    first, second = Worker(tmp_path, 0), Worker(tmp_path, 1)
+    for worker, seconds in ((first, 0.0), (first, 0.5), (first, 0.51), (first, 1.0), (second, 1.05), (second, 1.0), (second, 3.0)):
+        worker.serve(seconds)
+    asyncio.run(second.endpoint.dump())
+    found = read_histogram(families(first.ask("/metrics", accept=WANTED).body)["took_seconds"])
+    assert [(children(b, 1)[0], children(b, 2)[0]) for b in found[3]] == [(5, 1.0), (6, 2.0)] and found[1] == [7]
+    assert signed(found[5][0]) == 3 and found[6] == [2.0**-128] and found[7] == [1]
+    # A bucket's key is the exponent of its upper bound, in eighths: 2**-1, 2**(-7/8), 1, 2**(1/8), 2**(13/8).
+    assert sparse(found) == {-8: 1, -7: 1, 0: 2, 1: 1, 13: 1}
+    assert len(found[12]) == 3, "a gap of two or less is no end of a span"
+    text = first.ask("/metrics").body.decode()
+    assert [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith("took_seconds")] == ["5", "6", "7", "7.06", "7"]
+
+
+def test_without_the_gate_there_is_no_native_form(tmp_path: Path) -> None:
+    worker = Worker(tmp_path, 0)
+    worker.serve(0.5)
+    found = read_histogram(families(worker.ask("/metrics", accept=WANTED).body)["took_seconds"])
+    assert found[1] == [1] and not any(found[n] for n in (5, 6, 7, 12, 13))
+
+
+def test_of_more_buckets_than_may_be_each_two_become_one(finer: None) -> None:
+    metrics = Registry()
+    wide = metrics.histogram("wide", "Wide.", (), (2.0**-20, 2.0**20))
+    for key in range(-160, 161):
+        wide.observe((), nativebuckets.bound(key))
+    found = read_histogram(families(delimited(told(metrics.read(), (), metrics.shown)))["wide"])
+    assert signed(found[5][0]) == 1  # 321 buckets are 161, and 81
+    assert sparse(found) == {key: 1 if key == -40 else 4 for key in range(-40, 41)}
+
+
+def test_what_is_beyond_all_buckets_is_in_the_last(finer: None) -> None:
+    metrics = Registry()
+    narrow = metrics.histogram("narrow", "Narrow.", (), (1.0,))
+    for value in (1e-9, 1e9):
+        narrow.observe((), value)
+    found = read_histogram(families(delimited(told(metrics.read(), (), metrics.shown)))["narrow"])
+    assert sparse(found) == {-32: 1, 17: 1} and found[1] == [2] and [children(b, 1) for b in found[3]] == [[1]]
+
+
+@pytest.mark.parametrize("value", [1e-9, 0.3, 0.5, 1.0, 1.0000000001, 7.0, 8.0, 1e9])
+def test_a_bucket_holds_what_is_not_above_its_bound(value: float) -> None:
+    key = nativebuckets.key_of(value)
+    assert nativebuckets.bound(key - 1) < value <= nativebuckets.bound(key)
+
+
+def test_who_counts_in_its_own_buckets_has_no_native_form(finer: None) -> None:
+    metrics = Registry()
+    other = metrics.histogram("other", "Other.", (), (1.0,), finer=False)
+    other.observe((), 2.0)
+    read = Registry().read()
+    (metric, values), = told(read, (dumped(metrics.read()),), metrics.shown)
+    assert not read_histogram(family(metric, values))[12] and list(values[()]) == [0, 1, 2.0]

@@ -555,3 +555,19 @@ def test_what_another_managers_version_cannot_compare_is_said_with_its_path(spec
     live = apply(of["e.com/v2"], None, {**widget({"n": 1}), "apiVersion": "e.com/v2"}, "other", now=T1)
     error = refused(of["e.com/v1"], {**live, "apiVersion": "e.com/v1"}, widget(spec), "m")
     assert (error.code, error.message) == (500, f"failed to compare objects: {why}")
+
+
+@pytest.mark.parametrize("fields", ["text", 1, [{}], True, {"f:data": 1}, {"f:data": {"f:a": []}}, {"f:data": {"f:a": {".": "x"}}}])
+@pytest.mark.parametrize("operation", ["Update", "Apply"])
+def test_what_somebody_else_stored_as_fields_and_are_none_count_as_none(operation: str, fields: Any) -> None:
+    """Another client of etcd may put anything there; it must not end whoever writes the object next."""
+    entry = {"manager": "m", "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}
+    live = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "managedFields": [entry]}, "data": {"a": "b"}}
+    schema, now = builtin("", "v1", "ConfigMap"), "2024-01-02T03:04:05Z"
+    found = update(schema, live, {**live, "data": {"a": "c"}}, "x", now=now)
+    assert [(e["manager"], e["fieldsV1"]) for e in found] in ([], [("x", {"f:data": {"f:a": {}}})])
+    applied = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"a": "d"}}
+    try:
+        apply(schema, live, applied, "y", now=now, force=True)
+    except ApiError as e:
+        assert str(e).startswith("failed to decode managed fields: ")

@@ -17,6 +17,7 @@ from tests.types.randomobjects import struct
 NOW = "2026-01-02T03:04:05Z"
 RESETS = ([], ["status"], ["spec", "metadata.labels"], ["status", "metadata.deletionTimestamp", "metadata.ownerReferences"], ["metadata"])
 KINDS = [k for k in BUILTIN.kinds if any(f.name == "metadata" for f in k.type.json_fields) and not k.kind.endswith("List")]
+DEPLOYMENT = BUILTIN.kind("apps", "v1", "Deployment")
 NAMES = ["a", "x-y", "app.kubernetes.io/name", "1", "é", "<b>", 'q"uote', "back\\slash", "line\nbreak"]
 
 
@@ -152,3 +153,15 @@ def test_the_paths_of_a_custom_object_stand_in_the_order_of_their_texts():
     text = encode_json(type_, obj)
     assert b'"f:ints":{".":{},"v:11":{},"v:6":{}}' in text
     assert text.index(rb'"k:{\"port\":443}"') < text.index(rb'"k:{\"port\":80}"')
+
+
+def test_only_an_objects_own_managed_fields_are_left_out():
+    """Those in the metadata of a pod template are its writer's."""
+    entry = {"manager": "m", "operation": "Update", "apiVersion": "v1"}
+    template = {"metadata": {"name": "t", "managedFields": [entry]}}
+    obj = decode(DEPLOYMENT.type, {"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"template": template}})[0]
+    schema = builtin("apps", "v1", "Deployment")
+    assert same(schema, obj, [])
+    (made,) = update(schema, None, obj, "m", now=NOW)
+    assert made["fieldsV1"]["f:metadata"] == {"f:labels": {".": {}, "f:b": {}}}
+    assert made["fieldsV1"]["f:spec"]["f:template"]["f:metadata"] == {"f:managedFields": {}, "f:name": {}}

@@ -63,6 +63,38 @@ def test_unset_struct_and_its_zero_form_are_one() -> None:
     assert update(POD, old, new, "b", now=T2) is entries
 
 
+def test_what_go_leaves_out_is_no_change_of_what_is_compared_as_a_whole() -> None:
+    """A selector is owned as one; empty maps and lists said in it are not stored. In the items of a list they are a change to Go."""
+    schema = builtin("networking.k8s.io", "v1", "NetworkPolicy")
+
+    def policy(selector: dict, **rule) -> dict:
+        spec = {"podSelector": selector, "egress": [{"to": [{"ipBlock": {"cidr": "::/0"}}], **rule}]}
+        return {"kind": "NetworkPolicy", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "p", "uid": "u"}, "spec": spec}
+
+    old, said = policy({}), policy({"matchLabels": {}, "matchExpressions": []})
+    entries = update(schema, None, old, "a", now=T1)
+    old["metadata"]["managedFields"] = said["metadata"]["managedFields"] = entries
+    assert update(schema, old, said, "b", now=T2) is entries
+    assert update(schema, said, old, "b", now=T2) is entries
+    taken = entry("b", {"f:spec": {"f:egress": {}}}, time=T2, api_version="networking.k8s.io/v1")
+    assert taken in update(schema, old, policy({}, ports=[]), "b", now=T2)
+
+
+def test_what_go_fills_in_is_no_change_of_what_is_compared_as_a_whole() -> None:
+    """The claims of a stateful set are one list; structs that are unset are stored as empty ones."""
+    schema = builtin("apps", "v1", "StatefulSet")
+
+    def of(claim: dict) -> dict:
+        spec = {"volumeClaimTemplates": [{"metadata": {"name": "c"}, **claim}], "serviceName": "s"}
+        return {"kind": "StatefulSet", "apiVersion": "apps/v1", "metadata": {"name": "s", "uid": "u"}, "spec": spec}
+
+    old, new = of({"spec": {"resources": {}}, "status": {}}), of({"spec": {"volumeName": ""}})
+    entries = update(schema, None, old, "a", now=T1)
+    old["metadata"]["managedFields"] = entries
+    assert update(schema, old, new, "b", now=T2) is entries
+    assert update(schema, old, of({"spec": {"accessModes": ["ReadWriteOnce"]}}), "b", now=T2) is not entries
+
+
 def test_update_takes_changed_fields_from_their_owner() -> None:
     a = update(CONFIG_MAP, None, config_map({"x": "1", "y": "1"}), "a", now=T1)
     got = update(CONFIG_MAP, config_map({"x": "1", "y": "1"}, a), config_map({"x": "1", "y": "2", "z": "1"}), "b", now=T2)

@@ -50,6 +50,41 @@ def test_maps_are_entered():
     assert dropped(kind, obj, DRAListTypeAttributes=True) == obj
 
 
+def test_fields_with_a_gate_within_one_that_has_another():
+    kind = ("resource.k8s.io", "v1", "ResourceClaim")
+    one = {"name": "a", "tolerations": [{"operator": "Exists"}], "capacity": {"requests": {"c": "1"}}}
+    obj = {"spec": {"devices": {"requests": [{"name": "r", "firstAvailable": [one]}]}}}
+
+    def first(**gates: bool):
+        return dropped(kind, obj, **gates)["spec"]["devices"]["requests"][0].get("firstAvailable")
+
+    assert first() == [one]
+    assert first(DRADeviceTaints=False) == [{"name": "a", "capacity": one["capacity"]}]
+    assert first(DRADeviceTaints=False, DRAConsumableCapacity=False) == [{"name": "a"}]
+    assert first(DRADeviceTaints=False, DRAPrioritizedList=False) is None
+    told = {"status": {"devices": [{"driver": "d", "shareID": "x"}]}}
+    assert dropped(kind, told, None, True, DRAConsumableCapacity=False) == {"status": {"devices": [{"driver": "d"}]}}
+    resources = [{"resourceID": "i", "message": "m"}]
+    health = {"status": {"containerStatuses": [{"allocatedResourcesStatus": [{"name": "n", "resources": resources}]}]}}
+    got = dropped(POD, health, None, True, ResourceHealthStatusMessage=False)
+    assert got["status"]["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"] == [{"resourceID": "i"}]
+
+
+def test_the_health_of_resources_goes_although_it_was_told_before():
+    told = {"status": {"containerStatuses": [{"name": "c", "allocatedResourcesStatus": [{"name": "n"}]}]}}
+    assert dropped(POD, told, told, True, ResourceHealthStatus=False) == {"status": {"containerStatuses": [{"name": "c"}]}}
+
+
+def test_restart_policies_go_with_their_gate_but_for_that_of_sidecars():
+    containers = [{"name": name, "restartPolicy": name} for name in ("Always", "Never")]
+    obj = {"spec": {"initContainers": containers, "containers": containers}}
+    bare = [{"name": name} for name in ("Always", "Never")]
+    assert dropped(POD, obj, ContainerRestartRules=False) == {"spec": {"initContainers": [containers[0], bare[1]], "containers": bare}}
+    sidecar = {"spec": {"initContainers": containers[:1]}}
+    assert dropped(POD, obj, sidecar, ContainerRestartRules=False) != obj
+    assert dropped(POD, obj, {"spec": {"initContainers": containers}}, ContainerRestartRules=False) == obj
+
+
 def test_all_gates_of_a_field_have_to_be_on():
     kind = ("resource.k8s.io", "v1", "ResourceSlice")
     obj = {"spec": {"devices": [{"name": "d", "bindsToNode": True}]}}
@@ -63,6 +98,22 @@ def test_the_status_is_looked_at_when_it_is_written():
     off = {"DRAExtendedResource": False, "HostnameOverride": False}
     assert dropped(POD, obj, None, True, **off) == {"spec": {"hostnameOverride": "x"}, "status": {"resize": "x"}}
     assert dropped(POD, obj, None, False, **off) == {"spec": {}, "status": obj["status"]}
+
+
+def test_a_status_tells_what_the_stored_spec_asked_for():
+    claim = ("resource.k8s.io", "v1", "ResourceClaim")
+    told = {"allocation": {"devices": {"results": [{"request": "r", "shareID": "x", "consumedCapacity": {"c": "1"}}]}}}
+    asked = {"devices": {"requests": [{"name": "r", "exactly": {"capacity": {"requests": {"c": "1"}}}}]}}
+    obj = {"spec": asked, "status": told}
+    assert dropped(claim, obj, {"spec": asked}, True, DRAConsumableCapacity=False) == obj
+    bare = {"allocation": {"devices": {"results": [{"request": "r"}]}}}
+    assert dropped(claim, obj, {"spec": {}}, True, DRAConsumableCapacity=False) == {"spec": asked, "status": bare}
+    group = ("scheduling.k8s.io", "v1alpha2", "PodGroup")
+    claims = {"status": {"resourceClaimStatuses": [{"name": "a"}]}}
+    assert dropped(group, claims, {"spec": {"resourceClaims": [{"name": "a"}]}}, True) == claims
+    assert dropped(group, claims, {"spec": {}}, True) == {"status": {}}
+    # And not the other way round.
+    assert dropped(claim, {"spec": asked}, {"status": told}, False, DRAConsumableCapacity=False) != {"spec": asked}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet"])
@@ -89,7 +140,7 @@ def test_every_row_of_the_table_can_be_dropped(kind):
     for path, gates in features.gated_fields()[kind]:
         value: object = {"x": 1}
         for step in reversed(path):
-            value = [value] if step == "[]" else {"key": value} if step == "{}" else {step: value}
+            value = [value] if step == "[]" else {"key": value} if step == "{}" else "x" if step[0] == "!" else {step: value}
         on = dict.fromkeys(gates, True)
         group, version, name = kind.split("/")
         status = path[0] == "status"

@@ -51,6 +51,13 @@ def test_durations_are_rounded_as_people_read_them(seconds, text):
     assert human_duration(seconds) == text
 
 
+def test_an_init_container_without_a_name_goes_by_the_empty_one():
+    status = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "started": True, "ready": True}
+    one = pod(phase="Pending", initContainerStatuses=[status])
+    one["spec"]["initContainers"] = [{"restartPolicy": "Always"}]
+    assert cells(one)[1:3] == ["1/3", "Pending"]
+
+
 def test_an_unset_or_zero_time_has_no_age():
     assert since(None, NOW) == since("", NOW) == since("0001-01-01T00:00:00Z", NOW) == "<unknown>"
 

@@ -1,13 +1,10 @@
-"""What fuzzing over HTTP shares: the answers with 5xx that are upstream's, too, and requests made by a seed from objects of every kind."""
+"""What fuzzing over HTTP sends: an object of every kind and of every subresource, changed by a seed, in every form."""
 
 from __future__ import annotations
 
 import copy
-import gzip
 import json
 import random
-import re
-import urllib.parse
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -24,62 +21,178 @@ PATCHES = [JSON_PATCH, MERGE, STRATEGIC, APPLY, APPLY_CBOR]
 NAMESPACE = "ns1"
 
 
-class Explained(NamedTuple):
-    """A 5xx that may come: its code, what its text contains, and why it is right."""
-
-    code: int
-    text: str
-    why: str
-
-
-EXPLAINED = (
-    Explained(500, "failed to create RequestInfo", "a path such as /api/v1/watch/ that cannot be read as a request"),
-    Explained(500, "resourceVersion should not be set on objects to be created", "a POST that names a revision"),
-    Explained(500, r'^(?!.*"reason").*strconv\.ParseUint: parsing', "a revision that is no number, which the storage complains of"),
-    Explained(500, "failed to create typed patch object", "an apply of what the schema has not, or has otherwise"),
-    Explained(500, "failed to convert (new|patch|live) object", "an apply, or an update after one, of what the schema has otherwise"),
-    Explained(500, "unable to find api field in struct|unknown patch type", "a strategic merge patch that asks for what the type has not"),
-    Explained(500, r"expected a \[\]interface|element types are not identical|declared merge key", "one of another form than the object's"),
-    Explained(500, "no preferred addresses found", "a proxy to a node that has said no address"),
-    Explained(500, "failed to allocate a", "a Service or an address when no ServiceCIDR is left, or none of its family"),
-    Explained(500, "Missing or unknown service|no endpoints available|address not allowed", "a proxy to what is not there"),
-    Explained(501, "", "verbs and forms nobody implements"),
-    Explained(502, "", "proxies to what does not speak HTTP"),
-    Explained(503, "", "proxies, nodes and services that are not there"),
-    Explained(504, "", "a revision of the future that did not come, or a node that does not answer"),
-)  # fmt: skip
-
-
-def explained(code: int, text: str) -> bool:
-    """Whether an answer is none with 5xx, or one of those that upstream gives."""
-    return code < 500 or any(e.code == code and re.search(e.text, text, re.S) for e in EXPLAINED)
-
-
 class Sample(NamedTuple):
-    """An object of a kind, and where it is served."""
+    """An object, and where it is served: the path of its collection, or of what is posted. Without a type there is no protobuf of it."""
 
-    resource: Resource
     obj: dict[str, Any]
     path: str
+    type: Any = None
+    subresources: tuple[str, ...] = ()
+    only_posted: bool = False
 
     @property
     def name(self) -> str:
         return str(self.obj["metadata"]["name"])
 
+    @property
+    def resource(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+def _root(resource: Resource) -> str:
+    root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    return f"{root}/namespaces/{NAMESPACE}" if resource.namespaced else root
+
 
 def samples() -> list[Sample]:
-    """One of every built-in kind that is served by default."""
-    out = []
+    """One of every built-in kind that is stored, a definition, custom resources of its versions, and what is only posted."""
+    out = [DEFINITION, *CUSTOM, NODE, POD]
     for vector in files.lines("etcd-samples"):
         given = vector["in"]
         resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
         if resource is None:
             continue
-        root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
-        place = f"/namespaces/{NAMESPACE}" if resource.namespaced else ""
         obj = {"apiVersion": resource.api_version, "kind": given["kind"], **given["object"]}
-        out.append(Sample(resource, obj, f"{root}{place}/{resource.resource}"))
+        out.append(Sample(obj, f"{_root(resource)}/{resource.resource}", resource.type, tuple(resource.subresources)))
+    for api_version, name, spec in POSTED:
+        group, _, version = api_version.rpartition("/")
+        resource = BUILTIN.resource(group, version, name)
+        assert resource is not None, name
+        obj = {"apiVersion": api_version, "kind": resource.kind, "metadata": {"name": "pod1"}, **spec}
+        out.append(Sample(obj, f"{_root(resource)}/{name}", resource.type, only_posted=True))
     return out
+
+
+def below(sample: Sample, name: str) -> Sample:
+    """What is written to a subresource of an object: a form of its own, or the object."""
+    if name not in OF_SUBRESOURCES:
+        return sample
+    obj = OF_SUBRESOURCES[name]
+    kind = BUILTIN.known(*_gv(obj), obj["kind"])
+    return sample._replace(obj={**obj, "metadata": {"name": sample.name, "namespace": NAMESPACE}}, type=kind.type)
+
+
+def _gv(obj: dict[str, Any]) -> tuple[str, str]:
+    group, _, version = obj["apiVersion"].rpartition("/")
+    return group, version
+
+
+ATTRIBUTES = {"namespace": NAMESPACE, "verb": "get", "group": "apps", "resource": "deployments", "subresource": "scale", "name": "a"}
+POSTED = (
+    ("v1", "bindings", {"target": {"kind": "Node", "name": "node1"}}),
+    ("authentication.k8s.io/v1", "selfsubjectreviews", {}),
+    ("authentication.k8s.io/v1", "tokenreviews", {"spec": {"token": "a.b.c", "audiences": ["x"]}}),
+    (
+        "authorization.k8s.io/v1", "subjectaccessreviews",
+        {"spec": {"user": "u", "groups": ["g"], "extra": {"a": ["b"]}, "uid": "1", "resourceAttributes": {
+            **ATTRIBUTES, "labelSelector": {"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]},
+            "fieldSelector": {"rawSelector": "a=b"},
+        }}},
+    ),
+    ("authorization.k8s.io/v1", "localsubjectaccessreviews", {"spec": {"user": "u", "resourceAttributes": ATTRIBUTES}}),
+    ("authorization.k8s.io/v1", "selfsubjectaccessreviews", {"spec": {"nonResourceAttributes": {"path": "/x", "verb": "get"}}}),
+    ("authorization.k8s.io/v1", "selfsubjectrulesreviews", {"spec": {"namespace": NAMESPACE}}),
+)  # fmt: skip
+OF_SUBRESOURCES: dict[str, dict[str, Any]] = {
+    "scale": {"kind": "Scale", "apiVersion": "autoscaling/v1", "spec": {"replicas": 2}},
+    "eviction": {
+        "kind": "Eviction", "apiVersion": "policy/v1",
+        "deleteOptions": {"gracePeriodSeconds": 1, "preconditions": {"uid": "a", "resourceVersion": "1"}, "propagationPolicy": "Orphan"},
+    },
+    "binding": {"kind": "Binding", "apiVersion": "v1", "target": {"kind": "Node", "name": "node1", "apiVersion": "v1"}},
+    "token": {
+        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+        "spec": {"audiences": ["a"], "expirationSeconds": 600, "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "pod1"}},
+    },
+}  # fmt: skip
+
+# A node where nobody listens, and a pod on it: what is streamed or proxied gets as far as the dialling.
+NODE = Sample(
+    {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "fuzz-node"},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": "localhost"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},
+        },
+    },
+    "/api/v1/nodes", BUILTIN.known("", "v1", "Node").type, ("proxy", "status"),
+)  # fmt: skip
+POD = Sample(
+    {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "fuzz-pod", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+        "spec": {
+            "nodeName": "fuzz-node", "containers": [
+                {"name": "a", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "E", "value": "v"}]},
+                {"name": "b", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+            ],
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}], "tolerations": [{"key": "a", "operator": "Exists"}],
+        },
+    },
+    f"/api/v1/namespaces/{NAMESPACE}/pods", BUILTIN.known("", "v1", "Pod").type,
+    ("attach", "binding", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "resize", "status"),
+)  # fmt: skip
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object", "required": ["n"],
+            "x-kubernetes-validations": [{"rule": "self.n < 100 || has(self.s)", "message": "n"}, {"rule": "self.n >= oldSelf.n"}],
+            "properties": {
+                "n": {"type": "integer", "minimum": 0, "default": 1}, "s": {"type": "string", "maxLength": 20, "pattern": "^[a-z]*$"},
+                "x": {"x-kubernetes-int-or-string": True}, "replicas": {"type": "integer", "format": "int32"},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}, "f": {"type": "number", "nullable": True},
+                "map": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string", "format": "date-time"}}},
+                "list": {
+                    "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                    "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "boolean"}}},
+                },
+                "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string", "enum": ["a", "b"]}},
+                "template": {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True},
+            },
+        },
+        "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}}},
+    },
+}  # fmt: skip
+DEFINITION = Sample(
+    {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.fuzz.example.com"},
+        "spec": {
+            "group": "fuzz.example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing", "categories": ["all"]},
+            "versions": [
+                {
+                    "name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": SCHEMA},
+                    "subresources": {"status": {}, "scale": {
+                        "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector",
+                    }},
+                    "additionalPrinterColumns": [{"name": "N", "type": "integer", "jsonPath": ".spec.n"}],
+                    "selectableFields": [{"jsonPath": ".spec.s"}],
+                }
+                for name in ("v1", "v2")
+            ],
+        },
+    },
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    BUILTIN.known("apiextensions.k8s.io", "v1", "CustomResourceDefinition").type,
+    ("status",),
+)  # fmt: skip
+CUSTOM = [
+    Sample(
+        {
+            "apiVersion": f"fuzz.example.com/{version}", "kind": "Thing", "metadata": {"name": f"thing-{version}", "labels": {"a": "b"}},
+            "spec": {
+                "n": 1, "s": "a", "x": "5", "replicas": 1, "free": {"a": [1, {"b": None}]}, "f": 1.5, "set": ["a"],
+                "map": {"a": ["2020-01-01T00:00:00Z"]}, "list": [{"k": "a", "v": True}, {"k": "b"}],
+                "template": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "b"}},
+            },
+            "status": {"replicas": 1, "selector": "a=b"},
+        },
+        f"/apis/fuzz.example.com/{version}/namespaces/{NAMESPACE}/things", None, ("scale", "status"),
+    )
+    for version in ("v1", "v2")
+]  # fmt: skip
 
 
 EXTREMES: list[Any] = [
@@ -179,10 +292,10 @@ def body(rnd: random.Random, sample: Sample, value: Any, ctype: str) -> bytes:
             whole = cbor.encode(value)
         except (ValueError, OverflowError, AttributeError):
             whole = cbor.encode(sample.obj)
-    elif ctype == PROTOBUF:
-        resource = sample.resource
-        plain = decode(resource.type, sample.obj)[0]
-        whole = encode_protobuf(resource.type, plain, api_version=resource.api_version, kind=resource.kind)
+    elif ctype == PROTOBUF and sample.type is not None:
+        obj = sample.obj
+        plain = decode(sample.type, obj)[0]
+        whole = encode_protobuf(sample.type, plain, api_version=obj["apiVersion"], kind=obj["kind"])
         return damaged(rnd, whole, rnd.randrange(4))
     else:
         whole = text(value)
@@ -202,107 +315,3 @@ def damaged(rnd: random.Random, data: bytes, times: int) -> bytes:
             case _:
                 out[at:at] = rnd.randbytes(rnd.randrange(1, 9))
     return bytes(out)
-
-
-QUERIES = (
-    "labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks",
-    "sendInitialEvents", "pretty", "includeObject", "dryRun", "fieldManager", "fieldValidation", "force", "gracePeriodSeconds",
-    "propagationPolicy", "orphanDependents", "shardSelector", "timeout", "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "container", "follow", "tailLines", "sinceTime", "command", "stdin", "path", "ports", "nope",
-)  # fmt: skip
-ARGUMENTS = (
-    "", "a", "a=b", "a in (b", "a,,b", "!a", "a!=b,c", "metadata.name=f", "metadata.namespace!=default", "status.phase=Running",
-    "spec.nodeName=", "Exact", "NotOlderThan", "0", "1", "-1", "9" * 50, "+1", "1_0", "1e3", " 1", "All", "true", "false", "Strict",
-    "Warn", "Ignore", "Foreground", "Orphan", "Background", "Metadata", "None", "Object", "%00", "%ff", "\u2028", "x" * 200,
-    "shardRange(object.metadata.uid, '0x0', '0x1')", "shardRange(", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhXHUwMDAwIn0",
-)  # fmt: skip
-ACCEPTS = (
-    JSON, PROTOBUF, YAML, CBOR, "*/*", "text/html", "", f"{JSON};as=Table;v=v1;g=meta.k8s.io", f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io",
-    f"{JSON};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", f"{YAML};as=PartialObjectMetadata;v=v1;g=meta.k8s.io", f"{JSON};as=x",
-    f"{JSON};stream=watch", "application/json;q=x, */*;q=0.1",
-)  # fmt: skip
-HEADERS = (
-    ("Impersonate-User", ("a", "system:serviceaccount:default:default", "", "\xff")), ("Impersonate-Group", ("system:masters", "a")),
-    ("Impersonate-Extra-a%2fb", ("c",)), ("Impersonate-Uid", ("u",)), ("Accept-Encoding", ("gzip", "br", "gzip;q=0", "*")),
-    ("If-None-Match", ('"a"', "*")), ("User-Agent", ("", "kubectl/v1.36", "x" * 500)), ("Audit-ID", ("a", "\xe4" * 70)),
-    ("Range", ("bytes=0-1",)), ("Origin", ("https://x", "null")),
-    ("Traceparent", ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-x")), ("Cookie", ("a=b",)),
-    ("X-Forwarded-For", ("1.2.3.4", "x")), ("X-Remote-User", ("admin",)), ("Access-Control-Request-Method", ("POST",)),
-    ("Content-Encoding", ("gzip", "identity", "deflate")), ("X-HTTP-Method-Override", ("DELETE",)),
-    ("Authorization", ("Bearer x", "Basic eDp5", "x")),
-)  # fmt: skip
-UPGRADE = {
-    "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-}  # fmt: skip
-SUBRESOURCES = (
-    "status", "scale", "eviction", "binding", "token", "approval", "ephemeralcontainers", "resize", "finalize", "log", "exec", "attach",
-    "portforward", "proxy", "proxy/x/y", "nope", "status/nope",
-)  # fmt: skip
-VERBS = (*("POST", "PUT", "GET", "DELETE") * 2, *("PATCH",) * 4, "HEAD", "OPTIONS", "TRACE", "X")
-
-
-OPTIONS = ("gracePeriodSeconds", "preconditions", "propagationPolicy", "orphanDependents", "dryRun", "nope")
-OTHER_TYPES = ("", "text/plain", JSON, APPLY, "application/json; charset=x")
-
-
-class Asked(NamedTuple):
-    """A request."""
-
-    verb: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-
-def made(seed: int, known: list[Sample]) -> Asked:
-    """The request of a seed."""
-    rnd = random.Random(seed)
-    sample = rnd.choice(known)
-    verb = rnd.choice(VERBS)
-    headers = {"Accept": rnd.choice(ACCEPTS)} if rnd.random() < 0.5 else {}
-    value, ctype = mutated(rnd, sample.obj, known), rnd.choice((JSON, JSON, YAML, PROTOBUF, CBOR))
-    if verb == "PATCH":
-        ctype = rnd.choice(PATCHES)
-        if ctype == JSON_PATCH:
-            value = operations(rnd, sample.obj)
-        elif rnd.random() < 0.4 and isinstance(value, dict) and value:
-            value = {key: value[key] for key in rnd.sample(sorted(value, key=str), rnd.randrange(1, len(value) + 1))}
-    elif verb == "DELETE":
-        value = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"], rnd.choice(OPTIONS): extreme(rnd)}
-    if verb == "POST" and isinstance(value, dict) and isinstance(meta := value.get("metadata"), dict) and rnd.random() < 0.6:
-        meta["name"] = f"f{seed}"  # one that is not there yet
-    data = body(rnd, sample, value, ctype) if verb in ("POST", "PUT", "PATCH", "DELETE") or rnd.random() < 0.05 else b""
-    if data:
-        headers["Content-Type"] = ctype if rnd.random() < 0.95 else rnd.choice(OTHER_TYPES)
-    for _ in range(rnd.choice((0, 0, 0, 1, 2))):
-        name, values = rnd.choice(HEADERS)
-        headers[name] = rnd.choice(values)
-    if headers.get("Content-Encoding") == "gzip" and rnd.random() < 0.7:
-        data = gzip.compress(data, 1)
-    if verb == "GET" and rnd.random() < 0.1:
-        headers |= UPGRADE
-    return Asked(verb, _path(rnd, sample, verb), headers, data)
-
-
-def _path(rnd: random.Random, sample: Sample, verb: str) -> str:
-    path = sample.path
-    single = verb in ("PUT", "PATCH") or (verb != "POST" and rnd.random() < 0.6) or rnd.random() < 0.1
-    if single:
-        path += "/" + (sample.name if rnd.random() < 0.9 else rnd.choice(("nobody", "%2e%2e", "a%2fb", "%00", "A", "%ff", "x" * 300)))
-        if rnd.random() < 0.3:
-            of_it = sorted(sample.resource.subresources)
-            path += "/" + rnd.choice(of_it if of_it and rnd.random() < 0.7 else SUBRESOURCES)
-    if rnd.random() < 0.05:
-        at = rnd.randrange(len(path))
-        path = path[:at] + rnd.choice(("/", "//", "%2f", "..", "%", ";", "watch/", "proxy/", "x", "?")) + path[at + rnd.randrange(3) :]
-    query = {rnd.choice(QUERIES): rnd.choice(ARGUMENTS) for _ in range(rnd.choice((0, 0, 1, 2, 3)))}
-    if "fieldManager" not in query and verb == "PATCH":
-        query["fieldManager"] = "fuzz"
-    if verb == "DELETE" or (verb != "GET" and rnd.random() < 0.6):
-        query["dryRun"] = "All"
-    if verb == "GET" and rnd.random() < 0.02:
-        query |= {"watch": "1", "timeoutSeconds": "1"}
-    if query.get("resourceVersion", "0").lstrip("+").strip() not in ("", "0", "-1"):
-        query["resourceVersion"] = rnd.choice(("0", "-1", "x", ""))  # a future one is waited for
-    query.pop("follow", None)
-    return path + ("?" if "?" not in path else "&") + urllib.parse.urlencode(query)

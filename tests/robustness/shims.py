@@ -1,4 +1,4 @@
-"""Faults of a machine under one process: a disk that takes long to sync, a clock that jumps."""
+"""Faults of a machine under one process: a disk that takes long to sync or fails at it, a clock that jumps."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ CALLS = {"x86_64": (317, 74, 75), "aarch64": (277, 82, 83)}
 
 
 class SlowDisk:
-    """What runs with ``before`` (a ``preexec_fn``) waits ``wait_s`` at each sync of a file. Seccomp tells of each call and lets it go on
+    """What runs with ``before`` (a ``preexec_fn``) waits ``wait_s`` at each sync of a file, and is told ``error`` then, an errno, if there
+    is one. Seccomp tells of each call and lets it go on
     later: it needs no root, no library, and holds for programs that call the kernel themselves. Linux from 5.5 on."""
 
     def __init__(self) -> None:
-        self.wait_s = 0.0
+        self.wait_s, self.error = 0.0, 0
         self._ours, self._theirs = socket.socketpair()
 
     def before(self) -> None:
@@ -71,11 +72,11 @@ class SlowDisk:
     def _let(self, told: int, which: bytes) -> None:
         time.sleep(self.wait_s)
         with contextlib.suppress(OSError):  # who asked is gone
-            fcntl.ioctl(told, NOTIF_SEND, bytearray(which + struct.pack("qiI", 0, 0, NOTIF_CONTINUE)))
+            fcntl.ioctl(told, NOTIF_SEND, bytearray(which + struct.pack("qiI", 0, -self.error, 0 if self.error else NOTIF_CONTINUE)))
 
     def close(self) -> None:
-        """Nobody is slowed down any more."""
-        self.wait_s = 0.0
+        """Nobody is slowed down or told of a failure any more."""
+        self.wait_s, self.error = 0.0, 0
         self._ours.close()
         self._theirs.close()
 

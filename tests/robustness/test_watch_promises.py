@@ -19,6 +19,7 @@ import pytest
 import requests
 import uvloop
 
+from kas.supervisor import RESPAWN_LIMIT, RESPAWN_WINDOW_S
 from kas.testing.server import KasServer
 from tests.robustness import watch_model as model
 from tests.robustness.watch_model import ADDED, BOOKMARK, DELETED, MODIFIED, Client, Event, Session, Write
@@ -139,12 +140,12 @@ class Recorder:
         assert "panic'd" not in self.server.output
 
 
-def run(server, connect, disturb: Callable[[], None] | None) -> Recorder:
+def run(server, connect, disturb: Callable[[], None] | None, every_s: float = 2.0) -> Recorder:
     recorder = Recorder(server, connect)
     recorder.start()
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
-        time.sleep(min(2.0, SECONDS / 3))
+        time.sleep(min(every_s, SECONDS / 3))
         if disturb is not None:
             disturb()
     recorder.finish()
@@ -161,9 +162,10 @@ def test_promises_hold_when_workers_are_killed(kas_server, connect):
     server = kas_server("--workers", "2", "--unsafe-no-fsync")
 
     def disturb() -> None:
-        os.kill(random.choice(server.worker_pids()), signal.SIGKILL)
+        os.kill(server.worker_pids()[0], signal.SIGKILL)  # the older one, so that both have their turn
 
-    run(server, connect, disturb)
+    # No more often than the supervisor forgives each of the two.
+    run(server, connect, disturb, every_s=1.1 * RESPAWN_WINDOW_S / (2 * RESPAWN_LIMIT))
 
 
 def test_promises_hold_over_restarts_and_kills(kas_server, connect):

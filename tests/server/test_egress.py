@@ -71,7 +71,7 @@ def test_kubelets_and_pods(call, cluster, tmp_path):
     with FakeKubelet(certificate=make_certificate(tmp_path, "127.0.0.1")) as kubelet, FakeKubelet() as pod:
         cluster.routes |= {f"{NODE}:10250": kubelet.port, f"{POD_IP}:8080": pod.port}
         call("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
-        status = {"status": {"addresses": [{"type": "InternalIP", "address": NODE}]}}
+        status = {"status": {"addresses": [{"type": "InternalIP", "address": NODE}], "declaredFeatures": ["ExtendWebSocketsToKubelet"]}}
         assert call("PATCH", "/api/v1/nodes/n/status", status, "application/merge-patch+json")[0] == 200
         assert call("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})[0] in (201, 409)
         make_pod(call, "default", "p", "n", 8080, podIPs=[{"ip": POD_IP}], podIP=POD_IP)

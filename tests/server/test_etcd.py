@@ -432,6 +432,51 @@ def test_one_server_runs_the_controllers_and_another_takes_over(tmp_path: Path) 
             first.stop()
 
 
+@pytest.mark.parametrize("backend", ["etcd3", "lmdb"])
+def test_a_lone_server_that_counts_takes_its_address_with_it(etcd: Etcd, tmp_path: Path, backend: str) -> None:
+    """Of several that count each knows of itself alone. One with a lease leaves the last address, as upstream's."""
+    store = flags(etcd)[:2] if backend == "etcd3" else ("--storage-backend=lmdb", "--unsafe-no-fsync")
+    paths = "/api/v1/namespaces/default/endpoints/kubernetes", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
+
+    def shown(kind: str) -> list[list[str]]:
+        """By a server that is ended then."""
+        named = [*store, "--advertise-address=192.0.2.7", f"--endpoint-reconciler-type={kind}", f"--etcd-prefix=/counted-{backend}"]
+        with KasServer(tmp_path / "one", *named) as server:
+            client = Client(server)
+            until(lambda: client.raw("GET", "/readyz").status_code == 200)
+            endpoints, slices = (client("GET", path)[1] for path in paths)
+        in_endpoints = [address["ip"] for subset in endpoints.get("subsets") or () for address in subset["addresses"]]
+        return [in_endpoints, [address for one in slices["endpoints"] or () for address in one["addresses"]]]
+
+    assert shown("master-count") == [["192.0.2.7"], ["192.0.2.7"]]
+    assert shown("none") == [[], []]
+    assert shown("lease") == shown("none") == [["192.0.2.7"], ["192.0.2.7"]]
+
+
+@pytest.mark.parametrize("kind", ["lease", "master-count"])
+def test_a_server_that_is_told_to_end_is_in_no_endpoints_while_it_serves_on(etcd: Etcd, tmp_path: Path, kind: str) -> None:
+    """Clients that find servers by the kubernetes Service, which nobody asks for /readyz, went to it until it was gone."""
+    named = [*flags(etcd)[:2], f"--etcd-prefix=/told-{kind}", f"--endpoint-reconciler-type={kind}", "--controllers=none"]
+
+    def addresses(client: Client) -> list[str]:
+        found = client("GET", "/api/v1/namespaces/default/endpoints/kubernetes")[1].get("subsets") or ()
+        return [address["ip"] for subset in found for address in subset["addresses"]]
+
+    with contextlib.ExitStack() as stack:
+        if kind == "lease":
+            stack.enter_context(KasServer(tmp_path / "other", *named, "--advertise-address=192.0.2.1"))
+        ends = KasServer(tmp_path / "ends", *named, "--advertise-address=192.0.2.2", "--shutdown-delay-duration=5m").start()
+        try:
+            client = Client(ends)
+            until(lambda: "192.0.2.2" in addresses(client) and client.raw("GET", "/readyz").status_code == 200)
+            ends.process.send_signal(signal.SIGTERM)
+            until(lambda: addresses(client) == (["192.0.2.1"] if kind == "lease" else []))
+            assert client("POST", CONFIG_MAPS, config_map("meanwhile"))[0] == 201
+            assert client.raw("GET", "/readyz").status_code == 500
+        finally:
+            ends.kill()
+
+
 def test_two_clusters_share_an_etcd_below_prefixes(pair, etcd: Etcd, tmp_path) -> None:
     one = Client(pair[0])
     with KasServer(tmp_path, *flags(etcd), "--etcd-prefix=/elsewhere") as other:
@@ -481,12 +526,17 @@ def test_what_fails_after_an_object_was_made_makes_it_once(pair) -> None:
     assert one("DELETE", f"{CONFIG_MAPS}/once")[0] == 200
 
 
-def test_addresses_and_ports_are_given_once_by_all_servers(pair) -> None:
+def test_addresses_and_ports_are_given_once_by_all_servers(pair, etcd: Etcd, tmp_path: Path) -> None:
+    with KasServer(tmp_path / "three", *flags(etcd)) as three:
+        _race((*pair, three))
+
+
+def _race(servers: tuple[KasServer, ...]) -> None:
     made: list[dict] = []
     services = "/api/v1/namespaces/default/services"
 
     def make(i: int) -> None:
-        client = Client(pair[i % 2])
+        client = Client(servers[i % 3])
         for n in range(6):
             spec = {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}]}
             status, body = client("POST", services, {"metadata": {"name": f"s{i}-{n}"}, "spec": spec})
@@ -500,14 +550,14 @@ def test_addresses_and_ports_are_given_once_by_all_servers(pair) -> None:
         t.join()
     assert len(made) == len({spec["clusterIP"] for spec in made}) == len({spec["ports"][0]["nodePort"] for spec in made}) == 36
     # One address and one port, asked for on all servers at once: one gets it.
-    one, two = (Client(server) for server in pair)
+    one, two, _ = (Client(server) for server in servers)
     address, port = made[0]["clusterIP"], made[0]["ports"][0]["nodePort"]
     assert one("DELETE", f"{services}?")[0] == 200
     won: list[int] = []
 
     def ask(i: int) -> None:
         spec = {"type": "NodePort", "clusterIP": address, "ports": [{"port": 80, "nodePort": port}]}
-        won.append(Client(pair[i % 2])("POST", services, {"metadata": {"name": f"same{i}"}, "spec": spec})[0])
+        won.append(Client(servers[i % 3])("POST", services, {"metadata": {"name": f"same{i}"}, "spec": spec})[0])
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
     for t in threads:

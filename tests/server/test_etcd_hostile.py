@@ -60,11 +60,11 @@ def test_a_peer_that_is_no_etcd_any_more(linked: tuple[Link, KasServer], way: st
         assert client("GET", f"{CONFIG_MAPS}/{name}?resourceVersion=0")[0] == 200
         assert "etcd" in until(lambda: (found := client("GET", "/readyz"))[0] == 500 and found[1])
         if way == "garbage":
-            writer.join(60)  # nobody knows, or it certainly did not happen
+            writer.join()  # nobody knows, or it certainly did not happen
             assert told[0][0] in (503, 504) and told[0][1]["kind"] == "Status", told
     finally:
         link.heal()
-    writer.join(60)
+    writer.join()
     assert told[0][0] in (200, 503, 504), told
     until(lambda: client("PUT", f"{CONFIG_MAPS}/{name}", config_map(name, x="2"))[0] == 200)
     until(lambda: client("GET", "/readyz")[0] == 200)

@@ -19,7 +19,7 @@ from kas.store.etcd.client import Client as Calls
 from kas.testing.server import KasServer
 from tests.conftest import Client
 from tests.controllers.waiting import until
-from tests.etcd import Etcd
+from tests.etcd import Etcd, snapshots
 
 EVENTS, CONFIG_MAPS = "/api/v1/namespaces/default/events", "/api/v1/namespaces/default/configmaps"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -233,6 +233,36 @@ def test_health_names_the_other_cluster_and_what_it_keeps_fails_alone(pair, etcd
     assert one("POST", EVENTS, event("y"))[0] == 201
 
 
+def test_a_cluster_that_keeps_nothing_has_its_checks_and_holds_nothing_up(etcds, tmp_path):
+    """Definitions stay in the main cluster, so the second one has nothing; its user named it all the same, and is told how it is. The third
+    one is the main one again, which has its check already."""
+    main, events = etcds
+    with Etcd(tmp_path / "nothing") as nothing:
+        given = flags(main, events)
+        overrides = f"apiextensions.k8s.io/customresourcedefinitions#{nothing.url},{given[-1].partition('=')[2]},/pods#{main.url}"
+        with KasServer(tmp_path / "kas", *given[:-1], f"--etcd-servers-overrides={overrides}") as server:
+            one = Client(server)
+            for path, names in {
+                "healthz": ["etcd-override-0", "etcd-override-1"], "livez": ["etcd-override-0", "etcd-override-1"],
+                "readyz": ["etcd-override-0", "etcd-override-readiness-0", "etcd-override-1", "etcd-override-readiness-1"],
+            }.items():  # fmt: skip
+                shown = [line[3:-3] for line in one.raw("GET", f"/{path}?verbose").text.splitlines() if line.startswith("[+]etcd-o")]
+                assert shown == names, path
+            assert one("POST", "/api/v1/namespaces", {"metadata": {"name": "ends"}})[0] == 201
+            nothing.kill()
+            for path in ("healthz", "livez", "readyz"):
+                until(lambda path=path: "[-]etcd-override-0 failed" in one.raw("GET", f"/{path}?verbose").text)
+                text = one.raw("GET", f"/{path}?verbose").text
+                assert "[+]etcd ok" in text and "[+]etcd-override-1 ok" in text, path
+            assert one.raw("GET", "/readyz/etcd-override-readiness-0").status_code == 500
+            assert one.raw("GET", "/readyz/etcd-override-readiness-1").status_code == 200
+            assert one.raw("GET", "/readyz?exclude=etcd&exclude=etcd-readiness").status_code == 200
+            assert one("DELETE", "/api/v1/namespaces/ends")[0] == 200
+            until(lambda: one("GET", "/api/v1/namespaces/ends")[0] == 404)
+            nothing.start()
+            until(lambda: one.raw("GET", "/readyz").status_code == 200)
+
+
 def test_a_replicator_that_dies_goes_on_with_both(pair, etcds):
     one, two = map(Client, pair)
     (pid,) = [p for p in _children(pair[0]) if Path(f"/proc/{p}/comm").read_text().strip() == "kas-replicator"]
@@ -256,7 +286,7 @@ def test_an_events_cluster_that_went_back_is_noticed(pair, etcds, tmp_path):
     events.kill()
     os.rename(events.data, tmp_path / "old")
     subprocess.run(
-        ["etcdctl", "snapshot", "restore", str(tmp_path / "backup"), "--data-dir", str(events.data), "--name", events.name,
+        [snapshots(), "snapshot", "restore", str(tmp_path / "backup"), "--data-dir", str(events.data), "--name", events.name,
          "--initial-cluster", f"{events.name}={events.listens}", "--initial-advertise-peer-urls", events.listens],
         check=True, capture_output=True,
     )  # fmt: skip

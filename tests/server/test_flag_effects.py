@@ -283,11 +283,20 @@ def test_a_lease_of_etcd_is_taken_again_as_long_as_the_flag_says(kas_server, con
         assert len(leases(etcd) - {0}) == apart
 
 
-def test_etcd_is_too_slow_for_readiness_where_the_flag_says_so(kas_server, connect, tmp_path):
+@pytest.mark.parametrize(
+    ("flag", "slow", "fast"),
+    [
+        ("readycheck", ["/readyz/etcd-readiness"], ["/readyz/etcd", "/healthz/etcd", "/livez/etcd"]),
+        ("healthcheck", ["/readyz/etcd", "/healthz/etcd", "/livez/etcd"], ["/readyz/etcd-readiness"]),
+    ],
+)  # fmt: skip
+def test_etcd_is_too_slow_for_a_check_where_its_flag_says_so(kas_server, connect, tmp_path, flag, slow, fast):
     with Etcd(tmp_path) as etcd:
-        flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--controllers=none", "--etcd-readycheck-timeout=1ns")
+        flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--controllers=none", f"--etcd-{flag}-timeout=1ns")
         client = connect(kas_server(*flags))
-        until(lambda: client("GET", "/readyz/etcd-readiness")[0] == 500)  # from the first time it was asked on
         reason = "error getting data from etcd: context deadline exceeded"
-        assert client("GET", "/readyz/etcd-readiness") == (500, f"internal server error: {reason}\n")
-        assert client("GET", "/readyz/etcd") == client("GET", "/livez/etcd") == (200, "ok")
+        for path in slow:
+            until(lambda path=path: client("GET", path)[0] == 500)  # from the first time it was asked on
+            assert client("GET", path) == (500, f"internal server error: {reason}\n")
+        for path in fast:
+            until(lambda path=path: client("GET", path) == (200, "ok"))

@@ -142,5 +142,5 @@ def test_it_ends_when_told_to_though_a_worker_is_stopped(two):
     os.kill(workers[1], signal.SIGSTOP)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(100) == 1
-    assert "did not end in time and were killed" in server.output
+    wait_for(lambda: "did not end in time and were killed" in server.output, "its last words to be read")
     wait_for(lambda: all(gone(pid) for pid in workers), "the workers' end")

@@ -17,6 +17,9 @@ from kas.server import Server
 from kas.store import open_store
 from kas.store.shared import Shared
 
+# Flags with which who shows no credential may do everything.
+EVERYBODY = {"authorization_mode": ["ABAC"], "authorization_policy_file": str(Path(__file__).with_name("everybody.jsonl"))}
+
 
 class World:
     """The server, brought up step by step in ``directory``; ``without`` leaves one out. ``flags`` are as on the command line, by name.

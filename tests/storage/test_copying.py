@@ -348,6 +348,53 @@ def test_sealed_values_are_opened_and_sealed_again(etcd: Etcd, prefix: str, tmp_
     assert capsys.readouterr().out.startswith("/registry/secrets/ns/s: cannot be opened: ")
 
 
+def test_each_side_has_a_prefix_of_its_own(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    """Also within one cluster, whose revision the copy moves on while it reads."""
+    first, second, cluster = prefix, f"{prefix}-2", f"etcd:{etcd.url}"
+    make_etcd(etcd, first)
+    command_line = ["copy", "--from", cluster, "--to", cluster, f"--from-prefix={first}", "--to-prefix", second]
+    assert main(command_line) == 0
+    before = {key.removeprefix(first): kv.value for key, kv in values(etcd, first).items()}
+    assert {key.removeprefix(second): kv.value for key, kv in values(etcd, second).items()} == before and len(before) == 28
+    put(etcd, first, {f"{MAPS}later": config_map("later")})
+    assert main(command_line) == 0
+    assert f"{second}/configmaps/ns/later" in values(etcd, second)
+    # ``--prefix`` is that of the side without one.
+    assert main(["copy", "--from", cluster, "--to", f"lmdb:{tmp_path / 'a'}", f"--prefix={first}", f"--from-prefix={second}"]) == 0
+    assert main(["copy", "--from", f"lmdb:{tmp_path / 'a'}", "--to", cluster, f"--to-prefix={first}-3"]) == 0
+    assert {key.removeprefix(f"{first}-3") for key in values(etcd, f"{first}-3")} == {*before, "/configmaps/ns/later"}
+    capsys.readouterr()
+    for within in (f"{first}/in", "/"):
+        assert main(["copy", "--from", cluster, "--to", cluster, f"--from-prefix={first}", f"--to-prefix={within}"]) == 1
+        assert "one of the two prefixes lies within the other, in the same cluster" in capsys.readouterr().err
+
+
+def test_only_an_etcd_has_a_prefix(tmp_path: Path) -> None:
+    for side, other in (("from", "to"), ("to", "from")):
+        done = kas("storage", "copy", f"--{side}=lmdb:{tmp_path}", f"--{other}=etcd:http://127.0.0.1:1", f"--{side}-prefix=/a")
+        assert (done.returncode, done.stderr) == (2, f"kas: --{side}-prefix: only etcd has a prefix\n")
+
+
+def test_what_is_sealed_for_its_key_is_not_brought_to_another_as_it_is(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    """There nobody could open it; with the configuration it is sealed again."""
+    file = tmp_path / "e.yaml"
+    key = {"name": "k", "secret": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
+    file.write_text(orjson.dumps({
+        "kind": "EncryptionConfiguration", "apiVersion": "apiserver.config.k8s.io/v1",
+        "resources": [{"resources": ["configmaps"], "providers": [{"aesgcm": {"keys": [key]}}]}],
+    }).decode())  # fmt: skip
+    sealed, moved, cluster, config = f"{prefix}-sealed", f"{prefix}-moved", f"etcd:{etcd.url}", f"--encryption-provider-config={file}"
+    assert main(["copy", "--from", make_lmdb(tmp_path / "a", 1), "--to", cluster, f"--to-prefix={sealed}", config]) == 0
+    command_line = ["copy", "--from", cluster, "--to", cluster, f"--from-prefix={sealed}", f"--to-prefix={moved}"]
+    capsys.readouterr()
+    assert main(command_line) == 1
+    assert "/registry/configmaps/ns/c0000 is left out: cannot be opened: it is sealed for its key" in capsys.readouterr().err
+    assert main([*command_line[:-1], f"--to-prefix={prefix}-opened", config]) == 0
+    found = values(etcd, f"{prefix}-opened")[f"{prefix}-opened/configmaps/ns/c0000"].value
+    assert found.startswith(b"k8s:enc:aesgcm:v1:k:") and found != values(etcd, sealed)[f"{sealed}/configmaps/ns/c0000"].value
+    assert main(["check", "--from", cluster, f"--prefix={prefix}-opened", config]) == 0
+
+
 def test_progress_is_shown_on_a_terminal_and_cleared(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with command.progress() as shown:

@@ -25,8 +25,7 @@ from kas.store.etcd.bolt import ELEMENT, LEAF, PAGE, BadSnapshot, Bolt
 from kas.store.etcd.client import PUT, TXN, Client
 from kas.store.etcd.layout import Keys
 from kas.store.unfinished import unfinished
-from tests import need
-from tests.etcd import Etcd
+from tests.etcd import Etcd, snapshots
 from tests.storage.places import EVENT, MAPS, config_map, kas, make_etcd, make_lmdb, objects, opened, put, write
 
 
@@ -83,10 +82,8 @@ def test_etcds_own_files_are_saved_read_and_restored_to_lmdb(tmp_path: Path, cap
         member = tmp_path / "member.db"
         shutil.copy(etcd.data / "member" / "snap" / "db", member)
     capsys.readouterr()
-    etcdctl = need.program("etcdctl", "Debian's etcd-client")
-    asked = subprocess.run(
-        [etcdctl, "snapshot", "status", str(file), "-w", "json"], env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, check=True
-    )
+    command, env = [snapshots(), "snapshot", "status", str(file), "-w", "json"], {**os.environ, "ETCDCTL_API": "3"}
+    asked = subprocess.run(command, env=env, capture_output=True, check=True)
     theirs = json.loads(asked.stdout)
     told = status(file, capsys)
     assert (told["form"], int(told["revision"]), int(told["bytes"])) == ("etcd", theirs["revision"], theirs["totalSize"] + 32)
@@ -149,6 +146,18 @@ def test_a_snapshot_of_lmdb_fills_a_cluster(etcd: Etcd, prefix: str, tmp_path: P
     put(etcd, prefix, {MAPS + "later": config_map("later")})
     assert main(["restore", str(file), "--to", f"etcd:{etcd.url}", f"--prefix={prefix}"]) == 1
     assert "was written to since" in capsys.readouterr().err
+
+
+def test_a_snapshot_of_etcd_comes_below_another_prefix(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    file, place = tmp_path / "s", make_etcd(etcd, prefix, 3)
+    assert main(["save", str(file), "--from", place]) == 0
+    command = ["restore", str(file), "--to", place, f"--to-prefix={prefix}-2"]
+    assert main(command) == 1
+    assert "holds nothing below /registry, but keys elsewhere" in capsys.readouterr().err
+    assert main([*command, f"--from-prefix={prefix}"]) == 0
+    there, here = (sorted(key.removeprefix(at) for key in etcd.keys(at + "/")) for at in (prefix, f"{prefix}-2"))
+    assert there == here and len(here) == 6
+    assert main(["restore", str(file), f"--to=lmdb:{tmp_path}", "--to-prefix=/a"]) == 2
 
 
 def test_an_interrupt_says_what_is_left(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -682,7 +682,7 @@ class Secured(Etcd):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.url = self.url.replace("http:", "https:")
-        ca = authority("etcd-ca")
+        self.authority = ca = authority("etcd-ca")
         self.ca = ca.write(directory, "ca")[0]
         self.own = issue([("CN", "etcd")], ca, usages=("server", "client"), ips=("127.0.0.1",)).write(directory, "server")
         self.client = issue([("CN", "kas")], ca).write(directory, "client")
@@ -729,7 +729,9 @@ def test_streams_over_tls(secured: Secured) -> None:
 def test_who_cannot_show_or_verify_a_certificate_reaches_nobody(ask: Callable[..., Any], secured: Secured, tmp_path: Path) -> None:
     stranger = authority("stranger")
     own = issue([("CN", "kas")], stranger).write(tmp_path, "client")
+    over = issue([("CN", "kas")], secured.authority, begins_s=-7200, ends_s=-3600).write(tmp_path, "over")
     for config, why in (
+        (replace(secured.config, certfile=over[0], keyfile=over[1]), "TLS: .*(certificate|expired)"),
         (replace(secured.config, certfile="", keyfile=""), "TLS: .*certificate"),
         (replace(secured.config, certfile=own[0], keyfile=own[1]), "TLS: .*(certificate|unknown ca)"),
         (replace(secured.config, cafile=stranger.write(tmp_path, "ca")[0]), "its certificate is not trusted: unable to get local issuer"),
@@ -744,6 +746,25 @@ def test_who_cannot_show_or_verify_a_certificate_reaches_nobody(ask: Callable[..
                 ask(config, PUT, pb.PutRequest(key=b"/never"), 1.0)
             said.append(str(told.value))
     assert not ask(secured.config, RANGE, pb.RangeRequest(key=b"/never"), 60.0).kvs
+
+
+def test_an_etcd_whose_certificate_is_over_is_told_and_served_once_it_has_another(ask: Callable[..., Any], tmp_path: Path) -> None:
+    etcd = Secured(tmp_path)
+    good, over = etcd.own, issue([("CN", "etcd")], etcd.authority, usages=("server",), ips=("127.0.0.1",), begins_s=-7200, ends_s=-3600)
+    etcd.own = over.write(tmp_path, "over")
+    etcd.spawn()
+    try:
+        said: list[str] = []
+        while "its certificate is not trusted: certificate has expired" not in said:
+            with pytest.raises(Unavailable) as told:
+                ask(etcd.config, PUT, pb.PutRequest(key=b"/never"), 1.0)
+            said.append(str(told.value).rpartition("127.0.0.1")[2].partition(": ")[2])
+            assert len(said) < 100, said  # it begins meanwhile
+    finally:
+        etcd.kill()
+    etcd.own = good
+    with etcd:
+        assert not ask(etcd.config, RANGE, pb.RangeRequest(key=b"/never"), 60.0).kvs
 
 
 def test_certificates_are_looked_at_first_and_again_for_each_connection(secured: Secured, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -12,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from kas.store import Conflict, Full, Op, Unavailable, Unknown
+from kas.store import Busy, Conflict, Full, Op, Unavailable, Unknown
 from kas.store.etcd import client as etcd_client
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import GRANT, RANGE, TXN, AsyncClient, Begun, Call, Config
 from kas.store.etcd.rpc.http2 import Stream
 from kas.store.etcd.rpc.looped import Looped
 from kas.store.etcd.rpc.status import Code, RpcError
-from kas.store.etcd.store import Write
+from kas.store.etcd.store import LEAST_S, Write
 from tests.contract.store_suite import draft
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
@@ -62,7 +63,7 @@ def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: p
         await asyncio.sleep(0)
         left.cancel()  # the write stands
         await asyncio.to_thread(until, lambda: store.get(B) is not None)
-        assert not store._writes
+        await asyncio.to_thread(until, lambda: not store._writes)  # the replica may have it before etcd's answer is here
         server.replicator.stop()
         server.thread.join(60)
         with monkeypatch.context() as m:
@@ -75,6 +76,62 @@ def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: p
         assert not store._writes
 
     asyncio.run(write())
+
+
+def test_a_write_that_a_slow_etcd_does_not_take_has_one_time_for_all_attempts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of it is for the second one, which had as long again."""
+    given: list[float] = []
+    real = AsyncClient.call
+
+    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, told: Any) -> bool:
+        stream = Stream(b"", b"", True, True, None)
+        stream.error = RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded", unsent=True)
+        asyncio.get_running_loop().call_later(0.3, told, Begun(call, 0, stream, ()))
+        return True
+
+    async def call(self: AsyncClient, call: Call, request: Any, within_s: float = 10.0) -> Any:
+        if call is TXN:
+            given.append(within_s)
+        return await real(self, call, request, within_s)
+
+    async def write() -> None:
+        store = server.store
+        store.start(asyncio.get_running_loop())
+        monkeypatch.setattr(AsyncClient, "begin", begin)
+        monkeypatch.setattr(AsyncClient, "call", call)
+        assert (await store.commit(Op(A, draft(), 0))).record.revision == 2
+        monkeypatch.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", 0.2)
+        await store.commit(Op(B, draft(), 0))
+
+    asyncio.run(write())
+    assert given[0] <= 9.7 and given[1] == LEAST_S
+
+
+def test_a_stopped_etcd_leaves_no_writer_waiting_and_what_is_told_as_undone_is(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than fits into a connection that nobody reads: some have been sent, and may happen, the others have not. There are no more of
+    them than there may be."""
+    keys = [f"/registry/x/{i:03}" for i in range(200)]
+
+    async def write() -> list[Any]:
+        store = server.store
+        store.start(asyncio.get_running_loop())
+        await store.commit(Op(A, draft(), 0))
+        server.etcd.signal(signal.SIGSTOP)
+        with monkeypatch.context() as m:
+            m.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", 0.5)
+            m.setattr("kas.store.etcd.store.MOST_WRITES", len(keys))
+            writes = [store.commit(Op(key, draft(data="x" * 2000), 0)) for key in keys]
+            with pytest.raises(Busy):
+                store.commit(Op(B, draft(), 0))
+            return await asyncio.gather(*writes, return_exceptions=True)
+
+    ended = asyncio.run(write())
+    server.etcd.signal(signal.SIGCONT)
+    assert {type(e) for e in ended} == {Unknown, Unavailable} and not server.store._writes
+    server.store.commit_now(Op(B, draft(), 0))  # whatever was on its way before has come
+    assert server.store.get(B) is not None
+    made = {record.key for record in server.store.range("/registry/x/").records}
+    assert made <= {key for key, e in zip(keys, ended, strict=True) if type(e) is Unknown}
 
 
 def test_what_a_refused_write_brought_is_gone_with_its_answer(server: Server) -> None:

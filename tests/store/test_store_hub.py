@@ -10,14 +10,14 @@ import pytest
 from kas.store import Compacted, Op, build_record, open_store
 from kas.store.hub import TOLD_AT_ONCE
 from kas.store.lmdb import LMDBStore
-from tests.growth.counting import Spent
+from tests.growth.counting import CONFIRMED_S, Spent, confirmed
 
 PREFIX = "/registry/x/"
 
 
 @pytest.fixture
 def store(tmp_path: Path):
-    store = open_store(str(tmp_path), sync=False)
+    store = open_store(str(tmp_path), max_size=1 << 30, sync=False)  # valgrind maps no more than some gigabytes
     yield store
     store.close()
 
@@ -163,7 +163,8 @@ def test_many_watchers_are_told_in_turns(store: LMDBStore) -> None:
     assert all(drain(w) == [1, 2] for i, w in enumerate(watchers) if i != 2 * TOLD_AT_ONCE - 1)
 
 
-def test_many_writes_at_once_are_one_step_for_each_of_many_watchers(store: LMDBStore) -> None:
+@pytest.mark.timeout(CONFIRMED_S)
+def test_many_writes_at_once_are_one_step_for_each_of_many_watchers(request: pytest.FixtureRequest, store: LMDBStore) -> None:
     """What hundreds of writes that come together cost beside thousands of watchers: to each of them each was brought by itself, which held
     the loop for 55 ms where 5,000 watch what 64 write."""
     store.hub.later = lambda tell: None
@@ -178,7 +179,7 @@ def test_many_writes_at_once_are_one_step_for_each_of_many_watchers(store: LMDBS
         return spent.seconds
 
     one, many = min(cost(1) for _ in range(3)), min(cost(128) for _ in range(3))
-    assert many < 25 * one, (one, many)
+    assert not confirmed(request.node.nodeid, "" if many < 25 * one else f"128 times as many: {one}, {many}")
 
 
 def test_what_comes_together_is_queued_or_makes_one_fall_behind_as_if_it_came_alone(store: LMDBStore) -> None:
@@ -199,7 +200,8 @@ def test_what_comes_together_is_queued_or_makes_one_fall_behind_as_if_it_came_al
     assert got == {"few": [6, 7, 8, 9, 10], "just": [6, 7, 8, 9, 10], "many": [6, 7, 8, 9, 10], "key": [7]}
 
 
-def test_a_page_from_far_back_costs_the_same_however_much_came_after_it(store: LMDBStore) -> None:
+@pytest.mark.timeout(CONFIRMED_S)
+def test_a_page_from_far_back_costs_the_same_however_much_came_after_it(request: pytest.FixtureRequest, store: LMDBStore) -> None:
     """What the state after each write was is found without reading the log to its end: a watch that comes from 100,000 writes back read
     it all for each of its 200 pages. Deletes and what is written twice in a page are known, too."""
     record = build_record(b"{", b'"d":1}')
@@ -220,7 +222,7 @@ def test_a_page_from_far_back_costs_the_same_however_much_came_after_it(store: L
     few = min(cost() for _ in range(10))
     write(500, 20_000)
     many = min(cost() for _ in range(30))
-    assert many < 2.5 * few, (few, many)
+    assert not confirmed(request.node.nodeid, "" if many < 2.5 * few else f"40 times as much: {few}, {many}")
 
 
 def test_ring_is_bounded(store: LMDBStore) -> None:

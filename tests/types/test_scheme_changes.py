@@ -48,6 +48,17 @@ def test_servers_do_not_share_what_they_add():
     assert two.kind("example.com", "v1", "Widget") is None and BUILTIN.kind("example.com", "v1", "Widget") is None
 
 
+def test_kinds_that_every_group_has_are_made_when_somebody_asks():
+    """A definition may have thousands of versions, which are put one by one: half of that was these, of which nobody asks for most."""
+    scheme = Scheme()
+    scheme.put("example.com", "v1", widget(), WIDGETS)
+    own = scheme._own["example.com", "v1"]
+    assert [kind for _, _, kind in own.kinds] == ["Widget"]
+    asked = scheme.kind("example.com", "v1", "PatchOptions")
+    assert asked is scheme.kind("example.com", "v1", "PatchOptions") is not None and asked.api_version == "example.com/v1"
+    assert len(own.kinds) == 2 and scheme.kind("example.com", "v1", "Status") is None
+
+
 def test_built_in_groups_stay_as_they_are():
     with pytest.raises(ValueError, match="is built in"):
         Scheme().add("apps", "v9", widget(), [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 
 import pytest
@@ -222,3 +224,19 @@ def test_what_stands_there_again_and_again_is_resolved_once(monkeypatch):
 def test_a_thousand_repeated_keys_are_told():
     value, (told,) = decode(b"a: b\n" * 5000)
     assert value == {"a": "b"} and told.count("\n") == yaml_codec.MOST_REPEATED
+
+
+@pytest.mark.parametrize("data", [
+    b"a: [1, {b: c}]\n", b"a: [1, {b: c}\n", b"a: &a {b: *a}\n", b"- &a [*a]\n- &a [*a]\n", b"? [a]\n: &a {b: *a}\n",
+    b"a: &a {2: *a}\n.nan: x\n", b"a: *none\n", b"[" * 1100, b"a: b\na: c\n",
+])  # fmt: skip
+def test_nothing_is_left_for_who_looks_for_cycles(data):
+    """A document is a megabyte, and cycles are looked for once in 50,000 objects: each held its bytes and nodes until then."""
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(YAMLError):
+            decode(data)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

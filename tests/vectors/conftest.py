@@ -11,8 +11,10 @@ from __future__ import annotations
 import collections
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -63,30 +65,42 @@ def known_failures() -> dict[str, str]:
     return out
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "vector" not in metafunc.fixturenames:
-        return
-    known, params = known_failures(), []
+class Vector(pytest.Item):
+    """A recorded answer and what checks it: an item without fixtures, as there are more of these than of all other tests."""
+
+    def __init__(self, *, kind: str, check: Callable[[dict, list[dict]], None], vector: dict, group: list[dict], **given: Any) -> None:
+        super().__init__(**given)
+        self._check, self._vector, self._group = check, vector, group
+        self.user_properties.append(("kind", kind))
+
+    def runtest(self) -> None:
+        self._check(self._vector, self._group)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, self.name
+
+
+def pytest_pycollect_makeitem(collector: pytest.Module, name: str) -> list[pytest.Item] | None:
+    """What stands for the vectors is collected as one item each."""
+    if name != "test_vector":
+        return None
+    known, found = known_failures(), []
     only = os.environ.get("KAS_VECTOR_KIND")
     for kind, paths in files().items():
         if only not in (None, "", kind) or not script(kind).exists():
             continue
-        module = module_of(kind)
+        check = module_of(kind).check
         for path in paths:
             group = read(path)
             for v in group:
-                marks = [pytest.mark.xfail(reason=known[v["id"]], strict=True)] if v["id"] in known else []
-                params.append(pytest.param(kind, module.check, v, group, id=v["id"], marks=marks))
-    if not params:
-        params = [pytest.param(None, None, None, None, id="none", marks=need.missing(f"no answers of a known kind in {DIRECTORY}"))]
-    metafunc.parametrize("kind,check,vector,group", params)
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    report = (yield).get_result()
-    if report.when == "call" and "kind" in getattr(getattr(item, "callspec", None), "params", {}):
-        report.user_properties.append(("kind", item.callspec.params["kind"]))
+                one = Vector.from_parent(collector, name=f"{name}[{v['id']}]", kind=kind, check=check, vector=v, group=group)
+                if v["id"] in known:
+                    one.add_marker(pytest.mark.xfail(reason=known[v["id"]], strict=True))
+                found.append(one)
+    if not found:
+        found = [Vector.from_parent(collector, name=f"{name}[none]", kind="", check=lambda vector, group: None, vector={}, group=[])]
+        found[0].add_marker(need.missing(f"no answers of a known kind in {DIRECTORY}"))
+    return found
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

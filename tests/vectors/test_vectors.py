@@ -1,5 +1,5 @@
 """One test per vector; see conftest.py."""
 
 
-def test_vector(kind, check, vector, group):
-    check(vector, group)
+def test_vector():
+    raise NotImplementedError("conftest.py puts the vectors in its place")

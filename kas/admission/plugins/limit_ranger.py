@@ -26,6 +26,7 @@ ZERO = Quantity(0)
 # What limits of type Pod take from the pod as a whole; huge pages are still added up over the containers.
 WHOLE = frozenset(("cpu", "memory"))
 MANY = 500  # amounts times containers, of which each takes some 10 to 20 µs
+MOST_FOUND = 10_000  # messages that are made, a tenth of a second, where most of them say the same of one container after another
 MOST_BYTES = 3 << 20  # of what is added to a pod: it could not be stored with more
 
 BOUNDS = ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio")
@@ -99,9 +100,23 @@ def _set_all_defaults(a: Attributes, ranges: list[_Range]) -> None:
 def _check_all(a: Attributes, ranges: list[_Range]) -> None:
     spec = a.obj["spec"]
     for limits, _ in ranges:
-        found = list(_check_pod(spec, limits) if a.resource == "pods" else _check_claim(spec, limits))
+        found = _told(_check_pod(spec, limits) if a.resource == "pods" else _check_claim(spec, limits))
         if found:
             raise a.forbid(aggregate(found))
+
+
+def _told(found: Iterator[str]) -> list[str]:
+    """Each once, at most as many and as long as field errors that are told. A ratio is looked for in every container, whether it says
+    anything of the resource or not, so there may be as many as the product of amounts and containers; what fits is no more than the pod
+    has amounts."""
+    out, left = dict[str, None](), errors.MAX_PRINTED
+    for looked, text in enumerate(found):
+        if len(out) >= errors.MAX_CAUSES or left <= 0 or looked >= MOST_FOUND:
+            return [*out, "and more"]
+        if text not in out:
+            left -= len(text)
+            out[text] = None
+    return list(out)
 
 
 def _set_defaults(pod: Obj, limits: list[Obj]) -> int:

@@ -21,6 +21,7 @@ from kas.admission.policy.policies import ConfigurationFault, Policies, configur
 from kas.admission.rounds import Rounds
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer
+from kas.config import features
 from kas.informers import Informers, Objects
 from kas.meta import errors
 from kas.meta.errors import ApiError
@@ -48,8 +49,8 @@ class Plugin:
         self._policies.changed = changed
 
     def handles(self, a: Attributes) -> bool:
-        """What a bound policy may be about, but for policies themselves and reviews."""
-        return self._policies.handle(a)
+        """What a bound policy may be about, but for policies themselves and reviews; nothing while the gate is off."""
+        return features.DEFAULT.enabled("MutatingAdmissionPolicy") and self._policies.handle(a)
 
     async def admit(self, a: Attributes) -> None:
         """Evaluate the policies and make their mutations. Raises 403 for those that fail and must not, and 500 for a mutation after which

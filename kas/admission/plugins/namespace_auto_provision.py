@@ -45,5 +45,6 @@ class Plugin:
         try:
             await registry.create(ctx, namespace)
         except ApiError as e:
-            if e.reason != "AlreadyExists":  # someone else was quicker
-                raise
+            if e.reason == "AlreadyExists":  # someone else was quicker
+                return
+            raise e if e.reason == "Forbidden" else a.forbid(e.message) from None

@@ -1,4 +1,4 @@
-"""NamespaceLifecycle: nothing is created in a namespace that is missing or going away; three namespaces stay.
+"""NamespaceLifecycle: nothing is written in a namespace that is missing, or created in one that is going away; three namespaces stay.
 
 Upstream: ``plugin/pkg/admission/namespace/lifecycle``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.admission import CREATE, DELETE, Attributes
+from kas.admission import CREATE, DELETE, UPDATE, Attributes
 from kas.informers import Informers, Objects
 from kas.meta import errors
 
@@ -22,7 +22,7 @@ def _phase(namespace: dict[str, Any]) -> str:
 
 
 class Plugin:
-    """Sees what is created in a namespace, and deletes of namespaces."""
+    """Sees what is created or updated in a namespace, and deletes of namespaces."""
 
     name = "NamespaceLifecycle"
 
@@ -31,13 +31,13 @@ class Plugin:
         self._phases = informers.lister("", "namespaces", _phase)
 
     def handles(self, a: Attributes) -> bool:
-        """Creates within namespaces, reviews excepted, and deletes of namespaces."""
+        """Creates and updates within namespaces, reviews excepted, and deletes of namespaces."""
         if a.operation == DELETE:
             return a.resource == "namespaces" and not a.group
-        return a.operation == CREATE and (a.group, a.resource) not in UNCHECKED
+        return a.operation in (CREATE, UPDATE) and (a.group, a.resource) not in UNCHECKED
 
     def admit(self, a: Attributes) -> None:
-        """404 in a namespace that does not exist, 403 in one that is going; a few namespaces are never deleted."""
+        """404 in a namespace that does not exist, 403 for what is new in one that is going; a few namespaces are never deleted."""
         if a.operation == DELETE:
             if a.name in IMMORTAL:
                 raise a.forbid("this namespace may not be deleted")
@@ -50,7 +50,7 @@ class Plugin:
         namespace = self._objects.get("", "namespaces", "", a.namespace)
         if namespace is None:
             raise errors.not_found("", "namespaces", a.namespace)
-        if _phase(namespace) == TERMINATING:
+        if a.operation == CREATE and _phase(namespace) == TERMINATING:
             e = a.forbid(f"unable to create new content in namespace {a.namespace} because it is being terminated")
             e.details = dict(e.details or {})
             e.details["causes"] = [

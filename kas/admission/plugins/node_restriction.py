@@ -216,11 +216,12 @@ class Plugin:
         if len(audiences) > 1:
             raise a.forbid("node may only request 0 or 1 audiences")
         audience = audiences[0] if audiences else ""
-        wrong: list[str] = []
+        wrong: dict[str, None] = {}  # each once, in their order: what several volumes share is said once
         if any(audience in found for found in self._pod_audiences(a.namespace, pod, wrong)):
             return
         if wrong:
-            why = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
+            why = ", ".join(wrong)
+            why = why if len(wrong) == 1 else f"[{why}]"
             raise a.forbid(f"error validating audience {go_quote(audience)}: {why}")
         q = Question(a.user, AUDIENCE_VERB, a.namespace, "", "v1", audience, "", a.name)
         if (await awaited(self._authorizer.authorize(q)))[0] == ALLOW:
@@ -228,7 +229,7 @@ class Plugin:
         why = f"{a.user.name} is not authorized to request tokens for this audience"
         raise a.forbid(f"audience {go_quote(audience)} not found in pod spec volume, {why}")
 
-    def _pod_audiences(self, namespace: str, pod: Obj, wrong: list[str]) -> Iterator[set[str]]:
+    def _pod_audiences(self, namespace: str, pod: Obj, wrong: dict[str, None]) -> Iterator[set[str]]:
         """Those each volume names; to ``wrong`` go the objects a volume leads to that are not there."""
         for volume in pod["spec"].get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():
@@ -240,8 +241,7 @@ class Plugin:
                     stored = self._stored("storage.k8s.io", "csidrivers", "", driver, "csidriver.storage.k8s.io")
                     yield {t.get("audience") or "" for t in (stored.get("spec") or {}).get("tokenRequests") or ()}
             except LookupError as e:
-                if str(e) not in wrong:  # what several volumes share is said once
-                    wrong.append(str(e))
+                wrong[str(e)] = None
 
     def _driver_of(self, namespace: str, pod: Obj, volume: Obj) -> str:
         """The CSI driver that serves a volume, "" for none: its own, that of the claim it names, or the one that took over from the

@@ -12,7 +12,7 @@ from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.initializer import RESTMapper
 from kas.auth.attributes import ALLOW, Authorizer
 from kas.auth.attributes import Attributes as Question
-from kas.meta.waiting import awaited, eager
+from kas.meta.waiting import Stint, awaited, eager
 
 Obj = dict[str, Any]
 
@@ -47,8 +47,10 @@ class Plugin:
             decision, reason, error = await awaited(self._authorizer.authorize(q))
             if decision != ALLOW:
                 raise a.forbid(f"cannot set an ownerRef on a resource you can't delete: {reason}, {error or '<nil>'}")
-        before = {r.get("uid"): r for r in old}
+        before, stint = {r.get("uid"): r for r in old}, Stint()
         for ref in new:
+            if stint.over:  # there may be ten thousands
+                await stint.pause()
             was = before.get(ref.get("uid"))
             if ref.get("blockOwnerDeletion") and not (was is not None and was.get("blockOwnerDeletion")):
                 await self._check_blocking(a, ref)

@@ -69,7 +69,7 @@ class Plugin:
     def _wanted(self, a: Attributes) -> Labels:
         namespace = self._objects.get("", "namespaces", "", a.namespace)
         if namespace is None:
-            raise errors.not_found("", "namespaces", a.namespace)
+            raise errors.internal(f"namespace {a.namespace} does not exist")  # upstream forgets what was wrong
         text = (namespace["metadata"].get("annotations") or {}).get(ANNOTATION)
         if text is None:
             return self._default

@@ -20,6 +20,7 @@ from kas.admission.plugins._podsecurity.policy import LEVELS, PRIVILEGED, LevelV
 from kas.informers import Informers
 from kas.meta import errors
 from kas.meta.aside import POOL
+from kas.meta.field import go_quote
 from kas.meta.stored import object_of
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
@@ -100,9 +101,11 @@ class Plugin:
     def _lost(self, a: Attributes) -> None:
         """Nobody knows what counts: no pod is let in; for what makes pods there is time to find out."""
         self._metrics.error(a, fatal=True)
+        refusal = errors.internal(f"failed to lookup namespace {go_quote(a.namespace)}")
+        said = refusal.message if a.resource == "pods" else f"failed to lookup namespace {go_quote(a.namespace)}"
+        a.annotate(AUDIT + "error", f"{said}: namespaces {go_quote(a.namespace)} not found")
         if a.resource == "pods":
-            raise errors.internal(f"failed to lookup namespace {a.namespace}")
-        a.annotate(AUDIT + "error", f'failed to lookup namespace "{a.namespace}": namespaces "{a.namespace}" not found')
+            raise refusal
 
     def _exempted(self, a: Attributes) -> bool:
         for what, exempt in (("namespace", a.namespace in self._settings.namespaces), ("user", a.user.name in self._settings.usernames)):
@@ -240,19 +243,23 @@ def _aggregate(found: list[Any]) -> str:
 
 
 def _significant(pod: Obj, old: Obj) -> bool:
-    """Whether an update touches anything a check looks at and an update may touch."""
-    from kas.admission.plugins._podsecurity.checks import APPARMOR_ANNOTATION, SECCOMP_CONTAINER, SECCOMP_POD
+    """Whether an update brings what is to be looked at: a container, another image, another annotation of a container's seccomp profile."""
+    from kas.admission.plugins._podsecurity.checks import SECCOMP_CONTAINER
 
-    annotations, before = pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
-    watched = (APPARMOR_ANNOTATION, SECCOMP_CONTAINER)
-    if annotations is not before:
-        for key in annotations.keys() | before.keys():
-            if (key == SECCOMP_POD or key.startswith(watched)) and annotations.get(key) != before.get(key):
-                return True
     spec, old_spec = pod["spec"], old["spec"]
+    pairs: list[tuple[Obj, Obj]] = []
     for kind in ("containers", "initContainers"):
         new_ones, old_ones = spec.get(kind) or (), old_spec.get(kind) or ()
-        if len(new_ones) != len(old_ones) or any(n.get("image") != o.get("image") for n, o in zip(new_ones, old_ones, strict=True)):
+        if len(new_ones) != len(old_ones):
             return True
-    images = {c.get("name"): c.get("image") for c in old_spec.get("ephemeralContainers") or ()}
-    return any(c.get("name") not in images or images[c.get("name")] != c.get("image") for c in spec.get("ephemeralContainers") or ())
+        pairs += zip(new_ones, old_ones, strict=True)
+    known = {c.get("name"): c for c in old_spec.get("ephemeralContainers") or ()}
+    for new in spec.get("ephemeralContainers") or ():
+        if new.get("name") not in known:
+            return True
+        pairs.append((new, known[new.get("name")]))
+    if any(new.get("image") != was.get("image") for new, was in pairs):
+        return True
+    annotations, before = pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
+    keys = (f"{SECCOMP_CONTAINER}{new.get('name', '')}" for new, _ in pairs) if annotations != before else ()
+    return any((annotations.get(key) or "") != (before.get(key) or "") for key in keys)

@@ -24,6 +24,7 @@ from kas.meta import errors
 from kas.meta.aside import is_large, step
 from kas.meta.field import go_quote
 from kas.meta.scalars import format_duration
+from kas.meta.waiting import Stint
 from kas.patch import jsonpatch
 from kas.patch.fieldmanager import Schema, UnfitError, apply_unowned, builtin
 from kas.types.scheme import DecodeError, EncodeError, Kind
@@ -43,6 +44,7 @@ class Run:
     ) -> None:
         self._a, self._objects, self._namespace, self._authorizer, self._metrics = a, objects, namespace, authorizer, metrics
         self._known: dict[Any, Outcome] = {}
+        self._stint = Stint()  # of all of them: each may be small
         self.faults: list[ConfigurationFault] = []
 
     async def _variables(self, found: Found) -> Obj:
@@ -71,6 +73,8 @@ class Run:
         for mutation in found.policy.mutations:
             if self._objects.obj is None:
                 continue
+            if self._stint.over:
+                await self._stint.pause()
             began, error = monotonic(), INVALID_ERROR
             try:
                 wanted = await evaluator_of(found.policy, await self._variables(found), BUDGET).value(mutation.expression)

@@ -101,7 +101,7 @@ class Policies:
     def __init__(
         self, kind: str, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents
     ) -> None:
-        self.kind, self._informers = kind, informers
+        self.kind = kind
         self.resources = f"{kind}admissionpolicies", f"{kind}admissionpolicybindings"
         self.equivalents = equivalents
         self.spaces = Namespaces(informers, objects)
@@ -111,15 +111,13 @@ class Policies:
         self._static: _Bound = ()
         self._all: _Bound = ()
         self.changed: Callable[[], None] = lambda: None
-        self._following = False
+        policies, bindings = self.resources
+        self._follow = informers.follow(GROUP, policies, self._policies), informers.follow(GROUP, bindings, self._bindings)
 
     def handle(self, a: Attributes) -> bool:
-        """Whether any policy may be about requests like this one."""
-        if not self._following:
-            self._following = True
-            policies, bindings = self.resources
-            self._informers.follow(GROUP, policies, self._policies)
-            self._informers.follow(GROUP, bindings, self._bindings)
+        """Whether any policy may be about requests like this one. Raises what the store raises that cannot be read."""
+        for follow in self._follow:
+            follow()
         return any(
             policy.matcher.may_match(a, self.equivalents) and any(b.matcher.may_match(a, self.equivalents) for b in bindings)
             for policy, bindings in self._of(a)
@@ -131,11 +129,16 @@ class Policies:
             return self._all
         return self._static if is_policy(a) else ()
 
-    def use(self, objects: Mapping[str, Sequence[Obj]]) -> None:
-        """These are the policies and bindings from files, by kind."""
+    def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
+        """Reads the policies and bindings from files, by kind, in any thread; what it returns puts them in force."""
         policies, bindings = objects.values()
-        self._static = _bound({obj["metadata"]["name"]: _policy(obj) for obj in policies}, map(_binding, bindings))
-        self._arrange()
+        static = _bound({obj["metadata"]["name"]: _policy(obj) for obj in policies}, map(_binding, bindings))
+
+        def put() -> None:
+            self._static = static
+            self._arrange()
+
+        return put
 
     def _arrange(self) -> None:
         bindings = (binding for _, binding in sorted(self._bindings.by_name.items()))

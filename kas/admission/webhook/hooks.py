@@ -63,29 +63,32 @@ class Hooks:
     """
 
     def __init__(self, resource: str, informers: Informers, equivalents: Equivalents) -> None:
-        self._resource, self._informers, self.equivalents = resource, informers, equivalents
+        self.equivalents = equivalents
         self._by_name: dict[str, tuple[Hook, ...]] = {}
         self._static: tuple[Hook, ...] = ()
         self._all: tuple[Hook, ...] = ()
         self.changed: Callable[[], None] = lambda: None
-        self._following = False
+        self._follow = informers.follow(GROUP, resource, self)
 
     def handle(self, a: Attributes) -> bool:
-        """Whether any webhook may be about requests of this operation, group, resource and subresource. From the first question on the
-        configurations are followed."""
-        if not self._following:
-            self._following = True
-            self._informers.follow(GROUP, self._resource, self)
+        """Whether any webhook may be about requests of this operation, group, resource and subresource. Raises what the store raises that
+        cannot be read."""
+        self._follow()
         return any(hook.matcher.may_match(a, self.equivalents) for hook in self.of(a))
 
     def of(self, a: Attributes) -> tuple[Hook, ...]:
         """Those that may see the request, in their order: about configurations of admission those from files alone."""
         return self._static if beyond_webhooks(a) else self._all
 
-    def use(self, objects: Mapping[str, Sequence[Obj]]) -> None:
-        """These are the configurations from files, by kind."""
-        self._static = tuple(hook for of in objects.values() for obj in of for hook in _hooks(obj, "manifest/"))
-        self._arrange()
+    def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
+        """Reads the configurations from files, by kind, in any thread; what it returns puts them in force."""
+        static = tuple(hook for of in objects.values() for obj in of for hook in _hooks(obj, "manifest/"))
+
+        def put() -> None:
+            self._static = static
+            self._arrange()
+
+        return put
 
     # --- the target
 
@@ -93,6 +96,8 @@ class Hooks:
         """Starts over with these configurations, which are all there are."""
         self._by_name = dict(map(_compiled, records))
         self._arrange()
+        if (conditional := next((hook for hook in self._all if hook.conditional), None)) is not None:
+            assert conditional.conditions  # what reads them is loaded before requests come
 
     def apply(self, events: Sequence[Event]) -> None:
         """Takes in what was written and deleted, in order."""

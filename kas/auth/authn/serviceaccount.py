@@ -81,7 +81,7 @@ class ServiceAccountTokens:
         if claims is None:
             return None
         user = self._judged(token, claims, frozenset(audiences))
-        own = _audiences(claims) or self._audiences
+        own = frozenset(_audiences(claims)) or self._audiences
         return user, [a for a in audiences if a in own]
 
     def _judged(self, token: str, claims: Claims, wanted: frozenset[str]) -> UserInfo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -17,9 +17,11 @@ import orjson
 
 from kas.auth.authn import AuthenticationError
 from kas.auth.user import UserInfo
-from kas.client.hooks import HookError, read_review
+from kas.client.hooks import HookError, Shares, read_review
 from kas.client.webhook import Webhook, WebhookError
 from kas.config.authentication import WEBHOOK_VERSIONS
+from kas.meta.origin import origin
+from kas.meta.rota import whose
 from kas.meta.waiting import awaited, eager
 from kas.observe.caches import Cache
 from kas.types.scheme import builtin_type
@@ -27,7 +29,8 @@ from kas.types.scheme import builtin_type
 log = logging.getLogger("kas.authn")
 
 LOOKUP_S = 30.0  # all tries together
-MAX_ASKED = 256  # different tokens at once
+MAX_ASKED = 256  # different tokens at once, of which nobody has all: anybody may make them up
+MOST_ASKED = 4 * MAX_ASKED  # who has asked about none may ask about one, and there may be any number of them
 MAX_USER = 64 << 10  # characters of a user that is kept
 GROUP, KIND = "authentication.k8s.io", "TokenReview"
 
@@ -46,38 +49,40 @@ class TokenWebhook:
         self._type = builtin_type(f"authentication.v1.{KIND}")
         self._kept: Cache[bytes, tuple[Verdict, float]] = Cache("token_reviews", "answers of the webhook about tokens", 16 << 20, MAX_USER)
         self._asked: dict[bytes, asyncio.Task[Verdict]] = {}
+        self._shares = Shares(MAX_ASKED)  # by who is at an address, or the user of a TokenReview
 
     @eager
     async def authenticate_token(self, token: str) -> UserInfo | None:
         """The user of a token for this API server, None for nobody's. Raises AuthenticationError with the webhook's reason, or when there
         is no answer."""
-        found = await self._found(token, self._audiences)
+        found = await self._found(token, self._audiences, ("from", origin()))
         return None if found is None else found[0]
 
     @eager
     async def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]] | None:
         """For TokenReview: the user, and which of ``audiences`` the token is good for."""
-        return await self._found(token, tuple(audiences))
+        return await self._found(token, tuple(audiences), ("for", whose()[0]))
 
-    async def _found(self, token: str, audiences: tuple[str, ...]) -> tuple[UserInfo, list[str]] | None:
+    async def _found(self, token: str, audiences: tuple[str, ...], client: Hashable) -> tuple[UserInfo, list[str]] | None:
         key = hashlib.sha256(orjson.dumps([token.encode("utf-8", "surrogateescape").hex(), *audiences])).digest()
         verdict: Verdict
         kept = self._kept.entries.get(key)
         if kept is not None and self._clock() < kept[1]:
             verdict = kept[0]
         else:
-            verdict = await awaited(self._ask(key, token, audiences))
+            verdict = await awaited(self._ask(key, token, audiences, client))
         user, why = verdict
         if user is None and why:
             raise AuthenticationError(why)
         return user
 
-    def _ask(self, key: bytes, token: str, audiences: tuple[str, ...]) -> Awaitable[Verdict]:
+    def _ask(self, key: bytes, token: str, audiences: tuple[str, ...], client: Hashable) -> Awaitable[Verdict]:
         task = self._asked.get(key)
         if task is None:
-            if len(self._asked) >= MAX_ASKED:
+            if len(self._asked) >= MOST_ASKED or not self._shares.take(client):
                 raise AuthenticationError("too many tokens are asked about already")
             task = self._asked[key] = asyncio.get_running_loop().create_task(self._answer(key, token, audiences))
+            task.add_done_callback(lambda _: self._shares.give(client))
         # Whoever leaves does not take the answer from the others.
         return asyncio.shield(task)
 

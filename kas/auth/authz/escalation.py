@@ -35,6 +35,7 @@ FULL_AUTHORITY: list[Obj] = [
 @eager
 async def missing_permissions(index: RbacIndex, user: UserInfo, namespace: str, rules: list[Obj]) -> str:
     """Why ``user`` may not grant ``rules`` in ``namespace``; "" when every one of them is held."""
+    await awaited(index.ready(user, namespace))
     held, error = index.held(user, namespace)
     large = sum(map(len, held)) + len(rules) > MANY_RULES or any(_product(rule) > MANY_RULES for rule in rules)
     found: str | Awaitable[str] = POOL.run(_lines, held, rules) if large else _lines(held, rules)

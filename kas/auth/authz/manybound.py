@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Generic, TypeVar
 
 Ref = tuple[str, str]  # a role's kind and name
@@ -32,6 +33,7 @@ class ManyBound(Generic[B, H]):
         self._have: list[H] = []
         self._lacks: dict[Ref, str] = {}
         self._given: tuple[list[H], list[str]] = [], []
+        self._taken = False  # something since that was given
         self.cluster_roles: dict[Ref, None] = {}
 
     def __len__(self) -> int:
@@ -54,13 +56,19 @@ class ManyBound(Generic[B, H]):
 
     def have(self) -> tuple[list[H], list[str]]:
         """What he has, each role once, by the first of its bindings, and why he has not the others; not to be changed."""
-        if self._changed or self._otherwise:
-            self._look_again()
+        if self._changed or self._otherwise or self._taken:
+            self._look_again(list(self._changed))
+            self._taken = False
             lacking = sorted(self._lacks, key=lambda ref: self._names[ref][0])
             self._given = self._have.copy(), [self._lacks[ref] for ref in lacking]
         return self._given
 
-    def _look_again(self) -> None:
+    def take(self, most: int) -> None:
+        """Looks at so many of the bindings that it has to look at. After an error it is of no use any more, as after one of ``have``."""
+        self._taken = True
+        self._look_again(list(islice(self._changed, most)))
+
+    def _look_again(self, changed: Iterable[str]) -> None:
         moved = dict[Ref, None]()
 
         def take_out(ref: Ref) -> list[str]:
@@ -74,7 +82,8 @@ class ManyBound(Generic[B, H]):
 
         for ref in self._otherwise:
             take_out(ref)
-        for name in self._changed:
+        for name in changed:
+            del self._changed[name]
             before, found = self._refs.pop(name, None), self._bound(name)
             if before is not None:
                 names = take_out(before)
@@ -82,7 +91,7 @@ class ManyBound(Generic[B, H]):
             if found is not None:
                 self._refs[name] = ref = self._ref(found)
                 insort(take_out(ref), name)
-        self._changed, self._otherwise = {}, set()
+        self._otherwise = set()
         for ref in moved:
             self._put_back(ref)
 

@@ -148,6 +148,11 @@ class Union:
         self._count(labels[outcome[0]])
         return outcome
 
+    def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
+        """Makes ready what ``rules_for`` of one member tells, where that takes long."""
+        waits = (member.ready(user, namespace) for member in self._members if hasattr(member, "ready"))
+        return next((pending for pending in waits if pending is not None), None)
+
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
         """Joins what every member that can list its rules says; one that cannot makes the answer incomplete."""
         resource: list[dict] = []

@@ -5,7 +5,7 @@ Some checks need the object's content; they are the NodeRestriction admission pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
 from kas.auth.authz.roles import Rule
 from kas.auth.user import UserInfo, node_name
 from kas.config import features
+from kas.meta.waiting import awaited
 
 _ALLOWED: Outcome = (ALLOW, "", "")
 _NO_OPINION: Outcome = (NO_OPINION, "", "")
@@ -28,6 +29,10 @@ class Reaches(Protocol):
 
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
         """Whether something on the node refers to the object."""
+        ...
+
+    def ready(self) -> Awaitable[None] | None:
+        """To be awaited before the first question, where there is much to read; None once it was."""
         ...
 
 
@@ -55,7 +60,7 @@ class NodeAuthorizer:
         """system:node has no rule about them while their gate is off."""
         return any("podcertificaterequests" in (rule.get("resources") or ()) for rule in self._given())
 
-    def authorize(self, a: Attributes) -> Outcome:
+    def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
         """Decide for users that are nodes, by the rules of system:node and what the graph says is theirs; no opinion on everybody else."""
         node = node_name(a.user)
         if node is None:
@@ -68,22 +73,29 @@ class NodeAuthorizer:
                 return check(node, a)
         return _ALLOWED if any(r.allows(a) for r in self._rules) else _NO_OPINION
 
+    async def _once_ready(self, a: Attributes, pending: Awaitable[None]) -> Outcome:
+        await pending
+        return await awaited(self.authorize(a))
+
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
         """No rules; incomplete, with the reason, for a node."""
         if node_name(user) is not None:
             return [], [], True, "node authorizer does not support user rule resolution"
         return [], [], False, ""
 
-    def _related(self, node: str, a: Attributes) -> Outcome:
+    def _related(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if not a.name:
             return _no("No Object name found")
+        pending = self._graph.ready()
+        if pending is not None:
+            return self._once_ready(a, pending)
         # Cluster-scoped objects have no namespace even when the request names one.
         namespace = "" if a.resource in ("persistentvolumes", "volumeattachments", "resourceslices") else a.namespace
         if self._graph.reaches(node, a.resource, namespace, a.name):
             return _ALLOWED
         return _no(f"no relationship found between node '{node}' and this object")
 
-    def _read(self, node: str, a: Attributes) -> Outcome:
+    def _read(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if not a.is_read_only():
             return _no("can only read resources of this type")
         if a.subresource:
@@ -92,21 +104,21 @@ class NodeAuthorizer:
             return _no("can only read namespaced object of this type")
         return self._related(node, a)
 
-    def _get(self, node: str, a: Attributes) -> Outcome:
+    def _get(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if a.verb != "get":
             return _no("can only get individual resources of this type")
         if a.subresource:
             return _no("cannot get subresource")
         return self._related(node, a)
 
-    def _claim(self, node: str, a: Attributes) -> Outcome:
+    def _claim(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if a.subresource != "status":
             return self._get(node, a)
         if a.verb not in ("update", "patch"):
             return _no("can only get/update/patch this type")
         return self._related(node, a)
 
-    def _service_account(self, node: str, a: Attributes) -> Outcome:
+    def _service_account(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         """Tokens, and the account itself: plug-ins that get credentials for images look at its annotations."""
         if a.verb == "get" and not a.subresource:
             if not features.DEFAULT.enabled("KubeletServiceAccountTokenForCredentialProviders") and not self._certificates:
@@ -118,7 +130,7 @@ class NodeAuthorizer:
             return _no("can only create token subresource of serviceaccount")
         return self._related(node, a)
 
-    def _lease(self, node: str, a: Attributes) -> Outcome:
+    def _lease(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if a.verb not in ("get", "create", "update", "patch", "delete"):
             return _no("can only get, create, update, patch, or delete a node lease")
         if a.namespace != "kube-node-lease":
@@ -128,7 +140,7 @@ class NodeAuthorizer:
             return _no("can only access node lease with the same name as the requesting node")
         return _ALLOWED
 
-    def _csi_node(self, node: str, a: Attributes) -> Outcome:
+    def _csi_node(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if a.verb not in ("get", "create", "update", "patch", "delete"):
             return _no("can only get, create, update, patch, or delete a CSINode")
         if a.subresource:
@@ -137,7 +149,7 @@ class NodeAuthorizer:
             return _no("can only access CSINode with the same name as the requesting node")
         return _ALLOWED
 
-    def _slice(self, node: str, a: Attributes) -> Outcome:
+    def _slice(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if a.subresource:
             return _no("cannot authorize ResourceSlice subresources")
         if a.verb == "create":
@@ -151,7 +163,7 @@ class NodeAuthorizer:
         verbs = "get, watch, list, create, update, patch, delete, deletecollection"
         return _no(f"only the following verbs are allowed for a ResourceSlice: {verbs}")
 
-    def _pod_certificate(self, node: str, a: Attributes) -> Outcome:
+    def _pod_certificate(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if not self._certificates:
             return _NO_OPINION
         if a.subresource:
@@ -166,7 +178,7 @@ class NodeAuthorizer:
             return _ALLOWED
         return _no("can only list/watch podcertificaterequests with nodeName field selector")
 
-    def _node(self, node: str, a: Attributes) -> Outcome:
+    def _node(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if a.subresource == "":
             if a.verb in ("create", "update", "patch"):
                 return _ALLOWED
@@ -181,7 +193,7 @@ class NodeAuthorizer:
             return _ALLOWED
         return _NO_OPINION
 
-    def _pod(self, node: str, a: Attributes) -> Outcome:
+    def _pod(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
         if a.subresource == "":
             if a.verb == "get":
                 return self._get(node, a)

@@ -113,6 +113,9 @@ class NodeGraph:
             if (namespace, name) not in there:
                 self.delete(resource, namespace, name)
 
+    def ready(self) -> None:
+        """There is nothing to read first."""
+
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
         """Whether something on the node refers to the object."""
         if resource == "persistentvolumes":

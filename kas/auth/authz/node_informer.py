@@ -5,7 +5,8 @@ A server that no kubelet talks to pays nothing for it, and one that does starts 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
 from time import monotonic
 
 from kas.auth.authz.node_graph import LargePod, NodeGraph
@@ -13,14 +14,16 @@ from kas.informers import Source
 from kas.informers.reflector import Reflector, sound, split_key
 from kas.meta.aside import LARGE, POOL
 from kas.meta.stored import object_of
+from kas.meta.waiting import Stint
 from kas.observe.metrics import Histogram, Registry
-from kas.store import Event, Record
+from kas.store import PAGE_BYTES, Event, Record
 
 # What upstream's metric calls the objects that are added and deleted.
 _NAMES = {
     "pods": "Pod", "persistentvolumes": "PV", "volumeattachments": "VolumeAttachment", "resourceslices": "ResourceSlice",
     "podcertificaterequests": "PodCertificateRequest",
 }  # fmt: skip
+MANY, PAGE = 500, 64  # objects: fewer are read in a few milliseconds by who asks first, others in pages
 # Without one of these in its JSON a pod is on no node, and nothing of it has to be decoded.
 _ON_NODE = b'"nodeName":"'
 
@@ -35,14 +38,36 @@ class NodeGraphInformer:
             "node_authorizer_graph_actions_duration_seconds", "Histogram of duration of graph actions in node authorizer.",
             ("operation",), [0.0001 * 2**i for i in range(12)],
         )  # fmt: skip
-        self._reflectors = [Reflector(source, prefix, _Part(self._graph, resource, prefix, took)) for resource, prefix in prefixes.items()]
+        self._source = source
+        self._parts = [_Part(source, self._graph, resource, prefix, took) for resource, prefix in prefixes.items()]
+        self._filling: asyncio.Future[None] | None = None
         self.has_synced = False
+
+    def ready(self) -> Awaitable[None] | None:
+        """None when the graph is there, or is made at the first question; to be awaited where that would take long: others have their turns
+        then. Raises, as what is to be awaited does, what reading the store raises."""
+        if self.has_synced or all(self._source.count(part.prefix, MANY) < MANY for part in self._parts):
+            return None
+        return self._filled()
+
+    async def _filled(self) -> None:
+        if self._filling is None:
+            self._filling = asyncio.ensure_future(self._fill())
+        await asyncio.shield(self._filling)  # whoever asks may leave, and others wait for the same
+
+    async def _fill(self) -> None:
+        try:
+            for part in self._parts:
+                await part.fill()
+            self.has_synced = True
+        finally:
+            self._filling = None
 
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
         """Whether something on the node refers to the object."""
         if not self.has_synced:
-            for reflector in self._reflectors:
-                reflector.start()
+            for part in self._parts:
+                part.start()
             self.has_synced = True
         return self._graph.reaches(node, resource, namespace, name)
 
@@ -50,13 +75,53 @@ class NodeGraphInformer:
 class _Part:
     """One resource of the graph, as a reflector's target."""
 
-    def __init__(self, graph: NodeGraph, resource: str, prefix: str, took: Histogram) -> None:
-        self._graph, self._resource, self._prefix, self._took = graph, resource, prefix, took
+    def __init__(self, source: Source, graph: NodeGraph, resource: str, prefix: str, took: Histogram) -> None:
+        self._source, self.prefix = source, prefix
+        self._graph, self._resource, self._took = graph, resource, took
         self._adds, self._deletes = (f"Add{_NAMES[resource]}",), (f"Delete{_NAMES[resource]}",)
+        self._paged = Reflector(source, prefix, self, lists=False)
+        self._fills = self._missed = False
+
+    def start(self) -> None:
+        """Reads what there is, and follows it."""
+        Reflector(self._source, self.prefix, self).start()
+
+    async def fill(self) -> None:
+        """Reads what there is, in pages, and follows it. Events that come between the pages are about what was read, which is as new or
+        newer, or about what is to be read."""
+        stint, start = Stint(), ""
+        self._fills = True
+        try:
+            self._paged.start()
+            self._missed = False
+            while True:
+                page = self._source.range(self.prefix, start, PAGE, max_bytes=PAGE_BYTES)
+                for rec in page.records:
+                    if self._counts(rec):
+                        self._put(rec)
+                if not page.more:
+                    break
+                start = page.next_key
+                if stint.over:
+                    await stint.pause()
+        except BaseException:
+            self._paged.stop()
+            self._graph.keep_only(self._resource, set())  # what is deleted until it is tried again nobody tells
+            raise
+        finally:
+            self._fills = False
+        if self._missed:
+            self.replace(())
 
     def replace(self, records: Sequence[Record]) -> None:
+        """Starts over with these, or with what there is now where it began with pages: there is something that was not told."""
+        if self._fills:
+            self._missed = True
+            return
+        if self._paged.has_synced:
+            records = self._source.range(self.prefix).records
         there = [rec for rec in records if self._counts(rec)]
-        self._graph.keep_only(self._resource, {split_key(self._prefix, rec.key) for rec in there})
+        self._graph.keep_only(self._resource, {split_key(self.prefix, rec.key) for rec in there})
         for rec in there:
             self._put(rec)
 
@@ -66,7 +131,7 @@ class _Part:
                 self._put(e.record)
             else:
                 began = monotonic()
-                self._graph.delete(self._resource, *split_key(self._prefix, e.key))
+                self._graph.delete(self._resource, *split_key(self.prefix, e.key))
                 self._took.observe(self._deletes, monotonic() - began)
 
     def _put(self, rec: Record) -> None:
@@ -79,7 +144,7 @@ class _Part:
             self._graph.put(self._resource, object_of(rec))
             return
         pod = LargePod(lambda: sound(rec))
-        self._graph.put_large(*split_key(self._prefix, rec.key), pod)
+        self._graph.put_large(*split_key(self.prefix, rec.key), pod)
         POOL.soon(pod.prepare)
 
     def _counts(self, rec: Record) -> bool:

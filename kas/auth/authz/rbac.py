@@ -14,7 +14,7 @@ from an unordered cache, ours is by name.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from kas._fastpath import Decisions, Matcher
@@ -22,8 +22,10 @@ from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregat
 from kas.auth.authz.manybound import ManyBound
 from kas.auth.authz.roles import Role, listed
 from kas.auth.user import UserInfo, service_account_username
+from kas.meta.aside import LARGE, POOL, abandoned
 from kas.meta.field import go_quote
 from kas.meta.records import NamedTuple
+from kas.meta.waiting import Stint, awaited
 from kas.observe.caches import Budget
 
 Obj = dict[str, Any]
@@ -38,6 +40,7 @@ CHANGES_BYTES = 1 << 20  # of all of them; one that alone is more is everybody's
 # Whoever is bound so often in one scope has his roles there kept, so many bindings of all of them, and so many changes that he did not ask
 # about; of groups he has few then.
 MANY_BINDINGS, MOST_BINDINGS, MOST_UNASKED, FEW_GROUPS = 500, 200_000, 10_000, 64
+MOST_AT_ONCE = 1_000  # bindings that are put in order in one step
 MOST_RULES = 10_000  # that a review lists; a role that is bound a thousand times counts a thousand times
 
 
@@ -228,6 +231,7 @@ class RbacIndex(Decisions):
         self._changes: list[Change] = []
         self._changes_bytes = 0
         self._before, self._own = 0, object()
+        self._ordered = False  # who asks now has waited for his bindings
         self.epoch = _Epoch(self._own, 0)
         self._room = Budget("rbac_decisions", "what users may do, compiled", COMPILED_BYTES, LONGEST)
 
@@ -248,14 +252,16 @@ class RbacIndex(Decisions):
         self._binding_changed(namespace, meta["name"])
         self._bound_otherwise(namespace, before, scope.bindings[meta["name"]])
 
-    def put_role(self, namespace: str, name: str, role: Role) -> None:
-        """Adds or replaces a role, or with ``namespace`` "" a cluster role."""
+    def put_role(self, namespace: str, name: str, role: Role) -> Role | None:
+        """Adds or replaces a role, or with ``namespace`` "" a cluster role; returns what it replaces."""
+        before = self._roles.get((namespace, name)) if namespace else self._cluster_roles.get(name)
         if namespace:
             self._roles[namespace, name] = role
         else:
             self._cluster_roles[name] = role
         self._role_changed(namespace, name)
         self._changed(namespace or ("ClusterRole", name))
+        return before
 
     def put_large_binding(self, namespace: str, name: str, binding: LargeBinding) -> None:
         """Adds or replaces a binding that is read later, or with ``namespace`` "" a cluster role binding."""
@@ -516,8 +522,55 @@ class RbacIndex(Decisions):
             roles, errs = roles + more, errs + more_errs
         return roles, errs
 
-    def compile_shape(self, m: Matcher, a: Attributes) -> Row:
-        """What the user's rules say of every resource request like this one but for its name; asked once for each shape."""
+    def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
+        """Makes ready what the user has in the namespace and cluster-wide, where that takes long, for who is about to ask for it."""
+        pending = self._first(self.matcher(user), namespace)
+        return None if pending is None else self._all_ready(pending, user, namespace)
+
+    async def _all_ready(self, pending: Awaitable[None], user: UserInfo, namespace: str) -> None:
+        await pending
+        again = self._first(self.matcher(user), namespace, ordered=True)
+        if again is not None:
+            await again
+
+    def _first(self, m: Matcher, namespace: str, ordered: bool = False) -> Awaitable[None] | None:
+        """What is to be awaited before the user's roles are asked: until his bindings stand in order, if they are many (unless it was tried
+        to have them ``ordered``), then until the rules that nobody has asked for yet are read."""
+        for ns in () if ordered else dict.fromkeys(("", namespace)):
+            many = self._many_of(m.keys, ns) if m.scopes.get(ns) is None else None
+            if many is not None and many.unasked > MOST_AT_ONCE:
+                return self._in_turns(many)
+        unread = [one[0] for one in self._all_roles(m, namespace)[0] if one[0].unread]
+        return POOL.run(_read, unread) if sum(role.unread for role in unread) >= LARGE else None
+
+    async def _in_turns(self, many: ManyBound[tuple[_Binding, Obj], _Held]) -> None:
+        stint = Stint()
+        while many.unasked:
+            try:
+                many.take(MOST_AT_ONCE // 10)
+            except BaseException:
+                self._many.clear()
+                raise
+            if stint.over:
+                await stint.pause()
+
+    async def _after(self, a: Attributes, pending: Awaitable[None]) -> Outcome:
+        """As ``authorize``, after that. What was put in order and is forgotten by now is put in order at once: who forgets it, and who
+        asks, might do so for ever."""
+        await pending
+        self._ordered = True
+        try:
+            found = self.authorize(a)
+        finally:
+            self._ordered = False
+        outcome: Outcome = await awaited(found)
+        return outcome
+
+    def compile_shape(self, m: Matcher, a: Attributes) -> Row | Awaitable[Outcome]:
+        """What the user's rules say of every resource request like this one but for its name; asked once for each shape. What the rules
+        say of this one, to be awaited, where they are many that nobody has asked for yet."""
+        if (pending := self._first(m, a.namespace, self._ordered)) is not None:
+            return self._after(a, pending)
         roles, errs = self._all_roles(m, a.namespace)
         row: list[tuple[frozenset[str] | None, Outcome]] = []
         held = 0
@@ -537,8 +590,10 @@ class RbacIndex(Decisions):
             m.scopes.setdefault(a.namespace, None)  # has asked about it, whether its roles are remembered or not
         return done
 
-    def compile_path(self, m: Matcher, a: Attributes) -> Outcome:
-        """What the user's rules say of a non-resource path; asked once for each path."""
+    def compile_path(self, m: Matcher, a: Attributes) -> Outcome | Awaitable[Outcome]:
+        """What the user's rules say of a non-resource path; asked once for each path, and to be awaited as in ``compile_shape``."""
+        if (pending := self._first(m, a.namespace, self._ordered)) is not None:
+            return self._after(a, pending)
         roles, errs = self._all_roles(m, a.namespace)
         for one in roles:
             if one[0].allows_path(a.verb, a.path):
@@ -550,6 +605,13 @@ class RbacIndex(Decisions):
             m.paths[a.verb, a.path, a.namespace] = outcome
             m.scopes.setdefault(a.namespace, None)
         return outcome
+
+
+def _read(roles: Sequence[Role]) -> None:
+    for role in roles:
+        if abandoned():
+            return
+        role.prepare()
 
 
 def _no_opinion(errs: list[str]) -> Outcome:

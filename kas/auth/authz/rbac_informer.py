@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from kas.auth.authz.rbac import LargeBinding, RbacIndex
 from kas.auth.authz.roles import Role
 from kas.informers import Source
 from kas.informers.reflector import Reflector, left_out, split_key
 from kas.meta.aside import LARGE, POOL
+from kas.meta.pieces import let_go
 from kas.meta.stored import object_of
 from kas.store import Event, Record
 
@@ -48,7 +50,10 @@ class _Part:
             self._index.put_large_binding(namespace, name, binding)
             POOL.soon(binding.prepare)
             return
-        role = Role(lambda: () if left_out(rec) else object_of(rec).get("rules") or ())
-        self._index.put_role(*split_key(self._prefix, rec.key), role)
-        if len(rec.json) >= LARGE:
+        length = len(rec.json)
+        role = Role(lambda: () if left_out(rec) else object_of(rec).get("rules") or (), length)
+        before = self._index.put_role(*split_key(self._prefix, rec.key), role)
+        if before is not None and (parts := before.parts()):
+            POOL.soon(partial(let_go, parts))
+        if length >= LARGE:
             POOL.soon(role.prepare)

@@ -6,10 +6,11 @@ the first one had them in. A file that cannot be used changes nothing. Upstream:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from kas.auth.attributes import DENY, NO_OPINION, Attributes, Authorizer, Outcome
@@ -17,12 +18,15 @@ from kas.auth.authz.configuration import SECOND, WEBHOOK, Authorizers, Authorize
 from kas.auth.authz.modes import Union, build
 from kas.auth.user import UserInfo
 from kas.meta.goerrors import unreadable
+from kas.meta.records import NamedTuple
 from kas.observe.metrics import Registry
 from kas.observe.reloads import Reloads
 from kas.types.configfile import ConfigurationError, read_file
 
 if TYPE_CHECKING:
+    from kas.auth.authz.matchconditions import MatchConditions
     from kas.client.http import Via
+    from kas.client.kubeconfig import Backend
     from kas.config.options import Options
 
 log = logging.getLogger("kas.auth")
@@ -30,6 +34,23 @@ log = logging.getLogger("kas.auth")
 BACKOFF_S = 0.5  # of webhooks, before the second try (``DefaultAuthWebhookRetryBackoff``)
 LOOK_EVERY_S = 1.0
 KEPT = ("Node", "RBAC", "ABAC")
+
+
+class Parts(NamedTuple):
+    """What of a webhook takes long to make, and may be made in any thread: where it is and who is shown to it, and its conditions."""
+
+    kubeconfig: Backend
+    conditions: MatchConditions | None
+
+
+def parts_of(authorizers: Authorizers) -> list[Parts]:
+    """Those of the webhooks, in their order. Raises ValueError for a file that cannot be used."""
+    hooks = [s.webhook for s in authorizers if s.webhook is not None and s.type == WEBHOOK]
+    if not hooks:
+        return []
+    from kas.client.kubeconfig import load as load_kubeconfig  # few servers have one
+
+    return [Parts(load_kubeconfig(hook.kubeconfig), conditions_of(hook)) for hook in hooks]
 
 
 class Builder:
@@ -45,22 +66,23 @@ class Builder:
             ("type", "name", "decision"),
         )
 
-    def build(self, authorizers: Authorizers) -> Union:
-        """Raises ValueError for what there cannot be."""
-        hooks = [(s.name, self._webhook(s)) for s in authorizers if s.type == WEBHOOK]
+    def build(self, authorizers: Authorizers, parts: Sequence[Parts] | None = None) -> Union:
+        """Raises ValueError for what there cannot be. ``parts`` are what ``parts_of`` the same authorizers says, where that is known."""
+        webhooks = [s for s in authorizers if s.type == WEBHOOK]
+        made = zip(webhooks, parts_of(authorizers) if parts is None else parts, strict=True)
+        hooks = [(s.name, self._webhook(s, part)) for s, part in made]
         return build([s.type for s in authorizers], self._rbac, self._node, self._abac, hooks, decisions=self._decisions)
 
-    def _webhook(self, settings: AuthorizerSettings) -> Authorizer:
+    def _webhook(self, settings: AuthorizerSettings, part: Parts) -> Authorizer:
         from kas.auth.authz.webhook import Metrics, WebhookAuthorizer  # with the HTTP client; few servers have one
-        from kas.client.kubeconfig import load as load_kubeconfig
         from kas.client.webhook import Webhook
 
         hook = settings.webhook
         assert hook is not None  # the configuration says so
-        webhook = Webhook(load_kubeconfig(hook.kubeconfig), BACKOFF_S, hook.timeout / SECOND, via=self._via)
+        webhook = Webhook(part.kubeconfig, BACKOFF_S, hook.timeout / SECOND, via=self._via)
         ttls = (hook.authorized_ttl / SECOND, hook.unauthorized_ttl / SECOND)
         on_error = DENY if hook.deny_on_error else NO_OPINION
-        return WebhookAuthorizer(settings.name, webhook, hook.version, ttls, on_error, Metrics(self._metrics), conditions_of(hook))
+        return WebhookAuthorizer(settings.name, webhook, hook.version, ttls, on_error, Metrics(self._metrics), part.conditions)
 
 
 class Reloading:
@@ -81,44 +103,60 @@ class Reloading:
         """As the newest configuration that can be used says."""
         return self._current.authorize(a)
 
+    def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
+        """Those of all authorizers that can list their rules."""
+        return self._current.ready(user, namespace)
+
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
         """Those of all authorizers that can list their rules."""
         return self._current.rules_for(user, namespace)
 
-    def look(self) -> None:
+    def look(self) -> Awaitable[None] | None:
         """Read the file again if it changed; it counts from now on, or changes nothing and is logged."""
         try:
             stamp = self._stat()
-            if stamp == self._stamp:
-                return
-            data = read_file(self._path)
+        except ValueError as e:
+            self._refuse(e)
+            return None
+        return None if stamp == self._stamp else self._again(stamp)
+
+    async def _again(self, stamp: tuple[int, int, int]) -> None:
+        changed = False
+        try:
+            data = await asyncio.to_thread(read_file, self._path)
             self._stamp = stamp
             if data == self._data:
                 return
             self._data = data
-            changed = self._read(data)
+            # In a thread: its conditions may be many, and others' requests are judged meanwhile.
+            loaded, parts = await asyncio.to_thread(self._read, data)
+            if parts is not None:
+                built = self._builder.build(loaded, parts)
+                before, self._current, self._loaded, changed = self._current, built, loaded, True
+                before.close()
         except ValueError as e:
-            if self._wrong != str(e):
-                self._wrong = str(e)
-                log.error("reloading authorization config: %s", e)
-                self._done(False)
+            self._refuse(e)
             return
         self._wrong = ""
         if changed:
             log.warning("reloaded authz config")
             self._done(True)
 
-    def _read(self, data: bytes) -> bool:
+    def _refuse(self, e: ValueError) -> None:
+        if self._wrong != str(e):
+            self._wrong = str(e)
+            log.error("reloading authorization config: %s", e)
+            self._done(False)
+
+    def _read(self, data: bytes) -> tuple[Authorizers, list[Parts] | None]:
+        """What it says; without parts where that is what is in force. Raises ValueError."""
         loaded = load(data, self._needed)
         if loaded == self._loaded:
-            return False
+            return loaded, None
         for s in loaded:
             if s.type in KEPT and s.type not in self._needed:
                 raise ValueError(f"authorizer type {s.type} is not allowed if it was not enabled at initial server startup")
-        built = self._builder.build(loaded)
-        before, self._current, self._loaded = self._current, built, loaded
-        before.close()
-        return True
+        return loaded, parts_of(loaded)
 
     def _done(self, good: bool) -> None:
         self._reloads.done(good, time.time())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kas.meta.aside import LARGE
 from kas.meta.records import NamedTuple
 
 Rule = dict[str, Any]
@@ -26,12 +27,14 @@ class _Found(NamedTuple):
 
 
 class Role:
-    """The rules that ``load`` gives, read when they are first asked for: most roles of a cluster are somebody else's."""
+    """The rules that ``load`` gives, read when they are first asked for: most roles of a cluster are somebody else's. ``length`` is how
+    many bytes these are."""
 
-    __slots__ = ("_found", "_listed", "_load")
+    __slots__ = ("_found", "_length", "_listed", "_load")
 
-    def __init__(self, load: Callable[[], Sequence[Rule]]) -> None:
+    def __init__(self, load: Callable[[], Sequence[Rule]], length: int = 0) -> None:
         self._load: Callable[[], Sequence[Rule]] | None = load
+        self._length = length
         self._found: _Found | None = None
         self._listed: tuple[list[Rule], list[Rule]] | None = None
 
@@ -53,6 +56,16 @@ class Role:
         self._found = found
         self._load = None
         return found
+
+    @property
+    def unread(self) -> int:
+        """How many bytes who asks for its rules has to wait for."""
+        return self._length if self._found is None else 0
+
+    def parts(self) -> list[Any]:
+        """What was read, in a list of the caller's own; empty when it is less than ``LARGE``."""
+        found = self._found
+        return [] if found is None or self._length < LARGE else [*found, *(self._listed or ())]
 
     @property
     def rules(self) -> list[Rule]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kas.config.flags.row import Flag
 
 AUTHENTICATION = (
-    Flag("anonymous-auth", "bool", True, "Requests without credentials are system:anonymous instead of 401."),
+    Flag("anonymous-auth", "bool", True,
+         "Requests without credentials are system:anonymous instead of 401; not with --authorization-mode=AlwaysAllow."),
     Flag("api-audiences", "strings", (), "Audiences of the API server.", shown="the service-account issuers"),
     Flag("authentication-config", "path", "", "AuthenticationConfiguration file; its issuers are read again when it changes."),
     Flag("authentication-token-webhook-cache-ttl", "duration", 120.0, "How long the webhook's answers are kept."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kas.config.flags.row import Flag, no_effect
 
 API_ENABLEMENT = (
-    Flag("runtime-config", "configurationMap", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
+    Flag("runtime-config", "configurationMap", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, /v1/pods=false, …"),
 )
 EGRESS_SELECTOR = (
     Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration: direct connections, and HTTPConnect and GRPC "

@@ -65,5 +65,6 @@ SECURE_SERVING = (
          upstream=""),
     Flag("tls-private-key-file", "path", "", "Key of --tls-cert-file (PEM).", shown="self-made, in --data-dir"),
     Flag("tls-sni-cert-key", "namedCertKey", (),
-         "Further certificates, chosen by the name the client asks for: cert,key or cert,key:name,…."),
+         "Further certificates, chosen by the name the client asks for: cert,key or cert,key:name,…. A name that is an address is for"
+         " clients that connect to it."),
 )  # fmt: skip

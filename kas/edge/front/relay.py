@@ -23,7 +23,8 @@ from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Renewals, shown
 from kas.edge.front.upgrades import wants_spdy
 from kas.edge.front.worker import Worker
-from kas.edge.untaken import Held, client_of, of_socket
+from kas.edge.untaken import Held, of_socket
+from kas.meta.origin import client_of
 
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
 READ_BYTES = 64 << 10

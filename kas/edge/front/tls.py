@@ -13,8 +13,9 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -22,11 +23,14 @@ from OpenSSL import SSL, crypto
 
 from kas.edge.descriptors import hold_little
 from kas.meta.keys import public_key, usable
+from kas.meta.names import is_dns1123_subdomain
 from kas.meta.pem import unreadable
 
 log = logging.getLogger("kas.front")
+T = TypeVar("T")
 
 RENEWALS, RENEWED_S = 64, 60.0  # what OpenSSL says of other keys, in so long: some words each time, and clients change them after gigabytes
+AGAIN_S = 60.0  # until a file that cannot be used is tried again, also where it is the same
 MOST_SHOWN = 16 << 10  # of all certificates a client shows; they have one or two KiB each
 _DER = serialization.Encoding.DER
 _RELEASE_BUFFERS = 0x10  # SSL_MODE_RELEASE_BUFFERS: an idle connection keeps no buffers
@@ -41,6 +45,9 @@ class Pair:
     cert: str
     key: str
     names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.cert
 
 
 @dataclass(frozen=True)
@@ -64,46 +71,74 @@ class Settings:
 
 class Contexts:
     """``current`` is for new connections; those that are open keep theirs. Raises ``OSError``, ``ValueError`` and ``SSL.Error`` from the
-    constructor; from ``refresh`` nothing: what cannot be used is logged, and what was in use stays."""
+    constructor; from ``refresh`` nothing: a pair or authorities that cannot be used are logged and stay as they were, while the others
+    change."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._seen = self._stamp()
+        self._last: dict[Hashable, Any] = {}
+        self._wrong = False  # whether anything stayed as it was
+        self._seen, self._tried = self._stamp(), time.monotonic()
         self.current = self._make()
 
     def refresh(self) -> None:
-        """Makes the contexts anew when a file has changed."""
-        try:
-            stamp = self._stamp()
-            if stamp == self._seen:
-                return
-            self._seen = stamp
-            self.current = self._make()
-        except (OSError, ValueError, SSL.Error) as e:
-            log.error("the serving certificates are as they were: %s", e)
-        else:
+        """Makes the contexts anew when a file has changed, or one could not be used a minute ago."""
+        stamp, now = self._stamp(), time.monotonic()
+        if stamp == self._seen and not (self._wrong and now - self._tried >= AGAIN_S):
+            return
+        self._seen, self._tried, self._wrong = stamp, now, False
+        self.current = self._make()
+        if not self._wrong:
             log.info("loaded the serving certificates anew")
 
-    def _stamp(self) -> list[tuple[int, int, int]]:
-        return [(s.st_mtime_ns, s.st_size, s.st_ino) for s in map(os.stat, self._settings.files)]
+    def _stamp(self) -> list[tuple[int, int, int] | None]:
+        return [_stat(file) for file in self._settings.files]
+
+    def _kept(self, files: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` makes of ``files``, or what it made of them last, where there is such and they cannot be used any more."""
+        wrong: tuple[type[Exception], ...] = (OSError, SSL.Error, *unreadable())
+        try:
+            made = self._last[files] = make()
+        except wrong as e:
+            if files not in self._last:
+                raise
+            self._wrong = True
+            log.error("the serving certificates are as they were: %s: %s", files, e)
+            made = self._last[files]
+        return made
 
     def _make(self) -> SSL.Context:
-        authorities = [c for file in self._settings.authorities for c in x509.load_pem_x509_certificates(_read(file))]
-        context = self._context(self._settings.default, authorities)
-        by_name: dict[str, SSL.Context] = {}
-        for pair in self._settings.named:
-            other = self._context(pair, authorities)
-            for name in pair.names or _names(pair.cert):
-                by_name.setdefault(name.lower().rstrip("."), other)
+        authorities = self._kept(", ".join(self._settings.authorities), self._authorities)
+
+        def made(pair: Pair) -> tuple[SSL.Context, _Names]:
+            return self._kept(pair, lambda: (self._context(pair, authorities), _Names(pair.cert)))
+
+        named = [(pair, *made(pair)) for pair in self._settings.named]
+        by_name = _Chosen()
+        for pair, other, _ in named:
+            by_name.add(pair.names, other)
+        for pair, other, names in named:
+            if not pair.names:
+                by_name.add((*names.common, *names.dns), other)
+        # A name that nobody was chosen for is any certificate's that is good for it, the default one's first.
+        fitting = _Chosen()
+        context, default = made(self._settings.default)
+        for other, names in ((context, default), *((other, names) for _, other, names in named)):
+            fitting.add((*names.dns, *names.ips), other)
 
         def choose(connection: SSL.Connection) -> None:
-            chosen = _chosen(by_name, connection)
-            if chosen is not None:
+            asked = (connection.get_servername() or b"").decode("ascii", "replace").lower().rstrip(".")
+            # Who connects to an address names none.
+            chosen = by_name.of(asked) or fitting.of(asked) if asked else by_name.get(host(connection.getsockname()[0]))
+            if chosen is not None and chosen is not context:
                 connection.set_context(chosen)
 
         if by_name:
             context.set_tlsext_servername_callback(choose)
         return context
+
+    def _authorities(self) -> list[x509.Certificate]:
+        return [c for file in self._settings.authorities for c in x509.load_pem_x509_certificates(_read(file))]
 
     def _context(self, pair: Pair, authorities: Iterable[x509.Certificate]) -> SSL.Context:
         s = self._settings
@@ -174,23 +209,49 @@ def _bearable(_connection: SSL.Connection, certificate: crypto.X509, _error: int
         return False  # a key that nobody could verify anything with
 
 
-def _chosen(by_name: dict[str, SSL.Context], connection: SSL.Connection) -> SSL.Context | None:
-    """By the name the client asks for, one label of which a certificate may leave open."""
-    asked = connection.get_servername()
-    if not asked:
-        return None
-    name = asked.decode("ascii", "replace").lower().rstrip(".")
-    return by_name.get(name) or by_name.get("*." + name.partition(".")[2])
+class _Chosen(dict[str, SSL.Context]):
+    """Contexts by names; who was first for a name has it."""
+
+    def add(self, names: Iterable[str], context: SSL.Context) -> None:
+        """These are for ``context``."""
+        for name in names:
+            self.setdefault(name.lower().rstrip("."), context)
+
+    def of(self, asked: str) -> SSL.Context | None:
+        """By a name, the first label of which a certificate may leave open."""
+        _, dot, rest = asked.partition(".")
+        return self.get(asked) or self.get(f"*{dot}{rest}")
 
 
-def _names(file: str) -> list[str]:
-    """The names a certificate is for: its alternative ones, else the common name."""
-    cert = x509.load_pem_x509_certificates(_read(file))[0]
+class _Names:
+    """What a certificate (PEM file) is for: its common name where that is a domain, its alternative names and its addresses."""
+
+    def __init__(self, file: str) -> None:
+        cert = x509.load_pem_x509_certificates(_read(file))[0]
+        subject = cert.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        self.common = [name for a in subject[-1:] if _domain(name := str(a.value))]
+        self.dns: list[str] = []
+        self.ips: list[str] = []
+        with contextlib.suppress(x509.ExtensionNotFound):
+            names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            self.dns = names.get_values_for_type(x509.DNSName)
+            self.ips = [str(ip) for ip in names.get_values_for_type(x509.IPAddress)]
+
+
+def _domain(name: str) -> bool:
+    """An address is none: who connects to one would be shown the certificate for a name."""
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(name)
+        return False
+    return name == "*" or not is_dns1123_subdomain(name.removeprefix("*."))
+
+
+def _stat(file: str) -> tuple[int, int, int] | None:
     try:
-        names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return [str(a.value) for a in cert.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-    return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+        s = os.stat(file)
+    except OSError:
+        return None
+    return s.st_mtime_ns, s.st_size, s.st_ino
 
 
 def _read(file: str) -> bytes:

@@ -9,7 +9,6 @@ same waits no longer than ``LOOP_WAIT_S``, and while the plug-in owes an answer 
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -20,6 +19,7 @@ from kas.encryption.kms.keys import LOOP_WAIT_S, THREADS, Opened, on_loop
 from kas.encryption.kms.messages import DEKSource, read_plaintext, read_status
 from kas.encryption.union import Opener
 from kas.meta.protowire import put_bytes, put_text
+from kas.observe import counted
 
 SERVICE, VERSION = "v1beta1.KeyManagementService", "v1beta1"
 KEY_BYTES = 32
@@ -68,7 +68,7 @@ class KMSv1:
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
         """The value with a new key. Raises SealError when the plug-in does not seal that."""
-        own = os.urandom(KEY_BYTES)
+        own = counted.data_key(KEY_BYTES)
         sealed = self._encrypted(own)
         if len(sealed) > LENGTH_MAX:
             raise SealError(f"the encrypted DEK is {len(sealed)} bytes, which exceeds the max size of {LENGTH_MAX}")

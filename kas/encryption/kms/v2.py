@@ -7,7 +7,6 @@ written with. What the plug-in does not confirm for three minutes is not written
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -32,6 +31,7 @@ from kas.encryption.observed import FROM, TO, Observed, key_id_hash
 from kas.encryption.union import Opener
 from kas.meta.field import go_quote
 from kas.meta.records import NamedTuple
+from kas.observe import counted
 
 SERVICE = "v2.KeyManagementService"
 WRITE_MAX_S = 180.0  # kmsv2PluginWriteDEKSourceMaxTTL
@@ -152,7 +152,7 @@ class KMSv2:
 
     def _rotate(self, key_id: str, asked: float) -> None:
         """A new seed, sealed by the plug-in with the key it says it uses."""
-        seed = os.urandom(SEED_BYTES)
+        seed = counted.data_key(SEED_BYTES)
         answer = self._client.call("Encrypt", encrypt_request(seed, str(uuid.uuid4())))
         try:
             source = read_encrypt_response(answer)

@@ -198,7 +198,7 @@ class CustomServed(Served):
         found = self._here([self.state.read(written or obj)])
         return (found if isinstance(found, list) else await found)[0]
 
-    async def to_storage(self, obj: Obj) -> Obj:
+    async def to_storage(self, obj: Obj, large: bool = False) -> Obj:
         """An object of this version in the stored one. What admission, or a Scale, left in it that the schema does not know is gone, unless
         reading does that."""
         if self.stores:

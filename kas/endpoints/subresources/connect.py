@@ -12,11 +12,14 @@ from urllib.parse import quote_plus, urlencode
 
 from kas.admission import CONNECT
 from kas.auth.attributes import ALLOW, Attributes, Authorizer
-from kas.client.http import BackendError, Target, connect
+from kas.auth.user import tenant
+from kas.client.http import BackendError, Connection, Target
+from kas.client.outgoing import connect_for
 from kas.config import features
 from kas.endpoints import proxy
 from kas.endpoints.options import number
 from kas.endpoints.proxy_locations import Locations
+from kas.endpoints.proxy_spdy import channels, translated
 from kas.endpoints.proxy_websocket import open_websocket, tunnel
 from kas.endpoints.subresources.containers import chosen
 from kas.endpoints.throttle import throttled
@@ -32,8 +35,7 @@ V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 SPDY_TUNNEL = "SPDY/3.1+"
 PORT_FORWARD = "portforward.k8s.io"
 STREAM_PROTOCOL = b"x-stream-protocol-version"
-# A v5 message that says a stream's end; older backends know none.
-CLOSE_SIGNAL = 255
+EXTENDED = "ExtendWebSocketsToKubelet"  # what kubelets declare that take all that a WebSocket may be
 STREAMS = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty"))
 NO_SPDY = "SPDY streams are not supported here: use a client that upgrades to a WebSocket (kubectl v1.31 or newer), or --client-ca-file"
 
@@ -85,9 +87,11 @@ class Connects:
             return self._bounded(resp)
         if not isinstance(req, WebSocketRequest):
             raise bad_request("Upgrade request required")
-        tunnelled = next((p for p in req.subprotocols if p.startswith(SPDY_TUNNEL)), "")
-        if path == "portForward" and tunnelled:
-            return self._bounded(await _tunnelled(req, target, tunnelled))
+        if not (features.DEFAULT.enabled("ExtendWebSocketsToKubelet") and self._locations.declares(node, EXTENDED)):
+            if path == "portForward" and (tunnelled := _tunnel_of(req.subprotocols)):
+                return self._bounded(await _tunnelled(req, target, tunnelled))
+            if path != "portForward" and _is_translated(req.subprotocols):
+                return self._bounded(await _translated(req, target, options))
         return self._bounded(await _relayed(req, target))
 
     def _bounded(self, resp: Response) -> Response:
@@ -168,25 +172,39 @@ def _sub_path(req: Request) -> str:
     return path
 
 
+def _tunnel_of(offered: list[str]) -> str:
+    """The subprotocol in whose messages SPDY comes, or ""; while the gate is off that is the kubelet's to understand."""
+    return next((p for p in offered if p.startswith(SPDY_TUNNEL) and features.DEFAULT.enabled("PortForwardWebsockets")), "")
+
+
+def _is_translated(offered: list[str]) -> bool:
+    """Whether streams go on as SPDY; while the gate is off v5 is the kubelet's to understand."""
+    return V5 in offered and features.DEFAULT.enabled("TranslateStreamCloseWebsocketRequests")
+
+
 async def _relayed(req: WebSocketRequest, target: Target) -> Response:
-    """Messages go through as they are. A client that speaks only v5 is also served by a kubelet that stopped at v4."""
-    offered = req.subprotocols
-    asked = [*offered, V4] if V5 in offered and V4 not in offered else offered
+    """Messages go through as they are."""
     headers: Headers = [(b"user-agent", req.raw_header(b"user-agent"))] if req.has_header(b"user-agent") else []
     try:
-        connection, backend = await open_websocket(target, headers, asked)
+        connection, backend = await open_websocket(target, headers, req.subprotocols, client=tenant(req.user.name))
     except BackendError as e:
         raise proxy.dialling(e) from None
     if backend is None:
         return await proxy.refused(req, connection)
-    protocol = connection.header(b"sec-websocket-protocol").decode("latin-1")
-    if protocol == V4 and V4 not in offered:
-        return proxy.upgraded(V5, connection, backend, _known_to_v4)
-    return proxy.upgraded(protocol, connection, backend)
+    return proxy.upgraded(connection.header(b"sec-websocket-protocol").decode("latin-1"), connection, backend)
 
 
-def _known_to_v4(message: bytes | str) -> bool:
-    return not (isinstance(message, bytes) and message[:1] == bytes((CLOSE_SIGNAL,)))
+async def _translated(req: Request, target: Target, options: Obj) -> Response:
+    """A client that speaks v5 reaches any kubelet, with the end of its stdin, which v4 has no message for."""
+    connection = await _spdy(req, target, [(STREAM_PROTOCOL, V4.encode())])
+    if isinstance(connection, Response):
+        return connection
+    opened = channels(*(bool(options.get(ours)) for ours, _ in STREAMS))
+
+    async def talk(client: Socket) -> int:
+        return await translated(client, connection, opened)
+
+    return Upgrade(V5, talk, connection.close)
 
 
 async def _tunnelled(req: Request, target: Target, protocol: str) -> Response:
@@ -199,9 +217,23 @@ async def _tunnelled(req: Request, target: Target, protocol: str) -> Response:
 
 async def _raw(req: Request, protocol: str, target: Target, versions: Headers) -> Response:
     """Bytes in both directions, in which client and kubelet speak SPDY; ``versions`` are what they may speak in its streams."""
+    connection = await _spdy(req, target, versions)
+    if isinstance(connection, Response):
+        return connection
+
+    async def talk(client: Socket) -> int:
+        return await tunnel(client, connection)
+
+    resp = Upgrade(protocol, talk, connection.close)
+    resp.headers = [(k, v) for k, v in connection.headers if k == STREAM_PROTOCOL]
+    return resp
+
+
+async def _spdy(req: Request, target: Target, versions: Headers) -> Connection | Response:
+    """A connection to the kubelet that was upgraded, or what the kubelet answers else."""
     headers: Headers = [(b"connection", b"Upgrade"), (b"upgrade", SPDY), *versions]
     try:
-        connection = await connect(target, upgrade=True)
+        connection = await connect_for(tenant(req.user.name), target, upgrade=True)
         try:
             await connection.send("POST", target, headers)
             await connection.head()
@@ -212,12 +244,4 @@ async def _raw(req: Request, protocol: str, target: Target, versions: Headers) -
         raise proxy.dialling(e) from None
     if connection.status != 101 or connection.header(b"upgrade").lower() != b"spdy/3.1":
         return await proxy.refused(req, connection)
-
-    async def talk(client: Socket) -> int:
-        return await tunnel(client, connection)
-
-    resp = Upgrade(protocol, talk, connection.close)
-    resp.headers = [(k, v) for k, v in connection.headers if k == STREAM_PROTOCOL]
-    return resp
-
-
+    return connection

@@ -6,7 +6,9 @@ import base64
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
-from kas.client.http import BackendError, Connection, Target, connect
+from kas.auth.user import tenant
+from kas.client.http import BackendError, Connection, Target, UnverifiedError
+from kas.client.outgoing import connect_for
 from kas.config import features
 from kas.endpoints.options import number
 from kas.endpoints.proxy import piped
@@ -15,11 +17,13 @@ from kas.endpoints.subresources.containers import chosen
 from kas.meta import errors, field, scalars
 from kas.meta.errors import ApiError
 from kas.meta.responses import generic_server_response
+from kas.observe import counted
 from kas.request.http import Request, Response
 from kas.request.requestinfo import Query
 from kas.request.websocket import Socket, Upgrade, WebSocketRequest, told
 
 MAX_REFUSAL = 50_000
+ENFORCED, SKIPPED = "enforce_tls", "skip_tls_allowed"  # how metrics call that the kubelet's certificate was looked at, or not
 NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
 BINARY, BASE64 = "binary.k8s.io", "base64.binary.k8s.io"  # subprotocols of WebSockets
 ALL = "All"
@@ -41,12 +45,15 @@ class Log:
         if not node:
             return Response(204, [])
         verify = not req.params.flag("insecureSkipTLSVerifyBackend")
+        counted.LOGS.inc((ENFORCED if verify else SKIPPED,))
         spoken = _spoken(req) if isinstance(req, WebSocketRequest) else None
         kubelet = self._locations.kubelet(node, ("", "pods"), verify)
         target = _at(kubelet, f"/containerLogs/{namespace}/{name}/{container}", wanted)
         try:
-            connection = await connect(target)
+            connection = await connect_for(tenant(req.user.name), target)
         except BackendError as e:
+            if isinstance(e, UnverifiedError):
+                counted.UNVERIFIED_LOGS.inc()
             raise ApiError(500, "", f'Get "{target.url}": {e}') from None
         try:
             await connection.send("GET", target, [(b"accept", b"*/*"), (b"connection", b"close")])

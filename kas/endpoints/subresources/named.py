@@ -10,7 +10,7 @@ from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.write import Writer, options_dict
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import step
 from kas.meta.records import NamedTuple
 from kas.patch.fieldmanager import builtin, update
 from kas.registry import pipeline
@@ -42,7 +42,7 @@ async def read(
     """The posted object of ``kind``, admitted. ``keep_system``: uid and its like stay, as preconditions. Raises what a create raises."""
     respond.media_without_table(req)
     o = write_options(req.params, "CreateOptions")
-    large = len(req.body) >= LARGE
+    large = respond.large(req)
     obj = await step(large, decode_body, req, kind, field_validation=o.field_validation)
     assert obj is not None
     meta = obj.get("metadata")

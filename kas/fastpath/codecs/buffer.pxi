@@ -51,7 +51,7 @@ cdef inline int put_bytes(Buf* b, bytes s) except -1:
     return put(b, PyBytes_AS_STRING(s), PyBytes_GET_SIZE(s))
 
 
-cdef int put_int(Buf* b, int64_t v) except -1:
+cdef inline int put_int(Buf* b, int64_t v) except -1:
     cdef char digits[24]
     cdef int i = 24
     cdef uint64_t u = <uint64_t>v if v >= 0 else <uint64_t>0 - <uint64_t>v

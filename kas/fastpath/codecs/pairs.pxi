@@ -3,7 +3,6 @@
 
 cdef enum:
     PAIRS_DEPTH = 1000    # as deep as what walks them goes
-    PAIRS_TURN = 10_000   # values: a millisecond
 
 
 class Pairs(list):
@@ -27,16 +26,12 @@ cdef object pairs_number(Cursor* c):
     return int(shown) if whole and c.at - p < 25 else float(shown)
 
 
-cdef object pairs_value(Cursor* c, int depth, int* left):
+cdef object pairs_value(Cursor* c, int depth):
     cdef object out, key
     cdef bint first = True
     if depth > PAIRS_DEPTH:
         raise RecursionError
-    left[0] -= 1
-    if left[0] == 0:  # whoever waits for the interpreter's lock gets it
-        left[0] = PAIRS_TURN
-        with nogil:
-            pass
+    let_others(1)
     if c.at[0] == 123:
         c.at += 1
         out = Pairs()
@@ -45,14 +40,14 @@ cdef object pairs_value(Cursor* c, int depth, int* left):
             key = plain_key(c)
             take_c(c, 58)
             skip_space(c)
-            PyList_Append(out, (key, pairs_value(c, depth + 1, left)))
+            PyList_Append(out, (key, pairs_value(c, depth + 1)))
         return out
     if c.at[0] == 91:
         c.at += 1
         out = []
         while more(c, 93, first):
             first = False
-            PyList_Append(out, pairs_value(c, depth + 1, left))
+            PyList_Append(out, pairs_value(c, depth + 1))
         return out
     if c.at[0] == 34:
         return text(c)
@@ -69,13 +64,12 @@ def read_pairs(bytes data not None):
     """A JSON text with every object as ``Pairs``. Integers of 25 digits and more are floats. Raises RecursionError for one that is nested
     too deep, ValueError for what is none."""
     cdef Cursor c
-    cdef int left = PAIRS_TURN
     cdef bytes whole = clean_text(data)
     c.at = PyBytes_AS_STRING(whole)
     c.end = c.at + PyBytes_GET_SIZE(whole)
     try:
         skip_space(&c)
-        value = pairs_value(&c, 0, &left)
+        value = pairs_value(&c, 0)
         skip_space(&c)
         if c.at != c.end:
             raise GIVE_UP

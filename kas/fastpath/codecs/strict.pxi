@@ -258,6 +258,9 @@ cdef class _Scan:
                 i = stop + 1
                 continue
             i += 1
+            if i >= pause:  # whoever waits for the interpreter's lock gets it
+                rest()
+                pause = i + SCAN_BYTES
             if c == 44:
                 if self.depth and self.stack[self.depth - 1].object:
                     want_key = True
@@ -275,10 +278,6 @@ cdef class _Scan:
                 want_key = False
                 if self.depth:
                     self.depth -= 1
-                if i >= pause:  # whoever waits for the interpreter's lock gets it
-                    with nogil:
-                        pass
-                    pause = i + SCAN_BYTES
         return 0
 
 

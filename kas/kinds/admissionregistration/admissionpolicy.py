@@ -146,13 +146,10 @@ def _field_ref(ref: str, path: str) -> list[FieldError]:
     """``validateFieldRef``: a JSON path; what it leads to is not looked at."""
     if not ref:
         return [field.required(path)]
-    from kas.apiextensions.jsonpath import Path, PathError  # most servers never see one
+    from kas.apiextensions.jsonpathsyntax import problem  # most servers never see one
 
-    try:
-        Path(ref)
-    except PathError as err:
-        return [field.invalid(path, ref, f"invalid JSONPath: {err}")]
-    return []
+    why = problem(ref)
+    return [field.invalid(path, ref, f"invalid JSONPath: {why}")] if why else []
 
 
 def _mutation(mutation: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:

@@ -21,7 +21,7 @@ from kas.types.scheme import write_json
 class CustomResourceDefinitionStrategy(Strategy):
     """Works on the stored form (v1beta1), where what all versions share stands once at the top of the spec."""
 
-    costly = True
+    costly = grows = True
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status, start the generation and note the storage version among the stored ones."""

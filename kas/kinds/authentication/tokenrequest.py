@@ -103,7 +103,7 @@ async def create(
         signed = POOL.run(issuer.signer.sign, claims) if large and isinstance(issuer.signer, Signer) else issuer.signer.sign(claims)
         token = await awaited(signed)
     except SignerError as e:
-        raise errors.ApiError(500, "", f"failed to generate token: {e}") from None
+        raise errors.internal(f"failed to generate token: {e}") from None
     status = {"token": token, "expirationTimestamp": format_time(now + expiration)}
     answer = {
         "kind": "TokenRequest",

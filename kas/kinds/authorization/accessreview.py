@@ -58,12 +58,14 @@ def self_subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, l
     return _answer(obj, asked, authorizer, large)
 
 
-def self_subject_rules_review(ctx: Context, obj: Obj, resolver: RuleResolver) -> Obj:
+@eager
+async def self_subject_rules_review(ctx: Context, obj: Obj, resolver: RuleResolver) -> Obj:
     """What may I do in a namespace? Only the status is answered."""
     user = _requester(ctx)
     namespace = (obj.get("spec") or {}).get("namespace") or ""
     if not namespace:
         raise errors.bad_request("no namespace on request")
+    await awaited(resolver.ready(user, namespace))
     resource, other, incomplete, error = resolver.rules_for(user, namespace)
     status: dict[str, Any] = {"resourceRules": resource, "nonResourceRules": other, "incomplete": incomplete}
     if error:

@@ -181,6 +181,22 @@ def _spec(spec: Source, pv_name: str, allow_invalid_nodes: bool) -> list[FieldEr
     return errs
 
 
+# Sources whose plug-ins take mount options, which an annotation said before there was a field.
+_MOUNTED = frozenset(
+    (
+        "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "nfs", "rbd", "quobyte", "iscsi", "cinder", "cephfs", "azureFile",
+        "vsphereVolume", "azureDisk", "photonPersistentDisk",
+    )
+)  # fmt: skip
+
+
+def _mount_options(obj: Obj) -> list[FieldError]:
+    """``ValidatePersistentVolume`` of ``pkg/volume/validation``."""
+    if MOUNT_ANNOTATION not in (obj["metadata"].get("annotations") or {}) or _MOUNTED & _source_of(obj.get("spec") or {}).keys():
+        return []
+    return [field.forbidden(f"metadata.annotations.{MOUNT_ANNOTATION}", "may not specify mount options for this volume type")]
+
+
 def _validate(obj: Obj, allow_invalid_nodes: bool = False) -> list[FieldError]:
     meta = obj["metadata"]
     errs = object_meta(meta, False, names.dns_subdomain)
@@ -269,14 +285,14 @@ class PersistentVolumeStrategy(Strategy):
             status["lastPhaseTransitionTime"] = ctx.now
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidatePersistentVolume``."""
-        return _validate(obj)
+        """``ValidatePersistentVolume``, and that of the volume's type."""
+        return _validate(obj) + _mount_options(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidatePersistentVolumeUpdate``; the volume's own errors come twice, as upstream's strategy and function both look."""
         required = ((old.get("spec") or {}).get("nodeAffinity") or {}).get("required")
         allow = bool(required and node_selector(required, False, "") and not node_selector(required, True, ""))
-        return _validate(obj, allow) + _validate(obj, allow) + _update(obj, old)
+        return _validate(obj, allow) + _mount_options(obj) + _validate(obj, allow) + _update(obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidatePersistentVolumeStatusUpdate``: metadata, which must have a resourceVersion."""

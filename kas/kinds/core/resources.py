@@ -207,18 +207,19 @@ def aggregate(spec: Mapping[str, Any], kind: str) -> dict[str, quantity.Quantity
         _add(total, (container.get("resources") or {}).get(kind))
     sidecars: dict[str, quantity.Quantity] = {}
     peak: dict[str, quantity.Quantity] = {}
+    # Only what a container itself names can be more than it was in the steps before: what of the others the sidecars need was counted when
+    # a sidecar came that needs it.
     for container in spec.get("initContainers") or ():
-        own = (container.get("resources") or {}).get(kind)
+        own = (container.get("resources") or {}).get(kind) or {}
         step: dict[str, quantity.Quantity] = {}
         if container.get("restartPolicy") == "Always":
             _add(total, own)
             _add(sidecars, own)
-            step = dict(sidecars)
+            step = {name: sidecars[name] for name in own}
         else:
             # In this order: a sum is written as its first part.
             _add(step, own)
-            for name, need in sidecars.items():
-                step[name] = step[name] + need if name in step else need
+            step = {name: need + sidecars[name] if name in sidecars else need for name, need in step.items()}
         _raise(peak, step)
     _raise(total, peak)
     return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.kinds.core.objectmeta import object_meta
-from kas.meta import field, names
+from kas.meta import errors, field, names
 from kas.meta.age import age
 from kas.meta.checks import dns_subdomain, invalid_each
 from kas.meta.field import FieldError
@@ -68,13 +68,17 @@ def _server(server: dict[str, Any], path: str) -> list[FieldError]:
             found = _api_version(version)
             if found:
                 errs.append(field.invalid(field.index(field.child(path, name), i), version, ",".join(found)))
-    decodable = server.get("decodableVersions") or []
+    listed = server.get("decodableVersions") or []
+    decodable = frozenset(listed)
     if encoding not in decodable:
         text = f"decodableVersions must include encodingVersion {encoding}"
         errs.append(field.invalid(field.child(path, "decodableVersions"), server.get("decodableVersions"), text))
+    shown, left = " ".join(listed), errors.MAX_PRINTED
     for i, version in enumerate(server.get("servedVersions") or ()):
         if version not in decodable:
-            text = f"individual served version : {version} must be included in decodableVersions : [{' '.join(decodable)}]"
+            # The list is in the text of each as long as they are told.
+            text = f"individual served version : {version} must be included in decodableVersions : [{shown if left > 0 else '...'}]"
+            left -= len(text)
             errs.append(field.invalid(field.index(field.child(path, "servedVersions"), i), server.get("servedVersions"), text))
     return errs
 

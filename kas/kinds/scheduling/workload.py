@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.config import features
 from kas.kinds.core.columns import name_and_age
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, names
@@ -28,7 +29,12 @@ from kas.types.scheme import builtin_field
 MAX_TEMPLATES, MAX_CLAIMS, MAX_TOPOLOGIES = 8, 4, 1
 MAX_PRIORITY = 1_000_000_000
 DISRUPTION_MODES = ("Pod", "PodGroup")
-_FIXED = ("schedulingConstraints", "resourceClaims", "disruptionMode", "priorityClassName", "priority")
+_FIXED = {  # what may not change of a group, and the gate without which it may not be set at all
+    **dict.fromkeys(("podGroupTemplateRef", "schedulingPolicy"), ""),
+    "schedulingConstraints": "TopologyAwareWorkloadScheduling",
+    "resourceClaims": "",
+    **dict.fromkeys(("disruptionMode", "priorityClassName", "priority"), "WorkloadAwarePreemption"),
+}
 
 
 @strategy_for("scheduling.k8s.io", "workloads")
@@ -59,7 +65,10 @@ class WorkloadStrategy(Strategy):
         new, before = obj.get("spec") or {}, old.get("spec") or {}
         for name in ("controllerRef", "podGroupTemplates"):
             errs += _immutable("WorkloadSpec", new, before, name)
-        return errs
+        templates, path = new.get("podGroupTemplates") or [], "spec.podGroupTemplates"
+        if len(templates) > MAX_TEMPLATES:
+            errs.append(field.too_many(path, len(templates), MAX_TEMPLATES))
+        return errs if templates else [*errs, field.required(path)]
 
 
 def _named_once(kind: str, items: list[dict[str, Any]], path: str) -> list[FieldError]:
@@ -92,11 +101,17 @@ class PodGroupStrategy(Strategy):
         return errs + _group(spec, "spec")
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodGroupUpdate``: template, policy and the other fixed fields may not change."""
+        """``ValidatePodGroupUpdate``: template, policy and the other fixed fields may not change, nor be set with their gate off."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         new, before = obj.get("spec") or {}, old.get("spec") or {}
-        for name in ("podGroupTemplateRef", "schedulingPolicy", *_FIXED):
-            errs += _immutable("PodGroupSpec", new, before, name)
+        for name, gate in _FIXED.items():
+            changed = _immutable("PodGroupSpec", new, before, name)
+            if not gate or features.DEFAULT.enabled(gate):
+                errs += changed
+            elif changed and new.get(name) not in (None, ""):  # what is stored may go
+                errs.append(field.forbidden(f"spec.{name}", ""))
+            if changed and name == "resourceClaims" and len(new.get(name) or ()) > MAX_CLAIMS:
+                errs.append(field.too_many(f"spec.{name}", len(new[name]), MAX_CLAIMS))
         return errs
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

@@ -82,15 +82,16 @@ def _go_writes(kind: scheme.Kind, root: Node, obj: dict[str, Any]) -> dict[str, 
     return out
 
 
-_nodes: dict[tuple[str, bool], Node] = {}
+_nodes: dict[tuple[str, bool, bool], Node] = {}
 
 
-def type_node(desc: scheme.TypeDesc, structured: bool = True) -> Node:
+def type_node(desc: scheme.TypeDesc, structured: bool = True, own: bool = False) -> Node:
     """The node of a type. Nodes are made once and may refer to each other.
 
-    ``structured`` False leaves Go's zero values out of comparisons: for objects that were never Go structs.
+    ``structured`` False leaves Go's zero values out of comparisons: for objects that were never Go structs. ``own``: of an ObjectMeta that
+    is an object's own, whose managedFields are what we compute and never take part in it; those in the metadata of a template do.
     """
-    key = (desc.name, structured)
+    key = (desc.name, structured, own)
     node = _nodes.get(key)
     if node is not None:
         return node
@@ -102,6 +103,7 @@ def type_node(desc: scheme.TypeDesc, structured: bool = True) -> Node:
     fields = desc.json_fields
     node.set_map(desc.map_type == "atomic", None if fields else DEDUCED, not fields)
     declared = {}
+    is_object = {"kind", "apiVersion"} <= desc.by_name.keys()
     for f in fields:
         zero, omit = _go_encoding(f)
         default = f.default
@@ -109,9 +111,8 @@ def type_node(desc: scheme.TypeDesc, structured: bool = True) -> Node:
             if default is None and f.type in _ZERO and zero is not MISSING:
                 default = zero  # what OpenAPI has for a text or number that is always written, and keys of items are completed with
             zero, omit = MISSING, 0
-        # Entries of managedFields are what we compute: they never take part in it.
-        skip = f.name == "managedFields" and desc.kind_name == "ObjectMeta"
-        declared[f.name] = Field(f.name, _field_node(f, structured), zero, omit, default, skip)
+        skip = own and f.name == "managedFields"
+        declared[f.name] = Field(f.name, _field_node(f, structured, is_object and f.name == "metadata"), zero, omit, default, skip)
     node.set_fields(declared)
     return node
 
@@ -135,7 +136,7 @@ def _custom_node(custom: str) -> Node:
     return node
 
 
-def _element_node(f: scheme.Field, structured: bool) -> Node:
+def _element_node(f: scheme.Field, structured: bool, own: bool) -> Node:
     if f.type != "message":
         return leaf(_SCALAR_TYPES[f.type])
     desc = f.message
@@ -143,11 +144,11 @@ def _element_node(f: scheme.Field, structured: bool) -> Node:
     if desc.custom_json and desc.kind_name in ("JSON", "FieldsV1"):
         # These two are objects of unknown content to OpenAPI, not RawExtensions.
         return DEDUCED
-    return type_node(desc, structured)
+    return type_node(desc, structured, own)
 
 
-def _field_node(f: scheme.Field, structured: bool) -> Node:
-    element = _element_node(f, structured)
+def _field_node(f: scheme.Field, structured: bool, own: bool = False) -> Node:
+    element = _element_node(f, structured, own)
     node = Node()
     if f.card == "list":
         keyed = f.list_type == "map"

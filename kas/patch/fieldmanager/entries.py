@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kas.observe.caches import remembered
-from kas.patch._fieldsets import canonical, union
+from kas.patch._fieldsets import canonical, is_set, union
 
 Ident = tuple[str, str, str, str]  # manager, operation, API version ("" for appliers), subresource
 
@@ -49,9 +49,9 @@ def ident_text(ident: Ident) -> str:
 
 
 def read(entries: Iterable[dict[str, Any]], trusted: bool) -> Managers:
-    """Managers by identifier. ``trusted`` entries come from the store, where only ``write`` puts them.
+    """Managers by identifier. ``trusted`` entries come from the store, where ``write`` put them; in etcd somebody else may have put others.
 
-    Raises ValueError with upstream's reason for entries a client sent that cannot be used.
+    Raises ValueError with upstream's reason for entries that cannot be used.
     """
     managers: Managers = {}
     for i, e in enumerate(entries):
@@ -68,7 +68,7 @@ def read(entries: Iterable[dict[str, Any]], trusted: bool) -> Managers:
         fields = e.get("fieldsV1")
         if fields is None:
             fields = {}
-        if not trusted:
+        if not trusted or not is_set(fields):
             try:
                 fields = canonical(fields)
             except ValueError as err:

@@ -26,7 +26,8 @@ cdef int _compare(Node n, object lhs, object rhs, str key, dict changed, dict re
         removed[key] = _added(n, lhs)
         return 0
     if n.plain:
-        changed[key] = LEAF
+        if not _same(n, lhs, rhs):
+            changed[key] = LEAF
         return 0
     lf, rf = form(n, lhs), form(n, rhs)
     _compare_as(n, lf, lhs, rhs, key, changed, removed)
@@ -67,6 +68,54 @@ cdef int _compare_as(Node n, Form as_form, object lhs, object rhs, str key, dict
     return 0
 
 
+cdef bint _same(Node n, object lhs, object rhs, bint strict=False) except -1:
+    """Whether Go has one value for both. Of what is compared as a whole, too, it knows no difference between a field unset and said to be
+    empty, where it leaves out or fills in what is unset: one side mostly was stored, and so written by it, the other was sent.
+
+    ``strict``: as reflect.DeepEqual, which upstream compares lists with: an empty map or list in an item is none that is unset.
+    """
+    cdef Field f
+    if lhs is rhs:
+        return True
+    if PyDict_CheckExact(lhs) and PyDict_CheckExact(rhs) and n.is_map:
+        for name, value in (<dict>lhs).items():
+            f = field_of(n, name)
+            if not _same_member(n, f, value, get(rhs, name), strict):
+                return False
+        for name, value in (<dict>rhs).items():
+            if PyDict_GetItem(lhs, name) == NULL:
+                f = field_of(n, name)
+                if not _same_member(n, f, _MISSING, value, strict):
+                    return False
+        return True
+    if PyList_CheckExact(lhs) and PyList_CheckExact(rhs) and n.is_list:
+        return _same_items(n.item, lhs, rhs, True)
+    return deep_eq(lhs, rhs)
+
+
+cdef bint _same_member(Node n, Field f, object lhs, object rhs, bint strict) except -1:
+    cdef Node t = n.elem if f is None else node_of(f)
+    lhs, rhs = _held(f, lhs, strict), _held(f, rhs, strict)
+    if lhs is _MISSING or rhs is _MISSING:
+        return lhs is rhs
+    return deep_eq(lhs, rhs) if t is None else _same(t, lhs, rhs, strict)
+
+
+cdef inline object _held(Field f, object v, bint strict):
+    return v if strict and (PyDict_CheckExact(v) or PyList_CheckExact(v)) else value_of(f, v)
+
+
+cdef bint _same_items(Node n, list lhs, list rhs, bint strict) except -1:
+    cdef Py_ssize_t i
+    if PyList_GET_SIZE(lhs) != PyList_GET_SIZE(rhs):
+        return False
+    for i in range(PyList_GET_SIZE(lhs)):
+        let_others(1)
+        if not _same(n, <object>PyList_GET_ITEM(lhs, i), <object>PyList_GET_ITEM(rhs, i), strict):
+            return False
+    return True
+
+
 cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict removed) except -1:
     cdef Field f
     cdef Node t
@@ -74,6 +123,7 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
     cdef str key
     if rhs is not None:
         for name, value in (<dict>rhs).items():
+            let_others(1)
             lv = get(lhs, name)
             if lv is value:
                 continue
@@ -94,6 +144,7 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
             _compare(t, lv, rv, key, changed, removed)
     if lhs is not None:
         for name, value in (<dict>lhs).items():
+            let_others(1)
             if rhs is not None and PyDict_GetItem(rhs, name) != NULL:
                 continue
             f = field_of(n, name)
@@ -137,6 +188,7 @@ cdef dict _index(Node n, object items):
     if items is None:
         return out
     for i in range(PyList_GET_SIZE(items)):
+        let_others(1)
         item = <object>PyList_GET_ITEM(items, i)
         try:
             key = item_key(n, item)
@@ -159,6 +211,7 @@ cdef int _compare_lists(Node n, object lhs, object rhs, dict changed, dict remov
     cdef dict right = _index(n, rhs)
     cdef bint was_repeated, repeated
     for key, value in right.items():
+        let_others(1)
         got = get(left, key)
         if got is _MISSING:
             changed[key] = _added_item(n, value)
@@ -168,7 +221,7 @@ cdef int _compare_lists(Node n, object lhs, object rhs, dict changed, dict remov
             if not deep_eq(got, value):
                 _compare(n.item, got, value, key, changed, removed)
         elif was_repeated and repeated:
-            if not deep_eq((<_Repeated>got).items, (<_Repeated>value).items):
+            if not _same_items(n.item, (<_Repeated>got).items, (<_Repeated>value).items, False):
                 changed[key] = LEAF
         elif was_repeated:
             # Was repeated, is now single: the marker of the repetition goes, the item comes.
@@ -284,12 +337,13 @@ cdef dict _added_map(Node n, dict v, bint itself):
     if total == 0 and n.elem is not None and n.elem.plain:
         keys = list(v)
         if len(keys) > 1:
-            keys.sort()
+            keys = sort_in_turns(keys)
         out = presized(len(keys) + 1)
         if itself:
             PyDict_SetItem(out, ".", LEAF)
         for key in keys:
             PyDict_SetItem(out, "f:" + <str>key, LEAF)
+            let_others(1)
         return out
     if total == 0 or total > MOST_FIELDS:
         return _added_many(n, v, itself)
@@ -326,6 +380,7 @@ cdef dict _added_many(Node n, dict v, bint itself):
     cdef Field f
     cdef dict out = {".": LEAF} if itself else {}
     for name, value in v.items():
+        let_others(1)
         f = field_of(n, name)
         if f is None:
             if n.elem is None:

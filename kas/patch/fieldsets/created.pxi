@@ -126,7 +126,7 @@ cdef bint put_changed(Buf* b, Node n, object zero, object v, dict without, int d
     cdef Py_ssize_t start = b.n
     cdef bint some
     if n.plain:
-        return put_leaf(b, without)
+        return False if _same(n, zero, v) else put_leaf(b, without)
     if depth > CREATED_DEPTH:
         raise _Unusual
     as_form = form(n, v)
@@ -173,8 +173,9 @@ cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint so
             raise _Unusual
         keys = list(v)
         if len(keys) > 1:
-            keys.sort()
+            keys = sort_in_turns(keys)
         for key in keys:
+            let_others(1)
             inner = None
             if without is not None:
                 inner = below(without, "f:" + <str>key)
@@ -251,6 +252,7 @@ cdef bint put_items(Buf* b, Node n, list items, dict without, bint began, int de
 cdef bint put_item(Buf* b, Node n, str key, object item, dict without, bint began, int depth) except -1:
     cdef Py_ssize_t start = b.n
     cdef dict inner = below(without, key)
+    let_others(1)
     if began:
         put_c(b, 44)
     put_path(b, key, b"", 0)

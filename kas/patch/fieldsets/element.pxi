@@ -68,22 +68,9 @@ cdef enum:
     CACHED_LENGTH = 128
     MANY_KEYS = 8         # of a list; built-in ones have three
 
-# So many path elements are made before other threads may have the interpreter: half a millisecond's work.
+# What it costs to make a path element, in steps of a walk.
 cdef enum:
-    AT_ONCE = 256
-
-cdef int made = 0
-
-
-cdef inline int let_others() except -1:
-    """To be called where shared memory is as it should be: what is large works beside the event loop."""
-    global made
-    made += 1
-    if made >= AT_ONCE:
-        made = 0
-        with nogil:
-            pass
-    return 0
+    ELEMENT_STEPS = 4
 
 
 cdef int texts_held = 0
@@ -162,7 +149,7 @@ cdef str make_item_key(Node n, object v):
     cdef Field f
     cdef object got
     cdef list parts
-    let_others()
+    let_others(ELEMENT_STEPS)
     if n.keys is not None:
         if v is None:
             raise ValueError("associative list with keys may not have a null element")
@@ -227,7 +214,7 @@ def element_order(str text):
         return (1, text[2:])
     got = _order.get(text)
     if got is None:
-        let_others()
+        let_others(ELEMENT_STEPS)
         if c == u"k":
             got = (2,)  # flat, because tuples in tuples would take three times as long to compare
             for k, v in sorted(orjson.loads(text[2:]).items()):
@@ -246,6 +233,7 @@ def element_order(str text):
 cdef dict in_order(dict level):
     """The same level with its keys in upstream's order."""
     cdef list keys
+    cdef dict out = {}
     cdef bint plain = True, ordered = True
     cdef Py_ssize_t pos = 0
     cdef PyObject *k
@@ -266,7 +254,10 @@ cdef dict in_order(dict level):
         if ordered:
             return level
         keys = list(level)
-        keys.sort()
+        keys = sort_in_turns(keys)
     else:
-        keys = sorted(level, key=element_order)
-    return {key: level[key] for key in keys}
+        keys = sort_in_turns(list(level), element_order)
+    for key in keys:
+        let_others(1)
+        out[key] = level[key]
+    return out

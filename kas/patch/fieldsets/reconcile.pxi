@@ -12,6 +12,7 @@ cdef dict _named(Node n, dict s):
     cdef Node t
     cdef Py_UCS4 c
     for key, value in s.items():
+        let_others(1)
         node = value
         if not node or key == ".":
             out[key] = node
@@ -56,6 +57,7 @@ cdef dict _reconcile(Node n, dict s, bint root):
         return LEAF
     while PyDict_Next(s, &pos, &k, &v):
         node = <dict>v
+        let_others(1)
         if PyDict_Size(node) == 0:
             continue
         key = <object>k
@@ -74,6 +76,21 @@ cdef dict _reconcile(Node n, dict s, bint root):
     return s if out is None else out
 
 
+def is_set(object fields):
+    """Whether every level is an object, as the walks of sets take for granted."""
+    return PyDict_CheckExact(fields) and _all_objects(<dict>fields)
+
+
+cdef bint _all_objects(dict level) except -1:
+    cdef PyObject *key
+    cdef PyObject *value
+    cdef Py_ssize_t at = 0
+    while PyDict_Next(level, &at, &key, &value):
+        if not PyDict_CheckExact(<object>value) or not _all_objects(<dict>value):
+            return False
+    return True
+
+
 def canonical(object fields):
     """A client's FieldsV1 as a set: unknown element types dropped, texts and order as upstream prints them.
 
@@ -90,6 +107,7 @@ def canonical(object fields):
 cdef dict _canonical(dict level):
     cdef dict out = {}
     for key, value in level.items():
+        let_others(1)
         if key == ".":
             out["."] = LEAF
             continue

@@ -20,8 +20,8 @@ cdef class Draft:
     @property
     def json(self) -> bytes:
         """The object without a resourceVersion."""
-        if self.tail[:1] == b"}" and self.head[-1:] == b",":
-            return self.head[:-1] + self.tail
+        if self.tail.startswith(b"}") and self.head.endswith(b","):
+            return self.head[:len(self.head) - 1] + self.tail
         return self.head + self.tail
 
     @property

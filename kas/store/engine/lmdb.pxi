@@ -206,16 +206,17 @@ cdef enum:
 # Exception classes of the store; the store hands them in, because imports go one way.
 cdef object FullError = OSError
 cdef object CorruptError = OSError
+cdef object FailedError = OSError
 cdef object EngineError = OSError
 cdef object KeyTooLongError = ValueError
 cdef object TransformError = ValueError
 
 
-def bind_errors(full, corrupt, engine, key_too_long, transform):
-    """Sets the classes that this module raises for a full map or disk, a damaged file, any other engine error, a long key, a sealed
-    value that cannot be opened."""
-    global FullError, CorruptError, EngineError, KeyTooLongError, TransformError
-    FullError, CorruptError, EngineError, KeyTooLongError, TransformError = full, corrupt, engine, key_too_long, transform
+def bind_errors(full, failed, corrupt, engine, key_too_long, transform):
+    """Sets the classes that this module raises for a full map or disk, a disk that failed, a damaged file, any other engine error, a long
+    key, a sealed value that cannot be opened."""
+    global FullError, FailedError, CorruptError, EngineError, KeyTooLongError, TransformError
+    FullError, FailedError, CorruptError, EngineError, KeyTooLongError, TransformError = full, failed, corrupt, engine, key_too_long, transform
 
 
 cdef bint engine_loaded = False
@@ -236,8 +237,7 @@ cdef int load_engine() except -1:
 
 
 cdef bint is_full(int rc) noexcept nogil:
-    # The engine reports a write that the disk took only in part as EIO.
-    return rc == ERR_MAP_FULL or rc == ERR_TXN_FULL or rc == ENOSPC or rc == EFBIG or rc == EDQUOT or rc == EIO
+    return rc == ERR_MAP_FULL or rc == ERR_TXN_FULL or rc == ENOSPC or rc == EFBIG or rc == EDQUOT
 
 
 cdef object engine_error(int rc, str what):
@@ -245,6 +245,8 @@ cdef object engine_error(int rc, str what):
     cdef str text = f"{what}: {L.strerror(rc).decode()}"
     if is_full(rc):
         return FullError(text)
+    if rc == EIO:  # also what the engine says of a write that the disk took only in part: who writes looks whether there is room
+        return FailedError(text)
     if rc in (ERR_CORRUPTED, ERR_PAGE_NOTFOUND, ERR_INVALID, ERR_VERSION):
         return CorruptError(f"{text}; it is damaged or was not written by this program: restore it from a backup, or serve another directory")
     return EngineError(text)

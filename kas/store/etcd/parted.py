@@ -7,7 +7,7 @@ of the others. What is asked here is passed to the part that keeps the key; what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kas.store._engine import Event, Op, RangeResult, Record
@@ -17,14 +17,16 @@ from kas.store.hub import Hub, Watcher
 
 
 class Parted(Store):
-    """``main`` keeps everything but what is below the prefixes (with "/" at their ends) of ``others``."""
+    """``main`` keeps everything but what is below the prefixes (with "/" at their ends) of ``others``; one that keeps nothing is looked
+    after all the same, since its user named it: it has health checks and metrics."""
 
     fills = True
 
-    def __init__(self, main: EtcdStore, others: Mapping[str, EtcdStore]) -> None:
-        self.main, self._others = main, dict(others)
-        self._prefixes = tuple(others)
-        self._parts = (main, *dict.fromkeys(others.values()))
+    def __init__(self, main: EtcdStore, others: Sequence[tuple[EtcdStore, Sequence[str]]]) -> None:
+        self.main, self._others = main, {prefix: store for store, prefixes in others for prefix in prefixes}
+        self._prefixes = tuple(self._others)
+        self._parts = (main, *(store for store, _ in others))
+        self._keeping = (main, *(store for store, prefixes in others if prefixes))
         self.hub: Hub = main.hub
         self.most_ops = main.most_ops
 
@@ -57,8 +59,8 @@ class Parted(Store):
     # -- reads
 
     async def fresh(self) -> None:
-        """See the contract; of all parts."""
-        await asyncio.gather(*(store.fresh() for store in self._parts))
+        """See the contract; of all parts that keep something."""
+        await asyncio.gather(*(store.fresh() for store in self._keeping))
 
     @property
     def revision(self) -> int:
@@ -166,12 +168,12 @@ class Parted(Store):
     # -- upkeep
 
     def full(self) -> str:
-        """See the contract; of the first part that is."""
-        return next(filter(None, (store.full() for store in self._parts)), "")
+        """See the contract; of the first part that is, and keeps something."""
+        return next(filter(None, (store.full() for store in self._keeping)), "")
 
     def lost(self) -> str:
-        """See the contract."""
-        return next(filter(None, (store.lost() for store in self._parts)), "")
+        """See the contract; of those that keep something."""
+        return next(filter(None, (store.lost() for store in self._keeping)), "")
 
     async def probe(self, least_s: float = 0.0) -> None:
         """See ``EtcdStore.probe``."""

@@ -41,6 +41,7 @@ from kas.store.transform import Transformers
 # Writes of one worker that wait for etcd; the limits of requests in flight are far below.
 MOST_WRITES = 4096
 WRITE_TIMEOUT_S = 10.0
+LEAST_S = 0.05  # for a second attempt, whatever the first has left of that
 CATCH_UP_S = 10.0  # how long a write waits for the replica
 LAGS_S = 6.0  # from when on a revision that somebody waited for says that the replica does not follow
 NUDGE_S = 0.1  # upstream's conditional progress requester
@@ -62,7 +63,7 @@ class Write:
     A write that is over lets go of its future: an error leads to the write by its traceback, and the future to the error, and the megabytes
     that a request may have brought would stay until somebody looks for cycles."""
 
-    __slots__ = ("_future", "_store", "answer", "before", "had", "ops", "outcome", "task")
+    __slots__ = ("_future", "_store", "answer", "before", "had", "ops", "outcome", "task", "until")
 
     def __init__(
         self, store: EtcdStore, ops: list[Op], outcome: Any, future: asyncio.Future[Any], had: int, before: list[Record | None]
@@ -70,6 +71,7 @@ class Write:
         self._store, self.ops, self.outcome, self.had, self.before = store, ops, outcome, had, before
         self._future: asyncio.Future[Any] | None = future
         self.answer: pb.TxnResponse
+        self.until = time.monotonic() + WRITE_TIMEOUT_S  # of all attempts together
         self.task: asyncio.Task[None] | None = None  # what asks etcd, where that takes more than one question
 
     def done(self) -> bool:
@@ -240,20 +242,26 @@ class EtcdStore(LMDBStore):
     async def _ask(self, write: Write) -> None:
         """Where there are leases to be had first, or a server to be found."""
         try:
-            self._follow(write, await self._carry_out(write.ops))
+            self._follow(write, await self._carry_out(write.ops, write.until))
         except Exception as e:  # whoever made the write is told
             write.fail(e)
 
-    async def _carry_out(self, ops: list[Op]) -> pb.TxnResponse:
+    async def _carry_out(self, ops: list[Op], until: float) -> pb.TxnResponse:
+        try:
+            return await self._attempt(ops, until)
+        except LeaseGone:
+            return await self._attempt(ops, until)
+
+    async def _attempt(self, ops: list[Op], until: float) -> pb.TxnResponse:
         client, shared_leases = self._calls()
         leases = [await shared_leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
         try:
-            return await client.call(TXN, await self._built(ops, leases), WRITE_TIMEOUT_S)
+            request = await self._built(ops, leases)
+            return await client.call(TXN, request, max(LEAST_S, until - time.monotonic()))
         except LeaseGone:
             for lease in leases:
                 shared_leases.forget(lease)
-            leases = [await shared_leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
-            return await client.call(TXN, await self._built(ops, leases), WRITE_TIMEOUT_S)
+            raise
 
     def _follow(self, write: Write, answer: pb.TxnResponse) -> None:
         """etcd has answered: the write ends when the replica has its revision. Raises ``StoreError``."""

@@ -10,15 +10,38 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import threading
 import time
+
+from kas.store._engine import Env
+from kas.store.errors import StoreError
 
 BYTES = 2 << 20  # the largest object that clients may make, and the pages on the way to it
 LOW_BYTES = 1 << 30  # a disk with more room than that needs no ballast yet
 LOOK_EVERY_S = 0.01
 _GIVEN_UP = 1
+PAGE = 4096
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))  # on a file system that cannot put anything aside there is no ballast
+
+log = logging.getLogger("kas.store")
+
+
+def no_room(env: Env, file: str) -> bool:
+    """Whether the data file cannot become a page longer for want of room: LMDB says of a write that the disk took only in part what it says
+    of a disk that fails."""
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            env.put_ahead(fd, max(0, os.fstat(fd).st_size - env.end()) + PAGE)
+        finally:
+            os.close(fd)
+    except OSError as e:
+        return e.errno in _NO_ROOM
+    except StoreError as e:  # nobody can begin a write
+        log.warning("whether there is room for the store is not known: %s", e)
+    return False
 
 
 class Ballast:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from kas.store._engine import Env, Event, Op, apply_batch
-from kas.store.errors import Busy, Closed, Conflict, Full, StoreError, Unknown
+from kas.store.errors import Busy, Closed, Conflict, Failed, Full, StoreError, Unknown
 from kas.store.lmdb import ballast
 from kas.store.lmdb.ahead import Ahead
 from kas.store.shared import Shared
@@ -67,12 +67,14 @@ class Committer:
 
     def __init__(
         self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool],
-        spare: ballast.Ballast, ahead: Ahead | None = None,
+        spare: ballast.Ballast, no_room: Callable[[], bool], ahead: Ahead | None = None,
     ) -> None:  # fmt: skip
         """``note(revision)`` is told what is durable; ``trim()`` makes room by forgetting history, and says whether there was any;
-        ``spare`` is the disk's for deletes, ``ahead`` what is put behind the data, where commits are synced."""
+        ``spare`` is the disk's for deletes; ``no_room()`` says of a write that failed whether it was for want of room; ``ahead`` is what is
+        put behind the data, where commits are synced."""
         self._env, self._shared, self._deliver = env, shared, deliver
         self._note, self._trim, self._spare, self._ahead = note, trim, spare, ahead
+        self._no_room, self._failed, self._failed_at = no_room, "", 0.0
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
         self._closed = False
         self._lock = threading.Lock()  # one batch after the other, until it is delivered: the hub gets them in order
@@ -165,6 +167,10 @@ class Committer:
         at = self._shared.refused_at
         return at > 0 and time.monotonic() - at < REFUSED_S
 
+    def failed_lately(self) -> str:
+        """Why the disk did not take a write of this worker within the last ``REFUSED_S`` seconds; "" when it has taken one since."""
+        return self._failed if self._failed and time.monotonic() - self._failed_at < REFUSED_S else ""
+
     def _apply_in_room(self, units: list[Unit], only_deletes: bool) -> Batch:
         """History gives way before a write is refused, and the ballast before a delete is."""
         batch = self._apply(units, only_deletes)
@@ -192,8 +198,16 @@ class Committer:
         try:
             now_s = int(self._shared.lease_clock())
             after, reached = apply_batch(self._env, [u.ops for u in units], [u.at for u in units], now_s, only_deletes)
+        except Failed as e:
+            if self._no_room():
+                return Batch(units, error=Full("writing: No space left on device"))
+            if not self._failed:
+                log.error("the disk of the store fails: %s", e)
+            self._failed, self._failed_at = str(e), time.monotonic()
+            return Batch(units, error=e)
         except Exception as e:
             return Batch(units, error=_as_told(e))
+        self._failed = ""
         self._note(reached)
         self._shared.publish(reached)
         return Batch(units, [op.event for u in units for op in u.ops if op.event is not None], after, reached)

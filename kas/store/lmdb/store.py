@@ -18,17 +18,29 @@ from kas.observe.caches import Cache
 from kas.store import _engine
 from kas.store._engine import Event, Matcher, Op, RangeResult, Record
 from kas.store.contract import EVENTS_BYTES, Store, Wrap
-from kas.store.errors import Busy, Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError, TransformError
+from kas.store.errors import (
+    Busy,
+    Closed,
+    Compacted,
+    Conflict,
+    Corrupt,
+    Failed,
+    Full,
+    FutureRevision,
+    KeyTooLong,
+    StoreError,
+    TransformError,
+)
 from kas.store.hub import Hub, Watcher
 from kas.store.lmdb.ahead import Ahead
-from kas.store.lmdb.ballast import Ballast
+from kas.store.lmdb.ballast import Ballast, no_room
 from kas.store.lmdb.committed import Committed
 from kas.store.lmdb.committer import BATCH_BYTES, BATCH_OPS, EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
 from kas.store.lmdb.compaction import HistoryPolicy, trim
 from kas.store.shared import Shared
 from kas.store.transform import Transformers
 
-_engine.bind_errors(Full, Corrupt, StoreError, KeyTooLong, TransformError)
+_engine.bind_errors(Full, Failed, Corrupt, StoreError, KeyTooLong, TransformError)
 
 _RECORDS, _JSON, _METADATA, _COUNT, _PROTOBUF = range(5)
 T = TypeVar("T")
@@ -88,7 +100,9 @@ class LMDBStore(Store):
         )
         self.hub = Hub(self.events, self._newest, self.shared.revision)
         note = self._committed.note
-        self._committer = Committer(self._env, self.shared, self._deliver, note, lambda: trim(self), self.ballast, self._ahead)
+        self._committer = Committer(
+            self._env, self.shared, self._deliver, note, lambda: trim(self), self.ballast, self._no_room, self._ahead
+        )
         self._history = HistoryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gathered: list[Unit] = []
@@ -367,7 +381,12 @@ class LMDBStore(Store):
         """Takes in records as they stand elsewhere, before anybody reads: ``states`` has the mod revision, the create revision and the
         version of each; what was loaded before is replaced. ``loaded`` ends it."""
         self._seal(ops)
-        _engine.load_batch(self._env, ops, states, int(self.shared.lease_clock()))
+        try:
+            _engine.load_batch(self._env, ops, states, int(self.shared.lease_clock()))
+        except Failed:
+            if self._no_room():
+                raise Full("loading: No space left on device") from None
+            raise
         self._counted.clear()  # no history tells of it
 
     def loaded(self, revision: int) -> None:
@@ -533,7 +552,12 @@ class LMDBStore(Store):
 
     def lost(self) -> str:
         """See the contract: a file that was deleted or replaced is written to as if nothing were, until it is closed."""
-        return "" if _identity(self._file) == self._opened else f"{self._file} is not the file that was opened"
+        if _identity(self._file) != self._opened:
+            return f"{self._file} is not the file that was opened"
+        return self._committer.failed_lately()
+
+    def _no_room(self) -> bool:
+        return no_room(self._env, self._file)
 
     def size(self) -> tuple[str, int]:
         """See the contract."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from kas.admission.plugins import dra_claim_status
 from kas.admission.plugins.dra_claim_status import allocated_node, changed_drivers, on_its_node
 from kas.auth.user import NODE_NAME, UserInfo
 from kas.config import features
+from kas.meta import waiting
+from kas.meta.aside import LARGE
 from tests.admission.admission_fakes import FakeServer, Request, refused
 
 DRIVER = "gpu.example.com"
@@ -114,3 +117,26 @@ def test_who_is_on_the_node(user):
     assert on_its_node(ON_NODE, allocation("n1"))
     assert not on_its_node(user, allocation("n1"))
     assert not on_its_node(UserInfo(NAME, extra={NODE_NAME: ["n_1!"]}), allocation("n_1!"))
+
+
+def test_what_is_large_is_compared_beside_the_loop(server):
+    found = refused(status(server, ANYWHERE, {"devices": [device(name="x" * LARGE)]}, {}))
+    assert [c["field"] for c in found.details["causes"]] == ["status.devices"]
+
+
+def test_others_have_their_turns_between_drivers(server, monkeypatch):
+    """A status may name as many as fit in a body, before any rule has seen it: 40,000 held the loop for seconds."""
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    server.grants |= {(NAME, "arbitrary-node:update", "resourceclaims/driver", f"d{i}") for i in range(5)}
+    request = status(server, ANYWHERE, {"devices": [device(driver=f"d{i}") for i in range(5)]}, {})
+    turns = list[int]()
+
+    async def run() -> None:
+        running = asyncio.ensure_future(request.chain.validate(request.attributes))
+        while not running.done():
+            turns.append(1)
+            await asyncio.sleep(0)
+        await running
+
+    asyncio.run(run())
+    assert len(turns) >= 5

@@ -53,6 +53,16 @@ def test_limit_ranger_names_all_that_is_wrong_once(server):
     )
 
 
+@pytest.mark.parametrize(("names", "containers", "told"), [(1, 3000, 1), (40, 40, 40), (1200, 1, 1001), (1200, 1200, 1001)])
+def test_what_no_container_names_is_told_as_far_as_errors_are(server, names, containers, told):
+    """A ratio of a resource is missed in every container: what is told is no product of both."""
+    ratios = {f"example.com/r{i}": "1" for i in range(names)}
+    plugin = limits(server, {"type": "Container", "maxLimitRequestRatio": ratios})
+    message = refused(Request(plugin, obj=pod(containers=[{"name": f"c{i}"} for i in range(containers)]))).message
+    assert message.count("no request is specified") == min(told, 1000)
+    assert message.endswith(", and more]") is (told > 1000)
+
+
 def test_many_limits_are_held_against_a_pod_beside_the_loop(server):
     most = {"type": "Container", "default": {"cpu": "1"}, "max": {"cpu": "2"}}
     for i in range(limit_ranger.MANY // 2):
@@ -105,3 +115,44 @@ def test_limits_of_pods_add_huge_pages_up(server):
     with pytest.raises(ApiError) as e:
         Request(server.plugin(limit_ranger), obj=whole).run()
     assert e.value.message.endswith("minimum hugepages-2Mi usage per Pod is 4Mi.  No request is specified")
+
+
+# Sort of limit, bound and its value; containers, what each requests and may use, the same of init containers; whether that fits.
+ROWS = [
+    ("Container", "min", "50", 1, "100", None, [], True), ("Container", "min", "50", 1, "100", "200", [], True),
+    ("Container", "min", "50", 2, "60", "100", [], True), ("Container", "min", "50", 1, "40", None, [], False),
+    ("Container", "min", "50", 1, "40", "200", [], False), ("Container", "min", "50", 1, None, None, [], False),
+    ("Container", "min", "50", 2, "40", None, [], False), ("Container", "max", "2", 1, "500m", "1", [], True),
+    ("Container", "max", "2", 1, None, "1", [], True), ("Container", "max", "2", 1, "500m", "2500m", [], False),
+    ("Container", "max", "2", 1, None, "2500m", [], False), ("Container", "max", "2", 1, None, None, [], False),
+    ("Container", "max", "600", 2, "250", "500", [], True), ("Container", "max", "1", 2, None, "2", [], False),
+    ("Container", "maxLimitRequestRatio", "1.5", 1, "500m", "750m", [], True),
+    ("Container", "maxLimitRequestRatio", "1", 1, "1250m", "2500m", [], False),
+    ("Pod", "min", "100", 2, "75", None, [], True), ("Pod", "min", "100", 2, "75", "200", [], True),
+    ("Pod", "min", "100", 2, "60", None, [("100", None)], True), ("Pod", "min", "100", 2, "60", "100", [("80", "100")], True),
+    ("Pod", "min", "100", 1, "75", None, [], False), ("Pod", "min", "100", 1, "75", "200", [], False),
+    ("Pod", "max", "2", 2, "500m", "1", [], True), ("Pod", "max", "2", 2, None, "1", [], True),
+    ("Pod", "max", "2", 2, "500m", "1", [("1", "2"), ("1", "1")], True),
+    ("Pod", "max", "2", 2, None, "1", [(None, "2"), (None, "2")], True),
+    ("Pod", "max", "2", 3, "500m", "1", [], False), ("Pod", "max", "2", 3, None, "1", [], False),
+    ("Pod", "max", "1", 1, None, "500m", [(None, "1.5")], False),
+    ("Pod", "maxLimitRequestRatio", "1.5", 3, "300", "450", [], True), ("Pod", "maxLimitRequestRatio", "1.5", 3, "250", "500", [], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory", "ephemeral-storage"])
+@pytest.mark.parametrize(("sort", "bound", "value", "count", "requests", "most", "inits", "fits"), ROWS)
+def test_what_fits(server, resource, sort, bound, value, count, requests, most, inits, fits):
+    """Upstream's table, of which it has each row for some of the resources."""
+
+    def container(name, requests, most):
+        given = {"requests": requests, "limits": most}
+        return {"name": name, "resources": {field: {resource: amount} for field, amount in given.items() if amount}}
+
+    spec = {"containers": [container(f"c{i}", requests, most) for i in range(count)]}
+    spec["initContainers"] = [container(f"i{i}", *init) for i, init in enumerate(inits)]
+    request = Request(limits(server, {"type": sort, bound: {resource: value}}), obj=pod(**spec))
+    if fits:
+        request.run()
+    else:
+        assert f" per {sort} is " in refused(request).message

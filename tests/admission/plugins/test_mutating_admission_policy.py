@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
 from kas.admission.plugins import mutating_admission_policy as module
+from kas.config import features
+from kas.meta import waiting
 from kas.meta.aside import LARGE, POOL
 from kas.types.scheme import BUILTIN
 from tests.admission.admission_fakes import refused
@@ -52,6 +55,33 @@ def test_mutations_build_on_one_another(governed):
     obj = governed.request().run()
     assert obj["metadata"]["labels"] == {"a": "v"}
     assert obj["data"] == {"k": "v", "b": "x", "c/d": "vx"}  # what a test stops is no error, and changes nothing
+
+
+def test_with_its_gate_off_no_policy_is_evaluated(governed):
+    governed.policy(mutations=[patches("[JSONPatch{op: 'add', path: '/data/b', value: 'x'}]")])
+    governed.bind()
+    with features.DEFAULT.overridden(MutatingAdmissionPolicy=False):
+        assert governed.request().run()["data"] == {"k": "v"}
+    assert governed.request().run()["data"] == {"k": "v", "b": "x"}
+
+
+def test_others_have_their_turns_between_mutations(governed, monkeypatch):
+    """Each may be small: 300 policies of one each held the loop for half a second."""
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    text = "[JSONPatch{op: 'add', path: '/data/k', value: object.data.k + 'x'}]"
+    for i in range(3):
+        governed.policy(f"p{i}", mutations=[patches(text) for _ in range(5)])
+        governed.bind(f"b{i}", f"p{i}")
+    request, pauses = governed.request(), list[int]()
+    real = waiting.Stint.pause
+
+    async def pause(self):
+        if sys._getframe(1).f_code.co_name == "mutate":
+            pauses.append(1)
+        await real(self)
+
+    monkeypatch.setattr(waiting.Stint, "pause", pause)
+    assert request.run()["data"]["k"] == "v" + "x" * 15 and len(pauses) == 15
 
 
 def test_params_variables_and_conditions(governed, server):

@@ -42,7 +42,8 @@ def test_a_namespace_comes_with_its_first_object(server, made):
 def test_somebody_else_may_be_quicker(server, made):
     plugin = server.plugin(namespace_auto_provision)
     Request(plugin, obj=pod(), namespace="taken").run()
-    assert refused(Request(plugin, obj=pod(), namespace="bad")).code == 422
+    e = refused(Request(plugin, obj=pod(), namespace="bad"))
+    assert (e.code, e.message) == (403, 'pods "a" is forbidden: bad')
 
 
 def test_it_comes_with_what_a_definition_calls_namespaces(server, made):

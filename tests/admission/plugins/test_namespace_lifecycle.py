@@ -21,6 +21,18 @@ def test_nothing_is_created_where_there_is_no_namespace(server):
     assert refused(Request(plugin, obj=pod())).code == 404
 
 
+@pytest.mark.parametrize("subresource", ["", "status"])
+def test_what_was_left_without_a_namespace_is_not_updated(server, subresource):
+    """It is deleted, and that is all."""
+    plugin = server.plugin(namespace_lifecycle)
+    e = refused(Request(plugin, operation="UPDATE", subresource=subresource, obj=pod(), old=pod()))
+    assert (e.code, e.message) == (404, 'namespaces "ns1" not found')
+    Request(plugin, operation="DELETE", old=pod()).run()
+    Request(plugin, operation="UPDATE", resource="nodes", namespace="", obj={"metadata": {"name": "n"}}, old={"metadata": {}}).run()
+    namespace(server, "Active")
+    Request(plugin, operation="UPDATE", subresource=subresource, obj=pod(), old=pod()).run()
+
+
 def test_nothing_is_created_in_a_namespace_that_goes(server):
     plugin = server.plugin(namespace_lifecycle)
     namespace(server, "Active")

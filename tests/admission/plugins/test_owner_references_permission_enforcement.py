@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from kas.admission.plugins import owner_references_permission_enforcement
 from kas.auth.user import UserInfo
+from kas.meta import waiting
 from tests.admission.admission_fakes import Request, refused
 
 BOB = UserInfo("bob", ("system:authenticated",))
@@ -76,3 +78,21 @@ def test_owners_of_kinds_that_nobody_knows_block_nothing(server, api_version, wh
     e = refused(Request(server.plugin(owner_references_permission_enforcement), obj=obj, user=BOB))
     said = f"cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind Foo: {why}"
     assert e.message == f'pods "a" is forbidden: {said}'
+
+
+def test_others_have_their_turns_between_owners(server, monkeypatch):
+    """There may be as many as fit in a body, and the authorizer is asked about each: 20,000 held the loop for half a second."""
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    server.kinds["", "v1", "Node"] = [SimpleNamespace(namespaced=False, resource="nodes")]
+    obj = {"metadata": {"name": "a", "ownerReferences": [ref(str(i), True, "Node") for i in range(5)]}}
+    request, turns = Request(server.plugin(owner_references_permission_enforcement), obj=obj), list[int]()
+
+    async def run() -> None:
+        running = asyncio.ensure_future(request.chain.validate(request.attributes))
+        while not running.done():
+            turns.append(1)
+            await asyncio.sleep(0)
+        await running
+
+    asyncio.run(run())
+    assert len(turns) >= 5

@@ -58,3 +58,8 @@ def test_white_list_of_node_selectors(server):
 def test_annotations_that_are_no_selector(server, annotation, says):
     e = refused(Request(selector(server, annotation), obj=pod()))
     assert (e.code, e.reason) == (500, "") and e.message.startswith(says)
+
+
+def test_a_namespace_that_is_not_there(server):
+    e = refused(Request(server.plugin(pod_node_selector), obj=pod()))
+    assert (e.code, e.message) == (500, "Internal error occurred: namespace ns1 does not exist")

@@ -330,11 +330,14 @@ def test_who_is_exempt_and_what_cannot_be_judged_is_counted(server):
 
 def test_a_namespace_that_is_not_there_keeps_out_pods_alone(server):
     plugin = namespace(server)
-    assert refused(Request(plugin, obj=pod(), namespace="gone")).code == 500
+    said = 'failed to lookup namespace "gone"'
+    request = Request(plugin, obj=pod(), namespace="gone")
+    e = refused(request)
+    assert (e.code, e.message) == (500, f"Internal error occurred: {said}")
+    assert request.annotations == {"pod-security.kubernetes.io/error": f'{e.message}: namespaces "gone" not found'}
     request = Request(plugin, obj=OPEN_TEMPLATE, namespace="gone", **DEPLOYMENT)
     request.run()
-    said = 'failed to lookup namespace "gone": namespaces "gone" not found'
-    assert request.annotations == {"pod-security.kubernetes.io/error": said}
+    assert request.annotations == {"pod-security.kubernetes.io/error": f'{said}: namespaces "gone" not found'}
     assert counted(server, "errors") == {("true", "create", "pod", ""): 1, ("true", "create", "controller", ""): 1}
 
 
@@ -345,6 +348,33 @@ def test_where_all_is_allowed_the_policy_is_told_as_the_latest(server, operation
     request.run()
     assert request.annotations == {"pod-security.kubernetes.io/enforce-policy": "privileged:latest"}
     assert counted(server, "evaluations") == {("allow", "privileged", "latest", "enforce", operation.lower(), "pod", ""): 1}
+
+
+SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "more", "looks"),
+    [
+        ({}, {}, False),
+        ({SECCOMP: "unconfined", "container.apparmor.security.beta.kubernetes.io/c": "unconfined"}, {}, False),
+        ({"container.seccomp.security.alpha.kubernetes.io/c": ""}, {}, False),
+        ({"container.seccomp.security.alpha.kubernetes.io/other": "unconfined"}, {}, False),
+        ({"container.seccomp.security.alpha.kubernetes.io/c": "unconfined"}, {}, True),
+        ({}, {"containers": [{"name": "c", "image": "other"}]}, True),
+        ({}, {"initContainers": [{"name": "d", "image": "i"}]}, True),
+        ({}, {"ephemeralContainers": [{"name": "e", "image": "i"}]}, True),
+    ],
+)
+def test_updates_that_are_looked_at(server, annotations, more, looks):
+    """As upstream's, images and containers' seccomp annotations; what else changes was judged when the pod was made."""
+    new, old = pod(hostPID=True), pod(hostPID=True)
+    new["metadata"]["annotations"], new["spec"] = annotations, new["spec"] | more
+    request = Request(namespace(server, enforce="baseline"), operation="UPDATE", obj=new, old=old)
+    if looks:
+        assert refused(request).code == 403
+    else:
+        request.run()
 
 
 def least(level: str, version: int) -> dict[str, Any]:

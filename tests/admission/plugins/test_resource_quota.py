@@ -223,3 +223,53 @@ def test_a_request_that_ends_while_it_takes_leaves_nothing_taken(server, at):
         assert used(server) == "1"
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def scope(name: str, operator: str = "Exists", *values: str) -> dict[str, Any]:
+    return {"scopeName": name, "operator": operator, **({"values": list(values)} if values else {})}
+
+
+EXISTS, BEST_EFFORT = scope("PriorityClass"), scope("BestEffort")
+SERVICES, OTHER, BOTH = (scope("PriorityClass", "In", *names) for names in (("services",), ("other",), ("other", "services")))
+TWO = [BEST_EFFORT, SERVICES]
+CPU, NOTHING = {"cpu": "3", "memory": "2Gi"}, dict[str, str]()
+# What is limited by scopes (each a rule); the scopes that quotas are for; the class of a pod and what it requests; which scopes it lacks.
+SCOPES: list[tuple[list[Any], list[Any], str, dict[str, str], str]] = [
+    ([EXISTS], [EXISTS], "fake", CPU, ""), ([EXISTS], [], "fake", CPU, "{PriorityClass Exists []}"),
+    ([BEST_EFFORT], [], "fake", NOTHING, "{BestEffort Exists []}"), ([BEST_EFFORT], [BEST_EFFORT], "fake", NOTHING, ""),
+    (TWO, [], "fake", CPU, ""), (TWO, [], "fake", NOTHING, "{BestEffort Exists []}"),
+    (TWO, [], "services", CPU, "{PriorityClass In [services]}"),
+    (TWO, [], "services", NOTHING, "{BestEffort Exists []} {PriorityClass In [services]}"),
+    (TWO, [BEST_EFFORT], "services", NOTHING, "{PriorityClass In [services]}"),
+    (TWO, [SERVICES], "services", NOTHING, "{BestEffort Exists []}"), (TWO, TWO, "services", NOTHING, ""), ([], [], "fake", CPU, ""),
+    ([SERVICES], [SERVICES], "fake", CPU, ""), ([BOTH], [SERVICES], "services", CPU, ""), ([BOTH], [OTHER], "other", CPU, ""),
+    ([BOTH], [OTHER], "services", CPU, "{PriorityClass In [other services]}"),
+    ([BOTH], [], "services", CPU, "{PriorityClass In [other services]}"), ([BOTH], [EXISTS], "services", CPU, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("limits", "scopes", "priority", "requests", "lacks"), SCOPES)
+def test_scopes_that_are_limited(server, limits, scopes, priority, requests, lacks):
+    """Upstream's table. What a quota is for counts, though it says nothing of any amount."""
+    plugin = limited(server, *({"resource": "pods", "matchScopes": [one]} for one in limits))
+    for i, one in enumerate(scopes):
+        quota(server, f"q{i}", {}, scopeSelector={"matchExpressions": [one]})
+    containers = [{"name": "c", "image": "i", "resources": {"requests": requests} if requests else {}}]
+    request = Request(plugin, obj=pod(containers=containers, priorityClassName=priority))
+    if lacks:
+        assert refused(request).message == f"insufficient quota to match these scopes: [{lacks}]"
+    else:
+        request.run()
+
+
+def test_a_limited_resource_needs_a_quota_where_more_of_it_is_used(server):
+    plugin = limited(server, {"resource": "services", "matchContains": ["services.loadbalancers"]})
+    balanced, plain = ({"metadata": {"name": "s"}, "spec": {"type": sort, "ports": []}} for sort in ("LoadBalancer", "NodePort"))
+    for new, old in ((balanced, balanced), (plain, balanced)):
+        Request(plugin, operation="UPDATE", resource="services", kind="Service", obj=new, old=old).run()
+    e = refused(Request(plugin, operation="UPDATE", resource="services", kind="Service", obj=balanced, old=plain))
+    assert e.message == 'services "s" is forbidden: insufficient quota to consume: services.loadbalancers'
+    both = limited(server, {"resource": "pods", "matchScopes": [EXISTS], "matchContains": ["requests.cpu"]})
+    quota(server, "q", {}, scopeSelector={"matchExpressions": [EXISTS]})
+    needy = pod(containers=[{"name": "c", "image": "i", "resources": {"requests": CPU}}], priorityClassName="fake")
+    assert refused(Request(both, obj=needy)).message == 'pods "a" is forbidden: insufficient quota to consume: requests.cpu'

@@ -88,6 +88,13 @@ def test_the_client_ca_changes_on_disk(world, kas_server):
         (world.directory / "ca.crt").write_text("nothing")
         until(lambda: "are as they were" in world.server.output, "the complaint")
         assert ask(t)[1]["username"] == "joe" and ask(s)[0] == 401
+        renewed = world.issue_serving().cert.serial_number
+
+        def shown() -> bool:
+            with world.dial() as another:
+                return served(another) == renewed
+
+        until(shown, "the serving certificate, which is no authority's business")
     proxy, carol = pki.issue([("CN", "proxy")], world.proxies), "X-Remote-User: carol"
     of_tomorrow = pki.issue([("CN", "proxy")], other)
     with world.dial(proxy) as s, world.dial(of_tomorrow) as t:
@@ -114,16 +121,23 @@ def test_the_administrators_kubeconfig_has_a_client_certificate(world, kas_serve
 
 
 def test_named_certificates_versions_and_suites(world, kas_server):
-    named = pki.issue([("CN", "named")], world.serving_ca, usages=("server",), dns=["named.example.com", "*.wild.example.com"])
+    names = ["named.example.com", "*.wild.example.com", "both.example.com"]
+    named = pki.issue([("CN", "named")], world.serving_ca, usages=("server",), dns=names, ips=["10.1.2.3"])
+    address = pki.issue([("CN", "127.0.0.2")], world.serving_ca, usages=("server",), dns=["kube-apiserver"])
     given = pki.issue([("CN", "given")], world.serving_ca, usages=("server",), dns=["elsewhere"])
-    first, second = ",".join(named.write(world.directory, "named")), ",".join(given.write(world.directory, "given"))
+    made = (("named", named), ("given", given), ("address", address))
+    first, second, third = (" , ".join(issued.write(world.directory, name)) for name, issued in made)
     world.server = kas_server(
         *world.flags, f"--tls-sni-cert-key={first}", f"--tls-sni-cert-key={second}:given.example.com",
+        f"--tls-sni-cert-key={third}: both.example.com , 127.0.0.1",
         "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_AES_128_GCM_SHA256",
     )  # fmt: skip
     wanted = {
         "named.example.com": named, "a.wild.example.com": named, "a.b.wild.example.com": world.serving, "given.example.com": given,
-        "elsewhere": world.serving, "GIVEN.example.com": given, "localhost": world.serving,
+        "GIVEN.example.com": given, "localhost": world.serving, "named": named, "unknown.example.com": world.serving,
+        "both.example.com": address,  # a name that is given comes before one that stands in a certificate
+        "127.0.0.1": address,  # which clients do not tell
+        "elsewhere": given, "kube-apiserver": address,  # given to nobody, and no other certificate is good for it
     }  # fmt: skip
     shown = pki.issue(JANE, world.ca)
     for name, certificate in wanted.items():

@@ -16,6 +16,7 @@ from kas.types.scheme import (
     encode_json_split,
     encode_protobuf,
     encode_stored,
+    envelope,
     open_envelope,
     pretty_json,
     transcode_json_to_protobuf,
@@ -32,8 +33,11 @@ def check(vector: dict, group: list[dict]) -> None:
     canonical = encode_json(kind.type, typed)
     assert pretty_json(canonical).decode() == given["json"]
     protobuf = base64.b64decode(want["protobuf"])
-    assert encode_protobuf(kind.type, typed, api_version=kind.api_version, kind=kind.kind) == protobuf
-    assert transcode_json_to_protobuf(kind.type, canonical, api_version=kind.api_version, kind=kind.kind) == protobuf
+    if "kind" not in kind.type.by_name:  # a WatchEvent says nowhere what it is, nor does its envelope
+        assert envelope("", "", encode_protobuf(kind.type, typed)) == protobuf
+    else:
+        assert encode_protobuf(kind.type, typed, api_version=kind.api_version, kind=kind.kind) == protobuf
+        assert transcode_json_to_protobuf(kind.type, canonical, api_version=kind.api_version, kind=kind.kind) == protobuf
     if (typed.get("metadata") or {}).get("creationTimestamp"):  # not a list: what an object's record is made of
         *parts, message = encode_stored(kind.type, typed, least=0)
         assert tuple(parts) == encode_json_split(kind.type, typed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter, time
 
 from kas.auth.authn import Authentication, AuthenticationError
@@ -16,9 +17,10 @@ from kas.auth.authn.oidc.provider import Provider
 from kas.auth.authn.oidc.tokens import claimed_issuer
 from kas.auth.user import UserInfo
 from kas.client.http import DIRECT, Egress
+from kas.config import features
 from kas.meta.aside import POOL, TURN, TurnOverError
 from kas.meta.waiting import awaited, eager
-from kas.observe.metrics import Registry
+from kas.observe.metrics import Gauge, Registry
 
 log = logging.getLogger("kas.authn")
 
@@ -26,29 +28,58 @@ _BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
-    """Of all issuers; labels name an issuer by a digest of its URL."""
+    """Of all issuers; labels name an issuer by a digest of its URL, and this server by one of its name, ``identity``. Each worker fetches
+    keys for itself: what is told is the last time that any did, and every set that one has."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, identity: str = "") -> None:
+        self._identity = _hash(identity.encode())
         self.durations = registry.histogram(
             "apiserver_authentication_jwt_authenticator_latency_seconds",
             "Latency of jwt authentication operations in seconds. This is the time spent authenticating a token for cache miss only "
             "(i.e. when the token is not found in the cache).",
             ("result", "jwt_issuer_hash"), _BUCKETS,
         )  # fmt: skip
-        self.fetched = registry.gauge(
+        self._when = registry.gauge(
             "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds",
-            "Timestamp of the last successful or failed JWKS fetch split by result and jwt issuer.", ("result", "jwt_issuer_hash"),
-            shared=False,
+            "Timestamp of the last successful or failed JWKS fetch split by result, api server identity and jwt issuer for the JWT "
+            "authenticator.", ("result", "jwt_issuer_hash", "apiserver_id_hash"), same=True,
         )  # fmt: skip
+        self._what = registry.gauge(
+            "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info",
+            "Information about the last JWKS fetched by the JWT authenticator with hash as label, split by api server identity and jwt "
+            "issuer.", ("jwt_issuer_hash", "apiserver_id_hash", "hash"), same=True,
+        )  # fmt: skip
+
+    def fetched(self, issuer: str, document: bytes | None) -> None:
+        """The keys of the issuer with this digest were fetched just now; None: in vain."""
+        if not features.DEFAULT.enabled("StructuredAuthenticationConfigurationJWKSMetrics"):
+            return
+        self._when.set(("failure" if document is None else "success", issuer, self._identity), time())
+        if document is not None:
+            self._drop(self._what, 0, issuer)
+            self._what.set((issuer, self._identity, _hash(document)), 1)
+
+    def forget(self, issuer: str) -> None:
+        """Nobody asks this issuer any more."""
+        self._drop(self._when, 1, issuer)
+        self._drop(self._what, 0, issuer)
+
+    def _drop(self, gauge: Gauge, at: int, issuer: str) -> None:
+        for labels in [labels for labels in gauge.values if labels[at] == issuer]:
+            del gauge.values[labels]
+
+
+def _hash(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}" if data else ""
 
 
 class JWTAuthenticator:
     """Tokens of one issuer."""
 
     def __init__(self, issuer: Issuer, metrics: Metrics, egress: Egress = DIRECT) -> None:
-        self._metrics, self._label = metrics, f"sha256:{hashlib.sha256(issuer.url.encode()).hexdigest()}"
+        self._metrics, self.label = metrics, _hash(issuer.url.encode())
         self._mapper = issuer.mapper
-        self.provider = Provider(issuer, self._fetched, egress=egress)
+        self.provider = Provider(issuer, partial(metrics.fetched, self.label), egress=egress)
         groups = issuer.mapper.groups.claim
         self._distributed = DistributedClaim(groups, issuer, self.provider.tls, self.provider.via) if groups else None
 
@@ -61,7 +92,7 @@ class JWTAuthenticator:
             result = "success"
             return user
         finally:
-            self._metrics.durations.observe((result, self._label), perf_counter() - began)
+            self._metrics.durations.observe((result, self.label), perf_counter() - began)
 
     async def _user(self, token: str) -> UserInfo:
         verifier = self.provider.verifier
@@ -78,15 +109,12 @@ class JWTAuthenticator:
         except TurnOverError:  # expressions over what a token may list by the thousand
             return await awaited(POOL.run(user_of, claims, self._mapper))
 
-    def _fetched(self, good: bool) -> None:
-        self._metrics.fetched.set(("success" if good else "failure", self._label), time())
-
 
 class JWTAuthenticators:
     """Asks the authenticator of the issuer that a token claims. ``use`` says which there are."""
 
-    def __init__(self, registry: Registry, egress: Egress = DIRECT) -> None:
-        self._metrics, self._egress = Metrics(registry), egress
+    def __init__(self, registry: Registry, egress: Egress = DIRECT, identity: str = "") -> None:
+        self._metrics, self._egress = Metrics(registry, identity), egress
         self._by_issuer: dict[str, JWTAuthenticator] = {}
 
     def made(self, issuers: Sequence[Issuer]) -> dict[str, JWTAuthenticator]:
@@ -96,8 +124,10 @@ class JWTAuthenticators:
     def use(self, authenticators: dict[str, JWTAuthenticator]) -> None:
         """From now on these are asked, and no others."""
         before, self._by_issuer = self._by_issuer, authenticators
-        for authenticator in before.values():
+        for url, authenticator in before.items():
             authenticator.provider.close()
+            if url not in authenticators:
+                self._metrics.forget(authenticator.label)
 
     def authenticate_token(self, token: str) -> Authentication:
         """The user; None for a token of none of the issuers."""

@@ -31,8 +31,8 @@ MAX_WAITING = 256
 EVERY_S = 1.0  # between the starts of two fetches
 # Gets the document at a URL. Raises BackendError.
 Get = Callable[[str], Awaitable[Fetched]]
-# Told of each fetch whether it gave keys.
-Note = Callable[[bool], None]
+# Told of each fetch: the document that gave keys, or None.
+Note = Callable[[bytes | None], None]
 
 
 def parse(document: bytes) -> list[Key]:
@@ -71,7 +71,7 @@ def _key(jwk: Any) -> Key | None:
 class RemoteKeys:
     """The keys at ``url``."""
 
-    def __init__(self, url: str, get: Get, note: Note = lambda good: None, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, url: str, get: Get, note: Note = lambda document: None, clock: Callable[[], float] = monotonic) -> None:
         self._url, self._get, self._note, self._clock = url, get, note, clock
         self._keys: list[Key] = []
         self._running: asyncio.Task[str] | None = None
@@ -126,15 +126,14 @@ class RemoteKeys:
             self._keys = await asyncio.to_thread(parse, said.body)
         except (BackendError, ValueError) as e:
             log.warning("oidc authenticator: keys of %s: %s", self._url, e)
-            self._note(False)
+            self._note(None)
             return f"oidc: {e}"
         else:
-            self._note(True)
+            self._note(said.body)
             return ""
         finally:
             self._running = None
 
     def close(self) -> None:
-        """End what is being fetched."""
-        if self._running is not None:
-            self._running.cancel()
+        """Nobody is told any more. Who waits for keys still gets them, which takes no longer than ``Get``."""
+        self._note = lambda document: None

@@ -60,7 +60,7 @@ class Provider:
     """One issuer, asked every ten seconds until it has answered; ``verifier`` is there from then on. ``error`` says why it is not yet."""
 
     def __init__(
-        self, issuer: Issuer, note: Note = lambda good: None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, issuer: Issuer, note: Note = lambda document: None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         egress: Egress = DIRECT,
     ) -> None:  # fmt: skip
         self._issuer, self._note, self._sleep = issuer, note, sleep
@@ -91,7 +91,7 @@ class Provider:
             return
 
     def close(self) -> None:
-        """Ask no more."""
+        """Ask no more for where the keys are, and tell nobody of them; who waits for one is served."""
         if self._task is not None:
             self._task.cancel()
         if self._keys is not None:

@@ -48,7 +48,7 @@ class _Tally:
         """Counts init containers up to the first that is still to end; whether there is one."""
         init = spec.get("initContainers") or ()
         # By name, of which the last counts; every sidecar counts as a container.
-        sidecars = {c["name"]: c.get("restartPolicy") == "Always" for c in init} if init else {}
+        sidecars = {c.get("name", ""): c.get("restartPolicy") == "Always" for c in init} if init else {}
         of_sidecars, last_of_sidecars = 0, 0.0
         for i, c in enumerate(statuses):
             is_sidecar = sidecars.get(c.get("name", ""), False)

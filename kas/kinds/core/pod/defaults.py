@@ -113,7 +113,7 @@ def drop_legacy_annotations(meta: Obj | None) -> None:
 @defaults_for("", "v1", "Pod")
 def default_pod(obj: Obj) -> None:
     """``SetDefaults_Pod`` in place: besides the spec's the pod's own resources, host ports on the host's network and, in the status,
-    ``podIPs`` and rounded amounts.
+    ``podIPs`` and rounded amounts. A negative grace period is 1 from here on (upstream's conversion).
     """
     spec = obj.get("spec")
     if spec is None:
@@ -123,6 +123,9 @@ def default_pod(obj: Obj) -> None:
         _pod_level_resources(spec)
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True
+    grace = spec.get("terminationGracePeriodSeconds")
+    if grace is not None and grace < 0:  # of a pod alone: a template keeps it, with a warning
+        spec["terminationGracePeriodSeconds"] = 1
     if spec.get("hostNetwork"):
         for kind in ("containers", "initContainers"):
             for container in spec.get(kind) or ():

@@ -85,10 +85,13 @@ class Options:
         items = self._old.get("topologySpreadConstraints") or ()
         return any(label_selector(item.get("labelSelector"), "") for item in items)
 
-    @cached_property
+    @property
     def legacy_match_keys(self) -> bool:
-        """Whether the matchLabelKeys of topology spread are validated as they were before they became part of the selector."""
+        """Whether the matchLabelKeys of topology spread are validated as they were before they became part of the selector: while they do
+        not, unless the stored ones break that; else where the stored ones break what holds since."""
         items = self._old.get("topologySpreadConstraints") or ()
+        if not features.DEFAULT.enabled("MatchLabelKeysInPodTopologySpreadSelectorMerge"):
+            return not any(scheduling.legacy_match_keys(item, "") for item in items)
         return any(scheduling.match_keys({k: v for k, v in item.items() if k != "mismatchLabelKeys"}, "") for item in items)
 
     @cached_property

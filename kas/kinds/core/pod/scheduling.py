@@ -244,7 +244,7 @@ def tolerations(items: list[dict[str, Any]], path: str, comparing: bool | None =
 # -- topology spread ---------------------------------------------------------------------------------------------------
 
 
-def _legacy_match_keys(term: Term, path: str) -> list[FieldError]:
+def legacy_match_keys(term: Term, path: str) -> list[FieldError]:
     """What held of matchLabelKeys before they were merged into the selector: it may not name them at all."""
     keys, selector = term.get("matchLabelKeys") or (), term.get("labelSelector")
     if not keys:
@@ -283,7 +283,7 @@ def topology_spread(items: list[dict[str, Any]], path: str, options: Options) ->
             policy = item.get(name)
             if policy is not None and policy not in ("Honor", "Ignore"):
                 errs.append(unsupported(f"{at}.{name}", policy, ("Honor", "Ignore")))
-        errs += _legacy_match_keys(item, f"{at}.matchLabelKeys") if legacy else match_keys(item, at)
+        errs += legacy_match_keys(item, f"{at}.matchLabelKeys") if legacy else match_keys(item, at)
         found = label_selector(item.get("labelSelector"), f"{at}.labelSelector")
         if found and not options.spread_selector:
             errs += found

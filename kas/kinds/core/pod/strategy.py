@@ -43,8 +43,9 @@ def merge_label_keys(pod: Obj) -> None:
         terms += [t.get("podAffinityTerm") or {} for t in rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()]
         for term in terms:
             _merge_term(term, labels)
-    for constraint in spec.get("topologySpreadConstraints") or ():
-        _merge_term(constraint, labels)
+    if features.DEFAULT.enabled("MatchLabelKeysInPodTopologySpreadSelectorMerge"):
+        for constraint in spec.get("topologySpreadConstraints") or ():
+            _merge_term(constraint, labels)
 
 
 def _merge_term(term: dict[str, Any], labels: dict[str, str]) -> None:
@@ -129,11 +130,6 @@ class PodStrategy(Strategy):
             merge_label_keys(obj)
         apparmor_from_annotations(ctx, obj)
 
-    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Give an object without spec an empty one, which ``canonicalize`` counts on; the rest is generic."""
-        obj.setdefault("spec", {})
-        super().prepare_for_update(ctx, obj, old)
-
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidatePodCreate``; leaves in ``ctx.no_warnings`` whether the spec passes its checks, with less for
         ``warnings_on_create`` to look at.
@@ -153,12 +149,6 @@ class PodStrategy(Strategy):
             text = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
             out.insert(0, f"metadata.name: {text}: [{' '.join(messages)}]")
         return out
-
-    def canonicalize(self, obj: Obj) -> None:
-        """A negative terminationGracePeriodSeconds is stored as 1."""
-        grace = obj["spec"].get("terminationGracePeriodSeconds")
-        if grace is not None and grace < 0:
-            obj["spec"]["terminationGracePeriodSeconds"] = 1
 
     def check_graceful_delete(self, ctx: Context, obj: Obj, options: dict[str, Any]) -> bool:
         """The pod's own period unless the request names one; a pod no node runs goes at once."""

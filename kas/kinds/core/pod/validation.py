@@ -31,7 +31,6 @@ MAX_HEALTH_MESSAGE = 1024
 MAX_IMAGE_REF = 256
 DIGESTS = "ImageVolumeWithDigest"
 POD_RESIZE = "InPlacePodLevelResourcesVerticalScaling"
-INIT_RESIZE = "InPlacePodVerticalScalingInitContainers"
 
 
 def metadata_and_spec(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
@@ -627,7 +626,7 @@ def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -
 
 def _fixed(spec: Pod) -> frozenset[int]:
     """Which init containers cannot be resized: without the gate, all but sidecars."""
-    if features.DEFAULT.enabled(INIT_RESIZE):
+    if features.DEFAULT.enabled("InPlacePodVerticalScalingInitContainers"):
         return frozenset()
     return frozenset(i for i, container in enumerate(spec.get("initContainers") or ()) if container.get("restartPolicy") != "Always")
 

@@ -59,7 +59,8 @@ def carry_over_allocated(obj: Obj, old: Obj) -> None:
     if needs_cluster_ip(was) and needs_cluster_ip(spec):
         if not spec.get("clusterIP") and was.get("clusterIP"):
             spec["clusterIP"] = was["clusterIP"]
-        if not spec.get("clusterIPs") and was.get("clusterIPs") and spec.get("clusterIP") == was.get("clusterIP"):
+        if not spec.get("clusterIPs") and was.get("clusterIPs"):
+            # Also beside another clusterIP, which then takes their place (``normalize_cluster_ips``) and is refused as a change.
             spec["clusterIPs"] = list(was["clusterIPs"])
     if needs_node_port(was) and needs_node_port(spec):
         used = _node_ports(was) & _node_ports(spec)
@@ -69,7 +70,6 @@ def carry_over_allocated(obj: Obj, old: Obj) -> None:
                 known = by_name.get(port.get("name") or "", 0)
                 if known and known not in used:
                     port["nodePort"] = known
-                    used.add(known)
     if services.needs_health_check(was) and services.needs_health_check(spec):
         if not spec.get("healthCheckNodePort") and was.get("healthCheckNodePort"):
             spec["healthCheckNodePort"] = was["healthCheckNodePort"]

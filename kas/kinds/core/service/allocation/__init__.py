@@ -27,6 +27,8 @@ from kas.meta import errors, field
 from kas.meta.ipchecks import validate_ip
 from kas.meta.random import new_uid
 from kas.meta.stored import object_of
+from kas.observe import counted
+from kas.observe.metrics import Counter
 from kas.registry.strategy import Context, Obj
 from kas.store import Op, build_record
 
@@ -49,7 +51,7 @@ class ServiceAllocator:
         self._held = {f: Held(self.store, self.ips.root, partial(addresses.number_of, f)) for f in ("IPv4", "IPv6")}
         self._held_ports = Held(self.store, ports.ROOT, int)
         self._turn = asyncio.Lock()
-        self._known: tuple[list[tuple[str, int]], list[addresses.Range]] = [], []  # what ranges were made of, and these
+        self._known: tuple[dict[tuple[str, int], list[addresses.Range]], list[addresses.Range]] = {}, []  # of each object, and of all
 
     # --- what the registry calls
 
@@ -108,12 +110,16 @@ class ServiceAllocator:
     # --- addresses
 
     def _ranges(self) -> list[addresses.Range]:
-        """Read again when one of the objects has changed: there may be hundreds."""
-        records = self.store.range(self.cidrs.root).records
-        state = [(r.key, r.revision) for r in records]
-        if self._known[0] != state:
-            self._known = state, addresses.ranges([object_of(r) for r in records])
-        return self._known[1]
+        """Of the objects those are read that have changed: there may be thousands."""
+        before, known = self._known
+        now, found = self.store.range(self.cidrs.root).records, {}
+        for r in now:
+            at = r.key, r.revision
+            found[at] = before[at] if at in before else addresses.said(object_of(r))
+        if found.keys() != before.keys():
+            known = addresses.together(found.values())
+            self._known = found, known
+        return known
 
     def _taken(self, ip: str) -> bool:
         return self.store.get(self.ips.root + ip) is not None
@@ -131,15 +137,29 @@ class ServiceAllocator:
         known = self._ranges()
         if not asked:
             try:
-                return addresses.choose(known, family, self._taken, self._held[family].free, ctx.dry_run)
+                ip = addresses.choose(known, family, self._taken, self._held[family].free, ctx.dry_run)
             except AllocationError as e:
+                if not ctx.dry_run:
+                    for each in known:
+                        if each.ready and each.family == family:
+                            counted.ADDRESS_ERRORS.inc((str(each.network), counted.DYNAMIC))
                 raise errors.internal(f"failed to allocate a serviceIP: {e}") from None
+            self._count(counted.ADDRESSES, known, ip, counted.DYNAMIC, ctx)
+            return ip
         try:
             addresses.check(known, asked, self._taken, ctx.dry_run)
         except AllocationError as e:
+            self._count(counted.ADDRESS_ERRORS, known, asked, counted.STATIC, ctx)
             message = f"failed to allocate IP {asked}: {e}"
             raise _invalid(obj, "spec.clusterIPs", obj["spec"]["clusterIPs"], message) from None
+        self._count(counted.ADDRESSES, known, asked, counted.STATIC, ctx)
         return asked
+
+    @staticmethod
+    def _count(what: Counter, known: list[addresses.Range], ip: str, scope: str, ctx: Context) -> None:
+        found = addresses.range_of(known, ip) if not ctx.dry_run else None
+        if found is not None:
+            what.inc((str(found.network), scope))
 
     def _update_addresses(self, ctx: Context, obj: Obj, was: Obj) -> None:
         spec = obj["spec"]

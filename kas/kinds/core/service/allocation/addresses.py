@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kas.meta.ip import parse_ip
@@ -76,25 +76,40 @@ def is_ready(cidr: dict[str, Any]) -> bool:
 
 
 def ranges(cidrs: list[dict[str, Any]]) -> list[Range]:
-    """The ranges of all ServiceCIDR objects, each once; ready when any object that names it is."""
-    found: dict[Any, bool] = {}
-    for obj in cidrs:
-        ready = is_ready(obj)
-        for text in (obj.get("spec") or {}).get("cidrs") or ():
-            network = ipaddress.ip_network(text, strict=False)
-            if network.version == 6 and network.prefixlen < SHORTEST_V6_PREFIX:
-                continue
-            found[network] = found.get(network, False) or ready
-    return [Range(network, ready) for network, ready in found.items()]
+    """The ranges of all ServiceCIDR objects, as ``together``."""
+    return together(map(said, cidrs))
+
+
+def said(cidr: dict[str, Any]) -> list[Range]:
+    """The ranges that one ServiceCIDR object names, without those of IPv6 that are too large."""
+    ready = is_ready(cidr)
+    networks = (ipaddress.ip_network(text, strict=False) for text in (cidr.get("spec") or {}).get("cidrs") or ())
+    return [Range(network, ready) for network in networks if network.version == 4 or network.prefixlen >= SHORTEST_V6_PREFIX]
+
+
+def together(all_said: Iterable[list[Range]]) -> list[Range]:
+    """What several objects name, each range once; ready when any object that names it is."""
+    found: dict[Any, Range] = {}
+    for each in all_said:
+        for one in each:
+            before = found.get(one.network)
+            if before is None or (one.ready and not before.ready):
+                found[one.network] = one
+    return list(found.values())
 
 
 def within(known: list[Range], ip: str) -> bool:
     """Whether a range, ready or not, has ``ip`` among what it gives out."""
+    return range_of(known, ip) is not None
+
+
+def range_of(known: list[Range], ip: str) -> Range | None:
+    """The first range, ready or not, that has ``ip`` among what it gives out."""
     parsed = parse_ip(ip)
     if parsed is None:
-        return False
+        return None
     family, number = f"IPv{parsed.family}", parsed.number & 0xFFFFFFFF if parsed.family == 4 else parsed.number
-    return any(r.family == family and r.first <= number <= r.last for r in known)
+    return next((r for r in known if r.family == family and r.first <= number <= r.last), None)
 
 
 def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bool = False) -> None:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable
 
 from kas.kinds.core.service.allocation.addresses import AllocationError
+from kas.observe import counted
 
 ROOT = "/registry/ranges/servicenodeports/"
 FULL = "range is full"
@@ -41,14 +42,31 @@ class PortChoice:
 
     def take(self, port: int) -> None:
         """Reserve the port asked for. Raises AllocationError."""
+        self._counted(counted.STATIC, self._take, port)
+
+    def take_any(self) -> int:
+        """Reserve a free one. A dry run answers with numbers that cannot be mistaken for real ones."""
+        return self._counted(counted.DYNAMIC, self._take_any)
+
+    def _counted(self, scope: str, take: Callable[..., int], *port: int) -> int:
+        try:
+            got = take(*port)
+        except AllocationError:
+            if not self._dry_run:
+                counted.PORT_ERRORS.inc((scope,))
+            raise
+        if not self._dry_run:
+            counted.PORTS.inc((scope,))
+        return got
+
+    def _take(self, port: int) -> int:
         if not self.low <= port <= self.high and not self._dry_run:
             raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {self.low}-{self.high}")
         if port in self.mine or self._taken(port):
             raise AllocationError(TAKEN)
-        self._reserve(port)
+        return self._reserve(port)
 
-    def take_any(self) -> int:
-        """Reserve a free one. A dry run answers with numbers that cannot be mistaken for real ones."""
+    def _take_any(self) -> int:
         if self._dry_run:
             return self._reserve(self._highest + 1 if self.mine else DRY_RUN_FIRST)
         span = self.high - self.dynamic + 1

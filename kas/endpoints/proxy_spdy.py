@@ -1,0 +1,154 @@
+"""The client side of exec and attach over SPDY/3.1, for kubelets that know no v5 of the WebSocket protocol (upstream's
+``util/proxy/streamtranslator.go``).
+
+A client's WebSocket has one channel for each stream; here each is a stream of SPDY. What v4 cannot say over a WebSocket, SPDY does: that a
+stream of the client's has ended. Header blocks are written without the dictionary of SPDY's, which Go's reader takes, and not read: what
+the kubelet says of a stream is that it is there. There is no flow control, as in the library that kubelets use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import zlib
+from collections.abc import AsyncIterator, Sequence
+
+from kas.client.http import CHUNK, BackendError, Connection
+from kas.endpoints.proxy_websocket import first_of
+from kas.meta.waiting import Stint
+from kas.request.websocket import CLOSE_NORMAL, Socket
+
+CONTROL = 0x8003  # the first bits of a control frame, and the version
+SYN_STREAM, SYN_REPLY, RST_STREAM, PING = 1, 2, 3, 6
+FIN = 1
+MAX_DATA = (1 << 24) - 1
+# By their channels in the client's messages.
+STDIN, STDOUT, STDERR, ERROR, RESIZE = range(5)
+NAMES = {STDIN: "stdin", STDOUT: "stdout", STDERR: "stderr", ERROR: "error", RESIZE: "resize"}
+CLOSE_SIGNAL = 255
+ANSWER_S = 30.0  # for streams, as upstream; while it runs nobody hears whether the client has gone
+
+
+def channels(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> list[int]:
+    """The streams that there are, in the order in which kubectl opens them; a terminal has no stderr, and a size."""
+    wanted = ((ERROR, True), (STDIN, stdin), (STDOUT, stdout), (STDERR, stderr and not tty), (RESIZE, tty))
+    return [channel for channel, there in wanted if there]
+
+
+class Streams:
+    """Frames on a connection that was upgraded. Streams are known by their channels."""
+
+    def __init__(self, connection: Connection, opened: Sequence[int]) -> None:
+        self._connection = connection
+        self._numbers = {channel: 2 * n + 1 for n, channel in enumerate(opened)}
+        self._channels = {number: channel for channel, number in self._numbers.items()}
+        self._unanswered = set(self._channels)  # a kubelet drops what comes on a stream that it has not yet said yes to
+        self._answered = asyncio.Event()
+        self._open = {number for number, channel in self._channels.items() if channel in (STDOUT, STDERR, ERROR)}  # the kubelet's to end
+
+    async def open(self) -> None:
+        """Opens all of them. Raises BackendError."""
+        deflate = zlib.compressobj()
+        for number, channel in self._channels.items():
+            block = struct.pack("!I", 1) + b"".join(struct.pack("!I", len(t)) + t for t in (b"streamtype", NAMES[channel].encode()))
+            headers = deflate.compress(block) + deflate.flush(zlib.Z_SYNC_FLUSH)
+            await self._control(SYN_STREAM, struct.pack("!IIH", number, 0, 0) + headers)
+
+    async def send(self, message: bytes) -> None:
+        """Pass on what the client says of one of its streams, a piece or the end; what is about no stream of its is dropped. Raises
+        BackendError."""
+        channel, data, flags = message[0] if message else ERROR, message[1:], 0
+        if channel == CLOSE_SIGNAL:
+            channel, data, flags = data[0] if data else ERROR, b"", FIN
+        if channel not in (STDIN, RESIZE) or channel not in self._numbers:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._answered.wait()
+        except TimeoutError:
+            raise BackendError("spdy: timed out waiting for streams") from None
+        number = self._numbers.pop(channel) if flags else self._numbers[channel]
+        await self._write(struct.pack("!II", number, flags << 24 | len(data)) + data)
+
+    async def receive(self) -> AsyncIterator[bytes]:
+        """What the kubelet says, as messages, until all of its streams have ended. Raises BackendError."""
+        stint = Stint()
+        while self._open:
+            if stint.over:
+                await stint.pause()  # frames may be of nothing
+            head = await self._exactly(8, at_end=True)
+            if not head:
+                return
+            first, second = struct.unpack("!II", head)
+            flags, left = second >> 24, second & MAX_DATA
+            if first >> 31:
+                await self._control_frame(first & 0xFFFF, left)
+                continue
+            channel = self._channels.get(first)
+            while left:
+                data = await self._exactly(min(left, CHUNK))
+                left -= len(data)
+                if channel is not None:
+                    yield bytes((channel,)) + data
+            if flags & FIN:
+                self._open.discard(first)
+
+    async def _control_frame(self, kind: int, size: int) -> None:
+        payload = await self._exactly(min(size, 4))
+        while left := size - len(payload):
+            size -= len(await self._exactly(min(left, CHUNK)))  # of headers, which tell nothing
+        number = int.from_bytes(payload, "big")
+        if kind == PING and not number % 2:  # none of ours
+            await self._control(PING, payload)
+        elif kind in (SYN_REPLY, RST_STREAM):
+            self._unanswered.discard(number)
+            if kind == RST_STREAM:
+                self._open.discard(number)
+            if not self._unanswered:
+                self._answered.set()
+
+    async def _exactly(self, size: int, at_end: bool = False) -> bytes:
+        """So many bytes; b"" where there are none any more, if that may be."""
+        try:
+            return await self._connection.reader.readexactly(size) if size else b""
+        except asyncio.IncompleteReadError as e:
+            if at_end and not e.partial:
+                return b""
+            raise BackendError("spdy: EOF") from None
+        except OSError as e:
+            raise BackendError(f"spdy: {e.strerror or e}") from e
+
+    async def _control(self, kind: int, payload: bytes) -> None:
+        await self._write(struct.pack("!HHI", CONTROL, kind, len(payload)) + payload)
+
+    async def _write(self, data: bytes) -> None:
+        writer = self._connection.writer
+        try:
+            writer.write(data)
+            await writer.drain()
+        except OSError as e:
+            raise BackendError(f"spdy: {e.strerror or e}") from e
+
+
+async def translated(client: Socket, connection: Connection, opened: Sequence[int]) -> int:
+    """Passes what both sides say until the kubelet's streams have ended, or the client has gone. The code to close the client with."""
+    streams = Streams(connection, opened)
+
+    async def up() -> int:
+        stint = Stint()
+        while (message := await client.receive()) is not None:
+            await streams.send(message.encode() if isinstance(message, str) else message)
+            if stint.over:
+                await stint.pause()
+        return CLOSE_NORMAL
+
+    async def down() -> int:
+        await streams.open()
+        async for message in streams.receive():
+            await client.send(message)
+        return CLOSE_NORMAL
+
+    try:
+        return await first_of(up(), down())
+    finally:
+        connection.close()

@@ -1,0 +1,197 @@
+"""Peers that show more certificates than usual: what is verified of them keeps no others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+
+import pytest
+import uvloop
+
+from kas.client import handshakes
+from kas.client.exchange import exchange
+from kas.client.http import BackendError, Target, connect, insecure_tls, request_head
+from kas.meta.tls import trust_authorities
+from tests import pki
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+LINKS = 20  # some 450 bytes each
+CA = pki.authority("ca")
+
+
+def chain(links: int) -> pki.Issued:
+    """A server's certificate below so many authorities, which are shown with it."""
+    shown: list[pki.Issued] = []
+    for i in range(links):
+        shown.insert(0, pki.authority(f"link {i}", (shown or [CA])[0]))
+    return pki.issue([("CN", "server")], (shown or [CA])[0], usages=("server",), dns=["localhost"], chain=shown)
+
+
+@contextlib.contextmanager
+def serving(tmp_path, shown: pki.Issued, answers: bool, answer: bytes = ANSWER):
+    """The port of who shows it, and answers once or hangs up in the middle of the handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*shown.write(tmp_path, "server"))
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        accepted, _ = listening.accept()
+        with contextlib.suppress(OSError), accepted:
+            if answers:
+                with context.wrap_socket(accepted, server_side=True) as s:
+                    s.recv(65536)
+                    s.sendall(answer)
+            else:
+                back, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+                back.write(accepted.recv(65536))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    context.wrap_bio(back, there, server_side=True).do_handshake()
+                accepted.sendall(there.read()[:-1])
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield listening.getsockname()[1]
+    thread.join(60)
+    listening.close()
+
+
+async def post(target: Target) -> bytes:
+    connection = await exchange(target)
+    try:
+        return await connection.post(request_head("POST", target, []), b"{}", 1000)
+    finally:
+        connection.close()
+
+
+async def get(target: Target) -> bytes:
+    connection = await connect(target)
+    try:
+        await connection.send("GET", target, [])
+        await connection.head()
+        return await connection.read(1000)
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def steps(monkeypatch) -> list[bool]:
+    """Of each step of a handshake whether it was the loop's."""
+    made = []
+    for module in ("kas.client.handshakes", "kas.client.exchange"):
+        monkeypatch.setattr(f"{module}.shake", lambda tls: made.append(threading.current_thread() is threading.main_thread())
+                            or handshakes_shake(tls))  # fmt: skip
+    return made
+
+
+handshakes_shake = handshakes.shake
+
+
+def ask(how, port: int, tls: ssl.SSLContext, loop=uvloop.new_event_loop) -> bytes:
+    target = Target("https", "127.0.0.1", str(port), "/", tls=tls, tls_name="localhost")
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(asyncio.wait_for(how(target), 60))
+
+
+def believing(authority: pki.Issued) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust_authorities(context, authority.pem)
+    return context
+
+
+@pytest.mark.parametrize("how", [post, get])
+@pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+@pytest.mark.parametrize("links", [0, LINKS])
+def test_a_long_step_is_made_beside_the_loop(tmp_path, steps, how, loop, links):
+    with serving(tmp_path, chain(links), True) as port:
+        assert ask(how, port, believing(CA), loop) == b"ok"
+    assert steps[0] and False not in steps[1:] if not links else False in steps
+
+
+@pytest.mark.parametrize("how", [post, get])
+def test_nobody_is_to_be_believed_and_they_are_verified_all_the_same(tmp_path, steps, how):
+    with serving(tmp_path, chain(LINKS), True) as port:
+        assert ask(how, port, insecure_tls()) == b"ok"
+    assert False in steps
+
+
+@pytest.mark.parametrize("how", [post, get])
+def test_who_is_refused_by_a_long_step_is_told_why(tmp_path, steps, how):
+    with serving(tmp_path, chain(LINKS), True) as port, pytest.raises(BackendError, match="certificate signed by unknown authority"):
+        ask(how, port, believing(pki.authority("other")))
+    assert False in steps
+
+
+@pytest.mark.parametrize("how", [post, get])
+def test_who_hangs_up_in_a_long_step(tmp_path, steps, how):
+    with serving(tmp_path, chain(LINKS), False) as port, pytest.raises((BackendError, OSError)):
+        ask(how, port, believing(CA))
+    assert False in steps
+
+
+@pytest.mark.parametrize("how", [post, get])
+def test_who_is_given_up_in_a_long_step(tmp_path, monkeypatch, how):
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def shake(tls):
+        if tls.pending() == 0 and threading.current_thread() is not threading.main_thread():
+            begun.set()
+            goes_on.wait(60)
+        return handshakes_shake(tls)
+
+    for module in ("kas.client.handshakes", "kas.client.exchange"):
+        monkeypatch.setattr(f"{module}.shake", shake)
+
+    async def given_up(target: Target) -> bytes:
+        asking = asyncio.create_task(how(target))
+        await asyncio.to_thread(begun.wait, 60)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        goes_on.set()
+        while left := asyncio.all_tasks() - {asyncio.current_task()}:
+            if all("wait_for" in repr(t.get_coro()) or "given_up" in repr(t.get_coro()) for t in left):
+                break
+            await asyncio.wait(left, timeout=0.01)
+        return b""
+
+    with serving(tmp_path, chain(LINKS), True) as port:
+        assert ask(given_up, port, believing(CA)) == b""
+
+
+@pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_a_turn_of_the_loop_takes_little_of_what_comes_as_fast_as_it_is_read(tmp_path, monkeypatch, loop):
+    """A peer that renews its keys all the time fills the kernel's buffer with that: 4 MB are 150,000 of them: seconds of a turn."""
+    turn, taken = 0, {}
+    before = handshakes.SSLProtocol.buffer_updated
+
+    def buffer_updated(self, size: int) -> None:
+        taken[turn] = taken.get(turn, 0) + size
+        before(self, size)
+
+    monkeypatch.setattr(handshakes.SSLProtocol, "buffer_updated", buffer_updated)
+
+    async def slowly(target: Target) -> bytes:
+        def tell() -> None:
+            nonlocal turn
+            turn += 1
+            asyncio.get_running_loop().call_soon(tell)
+
+        tell()
+        connection = await connect(target)
+        try:
+            await connection.send("GET", target, [])
+            await connection.head()
+            got = 0
+            async for piece in connection.body():
+                got += len(piece)
+            return b"%d" % got
+        finally:
+            connection.close()
+
+    size = 2 << 20
+    with serving(tmp_path, chain(0), True, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size) as port:
+        assert ask(slowly, port, believing(CA), loop) == b"%d" % size
+    assert max(taken.values()) <= handshakes.Secured.max_size

@@ -1,0 +1,46 @@
+"""The contexts of the front's TLS, by files that cannot be used."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from kas.edge.front.tls import Contexts, Pair, Settings
+from tests import pki
+
+
+def pem(der: bytes) -> bytes:
+    return b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(der) + b"-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture(scope="module")
+def odd() -> dict[str, bytes]:
+    return {**{name: pem(der) for name, der in pki.unreadable().items()}, "nothing": b"", "text": b"nothing"}
+
+
+@pytest.mark.parametrize("name", ["version", "bits", "twice", "name", "nothing", "text"])
+def test_what_cannot_be_read_keeps_no_other_file_from_being_used(tmp_path, name, odd):
+    """Nor does it end what looks at the files, which cuts those who are late, too."""
+    one, two = (pki.issue([("CN", n)], usages=("server",), dns=[n]) for n in ("one", "two"))
+    first, second = (Pair(*issued.write(tmp_path, n)) for n, issued in (("first", one), ("second", two)))
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(pki.authority("clients").pem)
+    contexts = Contexts(Settings(first, [second], [str(authority)]))
+    before = contexts.current
+    contexts.refresh()
+    assert contexts.current is before
+    (tmp_path / "second.crt").write_bytes(odd[name])
+    authority.write_bytes(odd[name])
+    one.write(tmp_path, "first")
+    contexts.refresh()
+    assert contexts.current is not before and contexts._wrong
+    (tmp_path / "first.crt").unlink()
+    before = contexts.current
+    contexts.refresh()
+    assert contexts.current is before, "the pair that was there last"
+    one.write(tmp_path, "first")
+    two.write(tmp_path, "second")
+    authority.write_bytes(pki.authority("clients").pem)
+    contexts.refresh()
+    assert contexts.current is not before and not contexts._wrong

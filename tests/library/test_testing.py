@@ -1,0 +1,71 @@
+"""What the server of tests says to who uses it wrongly, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kas.meta.pipes import readable
+from kas.testing.server import KasServer
+
+PROGRAM = """
+import sys, time
+from kas.testing.server import KasServer
+server = KasServer(sys.argv[1], "--unsafe-no-fsync").start()
+print(server.pid, *server.worker_pids(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_one_that_runs_is_not_started_again(tmp_path):
+    with KasServer(tmp_path, "--unsafe-no-fsync") as server:
+        pid, url = server.pid, server.url
+        with pytest.raises(RuntimeError, match="the server is running"):
+            server.start()
+        assert (server.pid, server.url) == (pid, url) and Path(f"/proc/{pid}").exists()
+        server.process.kill()  # as whoever it may be
+        server.process.wait()
+        assert server.start().pid != pid and server.url == url
+    assert server.stop() == 0 and server.stop() == 0
+
+
+def test_one_that_was_not_started_says_so(tmp_path):
+    server = KasServer(tmp_path)
+    for name in ("pid", "port"):
+        with pytest.raises(RuntimeError, match="the server was not started"):
+            getattr(server, name)
+    assert server.stop() == 0
+    server.kill()
+
+
+def test_what_cannot_be_run_leaves_no_descriptor(tmp_path):
+    server = KasServer(tmp_path, prefix=[str(tmp_path / "nothing")])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(FileNotFoundError):
+        server.start()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before and server.stop() == 0
+
+
+@pytest.mark.kill
+def test_it_ends_with_its_program(tmp_path):
+    """As when a run of tests is killed: no fixture stops anything then."""
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    pids = program.stdout.readline().split()
+    assert len(pids) == 2
+    waiting = {os.pidfd_open(int(pid)) for pid in pids}
+    try:
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+        running = set(waiting)
+        while running and (ended := readable(running, 60)):
+            running -= ended
+        assert not running
+    finally:
+        for fd in waiting:
+            os.close(fd)
+        program.stdout.close()

@@ -1,0 +1,84 @@
+"""Who goes on in a turn of the loop where many come at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from kas.meta.rota import works_for
+from kas.meta.waiting import STINT_S, Passage
+
+
+class _Clock:
+    """Stands still but for what work takes."""
+
+    now = 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def _turns(turn: list[int]) -> None:
+    while True:
+        turn[0] += 1
+        await asyncio.sleep(0)
+
+
+def _went(seconds: list[float], clients: list[str] | None = None, leave: int = 0) -> tuple[list[int], list[int]]:
+    """In which turns who went on whose work takes so long, of these clients, and in which order; the last ``leave`` give up first."""
+    clock, turn, went, order = _Clock(), [0], [0] * len(seconds), list[int]()
+    passage = Passage(clock)
+
+    async def come(i: int) -> None:
+        works_for(clients[i] if clients else "a")
+        await asyncio.sleep(0)
+        if passage.full:
+            await passage.passed()
+        clock.now += seconds[i]
+        went[i] = turn[0]
+        order.append(i)
+
+    async def run() -> None:
+        counted = asyncio.ensure_future(_turns(turn))
+        all_ = [asyncio.ensure_future(come(i)) for i in range(len(seconds))]
+        for _ in range(2):
+            await asyncio.sleep(0)
+        for one in all_[len(all_) - leave :]:
+            one.cancel()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*all_, return_exceptions=True)
+        counted.cancel()
+
+    asyncio.run(run())
+    return went, order
+
+
+def test_those_who_take_long_go_on_one_in_a_turn() -> None:
+    went, order = _went([2 * STINT_S] * 100)
+    assert max(Counter(went).values()) == 1
+    assert order == sorted(order), "of one client the oldest is first"
+
+
+def test_those_who_take_little_go_on_together() -> None:
+    went, _ = _went([STINT_S / 100] * 1000)
+    assert max(Counter(went).values()) <= 101 and len(set(went)) < 100
+    assert len(set(_went([0.0] * 1000)[0])) == 1, "who takes nothing waits for nobody"
+
+
+def test_one_that_takes_long_among_them_ends_a_turn() -> None:
+    went, _ = _went([STINT_S / 100, 5 * STINT_S] * 40)
+    long = Counter(turn for i, turn in enumerate(went) if i % 2)
+    assert max(long.values()) == 1
+
+
+def test_clients_take_turns() -> None:
+    clients = ["flood"] * 100 + ["other"]
+    _, order = _went([2 * STINT_S] * 101, clients)
+    assert order.index(100) <= 3
+
+
+def test_who_leaves_holds_up_nobody() -> None:
+    went, order = _went([2 * STINT_S] * 100, leave=90)
+    assert order == list(range(10)) and all(went[:10])
+    _, order = _went([2 * STINT_S] * 100, ["a"] * 20 + ["b"] * 80, leave=80)
+    assert sorted(order) == list(range(20))

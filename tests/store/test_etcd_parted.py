@@ -1,0 +1,52 @@
+"""Several clusters of etcd as one store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kas.store.etcd.parted import Parted
+
+
+class Cluster:
+    """What of a store is asked of each part."""
+
+    hub, most_ops = None, 128
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def full(self) -> str:
+        return "full"
+
+    def lost(self) -> str:
+        return "lost"
+
+    async def fresh(self) -> None:
+        self.asked.append("fresh")
+
+    async def probe(self, least_s: float = 0.0) -> None:
+        self.asked.append("probe")
+
+
+class Well(Cluster):
+    def full(self) -> str:
+        return ""
+
+    lost = full
+
+
+def test_what_keeps_nothing_is_looked_after_and_holds_nobody_up() -> None:
+    main, events, nothing = Well(), Well(), Cluster()
+    found: Any = Parted(main, [(events, ["/registry/events/"]), (nothing, [])])  # type: ignore[arg-type, list-item]
+    assert found.parts() == (main, events, nothing) and (found.full(), found.lost()) == ("", "")
+    assert found.part("/registry/events/a") is events and found.part("/registry/pods/a") is main
+
+    async def ask() -> None:
+        await found.fresh()
+        await found.probe()
+
+    asyncio.run(ask())
+    assert (main.asked, events.asked, nothing.asked) == (["fresh", "probe"], ["fresh", "probe"], ["probe"])
+    kept: Any = Parted(main, [(nothing, ["/registry/events/"])])  # type: ignore[arg-type, list-item]
+    assert (kept.full(), kept.lost()) == ("full", "lost")
