@@ -158,4 +158,7 @@ class Union:
 
     async def close(self) -> None:
         """Store what waits in any of them; at the same time, so that none has less of it for another's sake."""
-        await asyncio.gather(*(backend.close() for backend, _ in self.backends))
+        # Not as a plain gather, which is over, when it is cancelled, with the first that is: the others have yet to tell what they lose.
+        for end in await asyncio.gather(*(backend.close() for backend, _ in self.backends), return_exceptions=True):
+            if isinstance(end, BaseException):
+                raise end

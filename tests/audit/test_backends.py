@@ -235,6 +235,29 @@ def test_what_was_not_taken_by_the_end_is_told():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_a_close_that_is_cancelled_ends_when_every_backend_has_told():
+    """It ended with the first of them, and what the others lost was told to nobody."""
+
+    class Forever(Sink):
+        async def close(self) -> None:
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        union, told = Union(Registry().counter("apiserver_audit_error_total", "help", ("plugin",))), []
+        slow = Sink(gate=asyncio.Event())
+        union.backends = [(Forever(), False), (Batch(slow, 100, 2, 60, None, lambda b, e, n: told.append(n)), False)]
+        union.backends[1][0].process([entry(n) for n in range(2 * MAX_UNDER_WAY + 5)])
+        closing = asyncio.ensure_future(union.close())
+        while not union.backends[1][0]._closing.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert sorted(told) == [2] * MAX_UNDER_WAY + [5] and slow.closed
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_batches_wait_for_their_turn(tmp_path):
     """Those of all workers: two were saved up, and the other four are owed."""
 
