@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -10,7 +9,9 @@ from typing import Any
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.core.service.allocation import CONTROLLER, MANAGED_BY
+from kas.kinds.core.service.allocation.addresses import Network, networks
 from kas.meta.aside import POOL
+from kas.meta.ip import IP, parse_ip
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 from kas.store import Event, Record
@@ -95,10 +96,10 @@ class ServiceCIDRs:
 
     async def _needed(self, cidr: dict[str, Any]) -> bool:
         """Is there a service address in it that no other range, which stays, covers?"""
-        own, others = _Ranges(cidr["spec"]["cidrs"]), None
+        own, others = _Ranges(networks(cidr)), None
         async for rec in self.client.paced(self.addresses.root):
-            ip = ipaddress.ip_address(split_key(self.addresses, rec.key)[1])
-            if ip not in own or (object_of(rec)["metadata"].get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
+            ip = parse_ip(split_key(self.addresses, rec.key)[1])
+            if ip is None or ip not in own or (object_of(rec)["metadata"].get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
                 continue
             if others is None:  # hundreds of ranges may go of which none holds an address
                 others = await POOL.run(lambda: _Ranges(self._staying(cidr["metadata"]["name"])))
@@ -106,18 +107,18 @@ class ServiceCIDRs:
                 return True
         return False
 
-    def _staying(self, but: str) -> Iterator[str]:
+    def _staying(self, but: str) -> Iterator[Network]:
         """What ranges that stay cover, but for one."""
         for o in self.client.list(GROUP, "servicecidrs"):
             if o["metadata"]["name"] != but and not o["metadata"].get("deletionTimestamp"):
-                yield from o["spec"]["cidrs"]
+                yield from networks(o)
 
 
 class _Ranges:
     """Of addresses: whether one is in any of them is looked up, however many there are."""
 
-    def __init__(self, cidrs: Iterable[str]) -> None:
-        found = sorted((n.version, int(n.network_address), int(n.broadcast_address)) for n in map(ipaddress.ip_network, cidrs))
+    def __init__(self, covered: Iterable[Network]) -> None:
+        found = sorted((n.version, int(n.network_address), int(n.broadcast_address)) for n in covered)
         self._first: list[tuple[int, int]] = []
         self._last: list[int] = []
         for version, first, last in found:
@@ -127,9 +128,10 @@ class _Ranges:
                 self._first.append((version, first))
                 self._last.append(last)
 
-    def __contains__(self, ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-        at = bisect_right(self._first, (ip.version, int(ip))) - 1
-        return at >= 0 and self._first[at][0] == ip.version and int(ip) <= self._last[at]
+    def __contains__(self, ip: IP) -> bool:
+        number = ip.number & 0xFFFFFFFF if ip.family == 4 else ip.number
+        at = bisect_right(self._first, (ip.family, number)) - 1
+        return at >= 0 and self._first[at][0] == ip.family and number <= self._last[at]
 
 
 def _hold(obj: dict[str, Any]) -> bool:

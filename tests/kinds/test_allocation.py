@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kas.kinds.core.service import allocation
+from kas.kinds.core.service.allocation import addresses
 from kas.kinds.core.service.allocation.addresses import AllocationError
 from kas.kinds.core.service.allocation.ports import PortChoice
 from kas.meta.errors import ApiError
@@ -236,6 +237,15 @@ def test_a_range_is_read_when_it_has_changed(monkeypatch):
     assert [str(r.network) for r in made._ranges()] == ["10.0.0.0/24", "10.2.0.0/24"]
     del records[0]
     assert [str(r.network) for r in made._ranges()] == ["10.2.0.0/24"] and read == ["a", "b", "b"]
+
+
+def test_what_is_no_network_gives_no_range():
+    """Another client of the store had put it there, and every write of a Service failed."""
+    stored: list[dict[str, Any]] = [
+        {"metadata": {}, "spec": {"cidrs": ["none", "10.0.0.0", "10.0.0.0/33", "10.1.2.3/24"]}}, {"metadata": {}, "spec": {}},
+        {"metadata": {}, "spec": {"cidrs": ["fd00::/120"]}},
+    ]
+    assert [str(r.network) for r in addresses.ranges(stored)] == ["10.1.2.0/24", "fd00::/120"]
 
 
 def test_many_node_ports_are_chosen_in_one_look_at_those_of_others():

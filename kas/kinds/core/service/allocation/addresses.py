@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kas.meta.ip import parse_ip
+from kas.meta.ip import parse_cidr, parse_ip
 from kas.meta.records import NamedTuple
 
 FULL = "range is full"
@@ -23,6 +23,8 @@ BAND_MIN, BAND_MAX, BAND_STEP = 16, 256, 16  # KEP-3070
 RANDOM_TRIES = 16
 SHORTEST_V6_PREFIX = 64
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 
 class AllocationError(Exception):
     """Why an address or a port cannot be had; the text is upstream's."""
@@ -31,7 +33,7 @@ class AllocationError(Exception):
 class Range(NamedTuple):
     """Addresses ``first`` to ``last`` may be given out; those below ``dynamic`` are kept for people who ask for one."""
 
-    network: ipaddress.IPv4Network | ipaddress.IPv6Network
+    network: Network
     ready: bool
 
     @property
@@ -83,8 +85,14 @@ def ranges(cidrs: list[dict[str, Any]]) -> list[Range]:
 def said(cidr: dict[str, Any]) -> list[Range]:
     """The ranges that one ServiceCIDR object names, without those of IPv6 that are too large."""
     ready = is_ready(cidr)
-    networks = (ipaddress.ip_network(text, strict=False) for text in (cidr.get("spec") or {}).get("cidrs") or ())
-    return [Range(network, ready) for network in networks if network.version == 4 or network.prefixlen >= SHORTEST_V6_PREFIX]
+    return [Range(network, ready) for network in networks(cidr) if network.version == 4 or network.prefixlen >= SHORTEST_V6_PREFIX]
+
+
+def networks(cidr: dict[str, Any]) -> list[Network]:
+    """What one ServiceCIDR object names. A text that is no network, which only another client of the store can have put there, is passed
+    over as by ``MetaAllocator.syncAllocators``: it must not stand in the way of every Service."""
+    found = map(parse_cidr, (cidr.get("spec") or {}).get("cidrs") or ())
+    return [ipaddress.ip_network(str(one)) for one in found if one is not None]
 
 
 def together(all_said: Iterable[list[Range]]) -> list[Range]:
