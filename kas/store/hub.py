@@ -8,7 +8,8 @@ Two kinds of followers:
 
 - ``listen(prefix, callback)``: derived state (RBAC index, CRD table). The callback gets each batch of events synchronously while
   the hub dispatches, so after ``catch_up()`` all derived state is as new as the shared revision. One that raises takes nothing from the
-  others: it is told to build its state anew, and again with each dispatch until it can; ``failing`` counts who has not.
+  others: it is told to build its state anew, and again until it can; ``failing`` counts who has not. So is one that had to be told of a
+  sealed state which cannot be opened now: what is derived from it must not stay as it was once it can.
 - ``watch(...)``: a client's stream. A ``Watcher`` has a bounded queue and is *pulled*: ``on_ready()`` is called when there is something
   after there was nothing, ``take()`` gives what has come. What arrives between two takes leaves together. A watcher that does not
   take falls behind: its queue is dropped and later refilled from the log in bounded chunks, so a stalled client costs no memory and
@@ -16,15 +17,15 @@ Two kinds of followers:
 
 Promises to a watcher: events come in revision order, each once, none missing, from ``after`` on; those of one revision leave in one
 ``take()``, whatever its limit. ``progress`` is a revision up to which it has taken everything: the resourceVersion of a bookmark.
-When a sealed state cannot be opened, the watcher gets what came before that revision, then ``take()`` raises ``TransformError``;
-listeners are not told of the event.
+When a sealed state cannot be opened, the watcher gets what came before that revision, then ``take()`` raises ``TransformError``.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
 
 from kas.store._engine import Event, Queued, push_event, push_events
 from kas.store.errors import Compacted, TransformError
@@ -48,6 +49,10 @@ LOST = ""
 
 # Directories whose listeners are remembered.
 ROUTES = 4096
+
+# A listener that could not build its state anew is asked again so much later, and not before so many times what it took have passed: the
+# loop waits for it, and it may have to read all of a kind, or to wait for a plug-in.
+AGAIN_S, RESTS = 1.0, 20
 
 
 Trigger = tuple[str, str]  # a selectable field and its value
@@ -161,10 +166,20 @@ def _push_all(events: list[Event], watchers: Watchers, woken: list[Watcher]) -> 
 
 
 class _Listener:
-    __slots__ = ("callback", "prefix", "reset")
+    """``due`` and ``why``: of one that is failing, when it is asked again, and what it said."""
+
+    __slots__ = ("callback", "due", "prefix", "reset", "why")
 
     def __init__(self, prefix: str, callback: Callback, reset: Callable[[], None] | None) -> None:
         self.prefix, self.callback, self.reset = prefix, callback, reset
+        self.due, self.why = 0.0, ""
+
+
+class Timer(Protocol):
+    """What was put off."""
+
+    def cancel(self) -> object:
+        """It does not come."""
 
 
 class Hub:
@@ -186,6 +201,8 @@ class Hub:
         self._dispatching = False
         self._untold: OrderedDict[Watcher, None] = OrderedDict()
         self.later: Callable[[Callable[[], None]], object] = lambda tell: tell()  # begins it in a turn of its own, where there is a loop
+        self.put_off: Callable[[float, Callable[[], None]], Timer] | None = None  # the same after some seconds
+        self._mending: Timer | None = None
         self.revision = revision
         self.watchers = 0
         self.fallen_behind = 0
@@ -247,6 +264,7 @@ class Hub:
         self.revision = self._ring_after = compacted
         for listener in self._listeners:
             self._reset(listener)
+        self._mend_later()
 
     @property
     def failing(self) -> int:
@@ -257,12 +275,51 @@ class Hub:
         self._failing.pop(listener, None)
         if listener.reset is None:
             return
+        began = monotonic()
         try:
             listener.reset()
         except Exception as e:  # whatever it is: the others' state is built all the same
-            if listener in self._listeners:
-                self._failing[listener] = None
-            _log().error("what is derived from %s could not be built anew: %s: %s", listener.prefix, type(e).__name__, e)
+            if listener not in self._listeners:
+                return
+            now, why = monotonic(), f"{type(e).__name__}: {e}"
+            self._failing[listener] = None
+            if self.put_off is not None:
+                listener.due = now + max(AGAIN_S, RESTS * (now - began))
+            if why != listener.why:  # not again with each attempt
+                listener.why = why
+                _log().error("what is derived from %s could not be built anew: %s", listener.prefix, why)
+        else:
+            listener.due, listener.why = 0.0, ""
+
+    def _mend(self) -> None:
+        """Those who are failing, and due, build their state anew."""
+        now = monotonic()
+        for listener in [one for one in self._failing if one.due <= now]:
+            self._reset(listener)
+        self._mend_later()
+
+    def _mend_later(self) -> None:
+        """The others by and by. Where there is no loop they do with the next dispatch."""
+        if self._mending is not None:
+            self._mending.cancel()
+            self._mending = None
+        if self._failing and self.put_off is not None:
+            soonest = min(listener.due for listener in self._failing)
+            self._mending = self.put_off(max(0.0, soonest - monotonic()), self._mend_now)
+
+    def _mend_now(self) -> None:
+        self._mending, self._dispatching = None, True
+        try:
+            self._mend()
+        finally:
+            self._dispatching = False
+
+    def close(self) -> None:
+        """Nobody is asked again. Idempotent."""
+        self.put_off = None
+        if self._mending is not None:
+            self._mending.cancel()
+            self._mending = None
 
     def _dispatch(self, events: Sequence[Event], reached: int) -> None:
         self._dispatching = True
@@ -275,11 +332,14 @@ class Hub:
                 size += len(event)
                 directory = event.key.rpartition("/")[0]
                 received[directory] = received.get(directory, 0) + 1
+                to = routes.get(directory)
+                if to is None:
+                    to = self._route(directory)
                 if event.error is not None:
                     broken = True
+                    self._failing.update(dict.fromkeys(to))
                     continue
-                to = routes.get(directory)
-                for listener in to if to is not None else self._route(directory):
+                for listener in to:
                     if listener in mine:
                         mine[listener].append(event)
                     else:
@@ -301,8 +361,8 @@ class Hub:
                     except Exception:  # a bug of its own
                         _log().exception("what is derived from %s is built anew", listener.prefix)
                         self._failing[listener] = None
-            for listener in tuple(self._failing):
-                self._reset(listener)
+            if self._failing:
+                self._mend()
         finally:
             self._dispatching = False
         if not self.watchers:
@@ -361,7 +421,8 @@ class Hub:
     def listen(self, prefix: str, callback: Callback, reset: Callable[[], None] | None = None) -> Callable[[], None]:
         """Calls back with every later batch of events under ``prefix`` (empty, or ending with "/"); returns the function that ends it.
 
-        ``reset`` is called when events were lost to compaction while the worker slept: build the state anew from a range.
+        ``reset`` is called when events were lost to compaction while the worker slept, or could not be opened: build the state anew from
+        a range. It is called again when it raises.
         """
         listener = _Listener(prefix, callback, reset)
         self._listeners = (*self._listeners, listener)

@@ -162,3 +162,44 @@ def test_migration_writes_a_cluster_as_a_server_would(etcd: Etcd, tmp_path: Path
     assert migrate({"identity": {}}, gcm(new))[0] == 0
     assert etcd.value(SECRET + "plain").startswith(b"k8s\0")
     client.close()
+
+
+def test_what_could_not_be_opened_when_it_came_counts_once_it_can(start, etcd: Etcd, tmp_path: Path) -> None:
+    """Rights that another server gave and took, under a key that came here after them."""
+    old, new, rbac = key("old", b"o"), key("new", b"n"), "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+
+    def use(path: Path, *keys: dict[str, str]) -> str:
+        return write(path, (["clusterrolebindings.rbac.authorization.k8s.io"], [gcm(*keys)]))
+
+    one, two = start(use(first, old), AUTO), start(use(second, old), AUTO)
+
+    def bind(name: str) -> dict:
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]
+        return one("POST", rbac, {"metadata": {"name": name}, "roleRef": role, "subjects": subjects})
+
+    def may(name: str) -> bool:
+        attributes = {"namespace": "default", "verb": "get", "resource": "configmaps"}
+        body = {"spec": {"user": name, "resourceAttributes": attributes}}
+        return two("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)["status"]["allowed"]
+
+    def changed(i: int) -> bool:
+        one("PATCH", f"{rbac}/kept", {"metadata": {"labels": {"i": str(i)}}})
+        return etcd.value("/registry/clusterrolebindings/kept").startswith(b"k8s:enc:aesgcm:v1:new:")
+
+    for name in ("kept", "cut", "gone"):
+        bind(name)
+    eventually(lambda: all(map(may, ("kept", "cut", "gone"))))
+    use(first, new, old)
+    turns = iter(range(10_000))
+    eventually(lambda: changed(next(turns)))
+    bind("late")
+    one("PATCH", f"{rbac}/cut", {"subjects": []})
+    one("PATCH", f"{rbac}/gone", {"metadata": {"labels": {"i": "0"}}})
+    one("DELETE", f"{rbac}/gone")
+    assert two("GET", f"{rbac}/late", wanted=(500,))["message"].startswith("Internal error occurred")
+    assert two("GET", f"{rbac}/gone", wanted=(404,))["reason"] == "NotFound"
+    use(second, new, old)
+    eventually(lambda: "subjects" not in two("GET", f"{rbac}/cut", wanted=()))
+    eventually(lambda: [may(name) for name in ("kept", "cut", "gone", "late")], [True, False, False, True])

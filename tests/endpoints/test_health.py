@@ -211,7 +211,9 @@ def test_a_write_of_another_worker_is_no_reason_to_be_unready(world, monkeypatch
     assert w.failing("readyz") == {"informer-sync"}
 
 
-def test_a_follower_that_has_missed_something_is_a_reason_to_be_unready(world):
+def test_a_follower_that_has_missed_something_is_a_reason_to_be_unready(world, monkeypatch):
+    monkeypatch.setattr("kas.store.hub.AGAIN_S", 0.0)
+    monkeypatch.setattr("kas.store.hub.RESTS", 0)
     w = world()
     missed = [True]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from kas.endpoints.read import EXPIRED_LIST, EXPIRED_VERSION
 from kas.replicator import _begin
 from kas.store import Unavailable
 from kas.store.etcd import client as kv
@@ -636,8 +637,12 @@ def test_a_list_goes_on_at_a_server_that_is_younger_than_its_revision(etcd: Etcd
                 client.call(kv.COMPACT, pb.CompactionRequest(revision=now))
             finally:
                 client.close()
-            assert young("GET", f"{CONFIG_MAPS}?limit=500&continue={token}")[1]["code"] == 410
-            assert young("GET", f"{CONFIG_MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact")[1]["code"] == 410
+            status, expired = young("GET", f"{CONFIG_MAPS}?limit=500&continue={token}")
+            assert (status, expired["reason"], expired["message"]) == (410, "Expired", EXPIRED_LIST)
+            status, rest = young("GET", f"{CONFIG_MAPS}?limit=500&continue={expired['metadata']['continue']}")
+            assert (status, [item["metadata"]["name"] for item in rest["items"]]) == (200, ["paged1", "paged2"])
+            status, expired = young("GET", f"{CONFIG_MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact")
+            assert (status, expired["reason"], expired["message"]) == (410, "Expired", EXPIRED_VERSION)
 
 
 def test_as_few_addresses_as_allowed_are_enough(etcd: Etcd, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lmdb
@@ -236,6 +237,47 @@ def test_event_that_cannot_be_opened_ends_the_watches_it_belongs_to(store: LMDBS
     # What comes later can be watched.
     assert drain(store.watch(ROOT, 3, lambda: None)) == []
     store.close()
+
+
+def test_who_follows_what_cannot_be_opened_begins_anew_once_it_can(
+    store: LMDBStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is derived from it must not stay as it was: a right, say, that somebody took with what is sealed."""
+    monkeypatch.setattr("kas.store.hub.AGAIN_S", 0.0)
+    monkeypatch.setattr("kas.store.hub.RESTS", 0)
+    store.commit_now(put(ROOT + "ns/a"), put(ROOT + "ns/b"))
+    store.close()
+    keys = AESGCMTransformer(two=b"2" * 32)
+    store = start(tmp_path, keys)
+    known, resets, timers = [ROOT + "ns/a", ROOT + "ns/b"], [], []
+
+    def begin_anew() -> None:
+        resets.append(store.hub.revision)
+        known[:] = [record.key for record in store.range(ROOT).records]
+
+    def put_off(_: float, what: Any) -> Any:
+        timers.append(what)
+        return SimpleNamespace(cancel=timers.clear)
+
+    store.listen(ROOT, lambda events: pytest.fail("nothing of it can be shown"), begin_anew)
+    store.listen("/registry/configmaps/", lambda events: None, lambda: pytest.fail("it missed nothing"))
+    store.listen(ROOT, lambda events: pytest.fail("nothing of it can be shown"))  # one that is never told to begin anew
+    store.hub.put_off = put_off
+    store.commit_now(put("/registry/configmaps/ns/a"), Op(ROOT + "ns/a", None))
+    store.hub.catch_up()
+    assert (len(resets), store.hub.failing, len(timers)) == (1, 1, 1)
+    timers.pop()()
+    assert (len(resets), store.hub.failing, len(timers), len(known)) == (2, 1, 1, 2)
+    assert len([r for r in caplog.records if "could not be built anew: TransformError" in r.message]) == 1
+    keys.keys |= ONE.keys
+    timers.pop()()
+    assert (len(resets), store.hub.failing, timers, known) == (3, 0, [], [ROOT + "ns/b"])
+    # An end of the store is one of the waiting, too.
+    keys.keys.pop(b"one")
+    store.commit_now(put(ROOT + "ns/b"))
+    store.hub.catch_up()
+    store.close()
+    assert timers == []
 
 
 def test_value_of_another_key_and_changed_bytes_do_not_open(store: LMDBStore, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class LMDBStore(Store):
             self._committer.start()
         if loop is not None and self._loop is None:
             self._loop = loop
-            self.hub.later = loop.call_soon
+            self.hub.later, self.hub.put_off = loop.call_soon, loop.call_later
             if self.shared.wake_fd >= 0:
                 loop.add_reader(self.shared.wake_fd, self._woken)
             self.hub.catch_up()
@@ -133,6 +133,7 @@ class LMDBStore(Store):
             return
         self._flush()
         self._closed = True
+        self.hub.close()
         self._sealers.shutdown(wait=False, cancel_futures=True)
         if self._started:
             self._committer.close()
