@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,7 @@ class KasServer:
         self._ready = threading.Event()
         self._announced = False
         self._reader: threading.Thread | None = None
+        self._kept: socket.socket | None = None
 
     def __enter__(self) -> KasServer:
         return self.start()
@@ -85,7 +88,22 @@ class KasServer:
         if not self._ready.wait(START_TIMEOUT_S) or not self._announced:
             self.kill()
             raise RuntimeError(f"kas did not start:\n{self.output}")
+        if self._kept is None and not re.search("--(bind-address|secure-port)", given):
+            self._keep_port()
         return self
+
+    def _keep_port(self) -> None:
+        """Binds the server's port here, too: while it is down ``bind(0)`` of somebody else could be given it. Nobody listens there then."""
+        kept = socket.socket()
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            kept.setsockopt(socket.SOL_SOCKET, option, 1)
+        try:
+            kept.bind(("127.0.0.1", self.port))
+        except OSError:  # a server of another user's, by its prefix, shares its port with nobody
+            kept.close()
+        else:
+            self._kept = kept
+            weakref.finalize(self, kept.close)
 
     def _read(self, process: subprocess.Popen) -> None:
         assert process.stdout is not None  # opened as a pipe

@@ -84,12 +84,13 @@ def test_values_that_are_refused(plugin, made):
         kms.open(b"\0\x3c" + b"x" * 60 + b"y" * 40, PLACE)
 
 
-def test_health(plugin, made):
-    kms = made(timeout_s=0.3)
+def test_health(plugin, made, monkeypatch):
+    kms, hurried = made(), made(timeout_s=0.3)
     assert kms.problem == "the plug-in has not been asked yet"
     assert kms.check() == "" == kms.problem
     assert plugin.asked == {"Version": 1, "Encrypt": 1, "Decrypt": 1}
     plugin.hold()
+    monkeypatch.setattr(kms, "_client", hurried._client)
     assert kms.check() == kms.problem
     assert kms.problem.startswith(
         "failed to perform encrypt section of the healthz check for KMS Provider k, error: rpc error: code = DeadlineExceeded"

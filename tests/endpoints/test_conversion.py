@@ -187,7 +187,7 @@ def test_watches_share_a_conversion_that_waits(tmp_path):
         streams = [Stream(await api.request("GET", f"{V1}?watch=1&resourceVersion={rv}", accept=form)) for form in forms]
         elsewhere.gate.clear()
         await api("PATCH", V2 + "/h000", {"spec": {"maxReplicas": 4}}, MERGE)
-        await asyncio.wait_for(elsewhere.asked.wait(), 20)
+        await asyncio.wait_for(elsewhere.asked.wait(), 60)
         elsewhere.gate.set()
         events = [await s.next() for s in streams]
         assert [e["type"] for e in events] == ["MODIFIED"] * 3
@@ -211,7 +211,7 @@ def test_a_watch_that_comes_just_when_the_conversion_is_done(tmp_path):
         first, late = Stream(await api.request("GET", path)), await api.request("GET", path)
         elsewhere.gate.clear()
         await api("PATCH", V2 + "/h000", {"spec": {"maxReplicas": 4}}, MERGE)
-        await asyncio.wait_for(elsewhere.asked.wait(), 20)
+        await asyncio.wait_for(elsewhere.asked.wait(), 60)
         elsewhere.gate.set()
         second = Stream(late)  # runs right after the step that ends the conversion
         assert await first.next() == await second.next()
@@ -230,11 +230,11 @@ def test_a_watch_hears_of_what_failed_while_it_waited_for_another(tmp_path):
         elsewhere.gate.clear()
         elsewhere.refused = {"bad"}
         await api("PATCH", V2 + "/h000", {"spec": {"maxReplicas": 4}}, MERGE)
-        await asyncio.wait_for(elsewhere.asked.wait(), 20)
+        await asyncio.wait_for(elsewhere.asked.wait(), 60)
         await api("POST", V2, autoscaler("bad"))
         elsewhere.asked.clear()
         both = Stream(await api.request("GET", path))  # waits for the first one's conversion and for its own
-        await asyncio.wait_for(elsewhere.asked.wait(), 20)
+        await asyncio.wait_for(elsewhere.asked.wait(), 60)
         elsewhere.gate.set()
         assert (await first.next())["type"] == "MODIFIED"
         for s in (first, both):
@@ -256,7 +256,7 @@ def test_a_watch_whose_conversion_fails_ends_with_an_error_event(tmp_path):
         elsewhere.refused = {"bad"}
         await asyncio.gather(*(api("POST", V2, autoscaler(name)) for name in ("one", "bad", "two")))
         for s in streams:
-            await asyncio.wait_for(s.ended, 20)
+            await asyncio.wait_for(s.ended, 60)
             *before, last = s.rest()
             # What was converted in one step with the one that fails is not shown.
             assert "bad" not in [e["object"]["metadata"]["name"] for e in before]
@@ -277,14 +277,14 @@ def test_a_watch_that_begins_with_what_does_not_convert_waits_until_it_does(tmp_
         elsewhere.refused = {"h002"}
         over = Stream(await api.request("GET", V1 + "?watch=1&timeoutSeconds=1"))
         waiting = Stream(await api.request("GET", V1 + "?watch=1"))
-        await asyncio.wait_for(over.ended, 20)
+        await asyncio.wait_for(over.ended, 60)
         assert over.rest() == []
         elsewhere.refused = set()
         assert [(await waiting.next())["object"]["metadata"]["name"] for _ in range(3)] == ["h000", "h001", "h002"]
         # Who waits for the end of the initial events is told that it does not come.
         elsewhere.refused = {"h002"}
         told = Stream(await api.request("GET", V1 + "?watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"))
-        await asyncio.wait_for(told.ended, 20)
+        await asyncio.wait_for(told.ended, 60)
         assert [(e["type"], e["object"]["kind"]) for e in told.rest()] == [("ERROR", "Status")]
 
     run(tmp_path, test, converter=elsewhere)
@@ -302,9 +302,9 @@ def test_a_watch_ends_while_it_waits_for_a_conversion(tmp_path, initial):
         s = Stream(await api.request("GET", f"{V1}?watch=1&allowWatchBookmarks=1{how}"))
         if not initial:
             await api("POST", V2, autoscaler("new"))
-        await asyncio.wait_for(elsewhere.asked.wait(), 20)
+        await asyncio.wait_for(elsewhere.asked.wait(), 60)
         api.watches.end_all()
-        await asyncio.wait_for(s.ended, 20)
+        await asyncio.wait_for(s.ended, 60)
         assert s.rest() == []
 
     run(tmp_path, test, converter=elsewhere)

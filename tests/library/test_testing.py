@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from kas.meta.pipes import readable
 from kas.testing.server import KasServer
+from tests.controllers.waiting import until
 
 PROGRAM = """
 import sys, time
@@ -32,6 +35,24 @@ def test_one_that_runs_is_not_started_again(tmp_path):
         server.process.wait()
         assert server.start().pid != pid and server.url == url
     assert server.stop() == 0 and server.stop() == 0
+
+
+def refused(at: tuple[str, int]) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(at) == errno.ECONNREFUSED
+
+
+@pytest.mark.kill
+def test_nobody_else_is_given_its_port_while_it_is_down(tmp_path):
+    """As ``bind(0)`` does with one in some 14,000 ports each time: the server could not start again, at the port that its clients know."""
+    with KasServer(tmp_path, "--unsafe-no-fsync") as server:
+        url, at = server.url, ("127.0.0.1", server.port)
+        for end in (server.kill, server.stop):
+            end()
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(at)
+            until(lambda: refused(at))  # a worker that was killed may go a moment after its supervisor
+            assert server.start().url == url
 
 
 def test_one_that_was_not_started_says_so(tmp_path):
