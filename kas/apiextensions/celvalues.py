@@ -92,8 +92,9 @@ def _misfit(wanted: str, value: Any) -> Unreadable:
 def _items(f: Field, value: list[Any]) -> list[Any]:
     items = [field_value(f.element, item) for item in value]
     if f.list_type == "map":
-        # Upstream looks for keys by their names in expressions, where a name that has to be written in another way is not.
-        return MapList(items, tuple(key for key in f.list_map_keys if escape(key) == key))
+        # Upstream looks in objects for the names that keys have in expressions: not one that has to be written in another way is there,
+        # and that of which no name can be made is looked for as it is.
+        return MapList(items, tuple(key for key in f.list_map_keys if escape(key) in ("", key)))
     return SetList(items) if f.list_type == "set" else items
 
 

@@ -215,7 +215,10 @@ class MapList(list[Any]):
         self.keys = keys
 
     def _key(self, item: Any) -> Any:
-        return tuple([_member(item.get(k)) for k in self.keys]) if isinstance(item, dict) else _member(item)
+        if not isinstance(item, dict):
+            return _member(item)
+        hidden = item.rest if isinstance(item, Struct) else {}  # what no expression can name may be a key all the same
+        return tuple([_member(item[k] if k in item else hidden.get(k)) for k in self.keys])
 
     def same(self, other: list[Any], left: list[int]) -> bool:
         """Equality with a list as long, each item of which is equal to this list's with its keys, in whatever order."""

@@ -53,8 +53,14 @@ def pending(resource: Resource, obj: Obj, options: Obj) -> bool:
     meta = obj["metadata"]
     if not (resource.graceful_delete and meta.get("deletionTimestamp")):
         return False
-    period, grace = meta.get("deletionGracePeriodSeconds"), _asked_grace(options)
+    period, grace = _period(meta), _asked_grace(options)
     return bool(period) and (grace is None or grace >= period)
+
+
+def _period(meta: Obj) -> int:
+    """The grace that an object being deleted has; a negative one, as older servers stored it, is 1."""
+    period: int = meta.get("deletionGracePeriodSeconds") or 0
+    return 1 if period < 0 else period
 
 
 def _asked_grace(options: Obj) -> int | None:
@@ -83,7 +89,7 @@ def _before_delete(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> 
     if not resource.graceful_delete:
         return False
     if meta.get("deletionTimestamp"):
-        if not meta.get("deletionGracePeriodSeconds"):
+        if not _period(meta):
             return False  # 0: only finalizers hold it
         assert grace is not None  # not pending: a shorter one is asked
         _shorten(ctx, meta, grace)
@@ -151,10 +157,12 @@ def _next_generation(meta: Obj) -> None:
 
 
 def _shorten(ctx: Context, meta: Obj, grace: int) -> None:
-    """A second, shorter grace moves the deadline forward, never past the first request's start."""
-    started = _plus(meta["deletionTimestamp"], -meta["deletionGracePeriodSeconds"])
-    meta["deletionTimestamp"] = max(ctx.now, _plus(started, grace))
-    meta["deletionGracePeriodSeconds"] = grace
+    """A second, shorter grace moves the deadline forward, but not into the past. Where it would come to lie there it is now, with the least
+    grace that there is: who sees the update still makes the last delete, unless that was asked for."""
+    deadline = _plus(meta["deletionTimestamp"], grace - _period(meta))
+    if deadline <= ctx.now:  # which is a moment of that second
+        deadline, grace = ctx.now, min(grace, 1)
+    meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = deadline, grace
 
 
 def _plus(stamp: str, seconds: int) -> str:

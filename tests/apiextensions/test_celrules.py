@@ -256,6 +256,18 @@ def test_a_list_of_a_map_type_whose_key_is_written_in_another_way():
     assert not celrules.errors(type_, {"l": items[:1]}, {"l": items[:1]}, ratchet=False)[0]
 
 
+@pytest.mark.parametrize(("key", "known"), [("k!", True), ("@type", True), ("k.", False)])
+def test_a_key_that_has_no_name_in_expressions_tells_items_apart(key, known):
+    """As it does upstream, and other than one whose name is written in another way."""
+    item = {"type": "object", "properties": {"k": TEXT, key: TEXT, "v": TEXT}}
+    keyed = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", key], "items": item}
+    one, two = {"k": "x", key: "1", "v": "a"}, {"k": "x", key: "2", "v": "b"}
+    for rule, same in (("self == oldSelf", known), ("size(self + oldSelf) == 2", known), ("size(self + oldSelf) == 3", False)):
+        type_ = schema_type("", {"type": "object", "properties": {"l": keyed | {"x-kubernetes-validations": [{"rule": rule}]}}})
+        found, _ = celrules.errors(type_, {"l": [one, two]}, {"l": [two, one]}, ratchet=False)
+        assert (not found) is same or not known, (rule, found)
+
+
 def test_a_set_of_spans_is_equal_to_none():
     spans = {"type": "array", "x-kubernetes-list-type": "set", "items": TEXT | {"format": "duration"}}
     type_ = schema_type("", {"type": "object", "properties": {"l": spans | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}})
