@@ -153,6 +153,8 @@ class Matcher:
         try:
             self._namespaces = from_label_selector(spec.get("namespaceSelector") or {})
             self._objects = from_label_selector(spec.get("objectSelector") or {})
+            self._namespaces.look()
+            self._objects.look()
         except SelectorError as e:
             self._broken = str(e)
         self.equivalent = spec.get("matchPolicy") != "Exact"

@@ -95,31 +95,51 @@ def read(record: Stored, revision: int, created: int, known: Definition | None =
     accepted = status.get("acceptedNames") or {}
     raw = spec.get("versions") or [{"name": spec.get("version") or "", "served": True, "storage": True}]
     requested = spec["names"]
+    best = _best(raw) if any(v.get("deprecated") for v in raw) else None
+    own = _parts(shared)
     return Definition(
         meta["name"], uid, generation, revision, since, spec["group"], spec["scope"] == "Namespaced", accepted,
-        requested, tuple(_version(v, shared, spec["group"], requested["kind"], raw) for v in raw), spec.get("conversion") or {},
+        requested, tuple([_version(v, own, spec["group"], requested["kind"], best) for v in raw]), spec.get("conversion") or {},
         bool(spec.get("preserveUnknownFields")), tuple(status.get("conditions") or ()), bool(meta.get("deletionTimestamp")),
     )  # fmt: skip
 
 
-def _version(v: Obj, shared: Obj, group: str, kind: str, versions: list[Obj]) -> DefinedVersion:
-    subresources = v.get("subresources") or shared["subresources"] or {}
-    columns = v.get("additionalPrinterColumns") or shared["additionalPrinterColumns"] or ()
-    selectable = v.get("selectableFields") or shared["selectableFields"] or ()
-    warning = ""
-    if v.get("deprecated"):
-        warning = v.get("deprecationWarning") or _deprecation(v["name"], group, kind, versions)
-    return DefinedVersion(
-        v["name"], bool(v.get("served")), bool(v.get("storage")), subresources.get("status") is not None, subresources.get("scale"),
+_Parts = tuple[bool, Obj | None, tuple[Obj, ...], tuple[str, ...]]
+
+
+def _parts(v: Obj) -> _Parts:
+    """Whether there is a status, what scale says, the columns and the fields to select by, of a version or of what all share."""
+    subresources = v.get("subresources") or {}
+    columns, selectable = v.get("additionalPrinterColumns") or (), v.get("selectableFields") or ()
+    return (
+        subresources.get("status") is not None, subresources.get("scale"),
         tuple({"jsonPath" if k == "JSONPath" else k: x for k, x in c.items()} for c in columns),
-        tuple(f["jsonPath"].removeprefix(".") for f in selectable), warning,
+        tuple(f["jsonPath"].removeprefix(".") for f in selectable),
     )  # fmt: skip
 
 
-def _deprecation(version: str, group: str, kind: str, versions: list[Obj]) -> str:
-    better = [v["name"] for v in versions if v.get("served") and not v.get("deprecated") and version_key(v["name"]) < version_key(version)]
+def _version(v: Obj, shared: _Parts, group: str, kind: str, best: str | None) -> DefinedVersion:
+    """One version; ``best`` is the name of the first that is served and not deprecated, in the order clients prefer them."""
+    status, scale, columns, selectable = shared  # where a version has none of its own: as one of thousands has
+    if not v.keys().isdisjoint(_SHARED):
+        own = _parts(v)
+        if v.get("subresources"):
+            status, scale = own[:2]
+        columns, selectable = own[2] or columns, own[3] or selectable
+    warning = ""
+    if v.get("deprecated"):
+        warning = v.get("deprecationWarning") or _deprecation(v["name"], group, kind, best)
+    return DefinedVersion(v["name"], bool(v.get("served")), bool(v.get("storage")), status, scale, columns, selectable, warning)
+
+
+def _best(versions: list[Obj]) -> str | None:
+    return min((v["name"] for v in versions if v.get("served") and not v.get("deprecated")), key=version_key, default=None)
+
+
+def _deprecation(version: str, group: str, kind: str, best: str | None) -> str:
     text = f"{group}/{version} {kind} is deprecated"
-    return f"{text}; use {group}/{min(better, key=version_key)} {kind}" if better else text
+    better = best is not None and version_key(best) < version_key(version)
+    return f"{text}; use {group}/{best} {kind}" if better else text
 
 
 def schema(record: Stored, version: str) -> Obj:

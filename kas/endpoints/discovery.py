@@ -8,8 +8,9 @@ Source of the behaviour: apiserver ``endpoints/discovery`` and ``endpoints/disco
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kas.config import features
@@ -149,9 +150,9 @@ def group_list(versions: Iterable[Version]) -> dict[str, Any]:
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def group(versions: Iterable[Version], name: str) -> dict[str, Any] | None:
-    """``/apis/<name>``, None when no version of the group is served."""
-    found = by_group(versions).get(name)
+def group(grouped: Mapping[str, Sequence[Version]], name: str) -> dict[str, Any] | None:
+    """``/apis/<name>``, None when no version of the group is among those that ``by_group`` gave."""
+    found = grouped.get(name)
     return {"kind": "APIGroup", "apiVersion": "v1"} | _group(name, found) if found and name else None
 
 
@@ -222,25 +223,31 @@ _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create",
 _TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 
 
-def _custom_resources(d: Definition, version: DefinedVersion) -> list[dict[str, Any]]:
+def _custom_resources(d: Definition) -> Callable[[DefinedVersion], list[dict[str, Any]]]:
+    """What gives the resources of a version; those that have the same subresources share them, as there may be thousands."""
     names = d.names
     plural, namespaced = names["plural"], d.namespaced
     digest = hashlib.sha256(f"{d.group}/{d.stored.name}/{names['kind']}".encode()).digest()
     verbs = _TERMINATING_VERBS if d.is_true("Terminating") else _CUSTOM_VERBS
-    out = [
-        api_resource(
-            plural, names["kind"], namespaced=namespaced, verbs=verbs, singular=names.get("singular", ""),
-            short_names=names.get("shortNames") or (), categories=names.get("categories") or (),
-            storage_version_hash=base64.b64encode(digest[:8]).decode(),
-        )
-    ]  # fmt: skip
-    for name, there, gv, kind in (
-        ("status", version.status, None, names["kind"]), ("scale", version.scale is not None, ("autoscaling", "v1"), "Scale"),
-    ):  # fmt: skip
-        if there:
-            writes = ("get", "patch", "update")
-            out.append(api_resource(f"{plural}/{name}", kind, namespaced=namespaced, verbs=writes, group_version=gv))
-    return out
+
+    @functools.cache
+    def made(status: bool, scale: bool) -> list[dict[str, Any]]:
+        out = [
+            api_resource(
+                plural, names["kind"], namespaced=namespaced, verbs=verbs, singular=names.get("singular", ""),
+                short_names=names.get("shortNames") or (), categories=names.get("categories") or (),
+                storage_version_hash=base64.b64encode(digest[:8]).decode(),
+            )
+        ]  # fmt: skip
+        for name, there, gv, kind in (
+            ("status", status, None, names["kind"]), ("scale", scale, ("autoscaling", "v1"), "Scale"),
+        ):  # fmt: skip
+            if there:
+                writes = ("get", "patch", "update")
+                out.append(api_resource(f"{plural}/{name}", kind, namespaced=namespaced, verbs=writes, group_version=gv))
+        return out
+
+    return lambda version: made(version.status, version.scale is not None)
 
 
 def custom_versions(definitions: Iterable[Definition], answered: bool = True) -> list[Version]:
@@ -249,7 +256,8 @@ def custom_versions(definitions: Iterable[Definition], answered: bool = True) ->
     for d in sorted(definitions, key=lambda d: d.name):
         if not d.is_true("Established"):
             continue
+        resources = _custom_resources(d)
         for version in d.versions:
             if version.served:
-                found.setdefault((d.group, version.name), []).extend(_custom_resources(d, version))
+                found.setdefault((d.group, version.name), []).extend(resources(version))
     return [Version(group, version, tuple(shown), custom=True, answered=answered) for (group, version), shown in found.items()]

@@ -20,6 +20,7 @@ from kas.endpoints.discovery import Version
 from kas.endpoints.respond import moved, not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not_acceptable
 from kas.meta.errors import generic_not_found, timeout
+from kas.meta.waiting import awaited
 from kas.observe import counted
 from kas.request.http import Request, Response, Result, Write, taken
 from kas.request.mux import Mux
@@ -32,6 +33,7 @@ BUILD_DATE = "1970-01-01T00:00:00Z"
 YEAR_S = 365 * 86400
 TOLD = ((b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff"))  # of Go's http.Error
 Shaped = tuple[respond.Headers, bytes]  # a body as it is sent, and the headers that say how
+MANY = 500  # names in a document, or versions in all there are: it is made beside the loop from there on, and kept as it is sent
 UNPACKED_BYTES, PACKED_BYTES = 256 << 10, 16 << 10  # of a document at a time, for who takes no gzip
 
 
@@ -177,13 +179,31 @@ class Documents:
     def _aggregated(self, req: Request, core: bool, form: str) -> Result:
         """The APIGroupDiscoveryList in the media type ``form``; the entity tag of all its forms is that of its JSON."""
         alone = "profile=nopeer" in req.header(b"accept")  # as other API servers of the cluster ask
+        key, cache = ("aggregated", core, alone), self._cache
+        if key in cache:
+            return self._told(req, key, form, cache[key])
+        shown = self._aggregation.discovered(self._shown(), not alone)
 
         def made() -> tuple[bytes, bytes]:
-            counted.AGGREGATIONS.inc()
-            body = write_json(discovery.aggregated(self._aggregation.discovered(self._shown(), not alone), core=core))
-            return body + b"\n", discovery.etag(body + b"\n").encode()
+            body = write_json(discovery.aggregated(shown, core=core)) + b"\n"
+            return body, discovery.etag(body).encode()
 
-        body, tag = self._kept(("aggregated", core, alone), made)
+        if len(shown) <= MANY:
+            counted.AGGREGATIONS.inc()
+            cache[key] = made()
+            return self._told(req, key, form, cache[key])
+        return self._told_later(req, key, form, made)
+
+    async def _told_later(self, req: Request, key: Any, form: str, make: Callable[[], tuple[bytes, bytes]]) -> Response:
+        cache = self._cache
+        async with self._shaping:  # whoever came meanwhile finds it made
+            if key not in cache:
+                counted.AGGREGATIONS.inc()
+                cache[key] = await asyncio.to_thread(make)
+        return await awaited(self._told(req, key, form, cache[key]))
+
+    def _told(self, req: Request, key: Any, form: str, made: tuple[bytes, bytes]) -> Result:
+        body, tag = made
         headers = [(b"content-type", (form + DISCOVERY_KIND).encode()), (b"etag", tag), (b"vary", b"Accept")]
         if req.header(b"if-none-match") == tag.decode():
             return Response(304, headers)
@@ -191,8 +211,7 @@ class Documents:
         zips = respond.compresses(req)
         if form == respond.JSON and not pretty and not zips:
             return Response(200, headers, body)
-        key = "aggregated", core, alone, form, pretty, zips
-        return self._shaped(headers, key, lambda: _zipped(_reformed(body, form, pretty), zips))
+        return self._shaped(headers, (*key, form, pretty, zips), lambda: _zipped(_reformed(body, form, pretty), zips))
 
     def _shaped(self, headers: respond.Headers, key: Any, make: Callable[[], Shaped]) -> Result:
         """An answer that is kept under ``key``, and made beside the loop: to write YAML takes a millisecond a kilobyte."""
@@ -211,17 +230,22 @@ class Documents:
     def _plain(self, req: Request, key: Any, value: dict[str, Any] | None) -> Result:
         assert value is not None
         m = respond.media_of_document(req)
-        kind = value["kind"]
+        kind, accepted, pretty = value["kind"], m.accepted, m.pretty
         type_ = builtin_kind("", "v1", kind).type
-        if m.accepted == respond.PROTOBUF:
-            return respond.typed(req, m, type_, "v1", kind, value, 200)
-        if m.accepted == respond.YAML:
-            zips = respond.compresses(req)
-            headers = respond.finish(req, 200, respond.YAML, b"").headers
-            return self._shaped(headers, ("yaml", key, zips), lambda: _zipped(respond.to_yaml(value), zips))
-        # Not all of them say an apiVersion.
-        body = encode_json(type_, value)
-        return respond.finish(req, 200, respond.JSON, respond.pretty_json(body) if m.pretty else body + b"\n")
+
+        def made() -> bytes:
+            if accepted == respond.PROTOBUF:
+                return envelope("v1", kind, encode_protobuf(type_, value))
+            if accepted == respond.YAML:
+                return respond.to_yaml(value)
+            body = encode_json(type_, value)  # not all of them say an apiVersion
+            return respond.pretty_json(body) if pretty else body + b"\n"
+
+        if accepted != respond.YAML and not self._kept(("large", key), lambda: _names(value) > MANY):
+            return respond.finish(req, 200, accepted, made())
+        zips = respond.compresses(req)
+        headers = respond.finish(req, 200, accepted, b"").headers
+        return self._shaped(headers, (accepted, pretty, key, zips), lambda: _zipped(made(), zips))
 
     def group_or_version(self, req: Request) -> Result | None:
         """``/apis/<group>``, ``/apis/<group>/<version>``, ``/api/<version>``; upstream answers a missing version with a Status."""
@@ -230,21 +254,27 @@ class Documents:
             return self._version(req, "", parts[1], len(parts) == 2)
         if parts[0] != "apis" or len(parts) < 2:
             return None
-        if parts[1] not in self._kept("groups", lambda: {v.group for v in self._aggregation.listed(self._versions())}):
+        groups: dict[str, list[Version]] = self._kept(
+            "groups", lambda: discovery.by_group(self._aggregation.listed(self._versions()))
+        )  # fmt: skip
+        if parts[1] not in groups:
             return None  # nothing is kept under names that clients made up
         key = "group", parts[1]
-        group = self._dict(key, lambda: discovery.group(self._aggregation.listed(self._versions()), parts[1]))
+        group = self._dict(key, lambda: discovery.group(groups, parts[1]))
         if group is None:
             return None
         if len(parts) == 2:
             return self._plain(req, key, group)
-        if parts[1] not in self._builtin_groups and not any(v.group == parts[1] and v.version == parts[2] for v in self._versions()):
+        if parts[1] not in self._builtin_groups and (parts[1], parts[2]) not in self._by_name():
             return None  # an APIService names it, and nobody serves it
         return self._version(req, parts[1], parts[2], len(parts) == 3)
 
+    def _by_name(self) -> dict[tuple[str, str], Version]:
+        found: dict[tuple[str, str], Version] = self._kept("by name", lambda: {(v.group, v.version): v for v in self._versions()})
+        return found
+
     def _version(self, req: Request, group: str, version: str, whole: bool) -> Result:
-        by_name = self._kept("by name", lambda: {(v.group, v.version): v for v in self._versions()})
-        found = by_name.get((group, version)) if whole else None
+        found = self._by_name().get((group, version)) if whole else None
         if found is None:
             if group in self._kept("custom groups", lambda: {v.group for v in self._versions() if v.custom}):
                 return not_found()
@@ -452,6 +482,12 @@ async def _unpacked(req: Request, gzipped: bytes, write: Write) -> None:
         raise timeout(f"{req.path}: the answer was not taken in time", 0) from None
 
 
+def _names(document: dict[str, Any]) -> int:
+    """How many groups, versions and resources it names."""
+    lists = [v for v in document.values() if isinstance(v, list)]
+    return sum(len(v) + sum(len(one.get("versions") or ()) for one in v if isinstance(one, dict)) for v in lists)
+
+
 def _known(tags: str, tag: str) -> bool:
     """Whether an If-None-Match names ``tag``, as RFC 9110 (13.1.2) and so Go's file server compare: among others, as ``*``, or weakened by
     a proxy that compressed what it handed on."""
@@ -463,7 +499,7 @@ def _zipped(body: bytes, zips: bool) -> Shaped:
         return [], body
     import gzip  # with what inflates; what is asked for most is kept as it is sent
 
-    return [(b"content-encoding", b"gzip")], gzip.compress(body, 1)
+    return [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")], gzip.compress(body, 1)
 
 
 def _of_shape(headers: respond.Headers, shaped: Shaped) -> Response:

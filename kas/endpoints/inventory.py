@@ -26,7 +26,7 @@ BUILD_LABELS = {
 }  # fmt: skip
 
 SOONER_S = 1.0  # it is looked whether counting is due each second, and when somebody asks
-SAMPLE = 16  # objects by whose sizes those of all are estimated
+SAMPLE, SAMPLE_BYTES = 16, 1 << 20  # objects by whose sizes those of all are estimated: fewer where they are large
 OF_LEASES = (10, 50, 100, 500, 1000, 2500, 5000)
 
 
@@ -146,7 +146,7 @@ class Inventory:
                     counts[of] = known[of]
                     continue
                 counts[of] = store.count(registry.root)
-                first = store.range(registry.root, limit=SAMPLE).records if counts[of] else ()
+                first = store.range(registry.root, limit=SAMPLE, max_bytes=SAMPLE_BYTES).records if counts[of] else ()
                 self._sizes.set(of, counts[of] * sum(map(len, first)) // len(first) if first else 0)
                 yield
         except BaseException:  # who has asked may have left; the next one counts anew

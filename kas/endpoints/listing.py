@@ -28,6 +28,7 @@ from kas.endpoints.listpages import (
     counts,
     large,
     list_meta,
+    making,
     many,
     next_items,
     plain_meta,
@@ -314,6 +315,8 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body, meta: dict[s
                 async with collecting:
                     result, body = await asyncio.to_thread(made)
             else:
+                if (passage := making.passage).full:
+                    await passage.passed()
                 result, body = made()
         sent += result.count
 

@@ -15,7 +15,7 @@ from kas.meta import errors
 from kas.meta.aside import LARGE, POOL
 from kas.meta.records import NamedTuple
 from kas.meta.rota import Places
-from kas.meta.waiting import Stint
+from kas.meta.waiting import Passage, Stint
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write, taken
 from kas.request.negotiation import JSON
@@ -75,6 +75,26 @@ class Underway:
 
 
 underway = Underway()
+
+
+class Making:
+    """Where pages pass that are made on the loop, which for a Table takes some milliseconds: all of a turn together are as long as one
+    ``Stint``, whoever's answers they are in. There is one loop at a time."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._passage = Passage()
+
+    @property
+    def passage(self) -> Passage:
+        """To be passed before a page is made."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._passage = loop, Passage()
+        return self._passage
+
+
+making = Making()
 
 
 class NotTakenError(Exception):
@@ -304,6 +324,7 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
             room.add(user, -size)
 
     async def send(write: Write) -> None:
+        stint, end = Stint(), b""
         if packed:
             from isal import isal_zlib
 
@@ -313,9 +334,10 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
                 small = await POOL.run(packer.compress, piece)
                 if small:
                     await write(small)
+                if stint.over:  # threads tell of many pieces in one turn of the loop, behind each of which the next one is made
+                    await stint.pause()
             await write(packer.compress(ahead.end if ahead is not None else b"") + packer.flush())
             return
-        stint, end = Stint(), b""
         async for piece in pieces:
             hold(len(piece))
             if end:

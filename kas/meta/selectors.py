@@ -83,12 +83,14 @@ class _Terms:
     def __init__(self) -> None:
         self.needed = self.absent = self.ordered = False
         self.among: set[str] | None = None  # the values it may have
-        self.but = set[str]()
+        self.but: set[str] | None = None
         self.above, self.below = -(2**63) - 1, 2**63  # where it is ``ordered``
 
     def add(self, r: Requirement) -> None:
         """One requirement more."""
         if r.op in ("!=", "notin"):
+            if self.but is None:
+                self.but = set()
             self.but.update(r.values)
             return
         if r.op == "!":
@@ -112,7 +114,7 @@ class _Terms:
 
     def hold(self, value: str) -> bool:
         """Whether the label may be there with this value."""
-        if self.absent or value in self.but or (self.among is not None and value not in self.among):
+        if self.absent or (self.but is not None and value in self.but) or (self.among is not None and value not in self.among):
             return False
         if not self.ordered:
             return True
@@ -120,6 +122,8 @@ class _Terms:
         return have is not None and self.above < have < self.below
 
 
+_NOWHERE = _Terms()  # of a key that is to be absent, and no more is said of
+_NOWHERE.absent = True
 MANY_TERMS = 8  # of requirements, or values of one, from which on they are looked up by the labels
 
 
@@ -132,8 +136,12 @@ class _Looked:
         self._terms: dict[str, _Terms] = {}
         for r in requirements:
             terms = self._terms.get(r.key)
-            if terms is None:
-                terms = self._terms[r.key] = _Terms()
+            if r.op == "!" and terms is None:
+                self._terms[r.key] = _NOWHERE
+                continue
+            if terms is None or terms is _NOWHERE:
+                absent, terms = terms is _NOWHERE, _Terms()
+                terms.absent, self._terms[r.key] = absent, terms
             terms.add(r)
         self._needed = [key for key, terms in self._terms.items() if terms.needed]
 
@@ -164,9 +172,14 @@ class LabelSelector:
         labels = labels or {}
         looked = self._looked
         if looked is None:
-            many = len(self.requirements) > MANY_TERMS or any(len(r.values) > MANY_TERMS for r in self.requirements)
-            looked = self._looked = _Looked(self.requirements) if many else False
+            looked = self.look()
         return looked.match(labels) if isinstance(looked, _Looked) else all(r.matches(labels) for r in self.requirements)
+
+    def look(self) -> _Looked | bool:
+        """Makes what many requirements are looked up by: in good time, where somebody else waits for the first who asks."""
+        many = len(self.requirements) > MANY_TERMS or any(len(r.values) > MANY_TERMS for r in self.requirements)
+        looked = self._looked = _Looked(self.requirements) if many else False
+        return looked
 
     def requires_exact_match(self, key: str) -> str | None:
         """The one value ``key`` must have, if a requirement says so."""

@@ -30,6 +30,11 @@ NOW = "2024-01-02T03:04:05Z"
 ADMIN = UserInfo("admin", ("system:masters",))
 
 
+class _Record(SimpleNamespace):
+    def __len__(self) -> int:
+        return len(self.json)
+
+
 class FakeStore:
     """Records by key, and listeners that hear of changes at once."""
 
@@ -61,7 +66,7 @@ class FakeStore:
     def put(self, key: str, obj: dict[str, Any]) -> None:
         self.revision += 1
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.revision)}}
-        rec = SimpleNamespace(key=key, json=orjson.dumps(obj), revision=self.revision, fields={})
+        rec = _Record(key=key, json=orjson.dumps(obj), revision=self.revision, fields={})
         self.records[key] = rec
         self._tell(key, rec)
 

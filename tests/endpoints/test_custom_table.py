@@ -12,6 +12,7 @@ import pytest
 from kas.apiextensions.nopconverter import NopConverter
 from kas.endpoints import managedfields
 from kas.endpoints.custom.table import GROUP, RESOURCE, CustomResources
+from kas.kinds.apiextensions import conversion
 from kas.meta.errors import ApiError
 from kas.registry.registries import Registries
 from kas.registry.strategy import Context
@@ -173,5 +174,66 @@ def test_bytes_are_served_once_nothing_old_is_stored(tmp_path, crd):
         assert served.convert(records)[0] is records[0]  # it was written under today's definition
         await t.custom.look_for_clean()
         assert served.native
+
+    run(tmp_path, body)
+
+
+def test_of_thousands_of_versions_only_those_that_are_asked_for_are_made(tmp_path):
+    """All were made before when the definition came, on the loop: 50 ms for 1,000, 470 for 9,000."""
+
+    async def body(t: Table) -> None:
+        t.custom.start()
+        more = [version(f"v{i}", {"a": {"type": "string"}}, storage=False) for i in range(2, 301)]
+        more[-1]["served"] = False
+        await t.put(definition("example.com", version(spec={"a": {"type": "string"}}), *more))
+        first, other = (t.custom.find("example.com", v, "widgets") for v in ("v1", "v200"))
+        state = first.state
+        assert other is t.custom.find("example.com", "v200", "widgets") and other.state is state and other.registry is first.registry
+        assert list(state.made) == ["v1", "v200"] and (first.stores, other.stores, other.native) == (True, False, False)
+        assert t.custom.find("example.com", "v300", "widgets") is None and t.custom.find("example.com", "v301", "widgets") is None
+        assert t.custom.of_kind("example.com", "v7", "Widget")[0].api_version == "example.com/v7"
+        assert not t.custom.of_kind("example.com", "v300", "Widget") and list(state.made) == ["v1", "v200", "v7"]
+        obj = {"apiVersion": "example.com/v200", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"a": "x"}}
+        assert (await other.to_storage(obj))["apiVersion"] == "example.com/v1"
+        assert first.resetting("status") == frozenset() and len(state.types) == 300 and "v300" in state.types
+        assert [s.version for s in t.custom.equivalents("example.com", "widgets")] == [f"v{i}" for i in range(1, 301)]
+        await t.store.commit(Op(t.root + "widgets.example.com", None))
+        t.store.catch_up()
+        assert not any(t.scheme.resource("example.com", f"v{i}", "widgets") for i in range(1, 301)) and state.find("v3") is None
+
+    run(tmp_path, body)
+
+
+def test_the_documents_of_many_versions_come_from_one_look_at_their_definition(tmp_path, monkeypatch):
+    """It was read and converted for each before, the square of them: OpenAPI of 9,000 versions was 504 for everybody."""
+
+    async def body(t: Table) -> None:
+        t.custom.start()
+        versions = [version(f"v{i}", {"a": {"type": "string"}}, storage=i == 99) for i in range(1, 100)]
+        await t.put(definition("example.com", *versions))
+        looks: list[object] = []
+        monkeypatch.setattr(conversion, "to_v1", lambda obj, to_v1=conversion.to_v1: looks.append(obj) or to_v1(obj))
+        parts = {v: load for _, v, _, load in t.custom.parts()}
+        shown = [parts[f"v{i}"]() for i in range(1, 100)]
+        assert len(looks) == 1
+        assert [next(iter(schemas)) for _, schemas in shown] == [f"com.example.v{i}.Widget" for i in range(1, 100)]
+        await t.put(definition("example.com", *versions[50:]), generation=2)
+        assert parts["v1"]() == ([], {}) and parts["v60"]()[1] and len(looks) == 2
+        await t.store.commit(Op(t.root + "widgets.example.com", None))
+        assert parts["v60"]() == ([], {})
+
+    run(tmp_path, body)
+
+
+def test_versions_of_a_definition_share_what_discovery_shows(tmp_path, crd):
+    """It was made for each before, with a look for the one that is stored, which may be the last."""
+
+    async def body(t: Table) -> None:
+        t.custom.start()
+        more = [version(f"v{i}", storage=False) for i in range(2, 50)]
+        await t.put(definition("example.com", version(), version("v50", storage=False, subresources={"status": {}}), *more))
+        found = {v.version: v.resources for v in t.custom.versions()}
+        assert len(found) == 50 and len({id(shown[0]) for version, shown in found.items() if version != "v50"}) == 1
+        assert [r["name"] for r in found["v50"]] == ["widgets", "widgets/status"] and found["v50"][0] == found["v1"][0]
 
     run(tmp_path, body)

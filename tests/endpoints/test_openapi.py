@@ -311,8 +311,14 @@ def extended() -> OpenAPI:
     return OpenAPI([builtin(r) for r in BUILTIN.resources if r.served_by_default], "v1.36.2", [part(CRD)])
 
 
+def described(crd, version):
+    """What a definition brings to one of its versions."""
+    spec = crd["spec"]
+    return openapi.custom.describe({**crd, "spec": {**spec, "versions": [v for v in spec["versions"] if v["name"] == version]}})
+
+
 def part(crd):
-    return openapi.Part("example.com", "v1", "1", lambda: openapi.custom.describe(crd, "v1"))
+    return openapi.Part("example.com", "v1", "1", lambda: described(crd, "v1"))
 
 
 def test_custom_resources_have_a_document_of_their_own(extended, server):
@@ -345,7 +351,7 @@ def test_a_custom_kind_named_as_a_built_in_one_gets_another_name(server, content
     group = "apiextensions.apis.pkg.apiextensions-apiserver.k8s.io"
     names = {"plural": "customresourcedefinitions", "kind": "CustomResourceDefinition", "listKind": "CustomResourceDefinitionList"}
     crd = {"spec": CRD["spec"] | {"group": group, "names": names}}
-    found = openapi.Part(group, "v1", "1", lambda: openapi.custom.describe(crd, "v1"))
+    found = openapi.Part(group, "v1", "1", lambda: described(crd, "v1"))
     both = OpenAPI([builtin(r) for r in BUILTIN.resources if r.served_by_default], "v1.36.2", [found])
     name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition"
     body = both.v2(content_type).body
@@ -365,7 +371,7 @@ def test_what_definitions_add_to_a_version_of_kubernetes_leaves_its_documents_as
     """v2 shows both; of v3 there is one document a version, and the built-in one stands. A version of its own has its own."""
     crd = {"spec": CRD["spec"] | {"group": "apps"}}
     crd["spec"]["versions"] = [{**CRD["spec"]["versions"][0], "name": name} for name in ("v1", "v9")]
-    parts = [openapi.Part("apps", name, "1", lambda name=name: openapi.custom.describe(crd, name)) for name in ("v1", "v9")]
+    parts = [openapi.Part("apps", name, "1", lambda name=name: described(crd, name)) for name in ("v1", "v9")]
     both = OpenAPI([builtin(r) for r in BUILTIN.resources if r.served_by_default], "v1.36.2", parts)
     assert both.v3_hash("apis/apps/v1") == server.v3_hash("apis/apps/v1")
     assert both.v3("apis/apps/v1").body == server.v3("apis/apps/v1").body

@@ -9,7 +9,7 @@ import pytest
 
 from kas.endpoints import openapi
 from kas.endpoints.openapi import OpenAPI, gnostic
-from tests.endpoints.test_openapi import CRD, fields
+from tests.endpoints.test_openapi import CRD, described, fields
 
 
 class Counted:
@@ -23,7 +23,7 @@ class Counted:
 
         def load():
             self.loads.append(i)
-            return openapi.custom.describe({"spec": CRD["spec"] | {"names": names}}, "v1")
+            return openapi.custom.describe({"spec": CRD["spec"] | {"names": names}})
 
         return openapi.Part("example.com", "v1", f"{i} {tag}", load)
 
@@ -87,7 +87,7 @@ def strings(value):
 def test_in_v3_a_definition_stands_in_place_of_a_builtin_one_of_its_name():
     names = {"plural": "pods", "kind": "Pod", "listKind": "PodList"}
     crd = {"spec": CRD["spec"] | {"group": "core.api.k8s.io", "names": names}}
-    part = openapi.Part("core.api.k8s.io", "v1", "1", lambda: openapi.custom.describe(crd, "v1"))
+    part = openapi.Part("core.api.k8s.io", "v1", "1", lambda: described(crd, "v1"))
     body = OpenAPI([], "v1.36.2", [part]).v3("apis/core.api.k8s.io/v1").body
     assert body.count(b'"io.k8s.api.core.v1.Pod":') == 1
     assert "io.k8s.api.core.v1.PodSpec" not in json.loads(body)["components"]["schemas"]
@@ -165,7 +165,7 @@ def test_memory_does_not_hold_all_definitions_at_once():
         crd = {"spec": CRD["spec"] | {"names": {"plural": f"w{i}", "kind": f"W{i}"}, "versions": [
             {"name": "v1", "served": True, "schema": {"openAPIV3Schema": {"type": "object", "description": f"{text}{i}"}}},
         ]}}  # fmt: skip
-        return openapi.custom.describe(crd, "v1")
+        return described(crd, "v1")
 
     parts = [openapi.Part("example.com", "v1", str(i), lambda i=i: load(i)) for i in range(count)]
     server = OpenAPI([], "v1.36.2", parts)

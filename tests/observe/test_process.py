@@ -234,7 +234,7 @@ class Old(list):  # type: ignore[type-arg]
 def test_what_got_old_before_it_became_a_cycle_is_found(beside: int) -> None:
     """Watches of some minutes, with much that stays or nothing: at most as much is left as there is."""
     with Looked():
-        cycles, kept = Cycles(), [[i] for i in range(beside)]
+        cycles, kept = Cycles(lambda: 0.0), [[i] for i in range(beside)]  # of a process that has little to do
         for _ in range(2 * OLD_TURNS - 1):
             cycles.look()  # what is kept is old, and known
         held = [Old([i]) for i in range(beside + 1000)]
@@ -248,3 +248,26 @@ def test_what_got_old_before_it_became_a_cycle_is_found(beside: int) -> None:
         for _ in range(OLD_TURNS):
             cycles.look()
         assert len(kept) == beside and not any(ref() is not None for ref in left)
+
+
+@pytest.mark.parametrize("blocks", [0, process.OLD_BLOCKS + 1])
+def test_through_very_much_a_look_waits_for_an_idle_minute(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
+    """Where there is twice as much as before, and a million objects: it held the loop for 120 to 240 ms, and for 1.9 s through some."""
+    used, counted = [0.0], []
+    monkeypatch.setattr(process.sys, "getallocatedblocks", lambda: counted.append(1) or blocks)
+    with Looked() as looked:
+        cycles = Cycles(lambda: used[0])
+        held = [Old([i]) for i in range(process.OLD_MOST + 1)]
+        left = [weakref.ref(one) for one in held[::1000]]
+        for one in held:
+            one.append(one)
+        gc.collect(1)
+        del held, one
+        gc.collect(1)
+        looked.most = 0
+        for busy in (True, True, False):
+            assert all(ref() is not None for ref in left) and looked.most < process.OLD_OBJECTS
+            used[0] += 2 * process.IDLE_S if busy else process.IDLE_S
+            for _ in range(OLD_TURNS):
+                cycles.look()
+        assert not any(ref() is not None for ref in left) and len(counted) == 2

@@ -10,6 +10,7 @@ from kas.admission.configuration import DIRECTORY, Section, versioned
 from kas.admission.initializer import RESTMapper
 from kas.admission.matching import GROUP, Equivalents, Invocation, Namespaces, beyond_policies, is_policy, namespace_of
 from kas.admission.policy.params import ParamError, Params
+from kas.admission.unread import Unread
 from kas.admission.versioned import Versioned
 from kas.informers import Informers, Objects
 from kas.informers.reflector import split_key
@@ -49,26 +50,31 @@ class _Compiled(Generic[T]):
     def __init__(self, make: Callable[[Obj], T], changed: Callable[[], None]) -> None:
         self._make, self._changed = make, changed
         self.by_name: dict[str, T] = {}
+        self.unread = Unread(self._compiled, self.by_name.__setitem__, changed)
 
     def replace(self, records: Sequence[Record]) -> None:
         """Starts over with these objects, which are all there are."""
-        self.by_name = {}
+        self.by_name.clear()
+        self.unread.clear()
         for record in records:
-            self._put(record)
+            self._take(record.key, record)
         self._changed()
 
     def apply(self, events: Sequence[Event]) -> None:
         """Takes in what was written and deleted, in order."""
         for e in events:
-            if e.record is not None:
-                self._put(e.record)
-            else:
-                self.by_name.pop(split_key("", e.key)[1], None)
+            self._take(e.key, e.record)
         self._changed()
 
-    def _put(self, record: Record) -> None:
-        obj = object_of(record)
-        self.by_name[obj["metadata"]["name"]] = self._make(obj)
+    def _take(self, key: str, record: Record | None) -> None:
+        name = self.unread.take(key, record)
+        if name and record is not None:
+            self.by_name[name] = self._compiled(record)
+        else:
+            self.by_name.pop(split_key("", key)[1], None)
+
+    def _compiled(self, record: Record) -> T:
+        return self._make(object_of(record))
 
 
 class ConfigurationFault(NamedTuple):
@@ -118,6 +124,8 @@ class Policies:
         """Whether any policy may be about requests like this one. Raises what the store raises that cannot be read."""
         for follow in self._follow:
             follow()
+        if (self._policies.unread or self._bindings.unread) and not beyond_policies(a):
+            return True
         return any(
             policy.matcher.may_match(a, self.equivalents) and any(b.matcher.may_match(a, self.equivalents) for b in bindings)
             for policy, bindings in self._of(a)
@@ -148,6 +156,9 @@ class Policies:
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
         """What is to be evaluated for a request, in the order of the policies' names, then the bindings', then the parameters'. Raises
         ApiError only for what no policy can answer for."""
+        for unread in (self._policies.unread, self._bindings.unread):
+            if unread:
+                await unread.read()
         stint = Stint()
         for policy, bindings in self._of(a):
             if stint.over:  # with what was made of those before

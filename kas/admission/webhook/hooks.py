@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kas.admission import Attributes
 from kas.admission.matching import GROUP, Equivalents, Matcher, beyond_webhooks
+from kas.admission.unread import Unread
 from kas.informers import Informers
 from kas.informers.reflector import split_key
 from kas.meta.stored import object_of
@@ -68,16 +69,17 @@ class Hooks:
         self._static: tuple[Hook, ...] = ()
         self._all: tuple[Hook, ...] = ()
         self.changed: Callable[[], None] = lambda: None
+        self.unread = Unread(_compiled, self._by_name.__setitem__, self._arrange)
         self._follow = informers.follow(GROUP, resource, self)
 
     def handle(self, a: Attributes) -> bool:
         """Whether any webhook may be about requests of this operation, group, resource and subresource. Raises what the store raises that
         cannot be read."""
         self._follow()
-        return any(hook.matcher.may_match(a, self.equivalents) for hook in self.of(a))
+        return (bool(self.unread) and not beyond_webhooks(a)) or any(hook.matcher.may_match(a, self.equivalents) for hook in self.of(a))
 
     def of(self, a: Attributes) -> tuple[Hook, ...]:
-        """Those that may see the request, in their order: about configurations of admission those from files alone."""
+        """Those that may see the request, in their order: about configurations of admission those from files alone. Once all are read."""
         return self._static if beyond_webhooks(a) else self._all
 
     def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
@@ -94,7 +96,10 @@ class Hooks:
 
     def replace(self, records: Sequence[Record]) -> None:
         """Starts over with these configurations, which are all there are."""
-        self._by_name = dict(map(_compiled, records))
+        self._by_name.clear()
+        self.unread.clear()
+        for record in records:
+            self._take(record.key, record)
         self._arrange()
         if (conditional := next((hook for hook in self._all if hook.conditional), None)) is not None:
             assert conditional.conditions  # what reads them is loaded before requests come
@@ -102,21 +107,23 @@ class Hooks:
     def apply(self, events: Sequence[Event]) -> None:
         """Takes in what was written and deleted, in order."""
         for e in events:
-            if e.record is not None:
-                name, hooks = _compiled(e.record)
-                self._by_name[name] = hooks
-            else:
-                self._by_name.pop(split_key("", e.key)[1], None)
+            self._take(e.key, e.record)
         self._arrange()
+
+    def _take(self, key: str, record: Record | None) -> None:
+        name = self.unread.take(key, record)
+        if name and record is not None:
+            self._by_name[name] = _compiled(record)
+        else:
+            self._by_name.pop(split_key("", key)[1], None)
 
     def _arrange(self) -> None:
         self._all = self._static + tuple(hook for _, hooks in sorted(self._by_name.items()) for hook in hooks)
         self.changed()
 
 
-def _compiled(record: Record) -> tuple[str, tuple[Hook, ...]]:
-    obj = object_of(record)
-    return obj["metadata"]["name"], _hooks(obj)
+def _compiled(record: Record) -> tuple[Hook, ...]:
+    return _hooks(object_of(record))
 
 
 def _hooks(obj: Obj, source: str = "") -> tuple[Hook, ...]:

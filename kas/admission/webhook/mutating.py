@@ -24,6 +24,8 @@ from kas.patch import jsonpatch
 
 async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     """Ask the webhooks that the request is for, and do what they want. Raises ApiError. ``plugin`` is who remembers the rounds."""
+    if webhooks.hooks.unread:
+        await webhooks.hooks.unread.read()
     reinvocation = a.reinvoked()
     rounds: Rounds = reinvocation.values.setdefault(plugin, Rounds())
     objects = Versioned(a, webhooks.equivalents)

@@ -24,7 +24,7 @@ def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
     """Ask the webhooks that the request is for; None when it is for none. Raises, as what is to be awaited does, what the first of them, in
     their order, refuses with."""
     hooks, asked = webhooks.hooks.of(a), None
-    if len(hooks) > FEW:
+    if len(hooks) > FEW or webhooks.hooks.unread:
         return _several(webhooks, a)
     own = Versioned(a, webhooks.equivalents)
     for hook in hooks:
@@ -41,6 +41,8 @@ def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
 
 async def _several(webhooks: Webhooks, a: Attributes) -> None:
     """Ask all that the request is for, each in its version, all at once."""
+    if webhooks.hooks.unread:
+        await webhooks.hooks.unread.read()
     own = Versioned(a, webhooks.equivalents)
     versions = {own.kind: own}
 

@@ -38,8 +38,8 @@ class CustomScaled(Scaled):
     def __init__(self, served: CustomServed) -> None:
         super().__init__(served)
         self._scale = served.defined.scale or {}
-        versions = served.state.versions.values()
-        self.replicas = {v.api_version: _path(v.defined.scale) for v in versions}
+        versions = served.state.definition.versions
+        self.replicas = {f"{served.group}/{v.name}": _path(v.scale) for v in versions if v.served}
 
     def of(self, parent: Obj) -> Obj:
         """The Scale of an object. Raises 500 where the replicas are missing or are none."""

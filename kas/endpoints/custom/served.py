@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,16 +28,60 @@ from kas.types.scheme import Resource, TypeDesc, drop_nulls, schema_type
 _NOTHING = schema_type("", {})
 
 
+class Types(Mapping[str, TypeDesc]):
+    """The types of all versions of a definition by name, made when they are first asked for."""
+
+    def __init__(self, names: Collection[str], make: Callable[[str], TypeDesc]) -> None:
+        self._names, self._make, self._made = names, make, dict[str, TypeDesc]()
+
+    def __getitem__(self, name: str) -> TypeDesc:
+        found = self._made.get(name)
+        if found is None:
+            if name not in self._names:
+                raise KeyError(name)
+            found = self._made[name] = self._make(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 class State:
     """What the versions of one definition share, and what changes while they are served. ``clean`` says that every stored object was
     written under today's spec, in its storage version: there is nothing to prune, to fill in or to convert. ``types`` are those of all
-    versions, ``merging`` their merge schemas."""
+    versions, ``merging`` their merge schemas.
 
-    def __init__(self, definition: Definition, types: dict[str, TypeDesc], clean: bool, merging: MergeSchemas) -> None:
-        self.definition, self.types, self.clean, self.merging = definition, types, clean, merging
+    A version is made (``make``) when it is first asked for: a definition has room for thousands."""
+
+    def __init__(
+        self, definition: Definition, types: Mapping[str, TypeDesc], clean: bool, merging: MergeSchemas,
+        make: Callable[[State, DefinedVersion], CustomServed] | None = None,
+    ) -> None:  # fmt: skip
+        self.definition, self.types, self.clean, self.merging, self._make = definition, types, clean, merging, make
         self.asked = False  # for objects, while that was not known
-        self.versions: dict[str, CustomServed] = {}  # those that are served
-        self.all: dict[str, CustomServed] = {}  # and the others, in the order of the definition
+        self.versions: dict[str, CustomServed] = {}  # those that are served, and were asked for
+        self.made: dict[str, CustomServed] = {}  # and the others
+        self._defined = {v.name: v for v in definition.versions}
+
+    def find(self, version: str) -> CustomServed | None:
+        """The version, None when it is not served."""
+        found = self.versions.get(version)
+        if found is None and (defined := self._defined.get(version)) is not None and defined.served:
+            return self.one(version)
+        return found
+
+    def one(self, version: str) -> CustomServed | None:
+        """The version, served or not, None when there is none."""
+        found = self.made.get(version)
+        if found is None and self._make is not None and (defined := self._defined.get(version)) is not None:
+            return self._make(self, defined)
+        return found
 
     def became_clean(self) -> None:
         """From now on stored bytes are served."""
@@ -50,7 +94,7 @@ class State:
     def retire(self) -> None:
         """Nothing here leads back to itself any more, so that it goes with the last request that uses it: a collection of cyclic
         garbage is rare."""
-        self.versions, self.all = {}, {}
+        self.versions, self.made, self._make = {}, {}, None
         self.merging.forget()
 
     def type_of(self, api_version: str) -> TypeDesc:
@@ -95,7 +139,7 @@ class CustomServed(Served):
         self.list_meta = {"continue": ""}
         self._item_prefix = 1
         self.loaded = False  # whether the schemas that requests need have been read
-        state.all[defined.name] = self
+        state.made[defined.name] = self
         if defined.served:
             state.versions[defined.name] = self
 
@@ -111,7 +155,7 @@ class CustomServed(Served):
         """Of the status all versions that have it as a subresource."""
         if not subresource:
             return super().resetting(subresource)
-        return frozenset(v.api_version for v in self.state.all.values() if v.defined.status)
+        return frozenset(f"{self.group}/{v.name}" for v in self.state.definition.versions if v.status)
 
     def load(self) -> None:
         """Reads the schemas that requests need. Raises 404 when the definition is gone. May be called beside the loop."""

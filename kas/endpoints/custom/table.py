@@ -24,9 +24,11 @@ from kas.types.scheme import Resource, Scheme, TypeDesc, lazy_schema_type, schem
 if TYPE_CHECKING:  # most servers define nothing, and need none of this; ``_install`` loads it
     from kas.endpoints.custom.served import CustomServed, State
     from kas.kinds.apiextensions.customresource.storage import Guard
+    from kas.registry.generic import Registry
 
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
 PAGE = 64
+MANY_VERSIONS = 32
 _WRITES = ("get", "patch", "update")
 _LIST: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # Told with a definition's served versions as they are now, None for one that is not served any more.
@@ -50,7 +52,8 @@ class CustomResources:
         self._reflector = Reflector(registries.store, self._root, self, lists=False)
         self.definitions: dict[str, Definition] = {}
         self._states: dict[str, State] = {}  # by the name of the definition
-        self.served: dict[tuple[str, str], dict[str, CustomServed]] = {}  # (group, version) -> plural
+        self.served: dict[str, dict[str, State]] = {}  # group -> plural
+        self._opened: tuple[str, int, Any, dict[str, Any]] | None = None
         self.groups: dict[str, set[str]] = {}  # group -> names of the definitions that are served
 
     def start(self) -> None:
@@ -61,17 +64,21 @@ class CustomResources:
 
     def find(self, group: str, version: str, resource: str) -> CustomServed | None:
         """The resource, None when it is not served."""
-        found = self.served.get((group, version))
-        return found.get(resource) if found is not None else None
+        found = self.served.get(group)
+        state = found.get(resource) if found is not None else None
+        return state.find(version) if state is not None else None
 
     def of_kind(self, group: str, version: str, kind: str) -> list[Resource]:
         """The records of the served resources of a kind."""
-        return [served.record for served in (self.served.get((group, version)) or {}).values() if served.kind == kind]
+        states = [s for s in (self.served.get(group) or {}).values() if s.definition.names["kind"] == kind]
+        return [served.record for s in states if (served := s.find(version)) is not None]
 
     def equivalents(self, group: str, resource: str) -> list[CustomServed]:
         """The versions of a resource, those in which it is not served, too: a webhook or a policy may ask for them."""
         state = self._states.get(f"{resource}.{group}")
-        return list(state.all.values()) if state is not None else []
+        if state is None:
+            return []
+        return [served for v in state.definition.versions if (served := state.one(v.name)) is not None]
 
     def record(self, name: str) -> Stored:
         """A definition as it is stored now. Raises 404."""
@@ -146,42 +153,46 @@ class CustomResources:
 
     def _install(self, d: Definition) -> None:
         from kas.endpoints.custom.merging import MergeSchemas
-        from kas.endpoints.custom.served import CustomServed, State
+        from kas.endpoints.custom.served import State, Types
         from kas.kinds.apiextensions.customresource.storage import CustomRegistry
-        from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 
         group, plural, kind = d.group, d.names["plural"], d.names["kind"]
-        list_kind = d.names.get("listKind") or f"{kind}List"
-        types = {v.name: self._type(d, v, kind) for v in d.versions}
-        list_type = schema_type(list_kind, _LIST)
+        stored = d.stored
+        names = f"{'.'.join(reversed(group.split('.')))}.", f".{kind}"
+        types = Types({v.name for v in d.versions}, lambda v: lazy_schema_type(v.join(names), functools.partial(self._schema, d.name, v)))
         converter = self._converter_of(d)
-        state = State(d, types, self._is_clean(d), MergeSchemas(group, kind, types, d.keeps_unknown, converter))
-        stored = d.stored.name
-        records: dict[str, Resource] = {}
-        for v in d.versions:
-            kinds = {kind: types[v.name], list_kind: list_type}
-            records[v.name] = self._scheme.put(group, v.name, kinds, record(d, v, stored))
+        merging = MergeSchemas(group, kind, types, d.keeps_unknown, converter)
+        state = State(d, types, self._is_clean(d), merging, lambda state, v: self._made(state, v, registry, converter))
         selectable = dict.fromkeys(path for v in d.versions for path in v.selectable)
         store, now = self._registries.store, self._registries.now
-        registry = CustomRegistry(records[stored], store, now, tuple(selectable), lambda: self._guard(state))
-        self._registries.put(registry, records)
-        for v in d.versions:
-            records[v.name].strategy = CustomResourceStrategy(records[v.name], v)
-            shown = CustomServed(records[v.name], registry, converter, state, v)
-            if v.served:
-                self.served.setdefault((group, v.name), {})[plural] = shown
-        self._states[d.name] = state
+        row = self._put_record(d, stored, types[stored.name], stored.name)
+        registry = CustomRegistry(row, store, now, tuple(selectable), lambda: self._guard(state))
+        self._registries.put(registry, [v.name for v in d.versions])
+        state.one(stored.name)
+        self.served.setdefault(group, {})[plural] = self._states[d.name] = state
         self.groups.setdefault(group, set()).add(d.name)
+
+    def _put_record(self, d: Definition, v: DefinedVersion, type_: TypeDesc, stored: str) -> Resource:
+        """The scheme knows the version from now on."""
+        kind, list_kind = d.names["kind"], d.names.get("listKind") or f"{d.names['kind']}List"
+        kinds = {kind: type_, list_kind: schema_type(list_kind, _LIST)}
+        return self._scheme.put(d.group, v.name, kinds, record(d, v, stored))
+
+    def _made(self, state: State, v: DefinedVersion, registry: Registry, converter: Converter) -> CustomServed:
+        """A version of a definition that is asked for."""
+        from kas.endpoints.custom.served import CustomServed
+        from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
+
+        d = state.definition
+        row = registry.resource if v.storage else self._put_record(d, v, state.types[v.name], registry.resource.version)
+        row.strategy = CustomResourceStrategy(row, v)
+        return CustomServed(row, registry, converter, state, v)
 
     def _guard(self, state: State) -> Guard | None:
         d = state.definition
         from kas.kinds.apiextensions.customresource.storage import Guard
 
         return Guard(self._root + d.name, d.revision, not d.deleting) if self._states.get(d.name) is state else None
-
-    def _type(self, d: Definition, v: DefinedVersion, kind: str) -> TypeDesc:
-        name = f"{'.'.join(reversed(d.group.split('.')))}.{v.name}.{kind}"
-        return lazy_schema_type(name, functools.partial(self._schema, d.name, v.name))
 
     def _schema(self, name: str, version: str) -> dict[str, Any]:
         return definitions.schema(self.record(name), version)
@@ -212,16 +223,13 @@ class CustomResources:
     def _remove(self, name: str, state: State) -> None:
         d = state.definition
         del self._states[name]
-        for served in state.versions.values():
-            found = self.served[served.group, served.version]
-            del found[served.resource]
-            if not found:
-                del self.served[served.group, served.version]
         plural = d.names["plural"]
-        for v in d.versions:
-            record = self._scheme.resource(d.group, v.name, plural)
-            if record is not None:
-                self._scheme.drop(record)
+        found = self.served[d.group]
+        del found[plural]
+        if not found:
+            del self.served[d.group]
+        for served in state.made.values():
+            self._scheme.drop(served.record)
         self._registries.drop(d.group, plural)
         self.groups[d.group].discard(name)
         if not self.groups[d.group]:
@@ -240,12 +248,29 @@ class CustomResources:
 
     def _described(self, name: str, version: str) -> Any:
         from kas.endpoints.openapi import custom  # large, and rarely asked for
+
+        crd, versions = self._opened_at(name)
+        found = versions.get(version)
+        if crd is None or found is None:
+            return [], {}  # it is another one while a document is made, the next one will be, too
+        return custom.describe({**crd, "spec": {**crd["spec"], "versions": [found]}})
+
+    def _opened_at(self, name: str) -> tuple[Any, dict[str, Any]]:
+        """A definition as v1 shows it, and its versions by name. The last one of many versions is kept, as the others of them are asked
+        for next: to read it for each anew would be the square of them. Called from threads, any of which may keep its own."""
         from kas.kinds.apiextensions.conversion import to_v1
 
         rec = self._registries.store.get(self._root + name)
         if rec is None:
-            return [], {}  # it was deleted while a document is made, the next one will be another
-        return custom.describe(to_v1(object_of(rec)), version)
+            return None, {}
+        known = self._opened
+        if known is not None and known[:2] == (name, rec.revision):
+            return known[2:]
+        crd = to_v1(object_of(rec))
+        versions = {v["name"]: v for v in crd["spec"]["versions"]}
+        if len(versions) >= MANY_VERSIONS:
+            self._opened = name, rec.revision, crd, versions
+        return crd, versions
 
     def all_served(self) -> Iterable[Definition]:
         """The definitions whose objects are served."""

@@ -356,4 +356,4 @@ def _check(resource: VirtualResource, scheme: Scheme, registries: Registries) ->
 def _described(served: VirtualServed) -> Any:
     from kas.endpoints.openapi import custom  # large, and rarely asked for
 
-    return custom.describe(served.described, served.version)
+    return custom.describe(served.described)

@@ -7,6 +7,7 @@ another. Source of the behaviour: kube-openapi ``pkg/handler`` and ``pkg/handler
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -122,7 +123,7 @@ class OpenAPI:
             self._paths[f"apis/{group}/{version}"] = (group, version)
         self._old = {key: document for key, document in self._old.items() if key[0] in self._paths or not key[0]}
 
-    @property
+    @functools.cached_property
     def paths(self) -> Sequence[str]:
         """The keys of the v3 index, sorted: ``api/v1``, ``apis/apps/v1`` ..."""
         return sorted(self._paths)

@@ -109,12 +109,12 @@ def structural_v2(schema: Schema) -> Schema:
     return out
 
 
-def describe(crd: dict[str, Any], only: str = "") -> tuple[list[ServedResource], dict[str, Schema]]:
-    """The served resources of a definition and the OpenAPI definitions (by name) of their kinds and lists; ``only`` of one version."""
+def describe(crd: dict[str, Any]) -> tuple[list[ServedResource], dict[str, Schema]]:
+    """The served resources of a definition and the OpenAPI definitions (by name) of their kinds and lists."""
     spec, names = crd["spec"], (crd.get("status") or {}).get("acceptedNames") or crd["spec"]["names"]
     served, definitions = [], {}
     for version in spec["versions"]:
-        if not version.get("served") or (only and version["name"] != only):
+        if not version.get("served"):
             continue
         group, name, kind = spec["group"], version["name"], names["kind"]
         list_kind = names.get("listKind") or f"{kind}List"

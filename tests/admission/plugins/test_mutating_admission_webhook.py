@@ -208,3 +208,13 @@ def test_another_version(hooked, hook, server):
     obj = request.run()
     assert hook.asked()[0]["object"]["apiVersion"] == "autoscaling/v2"
     assert obj["apiVersion"] == "autoscaling/v1" and obj["spec"]["maxReplicas"] == 9 and obj["spec"]["targetCPUUtilizationPercentage"] == 60
+
+
+def test_a_long_selector_is_read_by_who_comes_first(hooked, hook):
+    hook.answers = adds
+    long = [{"key": f"k{i}.example.com", "operator": "DoesNotExist"} for i in range(2000)]
+    hooked.add(webhook(hook.client("/d"), objectSelector={"matchExpressions": long}))
+    assert hooked.plugin.handles(hooked.request().attributes) and hooked.plugin._hooks.unread
+    assert hooked.request().run()["data"] == {"k": "v", "d": "1"} and not hooked.plugin._hooks.unread
+    hooked.add(webhook(hook.client("/e"), objectSelector={"matchExpressions": [*long, {"key": "k", "operator": "Exists"}]}))
+    assert hooked.request().run()["data"] == {"k": "v", "d": "1"} and len(hook.seen) == 2
