@@ -197,9 +197,13 @@ def test_what_could_not_be_opened_when_it_came_counts_once_it_can(start, etcd: E
     bind("late")
     one("PATCH", f"{rbac}/cut", {"subjects": []})
     one("PATCH", f"{rbac}/gone", {"metadata": {"labels": {"i": "0"}}})
+    for name in ("late", "gone"):
+        assert two("GET", f"{rbac}/{name}", wanted=(500,))["message"].startswith("Internal error occurred")
     one("DELETE", f"{rbac}/gone")
-    assert two("GET", f"{rbac}/late", wanted=(500,))["message"].startswith("Internal error occurred")
+    two("POST", f"{CORE}/configmaps", {"metadata": {"name": "meanwhile"}})  # it follows, though it cannot open what was deleted
     assert two("GET", f"{rbac}/gone", wanted=(404,))["reason"] == "NotFound"
+    assert "[-]informer-sync" in two("GET", "/readyz?verbose", wanted=(500,))
     use(second, new, old)
     eventually(lambda: "subjects" not in two("GET", f"{rbac}/cut", wanted=()))
     eventually(lambda: [may(name) for name in ("kept", "cut", "gone", "late")], [True, False, False, True])
+    eventually(lambda: two("GET", "/readyz", wanted=()), "ok")
