@@ -25,6 +25,7 @@ from kas.config.flags.storage import JSON
 from kas.config.options import Completed
 from kas.config.overrides import Override
 from kas.encryption.atrest import EncryptionAtRest
+from kas.encryption.kms.keys import hurry
 from kas.meta import clock
 from kas.meta.pipes import BEAT
 from kas.observe.process import mappable
@@ -207,7 +208,8 @@ class Cluster:
         self.replica = _begin(self.replicator, patient) if alone else self.replicator.resume()
 
     def run(self) -> int:
-        """Follows until ``replicator.stop()``; the exit code."""
+        """Follows until ``replicator.stop()``; the exit code. A plug-in that hangs does not hold up what it has nothing to do with."""
+        hurry()
         note = read_note(self._path)
         # Of no other cluster is history forgotten.
         client = Client(replace(self._config, cluster_id=note.cluster_id if note is not None else 0))

@@ -16,7 +16,7 @@ from typing import IO, Any, Protocol
 
 from kas.controllers import Controller
 from kas.observe.hooks import Hooks
-from kas.store import Damaged, Failed, Full, StoreError, Unavailable, Unknown
+from kas.store import Damaged, Failed, Full, StoreError, TransformError, Unavailable, Unknown
 
 log = logging.getLogger("kas.controllers")
 
@@ -49,14 +49,26 @@ async def keep(controller: Controller, hooks: Hooks) -> None:
             await controller.run()
         except asyncio.CancelledError:
             raise
-        except STORES_OWN as e:
-            most = STORE_PAUSE_S
-            log.warning("controller %s waits: %s", controller.name, e)
         except Exception as e:  # a task root: logged, and started again with a growing pause
-            log.exception("controller %s failed", controller.name)
-            hooks.failed(controller.name, f"{type(e).__name__}: {e}")
+            why = _alone(e)
+            if isinstance(why, STORES_OWN):
+                most = STORE_PAUSE_S
+                log.warning("controller %s waits: %s", controller.name, why)
+            else:
+                if isinstance(why, TransformError):  # nothing is wrong with who reads it
+                    log.warning("controller %s failed: %s", controller.name, why)
+                else:
+                    log.exception("controller %s failed", controller.name)
+                hooks.failed(controller.name, f"{type(why).__name__}: {why}")
         pause = 0.1 if time.monotonic() - began > 60 else min(most, pause * 2)
         await asyncio.sleep(pause)
+
+
+def _alone(e: Exception) -> Exception:
+    """What has failed, also where that is the one task of a group."""
+    while isinstance(e, ExceptionGroup) and len(e.exceptions) == 1:
+        e = e.exceptions[0]
+    return e
 
 
 class Runner:

@@ -17,6 +17,7 @@ from kas.observe.metrics import UNEXPECTED_TOTAL, Counter, Of
 from kas.observe.metrics import Registry as Metrics
 from kas.observe.stability import HIDDEN, deprecated_since, level_of
 from kas.registry.registries import Registries
+from kas.store import TransformError
 from kas.store.hub import LOST
 
 # The labels of kubernetes_build_info, and what /version calls them.
@@ -146,8 +147,7 @@ class Inventory:
                     counts[of] = known[of]
                     continue
                 counts[of] = store.count(registry.root)
-                first = store.range(registry.root, limit=SAMPLE, max_bytes=SAMPLE_BYTES).records if counts[of] else ()
-                self._sizes.set(of, counts[of] * sum(map(len, first)) // len(first) if first else 0)
+                self._sizes.set(of, self._size(registry.root, counts[of]))
                 yield
         except BaseException:  # who has asked may have left; the next one counts anew
             self._lost, self._due = True, 0.0
@@ -156,6 +156,14 @@ class Inventory:
         self._sizes.values = {of: size for of, size in self._sizes.values.items() if of in counts}
         self._objects.values = {(group, resource): n for (group, resource), n in counts.items()}
         self._objects_by_name.values = {(f"{resource}.{group}" if group else resource,): n for (group, resource), n in counts.items()}
+
+    def _size(self, root: str, count: int) -> int:
+        """About how many bytes so many objects have; -1 where the first of them cannot be opened."""
+        try:
+            first = self._registries.store.range(root, limit=SAMPLE, max_bytes=SAMPLE_BYTES).records if count else ()
+        except TransformError:
+            return -1
+        return count * sum(map(len, first)) // len(first) if first else 0
 
     def _received(self) -> dict[str, int]:
         """How many events came from the store since the last time, by the directory of their keys."""

@@ -50,8 +50,8 @@ LOST = ""
 # Directories whose listeners are remembered.
 ROUTES = 4096
 
-# A listener that could not build its state anew is asked again so much later, and not before so many times what it took have passed: the
-# loop waits for it, and it may have to read all of a kind, or to wait for a plug-in.
+# A listener that has built its state anew, or could not, is asked again so much later, and not before so many times what it took have
+# passed: the loop waits for it, and it may have to read all of a kind, or to wait for a plug-in.
 AGAIN_S, RESTS = 1.0, 20
 
 
@@ -166,7 +166,7 @@ def _push_all(events: list[Event], watchers: Watchers, woken: list[Watcher]) -> 
 
 
 class _Listener:
-    """``due`` and ``why``: of one that is failing, when it is asked again, and what it said."""
+    """``due``: when it may be asked again to begin anew; ``why`` it could not."""
 
     __slots__ = ("callback", "due", "prefix", "reset", "why")
 
@@ -275,21 +275,20 @@ class Hub:
         self._failing.pop(listener, None)
         if listener.reset is None:
             return
-        began = monotonic()
+        began, why = monotonic(), ""
         try:
             listener.reset()
         except Exception as e:  # whatever it is: the others' state is built all the same
             if listener not in self._listeners:
                 return
-            now, why = monotonic(), f"{type(e).__name__}: {e}"
             self._failing[listener] = None
-            if self.put_off is not None:
-                listener.due = now + max(AGAIN_S, RESTS * (now - began))
+            why = f"{type(e).__name__}: {e}"
             if why != listener.why:  # not again with each attempt
-                listener.why = why
                 _log().error("what is derived from %s could not be built anew: %s", listener.prefix, why)
-        else:
-            listener.due, listener.why = 0.0, ""
+        listener.why = why
+        if self.put_off is not None:
+            now = monotonic()
+            listener.due = now + max(AGAIN_S, RESTS * (now - began))
 
     def _mend(self) -> None:
         """Those who are failing, and due, build their state anew."""

@@ -11,7 +11,7 @@ import pytest
 from kas.controllers import Deferred, runner
 from kas.controllers.runner import Runner
 from kas.observe.hooks import Hooks
-from kas.store import Full, StoreError, Unavailable, Unknown
+from kas.store import Full, StoreError, TransformError, Unavailable, Unknown
 
 
 @pytest.mark.parametrize("error", [StoreError("full"), OSError(28, "No space left on device"), KeyError("bug")])
@@ -120,6 +120,7 @@ def test_a_controller_that_cannot_be_made_is_seen_and_tried_again(
 
 @pytest.mark.parametrize("error", [
     Unavailable("no server can be reached"), Unknown("etcdserver: the connection broke off"), Full("database space exceeded"),
+    ExceptionGroup("in a task of its own", [Unavailable("no server can be reached")]),
 ])
 def test_a_store_that_does_not_write_is_no_failure_of_a_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
@@ -148,7 +149,36 @@ def test_a_store_that_does_not_write_is_no_failure_of_a_controller(
 
     asyncio.run(run())
     assert why == [""] * 3
-    assert [(r.getMessage(), r.exc_info) for r in caplog.records] == [(f"controller loop waits: {error}", None)] * 2
+    said = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+    assert [(r.getMessage(), r.exc_info) for r in caplog.records] == [(f"controller loop waits: {said}", None)] * 2
+
+
+def test_what_cannot_be_opened_fails_a_controller_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is no mistake of the controller's, which goes on when it can be opened."""
+    monkeypatch.setattr(runner, "PAUSE_S", 0)
+    hooks = Hooks((), {"loop": "hook"}, tmp_path / "hooks")
+    errors = [TransformError("/a", "no key"), ExceptionGroup("in a task of its own", [TransformError("/b", "no key")])]
+
+    class Loop:
+        name = "loop"
+
+        async def run(self) -> None:
+            if not errors:
+                raise asyncio.CancelledError
+            raise errors.pop(0)
+
+    async def run() -> None:
+        hooks.begin()
+        hooks.lead()
+        with pytest.raises(asyncio.CancelledError):
+            await runner.keep(Loop(), hooks)
+
+    asyncio.run(run())
+    assert [(r.getMessage(), r.exc_info) for r in caplog.records] == [
+        (f"controller loop failed: {key} cannot be opened: no key", None) for key in ("/a", "/b")
+    ]
 
 
 def test_a_full_disk_ends_no_loop(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
 from tests.encryption.test_server import CORE, Client, eventually, key, write
 from tests.etcd import Etcd
+from tests.security.kms import Plugin
 
 SECRET = "/registry/secrets/default/"
 AUTO = "--encryption-provider-config-automatic-reload"
@@ -197,9 +198,30 @@ def test_what_could_not_be_opened_when_it_came_counts_once_it_can(start, etcd: E
     bind("late")
     one("PATCH", f"{rbac}/cut", {"subjects": []})
     one("PATCH", f"{rbac}/gone", {"metadata": {"labels": {"i": "0"}}})
+    for name in ("late", "gone"):
+        assert two("GET", f"{rbac}/{name}", wanted=(500,))["message"].startswith("Internal error occurred")
     one("DELETE", f"{rbac}/gone")
-    assert two("GET", f"{rbac}/late", wanted=(500,))["message"].startswith("Internal error occurred")
+    two("POST", f"{CORE}/configmaps", {"metadata": {"name": "meanwhile"}})  # it follows, though it cannot open what was deleted
     assert two("GET", f"{rbac}/gone", wanted=(404,))["reason"] == "NotFound"
+    assert "[-]informer-sync" in two("GET", "/readyz?verbose", wanted=(500,))
     use(second, new, old)
     eventually(lambda: "subjects" not in two("GET", f"{rbac}/cut", wanted=()))
     eventually(lambda: [may(name) for name in ("kept", "cut", "gone", "late")], [True, False, False, True])
+    eventually(lambda: two("GET", "/readyz", wanted=()), "ok")
+
+
+def test_a_plugin_that_hangs_holds_up_nothing_but_what_it_seals(start, etcd: Etcd, tmp_path: Path) -> None:
+    """A server's replica goes on past what another one wrote, whose key nobody here has opened yet."""
+    with Plugin(tmp_path / "one.sock") as good, Plugin(tmp_path / "two.sock") as hangs:
+
+        def use(plugin: Plugin) -> str:
+            kms = {"apiVersion": "v2", "name": "plug", "endpoint": plugin.target, "timeout": "60s"}
+            return write(plugin.socket.with_suffix(".yaml"), (["secrets"], [{"kms": kms}]))
+
+        one, two = start(use(good)), start(use(hangs))
+        hangs.hold()
+        one.secret("a", "1")
+        two("POST", f"{CORE}/configmaps", {"metadata": {"name": "plain"}})
+        assert two("GET", f"{CORE}/configmaps/plain") == one("GET", f"{CORE}/configmaps/plain")
+        hangs.release()
+        eventually(lambda: two("GET", f"{CORE}/secrets/a", wanted=()), one("GET", f"{CORE}/secrets/a"))

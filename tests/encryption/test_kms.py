@@ -204,6 +204,39 @@ def test_the_loop_waits_a_moment_only(plugin, made, monkeypatch):
     asyncio.run(read())
 
 
+@pytest.mark.parametrize("on_loop", [True, False])
+def test_who_is_in_a_hurry_waits_once_for_a_plugin_that_hangs(plugin, made, monkeypatch, on_loop):
+    """Not for each key that it is asked for: with as many of them the loop, or the replica of an etcd, would stand still."""
+    refused, sealed = [], []
+    writers, reader = [made() for _ in range(3)], made()
+    for writer in writers:
+        writer.check()
+        sealed.append(writer.seal(b"plain", PLACE))
+    plugin.hold()
+    monkeypatch.setattr(keys, "LOOP_WAIT_S", 0.05)
+
+    def read_all() -> None:
+        for value in sealed:
+            with pytest.raises(SealError, match="the plug-in has not answered yet"):
+                reader.open(value, PLACE)
+            monkeypatch.setattr(keys, "LOOP_WAIT_S", None)  # for ever
+            refused.append(value)
+
+    async def on_the_loop() -> None:
+        read_all()
+
+    def in_a_hurry() -> None:
+        keys.hurry()
+        read_all()
+
+    thread = threading.Thread(target=lambda: asyncio.run(on_the_loop()) if on_loop else in_a_hurry(), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive() and refused == sealed
+    plugin.release()
+    assert [reader.open(value, PLACE)[0] for value in sealed] == [b"plain"] * 3
+
+
 def test_workers_tell_each_other_of_new_keys(plugin, tmp_path, monkeypatch):
     config = {"apiVersion": "v2", "name": "k", "endpoint": plugin.target, "timeout": 60 * 10**9}
     a, b = KMSPlugins(tmp_path / "told", "0"), KMSPlugins(tmp_path / "told", "1")

@@ -81,9 +81,18 @@ def test_what_cannot_be_opened_is_counted(world: World, monkeypatch: pytest.Monk
             event.error = TransformError(event.key, "no key")
         return found, reached
 
+    def unopened(prefix: str, *args: Any, **options: Any) -> Any:
+        if prefix == ROOT:
+            raise TransformError(f"{ROOT}default/a", "no key")
+        return read(prefix, *args, **options)
+
+    read = world.store.range
     monkeypatch.setattr(world.store.hub, "_read_events", broken)
+    monkeypatch.setattr(world.store, "range", unopened)
     world.store.commit_now(put("a"))
     assert objects(world)[CONFIG_MAPS] == before[CONFIG_MAPS] + 1
+    sizes = world.server.metrics.metrics["apiserver_resource_size_estimate_bytes"].values
+    assert sizes[CONFIG_MAPS] == -1 and min(size for of, size in sizes.items() if of != CONFIG_MAPS) >= 0
 
 
 def test_events_of_every_part_of_the_store_are_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

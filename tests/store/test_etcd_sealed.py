@@ -13,7 +13,7 @@ from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
 from kas.store import Op, TransformError, compile_matcher, open_store
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import PUT
+from kas.store.etcd.client import PUT, TXN
 from kas.store.etcd.layout import Keys
 from kas.store.etcd.sealing import Sealing
 from kas.types.scheme import BUILTIN
@@ -174,3 +174,21 @@ def test_a_custom_resource_that_is_opened_later_is_filled_in_by_todays_definitio
         selected = compile_matcher(field_requirements=[("spec.size", "=", str(size))])
         assert len(store.range(below, matcher=selected).records) == 2
     store.close()
+
+
+def test_what_cannot_be_opened_is_deleted_like_anything_else(server: Server, plugin: Plugin, etcd: Etcd) -> None:
+    """The replica goes on, whether it was sealed when it could be opened, or came when it could not."""
+    server.store.commit_now(Op(A, draft(data="known"), 0))
+    plugin.away = True
+    sealed = b"k8s:enc:x" + B.encode() + b":" + bytes(c ^ 0x5A for c in draft(data="unknown").json)
+    put = pb.PutRequest(key=B.encode(), value=sealed)
+    server.client.call(PUT, put)
+    until(lambda: server.store.revision >= 3)
+    both = pb.DeleteRangeRequest(key=b"/registry/pods/ns/", range_end=b"/registry/pods/ns0")
+    server.client.call(TXN, pb.TxnRequest(success=[pb.RequestOp(request_delete_range=both)]))
+    until(lambda: server.store.revision >= 4)
+    assert (server.store.get(A), server.store.get(B)) == (None, None)
+    # One that was never there is passed over as before.
+    plugin.away = False
+    server.store.commit_now(Op(A, draft(data="again"), 0))
+    assert b'"again"' in server.store.get(A).json

@@ -18,7 +18,8 @@ from kas.observe import caches
 
 SEED_BYTES, INFO_BYTES = 32, 32
 CACHE_BYTES = 4 << 20
-# The loop waits so long for a plug-in that is asked for a key nobody has asked for before; others wait for its whole timeout.
+# The loop waits so long for a plug-in that is asked for a key nobody has asked for before, and so does who is in a hurry, but neither while
+# the plug-in owes an answer for longer; others wait for its whole timeout.
 LOOP_WAIT_S = 1.0
 # A plug-in that could not open a key is not asked for the same one again for so long.
 REFUSED_S = 1.0
@@ -27,24 +28,30 @@ THREADS = 16
 AHEAD_S, AHEAD_MOST = 60.0, 8192
 
 
-class _Ahead(threading.local):
-    """Whether this thread opens values before somebody else reads them."""
+class _This(threading.local):
+    """``ahead``: this thread opens values before somebody else reads them. ``hurries``: see ``hurry``."""
 
-    now = False
+    ahead = hurries = False
 
 
-_ahead = _Ahead()
+_this = _This()
+
+
+def hurry() -> None:
+    """From now on this thread waits for plug-ins no longer than the loop does: much else waits for it, and what it cannot open is opened
+    later by who reads it."""
+    _this.hurries = True
 
 
 @contextlib.contextmanager
 def opening() -> Iterator[None]:
     """In this thread: what is opened stays opened for ``AHEAD_S``, also where a plug-in's ``cachesize`` is smaller. Waits as long as a
     plug-in may take, so not for the loop's thread."""
-    _ahead.now = True
+    _this.ahead = True
     try:
         yield
     finally:
-        _ahead.now = False
+        _this.ahead = False
 
 
 class HKDFSealer:
@@ -94,6 +101,7 @@ class Opened:
         )
         self._lock = threading.Lock()
         self._asked: dict[bytes, Future[Opener]] = {}
+        self._late: Future[Opener] | None = None  # what the plug-in was asked, and the loop has not waited for any longer
         self._opened_ahead: dict[bytes, tuple[float, Opener]] = {}  # the oldest first
         self._refused: dict[bytes, tuple[float, SealError]] = {}
         self._threads = ThreadPoolExecutor(THREADS, "kas-kms")
@@ -115,10 +123,11 @@ class Opened:
         return source.digest() in self._kept.entries
 
     def get(self, source: DEKSource) -> Opener:
-        """The sealer of a source, asked for when it is not known. Waits for the plug-in, on the loop's thread only for ``LOOP_WAIT_S``;
-        whoever wants the same key waits for the same answer. Raises SealError."""
+        """The sealer of a source, asked for when it is not known. Waits for the plug-in, on the loop's thread and where one hurries for
+        ``LOOP_WAIT_S`` only, and not at all while an earlier answer is owed; whoever wants the same key waits for the same answer. Raises
+        SealError."""
         found = self._get(source.digest(), source)
-        if _ahead.now:
+        if _this.ahead:
             self._keep_ahead(source.digest(), found)
         return found
 
@@ -142,6 +151,9 @@ class Opened:
         found = self._known(digest)
         if found is not None:
             return found
+        hurries = _this.hurries or on_loop()
+        if hurries and self._late is not None and not self._late.done():
+            raise self._unanswered()
         with self._lock:
             found = self._known(digest)
             if found is not None:  # it came in the meantime
@@ -155,9 +167,13 @@ class Opened:
             if asked is None:
                 asked = self._asked[digest] = self._threads.submit(self._open, source, digest)
         try:
-            return asked.result(LOOP_WAIT_S if on_loop() else None)
+            return asked.result(LOOP_WAIT_S if hurries else None)
         except TimeoutError:
-            raise SealError(f"{self._said}the plug-in has not answered yet") from None
+            self._late = asked
+            raise self._unanswered() from None
+
+    def _unanswered(self) -> SealError:
+        return SealError(f"{self._said}the plug-in has not answered yet")
 
     def _open(self, source: DEKSource, digest: bytes) -> Opener:
         """In a thread: asks, and remembers how it ended."""

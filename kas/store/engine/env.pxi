@@ -368,6 +368,21 @@ cdef class Env:
                 raise error
         return record
 
+    def has(self, str key not None) -> bool:
+        """Whether there is a record of a key. One transaction, one lookup; nothing is opened."""
+        cdef bytes raw = key_bytes(key)
+        cdef void *txn
+        cdef kas_val k, h
+        cdef int rc = self.begin_read(&txn)
+        if rc:
+            raise engine_error(rc, f"reading {key}")
+        k = val(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
+        rc = L.get(txn, self.current, &k, &h)
+        self.end_read(txn)
+        if rc and rc != ERR_NOTFOUND:
+            raise engine_error(rc, f"reading {key}")
+        return rc == 0
+
     def check_readers(self) -> int:
         """Frees reader slots of processes that died in a read; until then they pin old pages. Returns how many."""
         cdef int dead = 0, rc = EINVAL

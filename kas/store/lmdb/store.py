@@ -361,7 +361,7 @@ class LMDBStore(Store):
         for revision, ops in revisions:
             there = []
             for op in ops:
-                if op.draft is not None or (known[op.key] if op.key in known else self._env.get(op.key) is not None):
+                if op.draft is not None or (known[op.key] if op.key in known else self._env.has(op.key)):
                     there.append(op)
                 known[op.key] = op.draft is not None
             self._seal(there)
