@@ -47,12 +47,17 @@ def put(stream: TextIO, text: str) -> None:
     except OSError:  # of ``io``, for what is in memory
         stream.write(text)
         stream.flush()
-        return
+    else:
+        outlet(fd).write(text.encode(errors="backslashreplace"))
+
+
+def outlet(fd: int) -> Outlet:
+    """That of a descriptor."""
     found, now = _outlets.get(fd), os.fstat(fd)
     is_at = (os.getpid(), now.st_dev, now.st_ino)  # a process that was forked has its own, and a stream may be put elsewhere
     if found is None or found[0] != is_at:
         found = _outlets[fd] = is_at, Outlet(fd, now.st_mode)
-    found[1].write(text.encode(errors="backslashreplace"))
+    return found[1]
 
 
 class Blocked(OSError):
