@@ -26,6 +26,7 @@ from kas.audit.backend import AuditError, log
 from kas.audit.event import Entry
 from kas.meta.field import go_quote
 from kas.meta.files import private
+from kas.meta.standard import outlet
 
 MEGABYTE = 1 << 20
 DEFAULT_MAX_SIZE = 100  # megabytes, for who says 0, as lumberjack has it
@@ -63,9 +64,10 @@ def json_line(entry: Entry) -> bytes:
 
 class LogFile:
     """Writes lines to ``path`` ("-" is standard output). ``max_size`` in bytes (0: never rotated), ``max_age_s`` and ``max_backups`` of the
-    files that were rotated away (0: kept), ``lock`` a file that the workers share, None for a worker that is the only one."""
+    files that were rotated away (0: kept), ``lock`` a file that the workers share, None for a worker that is the only one. Where it is
+    called ``beside`` the loop, it waits for who reads standard output as long as that takes."""
 
-    name = "log"
+    name, beside = "log", False
 
     def __init__(
         self, path: str, lock: Path | None, line: Callable[[Entry], bytes], max_size: int = 0, max_age_s: float = 0, max_backups: int = 0,
@@ -84,8 +86,10 @@ class LogFile:
         lines = joined(entries) if self._line is json_line else b"".join(map(self._line, entries))
         try:
             if self._path == STANDARD_OUTPUT:
-                sys.stdout.buffer.write(lines)
-                sys.stdout.buffer.flush()
+                if self.beside:
+                    _write_all(sys.stdout.fileno(), lines)
+                else:  # whoever does not read holds up all who are served
+                    outlet(sys.stdout.fileno()).write(lines)
             else:
                 self._write(lines)
         except OSError as e:
@@ -200,7 +204,7 @@ class Beside:
     """A log file that is written beside the loop, by one thread and so in order: for batches, as nobody waits for those."""
 
     def __init__(self, log: LogFile) -> None:
-        self.name, self._log = log.name, log
+        self.name, self._log, log.beside = log.name, log, True
         self._thread = ThreadPoolExecutor(1, "audit-log")
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None]:

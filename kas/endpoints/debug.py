@@ -30,7 +30,7 @@ from kas.request.http import Request, Response, Result, Write, with_body
 from kas.request.masking import shortened
 from kas.request.mux import Mux
 
-MAX_SECONDS = 60
+MAX_SECONDS, DEFAULT_SECONDS = 60, 5
 INTERVAL_S = 0.005
 
 
@@ -59,9 +59,9 @@ class Debug:
         mux.exact("/debug/pprof/heap", self.heap)
 
     def profile(self, req: Request) -> Response:
-        """Sample this worker's loop for ``seconds``, 5 when the query does not say, and answer with stacks and how often each was seen."""
+        """Sample this worker's loop for ``seconds``, 5 when the query names none, and answer with stacks and how often each was seen."""
         asked = req.params.get("seconds")
-        seconds = min(MAX_SECONDS, decimal(asked) if asked.isascii() and asked.isdigit() else 5)
+        seconds = min(MAX_SECONDS, (decimal(asked) if asked.isascii() and asked.isdigit() else 0) or DEFAULT_SECONDS)
 
         async def stream(write: Write) -> None:
             import asyncio

@@ -12,7 +12,7 @@ import time
 import warnings
 from typing import Any, Protocol
 
-from kas.meta.standard import CONTROLS, flush_standard_streams
+from kas.meta.standard import CONTROLS, flush_standard_streams, put
 
 MOST = 100  # lines of a sort a second: thousands that end together would keep the loop for seconds with writing them
 
@@ -92,9 +92,8 @@ class Handler(logging.StreamHandler):
 
     def _put(self, stream: Any, text: str, lines: int) -> None:
         try:
-            stream.write(text)
-            stream.flush()
-        except (OSError, ValueError) as e:  # a full disk; a pipe or a stream that was closed
+            put(stream, text)
+        except (OSError, ValueError) as e:  # a full disk; a pipe that was closed, or that nobody reads
             self.broken, self.unwritten = str(e) or type(e).__name__, self.unwritten + lines
         else:
             self.broken, self.unwritten = "", 0

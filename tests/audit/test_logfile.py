@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import os
 import shutil
 import stat
+import sys
 import threading
 import time
 from pathlib import Path
@@ -297,6 +299,29 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path):
 def test_standard_output(tmp_path, capfdbinary):
     LogFile("-", tmp_path / "lock", json_line).process([entry(7)])
     assert orjson.loads(capfdbinary.readouterr().out)["auditID"] == "id-7"
+
+
+def test_standard_output_that_nobody_reads_holds_up_nobody(tmp_path, monkeypatch):
+    """Requests wait for their events, and the loop for neither. Beside it there is time."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"\n")
+    os.set_blocking(writer, True)
+    with open(writer, "w") as out, open(reader, "rb") as heard:
+        monkeypatch.setattr(sys, "stdout", out)
+        log = LogFile("-", tmp_path / "lock", json_line)
+        with pytest.raises(AuditError, match=r"^-: logging blocked$"):
+            log.process([entry(7)])
+        thread = threading.Thread(target=Beside(log)._log.process, args=([entry(8)],))
+        thread.start()
+        lines = (line for line in heard if line != b"\n")
+        assert orjson.loads(next(lines))["auditID"] == "id-8"
+        thread.join()
+        log.beside = False
+        log.process([entry(9)])
+        assert orjson.loads(next(lines))["auditID"] == "id-9"
 
 
 def test_the_legacy_form_of_who_is_not_known():

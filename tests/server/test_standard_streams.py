@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -48,19 +50,36 @@ class Unheard(KasServer):
             return False
 
 
+def fill(writer: int) -> None:
+    """Until the pipe or socket takes not a byte more; who inherits it waits all the same."""
+    os.set_blocking(writer, False)
+    for size in (1024, 1):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"\n" * size)
+    os.set_blocking(writer, True)
+
+
 @pytest.fixture
 def ends():
-    """What may be in the place of a stream: a full disk, a pipe that nobody reads, nothing."""
+    """What may be in the place of a stream: a full disk, a pipe that nobody has open for reading, a pipe and a socket (as systemd gives)
+    that nobody reads, nothing."""
     reader, broken = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
-    yield {"full": full, "broken": broken, "closed": None}
-    os.close(full)
-    os.close(broken)
+    held_reader, held = os.pipe()
+    fill(held)
+    here, there = socket.socketpair()
+    fill(there.fileno())
+    yield {"full": full, "broken": broken, "closed": None, "held": held, "held socket": there.fileno()}
+    here.close()
+    there.close()
+    for fd in (full, broken, held, held_reader):
+        os.close(fd)
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("how", ["closed", "full", "broken"])
+@pytest.mark.parametrize("how", ["closed", "full", "broken", "held", "held socket"])
 def test_nobody_hears_it(how, ends, tmp_path):
     with Unheard(tmp_path, "-v=3", out=ends[how], workers=2) as server:
         if how == "closed":
@@ -79,3 +98,30 @@ def test_why_it_does_not_start_is_its_exit_code_then(how, ends, tmp_path):
     server = KasServer(tmp_path)
     command = [sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(server.data_dir)]
     assert subprocess.run(command, stdout=ends[how], stderr=ends[how], timeout=60, check=False).returncode == 1
+
+
+def test_who_reads_again_is_told_what_was_lost(tmp_path):
+    """Until then the check of the log fails, as the log of the server does, and nothing else."""
+    reader, writer = os.pipe()
+    fill(writer)
+    said = b""
+
+    def checks() -> tuple[str, str]:
+        known = {"headers": {"Authorization": f"Bearer {server.token}"}, "verify": server.ca, "timeout": 60}
+        return tuple(requests.get(f"{server.url}/livez{path}", **known).text for path in ("/log", "?exclude=log"))
+
+    def read() -> bool:
+        nonlocal said
+        said += os.read(reader, 1 << 20)
+        return checks() == ("ok", "ok")
+
+    try:
+        with Unheard(tmp_path, "-v=3", out=writer, workers=1) as server:
+            wait_for(lambda: checks() == ("internal server error: logging blocked\n", "ok"), "the check to fail")
+            wait_for(read, "the check to pass")
+            while b"could not be written" not in said:
+                said += os.read(reader, 1 << 20)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert re.search(rb"kas\.logs\] [0-9]+ lines could not be written when they were due: logging blocked\n", said)

@@ -1,0 +1,30 @@
+"""How long a profile takes."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from kas.endpoints import debug
+from kas.request.http import Request
+from kas.request.requestinfo import Query
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [("", 5), ("seconds=", 5), ("seconds=0", 5), ("seconds=-1", 5), ("seconds=x", 5), ("seconds=2", 2), ("seconds=999", 60)],
+)
+def test_a_profile_takes_as_long_as_asked_and_always_some_time(query, seconds, monkeypatch, tmp_path):
+    taken, written = [], []
+    monkeypatch.setattr(debug, "_sample", lambda thread, length, counts: taken.append(length) or counts.update(["a;b"]))
+
+    async def write(piece: bytes) -> None:
+        written.append(piece)
+
+    request = Request("GET", "/debug/pprof/profile", query, [])
+    request.params = Query(query)
+    answer = debug.Debug(0, SimpleNamespace(), SimpleNamespace(), tmp_path / "verbosity").profile(request)
+    asyncio.run(answer.stream(write))
+    assert (taken, written) == ([seconds], [b"a;b 1\n"])
