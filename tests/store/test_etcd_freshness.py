@@ -186,13 +186,16 @@ def test_another_server_is_asked_where_one_has_not_answered() -> None:
 
 
 def test_each_waits_for_no_longer_than_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 0.05)
+    monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 1000.0)
 
     async def check() -> None:
+        loop, passed = asyncio.get_running_loop(), 0.0
+        monkeypatch.setattr(loop, "time", lambda real=loop.time: real() + passed)
         world = World()
         silent = world.join()
         await turn()
         next_ = world.join()
+        passed += 1001.0
         with pytest.raises(Unavailable) as caught:
             await silent[0]
         assert type(caught.value) is Unavailable
@@ -202,19 +205,21 @@ def test_each_waits_for_no_longer_than_its_own_time(monkeypatch: pytest.MonkeyPa
         assert not world.etcd.asked
         behind = world.join()
         await turn()
-        monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 60.0)
+        monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 1e6)
         world.etcd.answer(9)
         waiter = world.waiting.pop()[1]
+        passed += 1001.0
         with pytest.raises(Behind):
             await behind[0]
         assert waiter.done()
         # Who joins a round that waits already has all of its time.
         world.join()
         await turn()
-        monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 0.05)
+        monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 1000.0)
         early = world.join()
-        monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 60.0)
+        monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 1e6)
         late = world.join()
+        passed += 1001.0
         with pytest.raises(Unavailable):
             await early[0]
         world.etcd.answer(5)
