@@ -138,7 +138,7 @@ def test_the_first_file_has_to_be_good(tmp_path):
 @pytest.fixture
 def hook(tmp_path):
     """A webhook over TLS that decides by the namespace; ``hook.config`` is its kubeconfig."""
-    cert = certificate(tmp_path, "hook")
+    cert, over = certificate(tmp_path, "hook"), threading.Event()
     said = {
         "yes": answer(allowed=True), "no": answer(denied=True, reason="the hook says no"), "garbage": (200, {}, b"<html>"),
         "huge": (200, {}, b'{"status":{"allowed":true}}' + b" " * (10 << 20)), "moved": (302, {"Location": "https://127.0.0.1:1/"}, b""),
@@ -147,13 +147,14 @@ def hook(tmp_path):
     def decide(asked: dict):
         namespace = asked["body"]["spec"].get("resourceAttributes", {}).get("namespace", "")
         if namespace == "slow":
-            time.sleep(3.0)
+            over.wait(60)
         return said.get(namespace, answer(allowed=False))
 
     with PolicyBackend(cert) as backend:
         backend.answers = decide
         backend.config = kubeconfig(tmp_path / "hook.kubeconfig", backend.url + "/authz", {"certificate-authority": cert[0]})
         yield backend
+        over.set()
 
 
 def tokens(tmp_path: Path) -> str:
@@ -169,8 +170,11 @@ def of(namespace: str) -> str:
 @pytest.mark.timeout(240)
 def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
     path = tmp_path / "z.yaml"
-    config = webhook(Path(hook.config), timeout="1s", failurePolicy="NoOpinion", authorizedTTL="5m", unauthorizedTTL="5m")
-    path.write_bytes(text(config, RBAC))
+    slow = "has(request.resourceAttributes) && request.resourceAttributes.namespace == 'slow'"
+    given = {"failurePolicy": "NoOpinion", "authorizedTTL": "5m", "unauthorizedTTL": "5m", "matchConditionSubjectAccessReviewVersion": "v1"}
+    config = webhook(Path(hook.config), timeout="30s", matchConditions=[{"expression": f"!({slow})"}], **given)
+    hurried = webhook(Path(hook.config), timeout="1s", matchConditions=[{"expression": slow}], **given)
+    path.write_bytes(text({**hurried, "name": "hurried"}, config, RBAC))
     server = kas_server(f"--authorization-config={path}", tokens(tmp_path), "--unsafe-no-fsync", "--controllers=none")
     jane, root = ({"Authorization": f"Bearer {name}-token"} for name in ("jane", "root"))
     client = connect(server)
@@ -195,13 +199,13 @@ def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
     path.write_bytes(b"{")
     until(lambda: 'status="failure"} 1' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
     assert client("GET", of("no"), **jane)[0] == 403
-    config["webhook"] |= {"failurePolicy": "Deny", "matchConditionSubjectAccessReviewVersion": "v1", "matchConditions": [
+    config["webhook"] |= {"failurePolicy": "Deny", "matchConditions": [
         {"expression": "has(request.resourceAttributes) && request.resourceAttributes.namespace != 'no'"},
     ]}  # fmt: skip
     path.write_bytes(text(config, RBAC))
     until(lambda: not client("GET", of("no"), **jane)[1]["message"].endswith("says no"))
     until(lambda: 'status="success"} 2' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
-    assert 'apiserver_authorization_webhook_evaluations_total{name="hook",result="timeout"} 1' in client.raw("GET", "/metrics").text
+    assert 'apiserver_authorization_webhook_evaluations_total{name="hurried",result="timeout"} 1' in client.raw("GET", "/metrics").text
 
 
 @pytest.mark.timeout(240)

@@ -190,11 +190,14 @@ def test_without_a_credential_nobody_may_do_everything(modes, status, world):
 @pytest.mark.parametrize(("workers", "most"), [(3, 3), (-1, 1), (0, 1), ((1 << 63) - 1, 9)])
 def test_so_many_deletes_of_a_collection_are_under_way(workers, most, tmp_path):
     """Upstream has one where less are asked for."""
-    under_way, seen = set[str](), list[int]()
+    under_way, seen, all_there = set[str](), list[int](), asyncio.Event()
 
     async def one(req: Request, served: Any, rec: Any, options: Any) -> None:
         under_way.add(rec)
         seen.append(len(under_way))
+        if len(under_way) >= most:
+            all_there.set()
+        await all_there.wait()  # beginning them all may take several turns of the loop
         await asyncio.sleep(0)
         under_way.discard(rec)
 

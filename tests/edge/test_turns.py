@@ -19,6 +19,12 @@ from kas.request.http import Request, Response
 from tests.filters.serving import answer, head, until
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No exchange is taken to be over by the real clock, which passes as fast as the machine has it: see ``behind.LONGEST_S``."""
+    monkeypatch.setattr(behind, "LONGEST_S", 3600.0)
+
+
 class Arrived:
     """A request; ``takes`` is how long what begins it does, ``later`` how long it goes on in a task."""
 
@@ -708,7 +714,6 @@ def test_refusals_wait_while_answers_are_written() -> None:
 
 def test_an_exchange_that_is_over_tells_whether_what_was_given_is_written(tmp_path: Any, monkeypatch) -> None:
     """Granian's, also one whose client has gone, and again and again: nothing else goes on here for an hour."""
-    monkeypatch.setattr(behind, "LONGEST_S", 3600.0)
     monkeypatch.setattr(behind, "MOST", BATCH)
 
     async def go() -> None:

@@ -70,7 +70,8 @@ def deleted(path: Any, count: int, plugin: Slow, at_once: int, query: str = "") 
 def test_so_many_are_under_way_at_once(tmp_path, at_once, most):
     names = [f"c{i:02}" for i in range(20)]
     status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(wanted=most), at_once)
-    assert (status, left, plugin.most, plugin.asked) == (200, [], most, names)
+    assert (status, left, plugin.most) == (200, [], most)
+    assert (sorted(plugin.asked) if most > 1 else plugin.asked) == names  # of several at once one may pass another
     assert [o["metadata"]["name"] for o in answer["items"]] == names == sorted(gone)
 
 

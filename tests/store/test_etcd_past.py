@@ -106,9 +106,6 @@ def test_a_replica_that_was_given_up_is_not_used_again(tmp_path: Path) -> None:
 def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks whether this server is ready: it answers nothing that is new. What was in vain is let go of."""
     store, apply, ready = server.store, server.replicator._apply, threading.Event()
-    monkeypatch.setattr("kas.store.etcd.store.CATCH_UP_S", 0.2)
-    monkeypatch.setattr("kas.store.etcd.store.LAGS_S", 0.1)
-    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 0.02)
 
     def never(events: list[Any]) -> None:
         ready.wait(60)
@@ -118,6 +115,8 @@ def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, mo
         store.start(asyncio.get_running_loop())
         await store.commit(Op(A, draft(), 0))
         assert store.lost() == ""
+        for name, seconds in (("CATCH_UP_S", 0.2), ("LAGS_S", 0.1), ("NUDGE_S", 0.02)):
+            monkeypatch.setattr(f"kas.store.etcd.store.{name}", seconds)
         monkeypatch.setattr(server.replicator, "_apply", never)
         had = store.revision
         with pytest.raises(Unknown, match="committed, but the replica does not follow"):

@@ -240,7 +240,9 @@ def test_servers_are_asked_anew_whether_their_progress_is_in_order(server: Serve
     asyncio.run(check())
 
 
-def test_many_writers_at_once(server: Server) -> None:
+def test_many_writers_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", 60.0)  # for all of them, on any machine
+
     async def write() -> None:
         store = server.store
         store.start(asyncio.get_running_loop())

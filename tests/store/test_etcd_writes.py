@@ -92,7 +92,7 @@ def test_a_write_that_a_slow_etcd_does_not_take_has_one_time_for_all_attempts(se
     async def call(self: AsyncClient, call: Call, request: Any, within_s: float = 10.0) -> Any:
         if call is TXN:
             given.append(within_s)
-        return await real(self, call, request, within_s)
+        return await real(self, call, request, 60.0)  # what is given is looked at, and not whether this machine keeps it
 
     async def write() -> None:
         store = server.store

@@ -254,7 +254,7 @@ def test_who_does_not_read_is_not_read_for(tmp_path, way):
             writer.write(b"x")
             task = asyncio.ensure_future(pour(writer)) if way == "up" else None
             last = -1
-            while sent != last:  # until nothing moves any more
+            while sent != last or not sent:  # until nothing moves any more
                 last = sent
                 await asyncio.sleep(0.5)
             assert sent < 64 << 20
