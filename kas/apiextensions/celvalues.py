@@ -17,7 +17,7 @@ _NULL = Unreadable("invalid data, got null for schema with nullable=false")
 _NO_MAP = Unreadable("invalid data, expected a map for the provided schema with type=object")
 _NO_ARRAY = Unreadable("invalid data, expected an array for the provided schema with type=array")
 _NEITHER = Unreadable("invalid data, expected XIntOrString value to be either a string or integer")
-_ROOT_META = ("name", "generateName")
+_ROOT_META = {"name": "name", "generateName": "generateName"}
 
 
 def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | None = None) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
                     found[f.name] = f.name, f
         if type.embedded:
             found |= {name: (name, None) for name in ("apiVersion", "kind", "metadata")}
-        type.derived["expressed"] = frozenset(key for key, _ in found.values())
+        type.derived["expressed"] = {key: name for name, (key, _) in found.items()}
         type.derived["expressions"] = found
     return found
 
@@ -86,7 +86,7 @@ _GO_TYPES = {str: "string", int: "int64", float: "float64", bool: "bool", dict: 
 
 
 def _misfit(wanted: str, value: Any) -> Unreadable:
-    return Unreadable(f"invalid data, expected {wanted}, got {_GO_TYPES[type(value)]}")
+    return Unreadable(f"invalid data, expected {wanted}, got {_GO_TYPES[type(value)]}", value)
 
 
 def _items(f: Field, value: list[Any]) -> list[Any]:
@@ -103,7 +103,7 @@ def _formatted(form: str | None, text: str) -> Any:
     try:
         return parse(text)
     except (DecodeError, ValueError) as e:
-        return Unreadable(f"Invalid {name} {text}: {e}")
+        return Unreadable(f"Invalid {name} {text}: {e}", text)
 
 
 # The digits of what upstream reads here are those of URLs, though what it lets in has the others: with one of these it is unreadable.

@@ -91,7 +91,7 @@ def _coerce(obj: Obj, path: str, drop: bool) -> list[str]:
             if drop:
                 del obj[key]
                 continue
-            raise MetadataError(field.invalid(field.child(path, key), field.in_go_order(obj[key]), "must be a string"))
+            raise MetadataError(field.invalid(field.child(path, key), field.as_read(obj[key]), "must be a string"))
     if "metadata" not in obj:
         return []
     at = field.child(path, "metadata")
@@ -99,7 +99,7 @@ def _coerce(obj: Obj, path: str, drop: bool) -> list[str]:
         obj["metadata"], found = decode(_object_meta(), obj["metadata"], write_json(obj["metadata"]))
     except DecodeError as e:
         if not drop:
-            raise MetadataError(field.invalid(at, field.in_go_order(obj["metadata"]), str(e))) from None
+            raise MetadataError(field.invalid(at, field.as_read(obj["metadata"]), str(e))) from None
         if not isinstance(obj["metadata"], dict):
             return []
         fit = {key: value for key, value in obj["metadata"].items() if _fits({key: value})}
@@ -134,7 +134,7 @@ def resource_errors(obj: Obj, path: str) -> list[FieldError]:
         try:
             meta, _ = decode(_object_meta(), obj["metadata"], write_json(obj["metadata"]))
         except DecodeError as e:
-            return [*errs, field.invalid(at, field.in_go_order(obj["metadata"]), str(e))]
+            return [*errs, field.invalid(at, field.as_read(obj["metadata"]), str(e))]
         named = meta if meta.get("name") else {**meta, "name": "fakename"}
         errs += validate_object_meta(named, bool(meta.get("namespace")), names.path_segment, at)
     return errs
@@ -146,7 +146,7 @@ def _type_errors(obj: Obj, key: str, path: str) -> list[FieldError]:
         return [field.required(at)]
     value = obj[key]
     if not isinstance(value, str):
-        return [field.invalid(at, field.in_go_order(value), "must be a string")]
+        return [field.invalid(at, field.as_read(value), "must be a string")]
     if not value:
         return [field.invalid(at, value, "must not be empty")]
     if key == "kind":

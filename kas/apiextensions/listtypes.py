@@ -31,7 +31,7 @@ def _value(f: Field, value: Any, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     if isinstance(value, list):
         if f.list_type == "set":
-            errs += [field.duplicate(field.index(path, i), field.in_go_order(value[i])) for i in _repeated(value)]
+            errs += [field.duplicate(field.index(path, i), field.as_read(value[i])) for i in _repeated(value)]
         elif f.list_type == "map":
             errs += _map(f, value, path)
         if f.card == "list":
@@ -49,7 +49,7 @@ def _value(f: Field, value: Any, path: str) -> list[FieldError]:
 def _map(f: Field, items: list[Any], path: str) -> list[FieldError]:
     for i, item in enumerate(items):
         if item is not None and not isinstance(item, dict):
-            return [field.invalid(field.index(path, i), field.in_go_order(item), "must be an object for an array of list-type map")]
+            return [field.invalid(field.index(path, i), field.as_read(item), "must be an object for an array of list-type map")]
     wanted = frozenset(f.list_map_keys)  # of which there may be thousands, and so may be items
     keys = [{k: v for k, v in item.items() if k in wanted} if item else {} for item in items]
     return [field.duplicate(field.index(path, i), field.in_go_order(keys[i])) for i in _repeated(keys)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kas.cel.problems import CostLimitError, EvaluationError
@@ -177,14 +177,13 @@ class SetList(list[Any]):
             return False
         _look(left, nodes([self, other]))
         mine = set(map(_member, self))
-        # Upstream looks for spans and times among texts, where there are none.
-        return all(not isinstance(x, (Duration, Timestamp)) and _member(x) in mine for x in other)
+        return all(not isinstance(x, _NEVER_FOUND) and _member(x) in mine for x in other)
 
     def __add__(self, other: list[Any]) -> SetList:
-        out, known = SetList(self), set(map(_member, self))
+        out, known = SetList(self), {_member(x) for x in self if not isinstance(x, _NEVER_FOUND)}
         for x in other:
             key = _member(x)
-            if key not in known:
+            if key not in known or isinstance(x, Unreadable):
                 known.add(key)
                 out.append(x)
         return out
@@ -198,6 +197,8 @@ def _member(value: Any) -> Any:
         return as_key(value)
     if isinstance(value, (Duration, Timestamp)):
         return type(value), value.ns
+    if type(value) is Unreadable and isinstance(value.raw, (str, int, float)):
+        return type(value.raw), value.raw
     if isinstance(value, list):
         return tuple(map(_member, value))
     if isinstance(value, dict):
@@ -216,7 +217,7 @@ class MapList(list[Any]):
 
     def _key(self, item: Any) -> Any:
         if not isinstance(item, dict):
-            return _member(item)
+            return object()  # without a key it is like no other
         hidden = item.rest if isinstance(item, Struct) else {}  # what no expression can name may be a key all the same
         return tuple([_member(item[k] if k in item else hidden.get(k)) for k in self.keys])
 
@@ -241,15 +242,16 @@ class MapList(list[Any]):
 
 
 class Struct(dict[str, Any]):
-    """What expressions see of ``obj``, of which the schema knows the keys ``known``. The entries that it does not know, and the fields that
-    are null and so are not there for expressions, count where objects are compared (apiserver ``pkg/cel/common/values.go``)."""
+    """What expressions see of ``obj``, of which the schema knows the keys ``known``, with their names in expressions. The entries that it
+    does not know, and the fields that are null and so are not there for expressions, count where objects are compared (apiserver
+    ``pkg/cel/common/values.go``)."""
 
     __slots__ = ("_more", "known", "obj")
 
-    def __init__(self, fields: dict[str, Any], obj: dict[str, Any], known: Container[str]) -> None:
+    def __init__(self, fields: dict[str, Any], obj: dict[str, Any], known: Mapping[str, str]) -> None:
         super().__init__(fields)
         self.obj, self.known = obj, known
-        self._more: tuple[dict[str, Any], int] | None = None  # most are never compared
+        self._more: tuple[dict[str, Any], list[str]] | None = None  # most are never compared
 
     @property
     def rest(self) -> dict[str, Any]:
@@ -257,27 +259,29 @@ class Struct(dict[str, Any]):
         return self._hidden()[0]
 
     @property
-    def nulls(self) -> int:
-        """How many fields are null."""
+    def nulls(self) -> list[str]:
+        """The names of the fields that are null."""
         return self._hidden()[1]
 
-    def _hidden(self) -> tuple[dict[str, Any], int]:
+    def _hidden(self) -> tuple[dict[str, Any], list[str]]:
         if self._more is None:
             known = self.known
             self._more = (
                 {k: v for k, v in self.obj.items() if k not in known},
-                sum(v is None for k, v in self.obj.items() if k in known),
+                [known[k] for k, v in self.obj.items() if v is None and k in known],
             )
         return self._more
 
     def __len__(self) -> int:
         rest, nulls = self._hidden()
-        return super().__len__() + len(rest) + nulls
+        return super().__len__() + len(rest) + len(nulls)
 
     def same(self, other: dict[str, Any], left: list[int]) -> bool:
-        """Equality with an object of the same schema: a field that is null is equal to nothing, an unknown entry is looked at where the
-        other one has it, too."""
-        if self.nulls or len(self) != len(other):
+        """Equality with an object of the same schema that has as many entries: what is null here must not be there in the other one, an
+        unknown entry is looked at where the other one has it, too."""
+        if len(self) != len(other):
+            return False
+        if any(name in other for name in self.nulls):
             return False
         if not all(k in other and _equal(v, other[k], left) for k, v in self.items()):
             return False
@@ -286,12 +290,17 @@ class Struct(dict[str, Any]):
 
 
 class Unreadable:
-    """What stands for a value that expressions cannot have, since its schema does not say enough of it: whoever looks fails."""
+    """What stands for a value that expressions cannot have, since its schema does not say enough of it: whoever looks fails. The ``raw``
+    value may be the key of an item all the same."""
 
-    __slots__ = ("why",)
+    __slots__ = ("raw", "why")
 
-    def __init__(self, why: str) -> None:
-        self.why = why
+    def __init__(self, why: str, raw: Any = None) -> None:
+        self.why, self.raw = why, raw
+
+
+# What upstream looks for in sets among texts and numbers, where there is no such thing.
+_NEVER_FOUND = (Duration, Timestamp, Unreadable)
 
 
 class Message(dict[str, Any]):

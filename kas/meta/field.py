@@ -90,12 +90,17 @@ def go_float(value: float) -> str:
 
 
 def in_go_order(value: Any) -> Any:
-    """A JSON value as Go prints what it read: the keys of objects sorted, whole numbers without a point."""
+    """A JSON value as Go writes what it read: the keys of objects sorted, whole numbers without a point."""
     if isinstance(value, dict):
         return {key: in_go_order(value[key]) for key in sorted(value)}
     if isinstance(value, list):
         return [in_go_order(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e16 else value
+
+
+def as_read(value: Any) -> Any:
+    """A JSON value for the ``value`` of an error, as Go prints what it read: a number that stands alone is not in JSON then."""
+    return value if isinstance(value, float) else in_go_order(value)
 
 
 class FieldError:

@@ -84,11 +84,16 @@ SAME = {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     ({"a": "x"}, {"a": "x", "u": 1}, False),
     # What the old one has not is passed over where there are as many of them.
     ({"a": "x", "u": 1}, {"a": "x", "v": 2}, True),
-    # A null is equal to nothing.
-    ({"a": "x", "n": None}, {"a": "x", "n": None}, False),
+    # What is null is not there, but counts.
+    ({"a": "x", "n": None}, {"a": "x", "n": None}, True),
+    ({"a": "x", "n": None}, {"a": "x"}, False),
+    ({"a": "x", "n": "y"}, {"a": "x", "n": None}, False),
+    ({"a": "x", "n": None}, {"a": "x", "n": "y"}, False),
+    ({"a": "x", "a-b": None}, {"a": "x", "a-b": "y"}, False),
+    ({"a": "x", "a-b": None}, {"a": "x", "n": None}, True),
 ])  # fmt: skip
 def test_objects_are_compared_with_what_their_schema_does_not_know(old, new, same):
-    known = {"properties": {"a": TEXT, "n": TEXT | {"nullable": True}}}
+    known = {"properties": {"a": TEXT, "n": TEXT | {"nullable": True}, "a-b": TEXT | {"nullable": True}}}
     type_ = schema_type("", {"type": "object", "properties": {"o": OPEN | known | SAME}})
     assert (celrules.errors(type_, {"o": new}, {"o": old})[0] == []) is same
 
@@ -131,6 +136,32 @@ def test_lists_of_sets_and_maps(rule):
     a, b = ({"k": k, "v": "x"} for k in "ab")
     obj = {"s": ["a", "b"], "m": [a, b], "o": {"k": "c", "v": "x"}, "p": {"k": "a", "v": "z"}}
     assert [str(e) for e in celrules.errors(type_, obj)[0]] == []
+
+
+_DAY = TEXT | {"format": "date"}
+
+
+def _keyed(key: str, schema: dict) -> dict:
+    item = {"type": "object", "properties": {key: schema, "v": TEXT}}
+    return {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key], "items": item}
+
+
+@pytest.mark.parametrize(("items", "obj", "rule", "why"), [
+    # What a set of numbers holds that is none, and the days of a set, are never found in it; those that are added are there once more.
+    ({"type": "integer"}, [1, "x"], "self.l != self.l && (self.l + self.l).size() == 3", None),
+    ({"type": "integer"}, [None], "self.l != self.l", None),
+    (_DAY, ["2020-01-01"], "self.l != self.l && (self.l + self.l).size() == 2", None),
+    (_DAY, ["soon"], "self.l != self.l && (self.l + self.l).size() == 2", None),
+    # An item is found by a key that is no value of its type, and cannot be compared then.
+    (_keyed("k", {"type": "integer"}), [{"k": 3.5}, {"k": 1}], "self.l == self.l", "invalid data, expected int, got float64"),
+    (_keyed("k", {"type": "integer"}), [{"k": 3.5}], "(self.l + self.l).size() == 1", None),
+    (_keyed("k", _DAY), ["x", None], "self.l != self.l && (self.l + self.l).size() == 4", None),
+])  # fmt: skip
+def test_lists_of_sets_and_maps_with_what_does_not_fit(items, obj, rule, why):
+    of_type = items if items["type"] == "array" else {"type": "array", "x-kubernetes-list-type": "set", "items": items}
+    type_ = schema_type("", {"type": "object", "properties": {"l": of_type}, "x-kubernetes-validations": [{"rule": rule}]})
+    found = [e.detail for e in celrules.errors(type_, {"l": obj})[0]]
+    assert found == ([f"{why} evaluating rule: {rule}"] if why else [])
 
 
 def test_large_sets_are_compared_by_their_members_keys(monkeypatch):

@@ -77,9 +77,11 @@ def test_sets_and_maps():
         s={"type": "array", "items": {}, "x-kubernetes-list-type": "set"},
         m={"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "p"]},
     )
-    given = obj(s=["a", 1, True, "a", "a", 1.0], m=[{"p": 1, "k": "a"}, {"k": "a"}, {"k": "a", "p": 1}, None, {}])
+    numbers = [1e10, 1e10, {"n": 1e10}, {"n": 1e10}]
+    given = obj(s=["a", 1, True, "a", "a", 1.0, *numbers], m=[{"p": 1, "k": "a"}, {"k": "a"}, {"k": "a", "p": 1}, None, {}])
     assert [str(e) for e in listtypes.errors(type, given)] == [
         'spec.m[2]: Duplicate value: {"k":"a","p":1}', "spec.m[4]: Duplicate value: {}", 'spec.s[3]: Duplicate value: "a"',
+        "spec.s[7]: Duplicate value: 1e+10", 'spec.s[9]: Duplicate value: {"n":10000000000}',
     ]  # fmt: skip
 
 
