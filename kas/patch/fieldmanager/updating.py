@@ -26,10 +26,11 @@ from kas.patch._fieldsets import (
     reconcile,
     recursive_difference,
     union,
+    updated,
     validate,
 )
 from kas.patch.fieldmanager.conflicts import conflicts_of
-from kas.patch.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, read, write, written
+from kas.patch.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, order, read, write, written
 from kas.patch.fieldmanager.schema import Schema
 
 Obj = dict[str, Any]
@@ -149,6 +150,12 @@ def update(
     if not schema.structured and not _of_kind(schema, new):
         return []  # there is no type of another kind
     try:
+        if schema.structured and live is not None and type(reset_fields) is dict:
+            found = updated(
+                schema.root, live, new, schema.api_version, manager or "unknown", subresource, now, STRIPPED, reset_fields, written, order
+            )
+            if found is not None:
+                return found
         managers, source = _decode(live_entries, entries_of(new), bool(subresource))
         if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
             return []
