@@ -95,16 +95,19 @@ def test_quick_and_long_come_to_the_same(seed, monkeypatch):
     assert quick or not live["metadata"]["managedFields"]
 
 
+USUAL = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}
+
+
 @pytest.mark.parametrize("entries", [
-    [{"manager": "m", "operation": "Update", "apiVersion": "v2", "fieldsType": "FieldsV1", "fieldsV1": {}}],
-    [{"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV2", "fieldsV1": {}}],
-    [{"manager": "m", "operation": "Delete", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}],
-    [{"manager": 1, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}],
-    [{"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:a": 1}}],
-    [{"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}],
-    [{"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:nodeSelector": {"f:a": {}}}}}],
-    [{"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}] * 2,
-    [{"manager": f"m{n}", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}} for n in range(10)],
+    [{**USUAL, "apiVersion": "v2"}],
+    [{**USUAL, "fieldsType": "FieldsV2"}],
+    [{**USUAL, "operation": "Delete"}],
+    [{**USUAL, "manager": 1}],
+    [{**USUAL, "fieldsV1": {"f:a": 1}}],
+    [{**USUAL, "fieldsV1": None}],
+    [{**USUAL, "fieldsV1": {"f:spec": {"f:nodeSelector": {"f:a": {}}}}}],
+    [USUAL] * 2,
+    [{**USUAL, "manager": f"m{n}"} for n in range(10)],
     ["m"], [], {}, None,
 ])  # fmt: skip
 def test_what_is_unusual_goes_the_long_way(entries):

@@ -466,7 +466,10 @@ def _container_users(items: list[dict], system: str | None, path: str) -> list[F
 
 def _allocated_resources(items: list[dict], containers: list[dict], path: str) -> list[FieldError]:
     errs: list[FieldError] = []
-    if not any([item.get("allocatedResourcesStatus") for item in items]):
+    for item in items:
+        if item.get("allocatedResourcesStatus"):
+            break
+    else:
         return errs
     by_name = {c.get("name"): c for c in containers}
     for i, item in enumerate(items):
