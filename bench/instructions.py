@@ -3,7 +3,8 @@
     .venv/bin/python bench/instructions.py [--only get,create] [--requests 160]
 
 The whole chain of an in-process server, without granian and TLS: filters, endpoint, admission, the store with its threads, synced to disk.
-Requests run 16 at a time (lists 4), as many before the count as in it; ``watched`` is an update that 16 watches are told of, ``403`` a GET
+Requests run 16 at a time (lists 4), as many before the count as in it; ``watched`` is an update that 16 watches are told of,
+``update-lease`` what a kubelet does to its Lease, ``…-same`` an update or apply that changes nothing, ``403`` a GET
 without a credential, ``401`` one with a token of 12 kB that nobody knows. ``create-asked`` and ``create-unasked`` run one at a time: dry
 runs of creates that a webhook of another process is asked about over TLS, and that its selector does not want.
 Needs valgrind with its vgdb (Debian: valgrind).
@@ -44,13 +45,22 @@ from tests.admission.webhook.hook_server import HookServer  # noqa: E402
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODS = "/api/v1/namespaces/default/pods"
-NOTHING, WATCHED, WATCHES = "nothing", "watched", 16
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+NOTHING, WATCHED, WATCHES, LEASE = "nothing", "watched", 16, "update-lease"
 MERGE, APPLY = b"application/merge-patch+json", b"application/apply-patch+yaml"
 READ = {"get-large", "get-custom", "list-large", "list-custom"}  # of a ConfigMap and of a custom resource of its size; 100 of a list
 REFUSED = {"403": b"", "401": b"Bearer " + b"a" * 12_000}  # with what they are asked
 ASKED = {"create-asked": "yes", "create-unasked": "no"}  # what the label says that the webhook's selector wants
 STATUS = {"status": {"phase": "Running", "message": "%q", "podIP": "10.2.3.4", "podIPs": [{"ip": "10.2.3.4"}]}}  # of a pod
 Ask = tuple[str, str, bytes]  # method, path, body
+
+
+def lease(name: str, number: int) -> bytes:
+    """As a kubelet renews it."""
+    spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": f"2026-01-02T03:04:05.{number % 1_000_000:06d}Z"}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": "6c0a4a1e-3b1c-4d55-9f0e-3c9d6f1a2b3c"}
+    meta = {"name": name, "resourceVersion": "%r", "ownerReferences": [owner]}
+    return json.dumps({"metadata": meta, "spec": spec}).encode()
 
 
 def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
@@ -71,14 +81,24 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
         name = f"kept-{next(turns) % 16}"  # of those at a time each another, so that none is done twice
         return "PUT", f"{CONFIG_MAPS}/{name}", body(configmap(name))
 
+    def same() -> Ask:
+        return "PUT", f"{CONFIG_MAPS}/{(name := f'same-{next(turns) % 16}')}", json.dumps(configmap(name)).replace("%q", "0").encode()
+
+    def renew() -> Ask:
+        name = f"node-{next(turns) % 16}"
+        return "PUT", f"{LEASES}/{name}", lease(name, next(numbers))
+
     return {
         "get": (16, lambda: ("GET", f"{CONFIG_MAPS}/kept-{next(numbers) % 16}", b"")),
         **{row: (16, lambda: ("GET", f"{CONFIG_MAPS}/kept-{next(numbers) % 16}", b"")) for row in REFUSED},
         "create": (16, lambda: ("POST", CONFIG_MAPS, body(configmap("made-%q")))),
         "update": (16, update),
         WATCHED: (16, update),
+        "update-same": (16, same),
+        LEASE: (16, renew),
         "patch": (16, lambda: ("PATCH", f"{CONFIG_MAPS}/kept-{next(turns) % 16}", body({"data": {"seq": "%q"}}))),
         "apply": (16, lambda: ("PATCH", f"{(u := update())[1]}?fieldManager=bench&force=true", u[2])),
+        "apply-same": (16, lambda: ("PATCH", f"{(u := same())[1]}?fieldManager=bench&force=true", u[2])),
         "patch-status": (16, lambda: ("PATCH", f"{PODS}/kept-{next(turns) % 16}/status", body(STATUS))),
         "delete": (16, lambda: ("DELETE", f"{CONFIG_MAPS}/kept-to-go-{next(made)}", b"")),
         "create-pod": (16, lambda: ("POST", PODS, body(pod("made-%q")))),
@@ -112,6 +132,9 @@ async def run(server: InProcess, many: list[Ask], row: str = "") -> None:
     """All at once, each to the end of its answer."""
 
     async def one(ask: Ask) -> None:
+        if row == LEASE:  # nobody renews one without its revision
+            had = server.store.get(f"/registry/leases/default/{ask[1].rpartition('/')[2]}")
+            ask = *ask[:2], ask[2].replace(b"%r", str(had.revision).encode())
         found = server.server.chain(request_of(server, ask, row))
         answer = found if isinstance(found, Response) else await found
         assert answer.status == int(row) if row in REFUSED else answer.status < 300, answer.body
@@ -171,6 +194,10 @@ def count(wanted: list[str], requests: int, asks: bytes) -> None:
         server = InProcess(Path(directory), sync=True, max_size=1 << 30)  # valgrind maps no more than some gigabytes
         prepare = [("POST", "/api/v1/namespaces/default/serviceaccounts", b'{"metadata":{"name":"default"}}')]
         prepare += [("POST", CONFIG_MAPS, json.dumps(configmap(f"kept-{n}")).encode()) for n in range(16)]
+        if {"update-same", "apply-same"} & {*wanted}:
+            prepare += [("POST", CONFIG_MAPS, json.dumps(configmap(f"same-{n}")).replace("%q", "0").encode()) for n in range(16)]
+        if LEASE in wanted:
+            prepare += [("POST", LEASES, lease(f"node-{n}", 0).replace(b"%r", b"")) for n in range(16)]
         if "patch-status" in wanted:
             prepare += [("POST", PODS, json.dumps(pod(f"kept-{n}")).encode()) for n in range(16)]
         if "list-500" in wanted:

@@ -205,6 +205,14 @@ cdef struct Split:
     bint differs       # the form that is stored is not the one that is answered, but for its resourceVersion
 
 
+@cython.final
+cdef class SharedFields:        # a set of managed fields that stored objects share; only ``fits`` ever changes
+    cdef readonly dict fields
+    cdef readonly bytes text
+    cdef object fits            # a node of a merge schema
+
+
+cdef SharedFields shared_of(dict fields)
 cpdef bytes varint(uint64_t v)
 cpdef str go_quote(str s)
 cdef TypeDesc schema_struct(str name, dict schema, bint embedded, set defaults)

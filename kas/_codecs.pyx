@@ -5,11 +5,12 @@ JSON document checks it against its type, drops what is unknown, canonicalises s
 
 The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``utf8``, ``decode``,
 ``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``, ``strict``,
-``pairs``, ``syntax``, ``scan`` and ``pieces`` (raw JSON), ``cbor``. Bounds checks are off in the whole unit; each part says what makes that safe.
+``pairs``, ``syntax``, ``scan``, ``pieces`` and ``sharing`` (raw JSON), ``cbor``. Bounds checks are off in the whole unit; each part says what makes that safe.
 """
 
 cimport cython
-from cpython.dict cimport PyDict_Next, PyDict_GetItem, PyDict_SetItem, PyDict_Size
+from cpython.dict cimport PyDict_CheckExact, PyDict_Next, PyDict_GetItem, PyDict_SetItem, PyDict_Size
+from cpython.long cimport PyLong_FromVoidPtr
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
@@ -18,6 +19,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport INT32_MAX, INT32_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
+
+cdef extern from "<string.h>":
+    void* memmem(const void* where, size_t n, const void* what, size_t m) noexcept
 
 import base64
 import datetime as _datetime
@@ -155,5 +159,6 @@ include "fastpath/codecs/pairs.pxi"
 include "fastpath/codecs/syntax.pxi"
 include "fastpath/codecs/scan.pxi"
 include "fastpath/codecs/pieces.pxi"
+include "fastpath/codecs/sharing.pxi"
 include "fastpath/codecs/cbor.pxi"
 include "fastpath/codecs/weight.pxi"

@@ -263,13 +263,11 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
             raise invalid("strict decoding error: " + ", ".join(found))
         for text in found:
             req.warn(text)
-    if kept:
-        obj.update(kept)
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
     if len(req.body) >= LARGE:
         bound_parts(obj)
     try:
-        apply_defaults(served.kind_record, obj)
+        apply_defaults(served.kind_record, obj, kept)
     except DecodeError as e:
         # Upstream converts the outcome of a strategic merge patch by itself, that of the others while it decodes them.
         raise (ApiError(500, "", str(e)) if strategic else invalid(str(e))) from None

@@ -11,6 +11,8 @@ from kas.meta.records import NamedTuple
 
 _DECIMAL = re.compile(r"[0-9]+\Z", re.ASCII)
 _HEX = re.compile(r"[0-9A-Fa-f]+\Z", re.ASCII)
+_OCTET = "(?:[1-9]?[0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
+_PLAIN = re.compile(rf"(?:{_OCTET}\.){{3}}{_OCTET}", re.ASCII)
 
 
 class IP(NamedTuple):
@@ -52,6 +54,11 @@ class CIDR(NamedTuple):
         network = self.network
         length = max(self.prefix - 96, 0) if self.ip.bits == 128 and network.is_mapped else self.prefix
         return f"{network}/{length}"
+
+
+def is_plain_ipv4(text: str) -> bool:
+    """Whether a text is an IPv4 address in its canonical spelling, with which no rule finds fault."""
+    return _PLAIN.fullmatch(text) is not None
 
 
 def parse_ip(text: str) -> IP | None:

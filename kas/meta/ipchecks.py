@@ -10,7 +10,7 @@ from collections.abc import Container
 
 from kas.meta import field
 from kas.meta.field import FieldError, go_quote
-from kas.meta.ip import CIDR, IP, parse_cidr, parse_ip
+from kas.meta.ip import CIDR, IP, is_plain_ipv4, parse_cidr, parse_ip
 
 _NOT_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _NOT_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
@@ -55,7 +55,7 @@ def validate_legacy_ip(path: str, text: str, strict: bool = True, old: Container
 
     ``strict`` is the gate StrictIPCIDRValidation.
     """
-    return [] if text in old else _parse_strictly(path, text, strict)[1]
+    return [] if text in old or is_plain_ipv4(text) else _parse_strictly(path, text, strict)[1]
 
 
 def _parse_cidr_strictly(path: str, text: str, strict: bool) -> tuple[CIDR | None, list[FieldError]]:
@@ -100,6 +100,8 @@ def validate_interface_address(path: str, text: str) -> list[FieldError]:
 
 def ip_warnings(path: str, text: str) -> list[str]:
     """GetWarningsForIP; ``text`` is known to parse."""
+    if is_plain_ipv4(text):
+        return []  # as of most pods, whose statuses are written more often than anything else of them
     ip = parse_ip(text)
     if ip is None:
         return []

@@ -74,8 +74,16 @@ _IMMUTABLE_FIELDS = (
 _IMMUTABLE_NAMES = tuple(name for name, _ in _IMMUTABLE_FIELDS)
 
 
-def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata") -> list[FieldError]:
-    """ValidateObjectMetaUpdate: what an update may not change, and what it may not bring."""
+def validate_replaced_object_meta(meta: Meta, old: Meta, namespaced: bool) -> list[FieldError]:
+    """``validate_object_meta`` and ``validate_object_meta_update``: what passes the check of the first has nothing that the second's looks
+    for."""
+    if OBJECT_META[names.path_segment, namespaced].passes(meta):
+        return validate_object_meta_update(meta, old, passed=True)
+    return validate_object_meta(meta, namespaced) + validate_object_meta_update(meta, old)
+
+
+def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata", passed: bool = False) -> list[FieldError]:
+    """ValidateObjectMetaUpdate: what an update may not change, and what it may not bring; ``passed`` says that it brings nothing."""
     errs: list[FieldError] = []
     if old.get("deletionTimestamp"):
         extra = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
@@ -96,7 +104,7 @@ def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata") -
             value, had = meta.get(name), old.get(name)
             if value != had and (zero if value is None else value) != (zero if had is None else had):
                 errs.append(field.invalid(f"{path}.{name}", meta.get(name, zero), IMMUTABLE))
-    if METADATA.passes(meta):
+    if passed or METADATA.passes(meta):
         return errs
     errs += validate_labels(meta.get("labels"), f"{path}.labels")
     errs += validate_annotations(meta.get("annotations"), f"{path}.annotations")

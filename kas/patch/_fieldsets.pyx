@@ -29,6 +29,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 cimport cython
+from kas._codecs cimport SharedFields, shared_of
 
 include "../fastpath/codecs/buffer.pxi"
 include "../fastpath/codecs/turns.pxi"
@@ -43,3 +44,4 @@ include "fieldsets/toset.pxi"
 include "fieldsets/validate.pxi"
 include "fieldsets/merge.pxi"
 include "fieldsets/reconcile.pxi"
+include "fieldsets/updated.pxi"

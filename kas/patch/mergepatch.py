@@ -57,14 +57,14 @@ def merge(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
             # An array over an object comes in as it is, nulls and all; that is how upstream does it.
             out[key] = merge(current, value) if isinstance(value, dict) else value
         else:
-            out[key] = without_nulls(value)
+            out[key] = without_nulls(value) if isinstance(value, (dict, list)) else value
     return out
 
 
 def without_nulls(value: Any) -> Any:
     """``value`` with null members of objects dropped; nulls in arrays stay."""
     if isinstance(value, dict):
-        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+        return {k: without_nulls(v) if isinstance(v, (dict, list)) else v for k, v in value.items() if v is not None}
     if isinstance(value, list):
         return [without_nulls(v) if isinstance(v, (dict, list)) else v for v in value]
     return value

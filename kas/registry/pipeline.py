@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kas._codecs import TypeDesc
 from kas.meta import errors
-from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
+from kas.meta.objectmeta import validate_object_meta, validate_replaced_object_meta
 from kas.meta.random import new_uid
 from kas.registry.strategy import Context, Obj, strategy_of
 from kas.types.conversion import convert
@@ -158,7 +158,7 @@ def build_update(
     found = validate(ctx, obj, old)
     # What no rule for updates looks at: finalizers, and the prefix of generated names.
     if found or subresource or not strategy.validates_metadata or "finalizers" in meta or "generateName" in meta:
-        found = validate_object_meta(meta, resource.namespaced) + validate_object_meta_update(meta, old_meta) + found
+        found = validate_replaced_object_meta(meta, old_meta, resource.namespaced) + found
     if found:
         raise errors.invalid(_kind_group(resource, obj), obj.get("kind") or resource.kind, meta.get("name") or "", found)
     warnings: list[str] = []

@@ -32,7 +32,7 @@ from kas._codecs import RawJSON
 from kas.meta import errors, field
 from kas.meta.aside import LARGE, POOL, TURN, TurnOverError, is_large, step
 from kas.meta.scalars import parse_uint64
-from kas.meta.stored import object_of
+from kas.meta.stored import object_of, object_to_replace
 from kas.patch.fieldmanager import Unanswered, keep_timestamps, restore_after_admission
 from kas.registry import pipeline
 from kas.registry.admission import Admission, Made, dedup_owner_references
@@ -103,19 +103,23 @@ class Write:
     the server writes for itself. ``warnings`` are the strategy's, for the client."""
 
     anew = True  # whether a lost race is run once more; what names a revision only learns then that it is refused
+    # What most writes leave as it is: each is one of many a second.
+    native, least_large = True, LARGE  # bytes of what is stored
+    own = False  # whose strategy decides: that of the storage version, unless the version has its own and is converted after it
+    changed = False  # by admission
+    sure_of = -1  # reads at this revision were as new as they could be
+    large = False  # what a request brought is worked on beside the loop
+    replaced: Record | None = None
 
     def __init__(self, registry: Registry, ctx: Context, version: Version | None = None, admission: Admission | None = None) -> None:
         self.registry, self.ctx, self.version, self.admission = registry, ctx, version, admission
-        self.native = version is None or version.native
-        self.least_large = LARGE if version is None or version.native else version.converts_from  # bytes of what is stored
-        # Whose strategy decides: that of the storage version, unless the version has its own and is converted after it.
-        self.own = version is not None and version.own_strategy
-        self.resource = version.record if version is not None and self.own else registry.resource
+        self.resource = registry.resource
         self.warnings: list[str] = []
-        self.changed = False  # by admission
-        self.sure_of = -1  # reads at this revision were as new as they could be
-        self.large = False  # what a request brought is worked on beside the loop
-        self.replaced: Record | None = None
+        if version is not None:
+            if not version.native:
+                self.native, self.least_large = False, version.converts_from
+            if version.own_strategy:
+                self.own, self.resource = True, version.record
 
     def _costly(self) -> bool:
         return self.admission is not None and self.registry.strategy.costly
@@ -383,7 +387,8 @@ class Update(Write):
     async def _update(self, rec: Record) -> Shown:
         # prepare
         self.large = self.large or len(rec.json) >= self.least_large
-        old = await POOL.run(object_of, rec) if self.large else object_of(rec)
+        parse = object_of if self.registry.type.custom else object_to_replace
+        old = await POOL.run(parse, rec) if self.large else parse(rec)
         if self.uid:
             self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)

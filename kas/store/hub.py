@@ -456,7 +456,7 @@ class Hub:
             self._read_events(prefix, after, 0)
             self.catch_up(after)
         if after >= self._ring_after and after <= self.revision:
-            backlog = [e for e in self._ring if e.revision > after and (e.key == key if key is not None else e.key.startswith(prefix))]
+            backlog = self._newer(after, prefix, key)
             if len(backlog) <= limit:
                 watcher._queue.extend(backlog)
                 watcher._bytes = sum(map(len, backlog))
@@ -464,6 +464,17 @@ class Hub:
                 return watcher
         self._read_events(key if key is not None else prefix, after, 0)  # refuses revisions that cannot be served
         return watcher
+
+    def _newer(self, after: int, prefix: str, key: str | None) -> list[Event]:
+        """What is newer of the ring, from its end: most begin at the newest, and thousands begin anew at once."""
+        found = []
+        for e in reversed(self._ring):
+            if e.revision <= after:
+                break
+            if e.key == key if key is not None else e.key.startswith(prefix):
+                found.append(e)
+        found.reverse()
+        return found
 
     def _join(self, watcher: Watcher) -> None:
         index, at = self._place(watcher)

@@ -48,12 +48,17 @@ def _plan(kind: Any) -> _Plan:
     return found
 
 
-def apply_defaults(kind: Any, obj: Obj) -> None:
-    """Default a typed object in place. ``kind`` is a scheme Kind or Resource; a list kind defaults its items."""
+def apply_defaults(kind: Any, obj: Obj, kept: Obj | None = None) -> None:
+    """Default a typed object in place. ``kind`` is a scheme Kind or Resource; a list kind defaults its items. ``kept`` are members that are
+    added to it, and have all constants already."""
     early, type_, computed, item = kind.plan or _plan(kind)
     if early is not None:
+        if kept:
+            obj.update(kept)
         early(obj)
     apply_constant_defaults(type_, obj)
+    if kept:
+        obj.update(kept)
     if computed is not None:
         computed(obj)
     elif item is not None and obj.get("items"):

@@ -70,6 +70,7 @@ _codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.cano
 _codecs.install_durations(scalars.parse_duration, scalars.format_duration)
 _KEYS_BYTES = 1024 * (64 + 64)  # KEYS of KEY_LENGTH (plain.pxi); a table, not a dictionary
 caches.register("json_keys", "keys of maps in JSON", _KEYS_BYTES, lambda: _KEYS_BYTES)
+caches.register("shared_fields", "sets of managed fields that objects share", _codecs.shared_bytes()[1], lambda: _codecs.shared_bytes()[0])
 
 TABLES = Path(__file__).parent / "tables"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."

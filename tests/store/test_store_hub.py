@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,43 @@ def test_ring_is_bounded(store: LMDBStore) -> None:
     assert len(store.hub._ring) <= 1024
     watcher = store.watch(PREFIX, 0, lambda: None)
     assert drain(watcher) == list(range(1, 1501))
+
+
+class Looked(deque[Any]):
+    """A ring that counts how many of its events somebody looked at."""
+
+    seen = 0
+
+    def _counted(self, events):
+        for event in events:
+            self.seen += 1
+            yield event
+
+    def __iter__(self):
+        return self._counted(super().__iter__())
+
+    def __reversed__(self):
+        return self._counted(super().__reversed__())
+
+
+@pytest.mark.parametrize("behind", [0, 1, 7])
+def test_a_watch_looks_at_no_more_of_the_ring_than_it_lacks(store: LMDBStore, behind: int) -> None:
+    """Thousands begin anew when their connections are cut, and the ring has a thousand events."""
+    put(store, 500)
+    store.hub.catch_up()
+    ring = store.hub._ring = Looked(store.hub._ring)
+    watcher = store.watch(PREFIX, 500 - behind, lambda: None)
+    assert ring.seen <= behind + 1
+    put(store, 1)
+    store.hub.catch_up()
+    assert drain(watcher) == list(range(501 - behind, 502))
+
+
+def test_a_watch_is_given_what_is_its_of_the_ring(store: LMDBStore) -> None:
+    put(store, 20)
+    store.commit_now(*(Op(f"/registry/y/{i}", build_record(b"{", b'"d":1}')) for i in range(3)), one_revision=True)
+    put(store, 5)
+    store.hub.catch_up()
+    assert drain(store.watch(PREFIX, 18, lambda: None)) == [19, 20, 22, 23, 24, 25, 26]
+    assert drain(store.watch(PREFIX, 10, lambda: None, f"{PREFIX}1")) == [12, 17, 23]
+    assert [e.key for e in store.watch("/registry/y/", 20, lambda: None).take()] == ["/registry/y/0", "/registry/y/1", "/registry/y/2"]

@@ -5,6 +5,8 @@ Upstream: ``plugin/pkg/admission/defaulttolerationseconds``.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.initializer import Settings
 
@@ -17,9 +19,12 @@ class Plugin:
     name = "DefaultTolerationSeconds"
 
     def __init__(self, settings: Settings) -> None:
-        self._seconds = {
+        seconds = {
             NOT_READY: settings.default_not_ready_toleration_seconds, UNREACHABLE: settings.default_unreachable_toleration_seconds,
         }  # fmt: skip
+        self._all: list[dict[str, Any]] = [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": value} for key, value in seconds.items()
+        ]
 
     def handles(self, a: Attributes) -> bool:
         """Creates and updates of pods."""
@@ -28,11 +33,14 @@ class Plugin:
     def admit(self, a: Attributes) -> None:
         """Tolerate nodes that are not ready or not reachable for some seconds, where the pod says nothing of it."""
         spec = a.obj["spec"]
-        have = spec.get("tolerations") or []
+        have = spec.get("tolerations")
+        if not have:  # as nearly all
+            spec["tolerations"] = [tolerate.copy() for tolerate in self._all]
+            return
         new = [
-            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
-            for key, seconds in self._seconds.items()
-            if not have or not any(t.get("key") in (None, "", key) and t.get("effect") in (None, "", "NoExecute") for t in have)
+            tolerate.copy()
+            for tolerate in self._all
+            if not any(t.get("key") in (None, "", tolerate["key"]) and t.get("effect") in (None, "", "NoExecute") for t in have)
         ]
         if new:
             spec["tolerations"] = [*have, *new]

@@ -45,6 +45,8 @@ TEMPLATES = {
     ("batch", "cronjobs"): ("spec", "jobTemplate", "spec", "template"),
 }
 
+_OPEN = str(LevelVersion())
+
 
 class Plugin:
     """Sees pods, what holds pod templates, and namespaces whose labels change."""
@@ -82,8 +84,8 @@ class Plugin:
         policy, wrong = known
         if policy.open and not wrong:
             if a.resource == "pods":
-                a.annotate(AUDIT + "enforce-policy", str(LevelVersion()))  # whatever version, there is nothing to check
-                self._metrics.evaluated(a, policy.enforce, "enforce", True)
+                a.annotate(AUDIT + "enforce-policy", _OPEN)  # whatever version, there is nothing to check
+                self._metrics.open(a.operation, a.subresource)
             return None
         if a.resource == "pods":
             if a.operation == CREATE or _significant(a.obj, a.old):

@@ -30,6 +30,7 @@ cdef int put_plain(Buf* b, TypeDesc owner, Field f, object v, Split* s, int dept
     """A value that is no struct."""
     cdef int kind = f.kind
     cdef bytes text
+    cdef SharedFields shared
     if v is None:
         if kind in (K_STRING, K_INT32, K_INT64, K_BOOL, K_DOUBLE, K_QUANTITY, K_DURATION, K_INTSTR):
             v = zero_value(f)
@@ -55,6 +56,10 @@ cdef int put_plain(Buf* b, TypeDesc owner, Field f, object v, Split* s, int dept
         if isinstance(v, int) and -9223372036854775808 <= v <= 9223372036854775807:
             return put_int(b, v)
     elif kind == K_RAW or kind == K_UNKNOWN:
+        if kind == K_RAW and PyDict_CheckExact(v):
+            shared = shared_of(<dict>v)
+            if shared is not None and depth + SHARED_DEPTH <= b.deepest:
+                return put_bytes(b, shared.text)
         return put_value(b, v, AS_IT_IS, depth)
     elif kind == K_DOUBLE:
         if isinstance(v, (int, float)):

@@ -144,23 +144,6 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
         raise EncodeError("exceeded max depth")
     if PyUnicode_CheckExact(v):
         return put_str(b, v)
-    if v is None:
-        return put(b, b"null", 4)
-    if v is True:
-        return put(b, b"true", 4)
-    if v is False:
-        return put(b, b"false", 5)
-    if isinstance(v, int):
-        if -0x7FFFFFFFFFFFFFFF <= v <= 0x7FFFFFFFFFFFFFFF:
-            return put_int(b, v)
-        text = str(v).encode()
-        return put_bytes(b, text)
-    if isinstance(v, float):
-        if form == UNSTRUCTURED and v == 0:  # Go writes -0.0 as -0, and reads that back as the integer 0: so it is stored, and shown
-            return put_c(b, 48)
-        # Untyped floats of raw JSON keep a mark that they were written as floats: Go passes raw text through.
-        text = (repr(v) if form == AS_IT_IS and v.is_integer() and abs(v) < 1e16 else go_float(v)).encode()
-        return put_bytes(b, text)
     if isinstance(v, dict):
         if PyDict_Size(<dict>v) == 0:
             return put(b, b"{}", 2)
@@ -181,9 +164,29 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
                     put_c(b, 44)
                 first = False
                 put_str(b, <object>key)
+                if PyDict_CheckExact(<object>val) and PyDict_Size(<object>val) == 0 and depth < b.deepest:
+                    put(b, b":{}", 3)  # a leaf of managed fields
+                    continue
                 put_c(b, 58)
                 put_value(b, <object>val, form, depth + 1)
         return put_c(b, 125)
+    if v is None:
+        return put(b, b"null", 4)
+    if v is True:
+        return put(b, b"true", 4)
+    if v is False:
+        return put(b, b"false", 5)
+    if isinstance(v, int):
+        if -0x7FFFFFFFFFFFFFFF <= v <= 0x7FFFFFFFFFFFFFFF:
+            return put_int(b, v)
+        text = str(v).encode()
+        return put_bytes(b, text)
+    if isinstance(v, float):
+        if form == UNSTRUCTURED and v == 0:  # Go writes -0.0 as -0, and reads that back as the integer 0: so it is stored, and shown
+            return put_c(b, 48)
+        # Untyped floats of raw JSON keep a mark that they were written as floats: Go passes raw text through.
+        text = (repr(v) if form == AS_IT_IS and v.is_integer() and abs(v) < 1e16 else go_float(v)).encode()
+        return put_bytes(b, text)
     if isinstance(v, (list, tuple)):
         put_c(b, 91)
         for item in v:

@@ -11,6 +11,7 @@ from typing import Any
 from kas.meta.errors import ApiError, bad_request
 from kas.patch._fieldsets import (
     Mismatch,
+    deep_equal,
     difference,
     equal_but_metadata,
     intersection,
@@ -88,7 +89,8 @@ def apply(
         kept = difference(own.fields, STRIPPED)
         if kept:
             # Without a change the time of the last one stays, and a new manager has none.
-            managers[ident] = Managed(kept, own.api_version, True, own.time if merged is None else now)
+            if merged is not None or kept is not own.fields:
+                managers[ident] = Managed(kept, own.api_version, True, own.time if merged is None else now)
         else:
             del managers[ident]
     return _result(live if merged is None else merged, applied, manager, managers)
@@ -150,7 +152,12 @@ def _apply(
     merged = merge(schema.root, live, applied)
     last = managers.get(ident)
     fields = allowed(to_set(schema.root, applied), reset)
-    managers[ident] = Managed(fields, schema.api_version, True, last.time if last is not None else "")
+    if last is None:
+        managers[ident] = Managed(fields, schema.api_version, True)
+    else:
+        same = deep_equal(last.fields, fields)  # most apply the same again and again: then it is what is stored
+        entry = last.entry if same and last.api_version == schema.api_version else None
+        managers[ident] = Managed(last.fields if same else fields, schema.api_version, True, last.time, entry)
     merged = _prune(schema, merged, managers, ident, last)
     try:
         managers, _ = update_managers(schema, live, merged, managers, ident, reset, force)
@@ -168,7 +175,8 @@ def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: 
     """Remove what the applier owned last time and now neither it nor anybody else does."""
     if last is None or not last.fields:
         return merged
-    if last.api_version == schema.api_version and not difference(last.fields, managers[ident].fields):
+    fields = managers[ident].fields
+    if last.api_version == schema.api_version and (last.fields is fields or not difference(last.fields, fields)):
         return merged
     # The entries are no field of anybody: they alone would leave metadata there, and yet not mentioned.
     if entries_of(merged) is not None:

@@ -113,11 +113,12 @@ def write(managers: Managers) -> list[dict[str, Any]]:
         else:
             out.append(written(ident[0], "Apply" if m.applied else ident[1], m.api_version, m.time, m.fields, ident[3]))
     if len(out) > 1:
-        out.sort(key=_order)
+        out.sort(key=order)
     return out
 
 
-def _order(e: dict[str, Any]) -> tuple[str, str, str, str, str]:
+def order(e: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    """What entries are sorted by."""
     return e["operation"], e.get("time") or "", e.get("manager", ""), e["apiVersion"], e.get("subresource", "")
 
 

@@ -26,10 +26,11 @@ from kas.patch._fieldsets import (
     reconcile,
     recursive_difference,
     union,
+    updated,
     validate,
 )
 from kas.patch.fieldmanager.conflicts import conflicts_of
-from kas.patch.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, read, write, written
+from kas.patch.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, order, read, write, written
 from kas.patch.fieldmanager.schema import Schema
 
 Obj = dict[str, Any]
@@ -149,6 +150,12 @@ def update(
     if not schema.structured and not _of_kind(schema, new):
         return []  # there is no type of another kind
     try:
+        if schema.structured and live is not None and type(reset_fields) is dict:
+            found = updated(
+                schema.root, live, new, schema.api_version, manager or "unknown", subresource, now, STRIPPED, reset_fields, written, order
+            )
+            if found is not None:
+                return found
         managers, source = _decode(live_entries, entries_of(new), bool(subresource))
         if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
             return []
@@ -238,12 +245,20 @@ def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries |
 def track(schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: Reset) -> Managers:
     """The managers after an update of ``live`` to ``new``: what changed belongs to ``manager`` from now on; ``now`` is in RFC 3339."""
     managers = reconciled(schema, live, managers)
-    managers, (changed, _) = update_managers(schema, live, new, managers, None, reset, None)
+    ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
+    managers, (changed, _) = update_managers(schema, live, new, managers, None, reset, None, ident)
     taken = difference(changed, STRIPPED)
+    own = managers.get(ident)
+    if own is not None and taken is not changed:  # what nobody manages goes from everybody
+        left = difference(own.fields, changed)
+        own = own.with_fields(left) if left else None
+        if own is None:
+            del managers[ident]
+        else:
+            managers[ident] = own
     if taken:
-        ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
-        previous = managers.get(ident)
-        fields = union(taken, previous.fields) if previous is not None else taken
+        # Mostly it has had them all, and then these are the ones that are stored.
+        fields = union(own.fields, taken) if own is not None else taken
         managers[ident] = Managed(fields, schema.api_version, False, now)
     cap(managers)
     return managers
@@ -273,8 +288,10 @@ def update_managers(
     applier: Ident | None,
     reset: Reset,
     force: bool | None,
+    own: Ident | None = None,
 ) -> tuple[Managers, tuple[dict[str, Any], dict[str, Any]]]:
-    """Take what changed from all managers but ``applier``; with ``force`` False raise Conflicts instead of taking.
+    """Take what changed from all managers but ``applier``, and but for what is gone from all but ``own``; with ``force`` False raise
+    Conflicts instead of taking.
 
     Returns the managers left and two sets: the fields that are changed or added, and those that are gone.
     """
@@ -298,7 +315,7 @@ def update_managers(
             if conflict:
                 conflicts[ident] = conflict
         left = m.fields
-        if at[0]:
+        if at[0] and ident != own:
             left = difference(left, at[0])
         if at[1]:
             left = difference(left, at[1])

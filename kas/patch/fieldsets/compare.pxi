@@ -128,14 +128,14 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
             if lv is value:
                 continue
             f = field_of(n, name)
+            if f is not None and f.skip:
+                continue
             rv = value_of(f, value)
             if lhs is not None:
                 lv = value_of(f, lv)
             if lv is rv or (lv is not _MISSING and deep_eq(lv, rv)):
                 continue
             if f is not None:
-                if f.skip:
-                    continue
                 t, key = node_of(f), f.key
             else:
                 t, key = n.elem, "f:" + <str>name

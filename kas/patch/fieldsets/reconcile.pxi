@@ -32,7 +32,15 @@ cdef dict _named(Node n, dict s):
 
 def reconcile(Node n, dict s):
     """The set adapted to types that have become atomic: what lay below such a field becomes the field itself."""
-    cdef dict out = _reconcile(n, s, True)
+    cdef SharedFields shared = shared_of(s)
+    cdef dict out
+    if shared is None:
+        return _reconcile(n, s, True)
+    if shared.fits is n:
+        return s
+    out = _reconcile(n, s, True)
+    if out is s:
+        shared.fits = n
     return out
 
 
@@ -78,7 +86,7 @@ cdef dict _reconcile(Node n, dict s, bint root):
 
 def is_set(object fields):
     """Whether every level is an object, as the walks of sets take for granted."""
-    return PyDict_CheckExact(fields) and _all_objects(<dict>fields)
+    return PyDict_CheckExact(fields) and (shared_of(<dict>fields) is not None or _all_objects(<dict>fields))
 
 
 cdef bint _all_objects(dict level) except -1:

@@ -156,6 +156,11 @@ cdef class Record:
         return p[h.type_prefix_len:h.meta_end]
 
     @property
+    def metadata_end(self) -> int:
+        """Where the metadata end in the JSON, 0 when the writer did not say."""
+        return head_of(self).meta_end
+
+    @property
     def labels(self) -> dict:
         """metadata.labels, as selectors see them."""
         cdef const char *p = PyBytes_AS_STRING(self.head)

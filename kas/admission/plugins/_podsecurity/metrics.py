@@ -40,6 +40,7 @@ class PodSecurityMetrics:
             "evaluation.",
             ("fatal", *_OF),
         )
+        self._open: dict[tuple[str, str], tuple[str, ...]] = {}  # labels, by operation and subresource
         for operation in ("create", "update"):
             self._evaluations.inc(("allow", PRIVILEGED, "latest", "enforce", operation, "pod", ""), 0)
             for resource in ("pod", "controller"):
@@ -48,6 +49,13 @@ class PodSecurityMetrics:
     def evaluated(self, a: Attributes, policy: LevelVersion, mode: str, allowed: bool) -> None:
         """A policy was held against a pod; of warnings and audits only what they found is counted."""
         self._evaluations.inc(("allow" if allowed else "deny", policy.level, _version(policy), mode, *_of(a)))
+
+    def open(self, operation: str, subresource: str) -> None:
+        """A pod of a namespace where nothing is asked for, as most are."""
+        labels = self._open.get((operation, subresource))
+        if labels is None:
+            labels = self._open[operation, subresource] = ("allow", PRIVILEGED, "latest", "enforce", operation.lower(), "pod", subresource)
+        self._evaluations.inc(labels)
 
     def exempt(self, a: Attributes) -> None:
         """The configuration exempts the request."""

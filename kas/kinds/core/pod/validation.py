@@ -260,6 +260,14 @@ def _may_restart(container: Pod, spec: Pod, code: int) -> bool:
     return policy != "Never" and (policy != "OnFailure" or code != 0)
 
 
+def _some_ended(statuses: list[dict]) -> bool:
+    for item in statuses:
+        state = item.get("state")
+        if state and state.get("terminated") is not None:
+            return True
+    return False
+
+
 def _state_transitions(new: list[dict], old: list[dict], containers: list[dict], spec: Pod, path: str) -> list[FieldError]:
     """What has ended stays so, unless its container is one that starts again."""
     errs = []
@@ -316,11 +324,10 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
     errs += _observed(status, "status")
     if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
         errs.append(field.invalid("status.qosClass", status.get("qosClass") or "", "field is immutable"))
-    restarts_all = _restarts_all(old_spec)
     for key, kind in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers"), ("ephemeralContainerStatuses", "")):
-        if not kind or not restarts_all:
-            containers = old_spec.get(kind) or []
-            errs += _state_transitions(status.get(key) or [], old_status.get(key) or [], containers, old_spec, f"status.{key}")
+        before = old_status.get(key)
+        if before and _some_ended(before) and not (kind and _restarts_all(old_spec)):
+            errs += _state_transitions(status.get(key) or [], before, old_spec.get(kind) or [], old_spec, f"status.{key}")
     errs += _claim_statuses(status.get("resourceClaimStatuses") or [], body.get("resourceClaims") or [])
     if status.get("extendedResourceClaimStatus") is not None:
         errs += _extended_claim(status["extendedResourceClaimStatus"], body, "status.extendedResourceClaimStatus")
@@ -398,6 +405,8 @@ def _extended_claim(status: Pod, spec: Pod, path: str) -> list[FieldError]:
 
 def _claim_statuses(items: list[dict], claims: list[dict]) -> list[FieldError]:
     errs: list[FieldError] = []
+    if not items:
+        return errs
     known, seen = {c.get("name") or "" for c in claims}, set()
     for i, item in enumerate(items):
         at, name, claim = f"status.resourceClaimStatuses[{i}]", item.get("name") or "", item.get("resourceClaimName")
@@ -457,6 +466,11 @@ def _container_users(items: list[dict], system: str | None, path: str) -> list[F
 
 def _allocated_resources(items: list[dict], containers: list[dict], path: str) -> list[FieldError]:
     errs: list[FieldError] = []
+    for item in items:
+        if item.get("allocatedResourcesStatus"):
+            break
+    else:
+        return errs
     by_name = {c.get("name"): c for c in containers}
     for i, item in enumerate(items):
         container = by_name.get(item.get("name"))

@@ -1,0 +1,151 @@
+# The sets of managed fields that stored objects have in common. Whoever changes an object parses the whole of it, mostly to hand these sets on
+# as they are, and they are a third of a pod: all pods of a Deployment have the same, and an object has them from write to write. So a text of
+# FieldsV1 that was seen before is not parsed again: the objects share its dict, which nobody changes (see kas/patch/_fieldsets.pyx), and who
+# writes one of them down copies its text.
+
+cdef enum:
+    SHARED_BYTES = 32 << 20   # what all of them may take
+    SHARED_EACH = 400         # of one, but for what its text says
+    SHARED_FOR_BYTE = 40      # "a":{ } is a str and a dict
+    SHARED_LONGEST = 32 << 10
+    SHARED_DEPTH = 100
+
+
+@cython.final
+cdef class SharedFields:
+    """A set that several objects have: what it was parsed to, its text, and the node of the schema that it was last found to fit."""
+
+    def __init__(self, dict fields not None, bytes text not None):
+        self.fields, self.text = fields, text
+
+
+cdef dict _shared_texts = {}
+cdef dict _shared_ids = {}  # by the address of the dict, which lives as long as it is here
+cdef Py_ssize_t _shared_size = 0
+
+
+def shared_bytes():
+    """What the shared sets take at most, and what they may take."""
+    return _shared_size, SHARED_BYTES
+
+
+cdef SharedFields shared_of(dict fields):
+    """What is known of a dict that is shared, else None."""
+    cdef PyObject* found = PyDict_GetItem(_shared_ids, PyLong_FromVoidPtr(<void*>fields))
+    return <SharedFields>found if found != NULL else None
+
+
+cdef bint _only_objects(dict level, int depth):
+    cdef PyObject* key
+    cdef PyObject* value
+    cdef Py_ssize_t pos = 0
+    if depth > SHARED_DEPTH:
+        return False
+    while PyDict_Next(level, &pos, &key, &value):
+        if type(<object>value) is not dict or (PyDict_Size(<object>value) and not _only_objects(<dict>value, depth + 1)):
+            return False
+    return True
+
+
+cdef SharedFields _shared(bytes text, object loads):
+    """The set of a text; None for what is no set."""
+    global _shared_size
+    cdef SharedFields found
+    cdef PyObject* known = PyDict_GetItem(_shared_texts, text)
+    cdef Py_ssize_t size = SHARED_EACH + SHARED_FOR_BYTE * PyBytes_GET_SIZE(text)
+    if known != NULL:
+        return <SharedFields>known
+    value = loads(text)
+    if type(value) is not dict or not _only_objects(<dict>value, 0):
+        return None
+    if _shared_size + size > SHARED_BYTES:
+        _shared_texts.clear()
+        _shared_ids.clear()
+        _shared_size = 0
+    found = SharedFields(<dict>value, text)
+    _shared_texts[text] = found
+    _shared_ids[PyLong_FromVoidPtr(<void*>value)] = found
+    _shared_size += size
+    return found
+
+
+cdef Py_ssize_t _object_end(const char* s, Py_ssize_t i, Py_ssize_t end) noexcept:
+    """Behind the object that begins at ``i``; -1 where it does not end."""
+    cdef int depth = 0
+    cdef char c, escaped
+    while i < end:
+        c = s[i]
+        if c == 34:
+            i = scan_string(s, i + 1, end, &escaped)
+            if i < 0:
+                return -1
+        elif c == 123:
+            depth += 1
+        elif c == 125:
+            depth -= 1
+            if depth == 0:
+                return i + 1
+        i += 1
+    return -1
+
+
+def parse_sharing(bytes data not None, Py_ssize_t metadata_end, object loads not None):
+    """``loads(data)``, a stored object of a built-in type as canonical JSON, with the sets of its managed fields shared. ``metadata_end`` is
+    where its metadata end, 0 where that is not known: then nothing is shared."""
+    cdef const char* s = PyBytes_AS_STRING(data)
+    cdef const char* begin
+    cdef Py_ssize_t end = min(metadata_end, PyBytes_GET_SIZE(data)), i, at = 0, stop, size = 0, entry = -1
+    cdef int depth = 0
+    cdef char c, escaped
+    cdef char* out
+    cdef list found = [], cuts = []
+    cdef SharedFields fields
+    cdef bytes short
+    begin = <const char*>memmem(s, end, b'"managedFields":[{', 18) if end > 0 else NULL
+    if begin == NULL or begin == s or ((begin - 1)[0] != 44 and (begin - 1)[0] != 123):
+        return loads(data)
+    i = begin - s + 16
+    while i < end:
+        c = s[i]
+        if c == 34:
+            stop = scan_string(s, i + 1, end, &escaped)
+            if stop < 0:
+                return loads(data)
+            if depth == 2 and stop - i == 9 and stop + 2 < end and memcmp(s + i + 1, b'fieldsV1":{', 11) == 0:
+                i = stop + 2
+                stop = _object_end(s, i, end)
+                if stop < 0 or stop - i > SHARED_LONGEST:
+                    return loads(data)
+                fields = _shared(s[i:stop], loads)
+                if fields is None:
+                    return loads(data)
+                found.append((entry, fields))
+                cuts.append((i, stop))
+                size += stop - i - 1
+                i = stop
+                continue
+            i = stop
+        elif c == 123 or c == 91:
+            entry += depth == 1
+            depth += 1
+        elif c == 125 or c == 93:
+            depth -= 1
+            if depth == 0:
+                break
+        i += 1
+    if not found:
+        return loads(data)
+    short = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(data) - size)
+    out = PyBytes_AS_STRING(short)
+    for start, stop in cuts:
+        memcpy(out, s + at, <Py_ssize_t>start - at)
+        out += <Py_ssize_t>start - at
+        out[0] = 48
+        out += 1
+        at = stop
+    memcpy(out, s + at, PyBytes_GET_SIZE(data) - at)
+    obj = loads(short)
+    entries = obj["metadata"]["managedFields"]
+    for entry, fields in found:
+        entries[entry]["fieldsV1"] = fields.fields
+    return obj
