@@ -18,6 +18,13 @@ class NotCutError(ValueError):
 class RawJSON(bytes):
     """JSON text that is written as it stands."""
 
+class SharedFields:
+    """A set of managed fields that several objects have."""
+
+    fields: Obj
+    text: bytes
+    def __init__(self, fields: Obj, text: bytes) -> None: ...
+
 class Pairs(list[tuple[str, Any]]):
     """A JSON object with its keys in order, repeats included."""
 

@@ -19,7 +19,7 @@ from kas.meta import errors
 from kas.meta.aside import POOL
 from kas.meta.names import is_valid_path_segment_name
 from kas.meta.pieces import WHOLE, let_go
-from kas.meta.stored import object_of
+from kas.meta.stored import object_of, object_to_replace
 from kas.registry import deletion, pipeline
 from kas.registry.admission import Encoded, Forms, Made
 from kas.registry.deletion import Deletion
@@ -71,6 +71,7 @@ class Registry:
         self.requests: Requests = UNCOUNTED
         self.pages: Store | Pages = self.store  # for lists
         self.type = pipeline.stored_type(resource)
+        self.parse = object_of if self.type.custom else object_to_replace  # of what is written again, or deleted
         self.lease_s = event_ttl_s
         self.lines = Lines()  # of those who lost a race
         # Set by the kinds that allocate (Service).

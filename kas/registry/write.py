@@ -32,7 +32,7 @@ from kas._codecs import RawJSON
 from kas.meta import errors, field
 from kas.meta.aside import LARGE, POOL, TURN, TurnOverError, is_large, step
 from kas.meta.scalars import parse_uint64
-from kas.meta.stored import object_of, object_to_replace
+from kas.meta.stored import object_of
 from kas.patch.fieldmanager import Unanswered, keep_timestamps, restore_after_admission
 from kas.registry import pipeline
 from kas.registry.admission import Admission, Made, dedup_owner_references
@@ -387,7 +387,7 @@ class Update(Write):
     async def _update(self, rec: Record) -> Shown:
         # prepare
         self.large = self.large or len(rec.json) >= self.least_large
-        parse = object_of if self.registry.type.custom else object_to_replace
+        parse = self.registry.parse
         old = await POOL.run(parse, rec) if self.large else parse(rec)
         if self.uid:
             self._check_uid(old["metadata"].get("uid", ""))
@@ -542,7 +542,8 @@ class Delete(Write):
         if rec is None:
             raise registry.not_found(self.name)
         self.large = len(rec.json) >= self.least_large
-        obj = await POOL.run(object_of, rec) if self.large else object_of(rec)
+        parse = registry.parse
+        obj = await POOL.run(parse, rec) if self.large else parse(rec)
         registry.check_preconditions(self.name, obj, self.options)
         if registry.delete_pending(obj, self.options):
             return await self._unchanged(rec)
