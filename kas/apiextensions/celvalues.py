@@ -95,7 +95,7 @@ def _items(f: Field, value: list[Any]) -> list[Any]:
         # Upstream looks in objects for the names that keys have in expressions: not one that has to be written in another way is there,
         # and that of which no name can be made is looked for as it is.
         return MapList(items, tuple(key for key in f.list_map_keys if escape(key) in ("", key)))
-    return SetList(items) if f.list_type == "set" else items
+    return SetList(items, value) if f.list_type == "set" else items
 
 
 def _formatted(form: str | None, text: str) -> Any:

@@ -52,7 +52,9 @@ def _map(f: Field, items: list[Any], path: str) -> list[FieldError]:
             return [field.invalid(field.index(path, i), field.as_read(item), "must be an object for an array of list-type map")]
     wanted = frozenset(f.list_map_keys)  # of which there may be thousands, and so may be items
     keys = [{k: v for k, v in item.items() if k in wanted} if item else {} for item in items]
-    return [field.duplicate(field.index(path, i), field.in_go_order(keys[i])) for i in _repeated(keys)]
+    # One key is a scalar to Go, of which the type matters; more of them are a map.
+    told = keys if len(wanted) > 1 else [next(iter(key.values()), key) for key in keys]
+    return [field.duplicate(field.index(path, i), field.in_go_order(keys[i])) for i in _repeated(told)]
 
 
 def _repeated(items: Iterable[Any]) -> list[int]:

@@ -167,26 +167,37 @@ class Opaque:
 
 
 class SetList(list[Any]):
-    """A list of type set: the order does not matter, and what is added is added once (apiserver ``pkg/cel/common/values.go``)."""
+    """A list of type set: the order does not matter, and what is added is added once (apiserver ``pkg/cel/common/values.go``). Upstream
+    looks for members among what was read for them, ``raw``: days among texts, and 1.0 among numbers that were written as 1."""
 
-    __slots__ = ()
+    __slots__ = ("raw",)
+
+    def __init__(self, items: Iterable[Any], raw: list[Any]) -> None:
+        super().__init__(items)
+        self.raw = raw
 
     def same(self, other: list[Any], left: list[int]) -> bool:
         """Equality with a list as long, each member of which is one of this list's, in whatever order."""
         if len(self) != len(other):
             return False
         _look(left, nodes([self, other]))
-        mine = set(map(_member, self))
-        return all(not isinstance(x, _NEVER_FOUND) and _member(x) in mine for x in other)
+        mine = set(map(_raw, self.raw))
+        return all(type(x) is not Unreadable and _raw(x) in mine for x in other)
 
     def __add__(self, other: list[Any]) -> SetList:
-        out, known = SetList(self), {_member(x) for x in self if not isinstance(x, _NEVER_FOUND)}
+        out, known = SetList(self, self.raw.copy()), set(map(_raw, self.raw))
         for x in other:
-            key = _member(x)
-            if key not in known or isinstance(x, Unreadable):
+            key = _raw(x)
+            if key not in known or type(x) is Unreadable:
                 known.add(key)
                 out.append(x)
+                out.raw.append(x)
         return out
+
+
+def _raw(value: Any) -> Any:
+    """As ``_member``, for Go, to which 1 is not 1.0."""
+    return (float, value) if type(value) is float else _member(value)
 
 
 def _member(value: Any) -> Any:
@@ -297,10 +308,6 @@ class Unreadable:
 
     def __init__(self, why: str, raw: Any = None) -> None:
         self.why, self.raw = why, raw
-
-
-# What upstream looks for in sets among texts and numbers, where there is no such thing.
-_NEVER_FOUND = (Duration, Timestamp, Unreadable)
 
 
 class Message(dict[str, Any]):

@@ -147,9 +147,12 @@ def _keyed(key: str, schema: dict) -> dict:
 
 
 @pytest.mark.parametrize(("items", "obj", "rule", "why"), [
-    # What a set of numbers holds that is none, and the days of a set, are never found in it; those that are added are there once more.
+    # What a set of numbers holds that is none, numbers with a fraction that are written without one, and the days of a set are never
+    # found in it; those that are added are there once more.
     ({"type": "integer"}, [1, "x"], "self.l != self.l && (self.l + self.l).size() == 3", None),
     ({"type": "integer"}, [None], "self.l != self.l", None),
+    ({"type": "number"}, [1], "self.l != self.l && (self.l + self.l).size() == 2 && self.l + self.l == self.l + [1.0]", None),
+    ({"type": "number"}, [1.5, 2.5], "self.l == [2.5, 1.5] && self.l + self.l == self.l", None),
     (_DAY, ["2020-01-01"], "self.l != self.l && (self.l + self.l).size() == 2", None),
     (_DAY, ["soon"], "self.l != self.l && (self.l + self.l).size() == 2", None),
     # An item is found by a key that is no value of its type, and cannot be compared then.

@@ -85,6 +85,16 @@ def test_sets_and_maps():
     ]  # fmt: skip
 
 
+def test_one_key_is_another_with_a_fraction():
+    """Go compares one key as what it is, several as JSON."""
+    items = {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}
+    type = spec(one={**items, "x-kubernetes-list-map-keys": ["k"]}, two={**items, "x-kubernetes-list-map-keys": ["k", "p"]})
+    given = obj(one=[{"k": 2}, {"k": 2.0}, {"k": 2}, {}, {}], two=[{"k": 2}, {"k": 2.0}])
+    assert [str(e) for e in listtypes.errors(type, given)] == [
+        'spec.one[2]: Duplicate value: {"k":2}', "spec.one[4]: Duplicate value: {}", 'spec.two[1]: Duplicate value: {"k":2}',
+    ]  # fmt: skip
+
+
 def test_a_rule_and_what_was_before():
     final = {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is final"}]}
     rule = {"rule": "!oldSelf.hasValue() || oldSelf.value() <= self", "optionalOldSelf": True}

@@ -150,7 +150,7 @@ def doubled(first: str, step: str, last: str, times: int = 40) -> str:
 def test_what_takes_all_time_or_memory_ends_before_it_does(text):
     program = cel.compile(text, ANY)
     with pytest.raises(cel.CostLimitError):
-        program.evaluate({"object": {**OBJECT, "set": SetList(["a", "b"]), "keyed": MapList([{"k": "a"}], ("k",))}})
+        program.evaluate({"object": {**OBJECT, "set": SetList(["a", "b"], ["a", "b"]), "keyed": MapList([{"k": "a"}], ("k",))}})
 
 
 class Counted(int):
