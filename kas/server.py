@@ -345,6 +345,8 @@ class Server:
             initializer, *admission_order.wanted(raw), raw.admission_control_config_file, speak=self.index == 0,
             own=self.extensions.admission,
         )  # fmt: skip
+        if self.extensions.admission:  # who changes a.obj may do so to any depth of it
+            self.registries.keep_apart()
         self.admission = AdmissionChain(plugins, admission_order.observer(self.metrics))
         if self.tracer is not None:
             self.tracer.observe(self.admission, {"start_mutate": "admit", "start_validate": "validate"})

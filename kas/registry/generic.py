@@ -71,7 +71,7 @@ class Registry:
         self.requests: Requests = UNCOUNTED
         self.pages: Store | Pages = self.store  # for lists
         self.type = pipeline.stored_type(resource)
-        self.parse = object_of if self.type.custom else object_to_replace  # of what is written again, or deleted
+        self.parse: Callable[[Record], Obj] = object_of if self.type.custom else object_to_replace  # of what is written again, or deleted
         self.lease_s = event_ttl_s
         self.lines = Lines()  # of those who lost a race
         # Set by the kinds that allocate (Service).

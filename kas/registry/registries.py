@@ -54,6 +54,11 @@ class Registries:
             self.by_prefix[r.group, r.etcd_prefix] = registry
             self._by_resource[home.group, home.resource] = registry
 
+    def keep_apart(self) -> None:
+        """What is read to be written again shares nothing with other objects from now on: somebody may change it in place."""
+        for registry in self.by_prefix.values():
+            registry.parse = object_of
+
     def put(self, registry: Registry, versions: Iterable[str]) -> None:
         """A registry that was made while the server runs, in the place of the one there is; ``versions`` are all it is known in."""
         r = registry.resource

@@ -114,6 +114,20 @@ class Label:
         a.obj["metadata"].setdefault("labels", {})["by"] = "plug-in"
 
 
+class Meddles:
+    """Changes in place what is deep in an object."""
+
+    name = "Meddles"
+
+    def handles(self, a: Any) -> bool:
+        return a.resource == "configmaps" and a.operation == "UPDATE"
+
+    def admit(self, a: Any) -> None:
+        if a.name == "meddled":
+            for entry in a.obj["metadata"]["managedFields"]:
+                entry["fieldsV1"].setdefault("f:data", {})["f:meddled"] = {}
+
+
 class NoDeletes:
     def authorize(self, a: Any) -> tuple[int, str, str]:
         return (DENY, "nobody deletes here", "") if a.verb == "delete" and a.resource == "configmaps" else (NO_OPINION, "", "")
@@ -152,7 +166,7 @@ def server(tmp_path_factory):
 
     planets = kas.VirtualResource("space.example.com", "v1", "planets", "Planet", Planets(), namespaced=False)
     made = kas.Server(
-        options(directory, authorization_mode=["RBAC"]), kinds=["pods", "batch"], admission=[Label()], authorizers=[NoDeletes()],
+        options(directory, authorization_mode=["RBAC"]), kinds=["pods", "batch"], admission=[Label(), Meddles()], authorizers=[NoDeletes()],
         authenticators=[Bearer()], resources=[planets], pre_shutdown={"goodbye": goodbye},
     )  # fmt: skip
     with made:
@@ -178,6 +192,17 @@ def test_own_plug_ins_come_before_policies(server):
     assert call("POST", f"{base}ybindings", bound)[0] == 201
     code, made = call("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
     assert code == 201 and made["metadata"]["labels"] == {"by": "plug-in"}
+
+
+def test_what_an_own_plug_in_changes_in_place_is_of_one_object(server):
+    call, maps = Caller(server), "/api/v1/namespaces/default/configmaps"
+    for name in ("meddled", "other"):
+        assert call("POST", f"{maps}?fieldManager=first", {"metadata": {"name": name}, "data": {"a": "b"}})[0] == 201
+    label = {"metadata": {"labels": {"a": "b"}}}
+    for name, manager, patch in (("meddled", "second", label), ("other", "second", label), ("other", "first", {"data": {"z": "c"}})):
+        code, found = call("PATCH", f"{maps}/{name}?fieldManager={manager}", patch, "application/merge-patch+json")
+        assert code == 200
+    assert [sorted(entry["fieldsV1"].get("f:data", {})) for entry in found["metadata"]["managedFields"]] == [[".", "f:a", "f:z"], []]
 
 
 def test_own_authorizers_come_before_the_modes_but_not_before_masters(server):
