@@ -648,15 +648,22 @@ class Drained:
 
 
 @pytest.mark.parametrize(("least_per_s", "go"), [(1.0, True), (1e9, True), (1.0, False)])
-def test_a_server_that_ends_drains_its_watches(least_per_s, go):
+def test_a_server_that_ends_drains_its_watches(least_per_s, go, monkeypatch):
     """One after another within the time, or faster; and no longer than that."""
-    of, noted = watches.Watches(0), list[int]()
+    of, noted, now = watches.Watches(0), list[int](), [0.0]
     of.open = {Drained(of, noted, go) for _ in range(5)}
-    asyncio.run(of.drain(0.25, least_per_s))
-    if go:
-        assert noted == [5, 4, 3, 2, 1] and not of.open
-    else:
-        assert noted[0] == 5 and len(of.open) == 5 and not of.closing
+
+    async def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    async def run() -> None:
+        asyncio.get_running_loop().time = lambda: now[0]
+        monkeypatch.setattr(watches.asyncio, "sleep", passes)
+        await of.drain(0.25, least_per_s)
+
+    asyncio.run(run())
+    assert noted[0] == 5 and now[0] < 0.25 + 2 * watches.DRAINED_S and not of.closing
+    assert (noted == [5, 4, 3, 2, 1] and not of.open) if go else len(of.open) == 5
 
 
 def test_the_first_watch_ends_before_the_last(monkeypatch):

@@ -40,7 +40,7 @@ class Setup:
             "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
             "--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-uid-headers=X-Remote-Uid",
             f"--proxy-client-cert-file={shown}", f"--proxy-client-key-file={shown_key}", f"--peer-ca-file={self.serving.file}",
-            "--peer-advertise-ip=127.0.0.1", "--shutdown-delay-duration=1s",
+            "--peer-advertise-ip=127.0.0.1", "--shutdown-delay-duration=3s",
         )  # fmt: skip
 
     def server(self, name: str, *more: str, workers: int = 1) -> KasServer:

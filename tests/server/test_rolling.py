@@ -31,7 +31,7 @@ pytestmark = pytest.mark.long
 
 DEPLOYED = Path(__file__).parents[2] / "docs" / "deploy" / "haproxy.cfg"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-CHECK_S = 0.1  # how often the balancer asks; two of them fail within the delay of a server that ends
+CHECK_S = 0.1  # how often the balancer asks; two of them fail within the delay of a server that ends, 3 s, on a busy machine as well
 TOKEN = "secret"
 
 
@@ -260,7 +260,7 @@ def servers(tmp_path: Path) -> Iterator[tuple[list[KasServer], str]]:
         etcd = stack.enter_context(Etcd(tmp_path))
         flags = (
             "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1", f"--tls-cert-file={certificate}",
-            f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--shutdown-delay-duration=1s",
+            f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--shutdown-delay-duration=3s",
         )  # fmt: skip
         yield [stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags)) for i in range(3)], str(authority.file)
 

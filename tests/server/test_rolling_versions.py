@@ -48,7 +48,7 @@ class Setup:
         tokens.write_text(f'{TOKEN},admin,uid,"system:masters"\n')
         self.flags = (
             "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1", f"--tls-cert-file={certificate}",
-            f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--shutdown-delay-duration=1s",
+            f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--shutdown-delay-duration=3s",
         )  # fmt: skip
 
     def server(self, name: str, more: str) -> KasServer:
