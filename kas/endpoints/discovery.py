@@ -8,7 +8,6 @@ Source of the behaviour: apiserver ``endpoints/discovery`` and ``endpoints/disco
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from kas.meta.kubeversion import version_key
 from kas.meta.records import NamedTuple
 
 if TYPE_CHECKING:
-    from kas.apiextensions.definition import DefinedVersion, Definition
+    from kas.apiextensions.definition import Definition
     from kas.types.scheme import Group, Resource
 
 AGGREGATED = "v2"  # v2beta1 is served no longer
@@ -223,41 +222,49 @@ _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create",
 _TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 
 
-def _custom_resources(d: Definition) -> Callable[[DefinedVersion], list[dict[str, Any]]]:
-    """What gives the resources of a version; those that have the same subresources share them, as there may be thousands."""
+def custom_resources(d: Definition) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The versions in which a definition is served, each with its resources, none unless it is established. Versions that have the same
+    subresources share them, as there may be thousands."""
+    if not d.is_true("Established"):
+        return []
+    digest = hashlib.sha256(f"{d.group}/{d.stored.name}/{d.names['kind']}".encode()).digest()
+    digest_text = base64.b64encode(digest[:8]).decode()
+    known: dict[tuple[bool, bool], list[dict[str, Any]]] = {}
+    out = []
+    for v in d.versions:
+        if v.served:
+            key = v.status, v.scale is not None
+            if key not in known:
+                known[key] = _custom_resources(d, digest_text, *key)
+            out.append((v.name, known[key]))
+    return out
+
+
+def _custom_resources(d: Definition, digest: str, status: bool, scale: bool) -> list[dict[str, Any]]:
     names = d.names
     plural, namespaced = names["plural"], d.namespaced
-    digest = hashlib.sha256(f"{d.group}/{d.stored.name}/{names['kind']}".encode()).digest()
     verbs = _TERMINATING_VERBS if d.is_true("Terminating") else _CUSTOM_VERBS
-
-    @functools.cache
-    def made(status: bool, scale: bool) -> list[dict[str, Any]]:
-        out = [
-            api_resource(
-                plural, names["kind"], namespaced=namespaced, verbs=verbs, singular=names.get("singular", ""),
-                short_names=names.get("shortNames") or (), categories=names.get("categories") or (),
-                storage_version_hash=base64.b64encode(digest[:8]).decode(),
-            )
-        ]  # fmt: skip
-        for name, there, gv, kind in (
-            ("status", status, None, names["kind"]), ("scale", scale, ("autoscaling", "v1"), "Scale"),
-        ):  # fmt: skip
-            if there:
-                writes = ("get", "patch", "update")
-                out.append(api_resource(f"{plural}/{name}", kind, namespaced=namespaced, verbs=writes, group_version=gv))
-        return out
-
-    return lambda version: made(version.status, version.scale is not None)
+    out = [
+        api_resource(
+            plural, names["kind"], namespaced=namespaced, verbs=verbs, singular=names.get("singular", ""),
+            short_names=names.get("shortNames") or (), categories=names.get("categories") or (), storage_version_hash=digest,
+        )
+    ]  # fmt: skip
+    for name, there, gv, kind in (("status", status, None, names["kind"]), ("scale", scale, ("autoscaling", "v1"), "Scale")):
+        if there:
+            writes = ("get", "patch", "update")
+            out.append(api_resource(f"{plural}/{name}", kind, namespaced=namespaced, verbs=writes, group_version=gv))
+    return out
 
 
-def custom_versions(definitions: Iterable[Definition], answered: bool = True) -> list[Version]:
-    """The group versions of established CustomResourceDefinitions, their resources sorted by name."""
+Told = Callable[["Definition"], list[tuple[str, list[dict[str, Any]]]]]
+
+
+def custom_versions(definitions: Iterable[Definition], answered: bool = True, told: Told = custom_resources) -> list[Version]:
+    """The group versions of established CustomResourceDefinitions, their resources sorted by name. ``told`` says of each what
+    ``custom_resources`` does."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for d in sorted(definitions, key=lambda d: d.name):
-        if not d.is_true("Established"):
-            continue
-        resources = _custom_resources(d)
-        for version in d.versions:
-            if version.served:
-                found.setdefault((d.group, version.name), []).extend(resources(version))
+        for version, shown in told(d):
+            found.setdefault((d.group, version), []).extend(shown)
     return [Version(group, version, tuple(shown), custom=True, answered=answered) for (group, version), shown in found.items()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kas.apiextensions import definition as definitions
 from kas.apiextensions.definition import DefinedVersion, Definition
-from kas.endpoints.discovery import Version, custom_versions
+from kas.endpoints.discovery import Version, custom_resources, custom_versions
 from kas.informers.reflector import Reflector, left_out
 from kas.meta import errors
 from kas.meta.stored import Stored, object_of
@@ -53,6 +53,7 @@ class CustomResources:
         self.definitions: dict[str, Definition] = {}
         self._states: dict[str, State] = {}  # by the name of the definition
         self.served: dict[str, dict[str, State]] = {}  # group -> plural
+        self._shown: dict[str, tuple[Definition, list[tuple[str, list[dict[str, Any]]]]]] = {}  # by discovery
         self._opened: tuple[str, int, Any, dict[str, Any]] | None = None
         self.groups: dict[str, set[str]] = {}  # group -> names of the definitions that are served
 
@@ -142,6 +143,7 @@ class CustomResources:
 
     def _delete(self, name: str) -> None:
         self.definitions.pop(name, None)
+        self._shown.pop(name, None)
         state = self._states.get(name)
         if state is not None:
             self._remove(name, state)
@@ -238,12 +240,12 @@ class CustomResources:
     def parts(self) -> Iterator[tuple[str, str, str, Callable[[], Any]]]:
         """What OpenAPI shows of them: group, version, a tag that changes with what is shown, and what reads that from the store. Those in
         Kubernetes' own groups are shown, too, but for what has the path of a resource of Kubernetes' own."""
+        groups = self._scheme.groups
         for d in (*self.all_served(), *self.all_in_builtin_groups()):
             if d.is_true("Established"):
+                tag, builtin, plural = f"{d.name} {d.uid} {d.generation} {d.names!r}", d.group in groups, d.names.get("plural", "")
                 for v in d.versions:
-                    taken = d.group in self._scheme.groups and self._scheme.resource(d.group, v.name, d.names.get("plural", "")) is not None
-                    if v.served and not taken:
-                        tag = f"{d.name} {d.uid} {d.generation} {d.names!r}"
+                    if v.served and not (builtin and self._scheme.resource(d.group, v.name, plural) is not None):
                         yield d.group, v.name, tag, functools.partial(self._described, d.name, v.name)
 
     def _described(self, name: str, version: str) -> Any:
@@ -282,7 +284,15 @@ class CustomResources:
 
     def versions(self) -> list[Version]:
         """What discovery shows of all."""
-        return [*custom_versions(self.all_served()), *custom_versions(self.all_in_builtin_groups(), answered=False)]
+        builtin = self.all_in_builtin_groups()
+        return [*custom_versions(self.all_served(), told=self._told), *custom_versions(builtin, answered=False, told=self._told)]
+
+    def _told(self, d: Definition) -> list[tuple[str, list[dict[str, Any]]]]:
+        """``custom_resources``, kept as long as the definition is what it is: where one of 10,000 changes the others are not told anew."""
+        known = self._shown.get(d.name)
+        if known is None or known[0] is not d:
+            known = self._shown[d.name] = d, custom_resources(d)
+        return known[1]
 
 
 def record(d: Definition, v: DefinedVersion, stored: str) -> dict[str, Any]:
