@@ -86,14 +86,17 @@ class LogFile:
         lines = joined(entries) if self._line is json_line else b"".join(map(self._line, entries))
         try:
             if self._path == STANDARD_OUTPUT:
-                if self.beside:
-                    _write_all(sys.stdout.fileno(), lines)
-                else:  # whoever does not read holds up all who are served
-                    outlet(sys.stdout.fileno()).write(lines)
+                self._put(sys.stdout.fileno(), lines)
             else:
                 self._write(lines)
         except OSError as e:
             raise AuditError(f"{self._path}: {(e.strerror or str(e)).lower()}") from None
+
+    def _put(self, fd: int, lines: bytes) -> None:
+        if self.beside:
+            _write_all(fd, lines)
+        else:  # whoever does not read a pipe would hold up all who are served
+            outlet(fd).write(lines)
 
     def _write(self, lines: bytes) -> None:
         if self._lock_path is None:
@@ -118,7 +121,7 @@ class LogFile:
             size = self._open()
             if size + len(lines) > self._max_size:
                 size = self._rotate()
-        _write_all(self._fd, lines)
+        self._put(self._fd, lines)
         self._size = size + len(lines)
 
     def _open(self) -> int:
@@ -272,4 +275,7 @@ def unusable(path: str) -> str:
 
 def _opened(path: str) -> int:
     os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # A pipe that nobody reads is an error and not waited for.
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    os.set_blocking(fd, True)
+    return fd
