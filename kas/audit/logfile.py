@@ -13,6 +13,7 @@ import gzip
 import os
 import re
 import shutil
+import stat
 import sys
 import threading
 import time
@@ -79,7 +80,7 @@ class LogFile:
         self._file = (0, 0)  # device and inode of what is open
         self._size, self._looked = 0, -LOOK_S  # of what is open, and when it was seen to be what ``path`` names
         self._cleaner: threading.Thread | None = None
-        self._opened_once = False
+        self._opened_once = self._regular = False
 
     def process(self, entries: Sequence[Entry]) -> None:
         """Writes a line for each. Raises AuditError with the system's reason."""
@@ -93,7 +94,7 @@ class LogFile:
             raise AuditError(f"{self._path}: {(e.strerror or str(e)).lower()}") from None
 
     def _put(self, fd: int, lines: bytes) -> None:
-        if self.beside:
+        if self.beside or self._regular:
             _write_all(fd, lines)
         else:  # whoever does not read a pipe would hold up all who are served
             outlet(fd).write(lines)
@@ -137,7 +138,7 @@ class LogFile:
             self._fd = -1
         self._fd = _opened(self._path)
         opened = os.fstat(self._fd)
-        self._file = (opened.st_dev, opened.st_ino)
+        self._file, self._regular = (opened.st_dev, opened.st_ino), stat.S_ISREG(opened.st_mode)
         if not self._opened_once:  # what has become too old, or was not compressed any more, before this process began
             self._opened_once = True
             self._put_in_order()
