@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kas.config.options import Options
+from kas.config.validation import pipes
 from kas.meta.goerrors import unreadable
 
 Check = Callable[[], object]  # raises ValueError
@@ -29,6 +30,8 @@ def preflight(o: Options) -> list[str]:
     )  # fmt: skip
     plugins = o.admission_control or o.enable_admission_plugins or o.disable_admission_plugins
     if not (chosen or o.runtime_config or plugins or files):
+        return []
+    if pipes(o):  # which is told, and nobody waits for what they may bring
         return []
     r, w = os.pipe()
     pid = os.fork()

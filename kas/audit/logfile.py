@@ -13,6 +13,7 @@ import gzip
 import os
 import re
 import shutil
+import stat
 import sys
 import threading
 import time
@@ -79,21 +80,24 @@ class LogFile:
         self._file = (0, 0)  # device and inode of what is open
         self._size, self._looked = 0, -LOOK_S  # of what is open, and when it was seen to be what ``path`` names
         self._cleaner: threading.Thread | None = None
-        self._opened_once = False
+        self._opened_once = self._regular = False
 
     def process(self, entries: Sequence[Entry]) -> None:
         """Writes a line for each. Raises AuditError with the system's reason."""
         lines = joined(entries) if self._line is json_line else b"".join(map(self._line, entries))
         try:
             if self._path == STANDARD_OUTPUT:
-                if self.beside:
-                    _write_all(sys.stdout.fileno(), lines)
-                else:  # whoever does not read holds up all who are served
-                    outlet(sys.stdout.fileno()).write(lines)
+                self._put(sys.stdout.fileno(), lines)
             else:
                 self._write(lines)
         except OSError as e:
             raise AuditError(f"{self._path}: {(e.strerror or str(e)).lower()}") from None
+
+    def _put(self, fd: int, lines: bytes) -> None:
+        if self.beside or self._regular:
+            _write_all(fd, lines)
+        else:  # whoever does not read a pipe would hold up all who are served
+            outlet(fd).write(lines)
 
     def _write(self, lines: bytes) -> None:
         if self._lock_path is None:
@@ -118,7 +122,7 @@ class LogFile:
             size = self._open()
             if size + len(lines) > self._max_size:
                 size = self._rotate()
-        _write_all(self._fd, lines)
+        self._put(self._fd, lines)
         self._size = size + len(lines)
 
     def _open(self) -> int:
@@ -134,7 +138,7 @@ class LogFile:
             self._fd = -1
         self._fd = _opened(self._path)
         opened = os.fstat(self._fd)
-        self._file = (opened.st_dev, opened.st_ino)
+        self._file, self._regular = (opened.st_dev, opened.st_ino), stat.S_ISREG(opened.st_mode)
         if not self._opened_once:  # what has become too old, or was not compressed any more, before this process began
             self._opened_once = True
             self._put_in_order()
@@ -272,4 +276,7 @@ def unusable(path: str) -> str:
 
 def _opened(path: str) -> int:
     os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # A pipe that nobody reads is an error and not waited for.
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    os.set_blocking(fd, True)
+    return fd

@@ -7,12 +7,14 @@ import importlib.util
 import ipaddress
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kas import KUBERNETES_VERSION
 from kas.config import address, auditing, authentication, ciphers, features, overrides
+from kas.config.flags import BY_NAME
 from kas.config.flags.storage import MEDIA_TYPES
 from kas.config.flagtypes import AUTO_PORT, quote
 from kas.meta.goerrors import unreadable
@@ -52,6 +54,7 @@ CORS_HELP = (
 )
 
 BACKENDS = ("lmdb", "etcd3")
+WRITTEN = ("audit-log-path", "debug-socket-path")  # paths that nothing is read from
 # Flags that name files which have to be readable.
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
@@ -61,12 +64,34 @@ FILES = (
 
 
 def validate(o: Options) -> list[str]:
-    """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
+    """Every finding, one line each; none for options that can be completed. Opens the files flags name, where none is a pipe."""
+    if found := pipes(o):
+        return found
     checks = (  # in upstream's order, where it has one
         _logging, _limits, _headers, _versions, _storage, _ports, _names, _serving, _files, authentication.problems, _identity, _clients,
         _authorization, auditing.problems, _api, _metrics, _network,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
+
+
+def pipes(o: Options) -> list[str]:
+    """Flags whose file is a pipe, as shells make of ``<(…)``: who opens it may wait for ever, and only the first who reads finds anything,
+    while every worker reads, each time it begins. kube-apiserver reads most files once."""
+    out = []
+    for name in o.given:
+        value, kind = getattr(o, name.replace("-", "_")), BY_NAME[name].type
+        if kind == "namedCertKey":
+            value = [path for text in value for path in text.partition(":")[0].split(",")]
+        elif kind not in ("path", "string", "stringArray") or name in WRITTEN:
+            continue
+        for path in [value] if isinstance(value, str) else value:
+            try:
+                pipe = bool(path) and stat.S_ISFIFO(os.stat(path).st_mode)
+            except (OSError, ValueError):  # which is told by who opens it
+                continue
+            if pipe:
+                out.append(f"--{name}: {path} is a pipe, and it has to be a file: it is read more than once")
+    return out
 
 
 def _serving(o: Options) -> Iterator[str]:

@@ -33,6 +33,7 @@ class ZPages:
 
     def __init__(self, flags: Mapping[str, str], others: Sequence[str]) -> None:
         self._flags, self._others, self._began = dict(sorted(flags.items())), others, int(time.time())
+        self._up_since = time.monotonic()  # however the time of day is set meanwhile
         self.paths: list[str] = []
 
     def install(self, mux: Mux, gates: FeatureGate) -> None:
@@ -49,7 +50,7 @@ class ZPages:
 
     def statusz(self, req: Request) -> Response:
         """Serve /statusz: start, time running, versions and paths."""
-        up = max(0, int(time.time()) - self._began)
+        up = int(time.monotonic() - self._up_since)
         emulated = KUBERNETES_VERSION.rpartition(".")[0]
         paths = sorted([*self.paths, *self._others])
         language = version_info()["goVersion"]

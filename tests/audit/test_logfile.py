@@ -324,6 +324,20 @@ def test_standard_output_that_nobody_reads_holds_up_nobody(tmp_path, monkeypatch
         assert orjson.loads(next(lines))["auditID"] == "id-9"
 
 
+def test_a_pipe_that_nobody_reads_holds_up_nobody(tmp_path):
+    os.mkfifo(path := tmp_path / "pipe")
+    log = LogFile(str(path), None, json_line)
+    with pytest.raises(AuditError, match="no such device or address"):
+        log.process([entry(1)])
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as heard:
+        log.process([entry(2)])
+        with pytest.raises(AuditError, match="logging blocked"):
+            for _ in range(10_000):
+                log.process([entry(3)])
+        assert orjson.loads(heard.readline())["auditID"] == "id-2"
+    log.end()
+
+
 def test_the_legacy_form_of_who_is_not_known():
     unknown = entry(1, user={"groups": ["a"]}, sourceIPs=[], userAgent="", objectRef={"resource": "foo"}, responseStatus=None, verb="")
     assert legacy_line(unknown) == (

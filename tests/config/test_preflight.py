@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from kas.auth.tokens import Verifier
 from kas.config.options import Options
+from kas.config.validation import validate
 from kas.preflight import preflight, unusable
 from tests.pki import issue
 
@@ -30,6 +33,29 @@ def test_where_audit_events_go(tmp_path):
 def test_without_a_policy_there_are_no_events(tmp_path):
     assert unusable(Options({"audit-webhook-config-file": str(tmp_path / "none")})) == []
     assert unusable(Options({"audit-log-path": str(tmp_path)})) == [f"ensureLogFile: open {tmp_path}: is a directory"]
+
+
+def test_a_log_in_a_pipe_that_nobody_reads(tmp_path):
+    """It would be waited for, and nothing be said."""
+    os.mkfifo(tmp_path / "pipe")
+    log = Options({"audit-log-path": str(tmp_path / "pipe")})
+    assert unusable(log) == [f"ensureLogFile: open {tmp_path}/pipe: no such device or address"]
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert unusable(log) == []
+    os.close(reader)
+
+
+def test_files_are_no_pipes(tmp_path):
+    """Of which only one worker would have read anything; what else is wrong is told when they can be opened."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for flag in ("token-auth-file", "authorization-config", "egress-selector-config-file", "audit-policy-file", "oidc-ca-file"):
+        o = Options({flag: str(pipe), "goaway-chance": 1.0})
+        assert validate(o) == [f"--{flag}: {pipe} is a pipe, and it has to be a file: it is read more than once"]
+        assert preflight(o) == []
+    for flag in ("service-account-key-file", "tls-sni-cert-key"):
+        (why,) = validate(Options({flag: [f"/gone,{pipe}:a,b" if "sni" in flag else str(pipe)]}))
+        assert why.startswith(f"--{flag}: {pipe} is a pipe")
+    assert validate(Options({"audit-log-path": str(pipe)})) == []
 
 
 def test_what_kubelets_are_shown(tmp_path):

@@ -1,4 +1,4 @@
-"""How long a profile takes."""
+"""How long a profile takes, and how long a server says it has been up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kas.endpoints import debug
+from kas.endpoints import debug, zpages
 from kas.request.http import Request
 from kas.request.requestinfo import Query
 
@@ -28,3 +28,14 @@ def test_a_profile_takes_as_long_as_asked_and_always_some_time(query, seconds, m
     answer = debug.Debug(0, SimpleNamespace(), SimpleNamespace(), tmp_path / "verbosity").profile(request)
     asyncio.run(answer.stream(write))
     assert (taken, written) == ([seconds], [b"a;b 1\n"])
+
+
+@pytest.mark.parametrize("set_by_s", [-86400.0, 864000.0])
+def test_a_clock_that_is_set_makes_no_server_older_or_younger(set_by_s, monkeypatch):
+    clocks = [1e9, 5.0]
+    monkeypatch.setattr(zpages.time, "time", lambda: clocks[0])
+    monkeypatch.setattr(zpages.time, "monotonic", lambda: clocks[1])
+    page = zpages.ZPages({}, [])
+    clocks[:] = [1e9 + set_by_s, 5.0 + 3725.5]
+    shown = page.statusz(Request("GET", "/statusz", "", [])).body.decode()
+    assert "\nUp: 1 hr 02 min 05 sec\n" in shown
