@@ -6,6 +6,7 @@ Upstream: ``pkg/admission/plugin/webhook/predicates`` and ``pkg/admission/plugin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
@@ -102,11 +103,15 @@ class Rule:
 
     def matches(self, a: Attributes, group: str, version: str, resource: str) -> bool:
         """Whether the rule is about the request, were it for this resource."""
+        return self.matches_but_for_version(a, group, resource) and _of(self.versions, version)
+
+    def matches_but_for_version(self, a: Attributes, group: str, resource: str) -> bool:
+        """The same, in whatever version."""
         if self.scope != "*" and (self.scope == "Namespaced") != bool(a.namespace):
             return False
         if self.names and a.name not in self.names:
             return False
-        return self.may_match(a.operation, group, resource, a.subresource) and _of(self.versions, version)
+        return self.may_match(a.operation, group, resource, a.subresource)
 
 
 def _of(allowed: frozenset[str], value: str) -> bool:
@@ -219,14 +224,34 @@ class Matcher:
         others = None
         for rule in rules:
             if others is None:
-                others = [
-                    s for s in equivalents(a.group, a.resource)
-                    if (s.group, s.version) != (a.group, a.version) and (not a.subresource or a.subresource in s.record.subresources)
-                ]  # fmt: skip
-            for served in others:
-                if rule.matches(a, served.group, served.version, served.resource):
-                    return Invocation(served.group, served.version, served.resource, _kind_for(served, a.subresource))
+                others = _by_version(a, equivalents)
+            served = _first(rule, a, others)
+            if served is not None:
+                return Invocation(served.group, served.version, served.resource, _kind_for(served, a.subresource))
         return None
+
+
+# (group, resource) -> version -> how many come before it, and what serves it
+_Others = dict[tuple[str, str], dict[str, tuple[int, Any]]]
+
+
+def _by_version(a: Attributes, equivalents: Equivalents) -> _Others:
+    """The other versions in which a request might be shown. There may be thousands of them, and of rules: none looks through all."""
+    found: _Others = {}
+    for place, s in enumerate(equivalents(a.group, a.resource)):
+        version = s.version
+        if (version != a.version or s.group != a.group) and (not a.subresource or a.subresource in s.record.subresources):
+            found.setdefault((s.group, s.resource), {})[version] = place, s
+    return found
+
+
+def _first(rule: Rule, a: Attributes, others: _Others) -> Any:
+    """What serves the first of them that a rule is about, None where it is about none."""
+    found: list[tuple[int, Any]] = []
+    for (group, resource), versions in others.items():
+        if rule.matches_but_for_version(a, group, resource):
+            found += [next(iter(versions.values()))] if "*" in rule.versions else [versions[v] for v in rule.versions if v in versions]
+    return min(found, key=itemgetter(0))[1] if found else None
 
 
 def _kind_for(served: Any, subresource: str) -> GVK:

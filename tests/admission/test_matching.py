@@ -58,6 +58,42 @@ def test_rules_of_subresources(spaces, given, yes):
     assert matches(spaces, about(subresource="exec", operation="CONNECT"), given) is yes
 
 
+def test_the_first_of_other_versions_is_what_the_first_rule_is_about(spaces):
+    served = [
+        SimpleNamespace(group=group, version=version, resource="pods", kind=f"Kind{version}", record=SimpleNamespace(subresources={}))
+        for group, version in (("a", "v1"), ("b", "v3"), ("b", "v2"), ("a", "v2"), ("a", "v4"))
+    ]
+    a = about(group="a", version="v1")
+
+    def shown(*rules):
+        found = Matcher({}, rules).match(a, None, None, spaces, lambda group, resource: served)
+        return found and found[:2]
+
+    assert shown(rule("pods", groups=("a",), versions=("v4", "v2"))) == ("a", "v2")
+    assert shown(rule("pods", groups=("a", "b"), versions=("v4", "v2", "v3"))) == ("b", "v3")
+    assert shown(rule("pods", groups=("b",), versions=("*",))) == ("b", "v3")
+    assert shown(rule("pods", groups=("a",), versions=("v5",)), rule("pods", groups=("*",), versions=("v4",))) == ("a", "v4")
+    assert shown(rule("pods", groups=("a",), versions=("v3",)), rule("services", groups=("b",), versions=("v2",))) is None
+    assert shown(rule("pods", groups=("b",), versions=("v2",)), rule("pods", groups=("a",), versions=("v1",))) == ("a", "v1")
+
+
+def test_rules_do_not_look_through_all_versions(spaces):
+    """Thousands of one by thousands of the other took minutes, of the loop."""
+    looked = 0
+
+    class Served(SimpleNamespace):
+        @property
+        def version(self):
+            nonlocal looked
+            looked += 1
+            return self.name
+
+    served = [Served(group="", name=f"v{i}", resource="pods", kind="Kind", record=SimpleNamespace(subresources={})) for i in range(300)]
+    rules = [rule("pods", versions=(f"v{i}alpha1",)) for i in range(300)]
+    assert not matches(spaces, about(version="v0"), *rules, equivalents=lambda group, resource: served)
+    assert 0 < looked <= 2 * len(served)
+
+
 @pytest.mark.parametrize("rules", [
     [rule("pods", scope="Namespaced", operations=["CREATE"]), rule("services", "pods/exec", versions=("v1", "v2"))],
     [rule("pods", resourceNames=["a"]), rule("nodes", groups=("", "apps"), scope="Cluster")], [rule("*/*", versions=("v2",))],
