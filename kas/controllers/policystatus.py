@@ -10,6 +10,7 @@ from kas.admission.matching import GROUP, GVK
 from kas.apiextensions import definition as definitions
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
+from kas.meta.aside import LARGE, step
 from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
@@ -39,12 +40,15 @@ class PolicyStatus:
         await follow(self.queue, [self.client.each(self.registry.root, self._look)])
 
     def _look(self, rec: Record) -> None:
-        if _due(object_of(rec)):
+        if len(rec.json) >= LARGE or _due(object_of(rec)):  # a large one is read when it has its turn
             self.queue.add(split_key(self.registry, rec.key)[1])
 
     async def _sync(self, name: str) -> None:
-        policy = self.client.get(GROUP, "validatingadmissionpolicies", "", name)
-        if policy is None or not _due(policy):
+        rec = self.registry.find("", name)
+        if rec is None:
+            return
+        policy = await step(len(rec.json) >= LARGE, object_of, rec)
+        if not _due(policy):
             return
         from kas.admission.policy.typechecking import warnings  # CEL is large, and most servers never see a policy
 
