@@ -19,6 +19,8 @@ from kas.admission.matching import Invocation
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import environment
+from kas.cel.expressions import unfit
+from kas.cel.types import BOOL, Type
 from kas.meta.aside import POOL, TurnOverError
 from kas.meta.aside import TURN as TURN_OF_LOOP
 from kas.meta.waiting import Stint
@@ -105,21 +107,25 @@ class OutOfBudgetError(Failed):
 
 
 class Expression:
-    """An expression, compiled when it is first asked for. One that does not compile (it was valid for an older server) fails whenever
-    it is evaluated."""
+    """An expression, compiled when it is first asked for. One that does not compile, or is of no type ``wanted`` (it was valid for an
+    older server), fails whenever it is evaluated."""
 
-    __slots__ = ("_before", "_compiled", "_environment", "text")
+    __slots__ = ("_before", "_compiled", "_environment", "_wanted", "text")
 
-    def __init__(self, text: str, environment: Callable[[], cel.Environment], before: Callable[[], int] = lambda: 0) -> None:
-        """``before`` says how many characters of other expressions have to be compiled first."""
-        self.text, self._environment, self._before = text, environment, before
+    def __init__(
+        self, text: str, environment: Callable[[], cel.Environment], before: Callable[[], int] = lambda: 0, wanted: Sequence[Type] = ()
+    ) -> None:
+        """``before`` says how many characters of other expressions have to be compiled first; of type ``wanted`` is anything where there
+        is none."""
+        self.text, self._environment, self._before, self._wanted = text, environment, before, wanted
         self._compiled: cel.Program | str | None = None
 
     def program(self) -> cel.Program | str:
         """The program, or why there is none."""
         if self._compiled is None:
             try:
-                self._compiled = cel.compile(self.text, self._environment())
+                program = cel.compile(self.text, self._environment())
+                self._compiled = unfit(program.type, self._wanted) if self._wanted and program.type not in self._wanted else program
             except cel.CompileError as e:
                 self._compiled = f"compilation failed: {e}"
             except cel.ProgramError as e:
@@ -185,7 +191,7 @@ class MatchConditions:
     """The conditions under which a webhook or a policy is asked."""
 
     def __init__(self, conditions: Sequence[Mapping[str, Any]], params: bool = False) -> None:
-        self._conditions = [Expression(c.get("expression") or "", lambda: environment(params)) for c in conditions]
+        self._conditions = [Expression(c.get("expression") or "", lambda: environment(params), wanted=(BOOL,)) for c in conditions]
 
     def __bool__(self) -> bool:
         return bool(self._conditions)

@@ -129,15 +129,15 @@ class Versioned:
             self._values = text, self.plain()
         return self._values[1]
 
-    def replace(self, value: Any) -> bool:
+    def replace(self, value: Any, strict: bool = False) -> bool:
         """Take this JSON value for the object, read as the kind it names and defaulted; whether that changed it. What is of another
         kind goes to those asked next, and is refused when the request is to go on with it.
 
-        Raises DecodeError for what is no object of its kind.
+        Raises DecodeError for what is no object of its kind, a ``strict`` one also for fields that a built-in kind does not know.
         """
         kind = self.kind_record()
         before = self.encoded()[0]
-        is_, obj = decoded(kind, value)
+        is_, obj = decoded(kind, value, strict)
         self.obj, self.dirty, self._other = obj, True, is_ if is_ is not kind else None
         self._json = encode_json(is_.type, obj), self.encoded()[1]
         return before != self._json[0]
@@ -161,10 +161,10 @@ class Versioned:
             self._json = None
 
 
-def decoded(kind: Kind, value: Any) -> tuple[Kind, Obj]:
+def decoded(kind: Kind, value: Any, strict: bool = False) -> tuple[Kind, Obj]:
     """A JSON value as a defaulted object, and its kind: the one it names, ``kind`` where it names none; custom objects are always
-    ``kind``, and validation says what they name wrongly. What the kind does not know is dropped, of custom kinds when it is stored.
-    Raises DecodeError."""
+    ``kind``, and validation says what they name wrongly. What the kind does not know is dropped, of custom kinds when it is stored, or
+    is an error where a ``strict`` one is built in. Raises DecodeError."""
     if not isinstance(value, dict):
         raise DecodeError(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
     if kind.type.schema is not None:
@@ -178,7 +178,9 @@ def decoded(kind: Kind, value: Any) -> tuple[Kind, Obj]:
             if named is None:
                 raise DecodeError(f'no kind "{name}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"')
             kind = named
-        obj, _ = decode(kind.type, value)
+        obj, unknown = decode(kind.type, value)
+        if strict and unknown:  # told in the order of the keys, in which a patched document is written
+            raise DecodeError("strict decoding error: " + ", ".join(decode(kind.type, orjson.loads(write_json(value)))[1]))
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
         apply_defaults(kind, obj)
     obj.setdefault("metadata", {})

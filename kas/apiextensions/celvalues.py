@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kas._codecs import go_base64
-from kas.cel.schemas import escape
+from kas.cel.schemas import escape, unescape
 from kas.cel.values import NS, Duration, MapList, SetList, Struct, Timestamp, Unreadable
 from kas.cel.words import RESERVED
 from kas.meta.scalars import RFC3339, parse_zoned_time
@@ -50,6 +50,8 @@ def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
                 found[name] = f.name, f
                 if f.name in RESERVED:
                     found[f.name] = f.name, f
+            elif unescape(f.name) == f.name:  # no expression can write it, yet it is compared, and found by what looks for any key
+                found[f.name] = f.name, f
         if type.embedded:
             found |= {name: (name, None) for name in ("apiVersion", "kind", "metadata")}
         type.derived["expressed"] = {key: name for name, (key, _) in found.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kas import cel
 from kas.cel.admission import OBJECT, PATCH, environment, seen, with_variables
 from kas.cel.environment import Environment
@@ -50,9 +52,14 @@ def compile_expression(
     if allowance is not None:
         allowance.left -= more
     if wanted and found not in wanted:
-        said = str(wanted[0]) if len(wanted) == 1 else "one of [" + " ".join(map(str, wanted)) + "]"
-        return found, [field.invalid(path, text, f"must evaluate to {said} but got {found}")]
+        return found, [field.invalid(path, text, unfit(found, wanted))]
     return found, []
+
+
+def unfit(found: Type, wanted: Sequence[Type]) -> str:
+    """What is said of an expression whose type is none of those ``wanted``."""
+    said = str(wanted[0]) if len(wanted) == 1 else "one of [" + " ".join(map(str, wanted)) + "]"
+    return f"must evaluate to {said} but got {found}"
 
 
 def device_selector(text: str, path: str, allowance: Allowance) -> list[FieldError]:

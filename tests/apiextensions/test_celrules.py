@@ -302,6 +302,19 @@ def test_a_key_that_has_no_name_in_expressions_tells_items_apart(key, known):
         assert (not found) is same or not known, (rule, found)
 
 
+@pytest.mark.parametrize("name", ["a b", "9a", "é", "", "a$"])
+def test_a_field_that_has_no_name_in_expressions_is_compared(name):
+    """Upstream finds it as what it is; one that only one of the two has makes them different, as any other does."""
+    spec = {"type": "object", "properties": {name: {"type": "number"}, "z": {"type": "number"}}}
+    type_ = schema_type("", {"type": "object", "properties": {"s": spec | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}})
+    for new, old, same in (
+        ({name: 1}, {"z": 1}, False), ({"z": 1}, {name: 1}, False), ({name: 1}, {name: 2}, False), ({name: 1}, {}, False),
+        ({name: 1, "z": 1}, {name: 1.0, "z": 1}, True),
+    ):  # fmt: skip
+        found, _ = celrules.errors(type_, {"s": new}, {"s": old}, ratchet=False)
+        assert (not found) is same, (new, old, found)
+
+
 def test_a_set_of_spans_is_equal_to_none():
     spans = {"type": "array", "x-kubernetes-list-type": "set", "items": TEXT | {"format": "duration"}}
     type_ = schema_type("", {"type": "object", "properties": {"l": spans | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}})

@@ -79,21 +79,22 @@ class Plugin:
         return policy
 
     def _default(self) -> tuple[str, int, str]:
-        """The default class with the lowest number; several can only come about by racing writes."""
-        default = None
-        for found in self._classes.all().values():
-            if found.get("globalDefault") and (default is None or (found.get("value") or 0) < (default.get("value") or 0)):
-                default = found
+        """Name, number and policy that a pod without a class gets."""
+        default = self._default_class()
         if default is None:
             return "", 0, LOWER
         return default["metadata"]["name"], default.get("value") or 0, default.get("preemptionPolicy") or LOWER
+
+    def _default_class(self) -> dict[str, Any] | None:
+        """The default class with the lowest number; several can only come about by racing writes."""
+        defaults = [found for found in self._classes.all().values() if found.get("globalDefault")]
+        return min(defaults, key=lambda found: found.get("value") or 0) if defaults else None
 
     def validate(self, a: Attributes) -> None:
         """Refuse a second default among the PriorityClasses."""
         if a.resource != "priorityclasses" or not a.obj.get("globalDefault"):
             return
         # A class stays the default it is; another one may not become it besides.
-        own = a.obj["metadata"].get("name")
-        for name, found in self._classes.all().items():
-            if found.get("globalDefault") and (a.operation == CREATE or name != own):
-                raise a.forbid(f"PriorityClass {name} is already marked as default. Only one default can exist")
+        default = self._default_class()
+        if default is not None and (a.operation == CREATE or default["metadata"]["name"] != a.obj["metadata"].get("name")):
+            raise a.forbid(f"PriorityClass {default['metadata']['name']} is already marked as default. Only one default can exist")

@@ -10,11 +10,11 @@ from typing import Any
 from kas.admission.expressions import Evaluator, Expression, MatchConditions, OutOfBudgetError
 from kas.admission.matching import GVK, Matcher
 from kas.admission.policy.params import ParamRef
-from kas.cel.admission import environment, seen, with_variables
+from kas.cel.admission import OBJECT, PATCH, environment, seen, with_variables
 from kas.cel.environment import Environment
 from kas.cel.interpreter import PER_CALL_LIMIT
 from kas.cel.problems import CostLimitError, EvaluationError
-from kas.cel.types import DYN, Type
+from kas.cel.types import BOOL, DYN, NULL, STRING, Type, list_of
 from kas.meta.records import NamedTuple
 
 Obj = dict[str, Any]
@@ -65,26 +65,27 @@ class Policy:
         self._characters = sum(len(variable.text) for _, variable in self.variables)
         self.validations = [
             Validation(
-                self._expression(v.get("expression") or "", self._environment),
-                self._expression(v["messageExpression"], self._message_environment) if v.get("messageExpression") else None,
+                self._expression(v.get("expression") or "", self._environment, BOOL),
+                self._expression(v["messageExpression"], self._message_environment, STRING) if v.get("messageExpression") else None,
                 (v.get("message") or "").strip(), v.get("reason") or "Invalid",
             )
             for v in spec.get("validations") or ()
         ]  # fmt: skip
         self.annotations = [
-            Annotation(a.get("key") or "", self._expression(a.get("valueExpression") or "", self._environment))
+            Annotation(a.get("key") or "", self._expression(a.get("valueExpression") or "", self._environment, STRING, NULL))
             for a in spec.get("auditAnnotations") or ()
         ]
         self.mutations = [
-            Mutation(m.get("patchType") == "JSONPatch", self._expression(_mutation(m), self._patch_environment))
+            Mutation(patch, self._expression(_mutation(m), self._patch_environment, list_of(PATCH) if patch else OBJECT))
             for m in spec.get("mutations") or ()
+            for patch in (m.get("patchType") == "JSONPatch",)
         ]
         self.if_needed = spec.get("reinvocationPolicy") == "IfNeeded"
 
     # --- what an expression may name
 
-    def _expression(self, text: str, known: Callable[[], Environment]) -> Expression:
-        return Expression(text, known, self._pending)
+    def _expression(self, text: str, known: Callable[[], Environment], *wanted: Type) -> Expression:
+        return Expression(text, known, self._pending, wanted)
 
     def _pending(self) -> int:
         return self._characters if self._compiled < len(self.variables) else 0

@@ -77,6 +77,8 @@ class Run:
                 await self._stint.pause()
             began, error = monotonic(), INVALID_ERROR
             try:
+                if isinstance(why := await mutation.expression.ready(), str):
+                    raise Failed(why)
                 wanted = await evaluator_of(found.policy, await self._variables(found), BUDGET).value(mutation.expression)
                 aside = is_large(self._objects.obj) or is_large(wanted)
                 changed |= await step(aside, _changed, mutation, wanted, self._objects)
@@ -94,9 +96,9 @@ class Run:
         self.faults.append(ConfigurationFault(found.policy, found.binding, str(e), "Invalid"))
 
 
-def _check_names(wanted: Any) -> None:
-    """Objects of an apply configuration are of types that are called as the way to them: ``Object.spec`` below ``spec``."""
-    wrong = list(_misnamed(wanted, "Object"))
+def _check_names(wanted: Any, name: str) -> None:
+    """Objects in one of type ``name`` are of types that are called as the way to them: ``Object.spec`` below ``spec``."""
+    wrong = list(_misnamed(wanted, name))
     if wrong:
         raise MutationError("type mismatch: " + "\n".join(wrong))
 
@@ -122,10 +124,14 @@ def _changed(mutation: Mutation, wanted: Any, objects: Versioned) -> bool:
     if nodes(wanted) >= MOST_COMPARED or characters(wanted, MAX_REQUEST_BYTES) > MAX_REQUEST_BYTES:
         raise MutationError(str(CostLimitError()))
     if not mutation.json_patch:
-        _check_names(wanted)
+        _check_names(wanted, "Object")
     elif other := next((name for operation in wanted for name in operation if name not in OPERATION), None):
         raise MutationError(f"expression '{mutation.expression.text}' resulted in error: unexpected JSONPatchType field: {other}")
-    return objects.replace(_made(mutation, wanted, objects))
+    else:
+        for operation in wanted:
+            if isinstance(value := operation.get("value"), Message):
+                _check_names(value, value.name)
+    return objects.replace(_made(mutation, wanted, objects), strict=mutation.json_patch)
 
 
 def _made(mutation: Mutation, wanted: Any, objects: Versioned) -> Any:

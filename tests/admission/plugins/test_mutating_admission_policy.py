@@ -131,6 +131,12 @@ def test_objects_are_equal_when_types_and_fields_are(governed):
      "error applying patch: failed to convert patch object to typed object: .nobody: field not declared in schema"),
     (applies("Object{metadata: Object.meta{labels: {'a': 'b'}}}"),
      'type mismatch: unexpected type name "Object.meta", expected "Object.metadata", which matches field name path from root Object type'),
+    (patches("[JSONPatch{op: 'add', path: '/metadata', value: Object.metadata{labels: Object.metadata.l{}}}]"),
+     'type mismatch: unexpected type name "Object.metadata.l", expected "Object.metadata.labels", which matches field name path from'),
+    (applies("'x'"), "denied request: must evaluate to Object but got string"),
+    (applies("Object.x{}"), "denied request: must evaluate to Object but got Object.x"),
+    (patches("[1]"), "denied request: must evaluate to list(JSONPatch) but got list(int)"),
+    (patches("["), "denied request: compilation failed: ERROR: <input>:1:2: Syntax error"),
 ])  # fmt: skip
 def test_failures(governed, mutation, text):
     governed.policy(mutations=[mutation, applies("Object{data: {'y': 'z'}}")])
@@ -141,6 +147,17 @@ def test_failures(governed, mutation, text):
     assert e.details["causes"] == [{"message": e.message}]
     governed.policy(mutations=[mutation, applies("Object{data: {'y': 'z'}}")], failurePolicy="Ignore")
     assert governed.request().run()["data"] == {"k": "v", "y": "z"}
+
+
+def test_fields_that_a_patched_object_does_not_have(governed):
+    """They are an error of the server, whatever the policy says of failures, and told in the order of their names."""
+    value = "{'z': '1', 'name': 'a', 'namespace': 'ns1', 'y': '2'}"
+    operations = "JSONPatch{op: 'add', path: '/b', value: 1}, JSONPatch{op: 'add', path: '/a', value: 2}"
+    governed.policy(mutations=[patches(f"[{operations}, JSONPatch{{op: 'add', path: '/metadata', value: dyn({value})}}]")])
+    governed.bind()
+    e = refused(governed.request())
+    fields = ", ".join(f'unknown field "{name}"' for name in ("a", "b", "metadata.y", "metadata.z"))
+    assert (e.code, e.message) == (500, f"Internal error occurred: strict decoding error: {fields}")
 
 
 def test_atomic_parts_are_not_replaced(governed):

@@ -80,12 +80,23 @@ def test_owners_of_kinds_that_nobody_knows_block_nothing(server, api_version, wh
     assert e.message == f'pods "a" is forbidden: {said}'
 
 
+def test_who_may_finalize_anything_may_block_what_nobody_knows(server):
+    """Nobody looks for the kind then: discovery may not answer before the pod runs that is created."""
+    server.grants.add(("bob", "update", "*/finalizers", "*"))
+    obj = {"metadata": {"name": "a", "ownerReferences": [ref("1", True, "Foo", "apps/v9"), ref("2", True)]}}
+    plugin = server.plugin(owner_references_permission_enforcement)
+    Request(plugin, obj=obj, user=BOB).run()
+    # What is changed may be deleted by its own right alone.
+    assert DELETE in refused(Request(plugin, operation="UPDATE", obj=obj, old={"metadata": {"name": "a"}}, user=BOB)).message
+
+
 def test_others_have_their_turns_between_owners(server, monkeypatch):
     """There may be as many as fit in a body, and the authorizer is asked about each: 20,000 held the loop for half a second."""
     monkeypatch.setattr(waiting, "STINT_S", 0.0)
     server.kinds["", "v1", "Node"] = [SimpleNamespace(namespaced=False, resource="nodes")]
     obj = {"metadata": {"name": "a", "ownerReferences": [ref(str(i), True, "Node") for i in range(5)]}}
-    request, turns = Request(server.plugin(owner_references_permission_enforcement), obj=obj), list[int]()
+    server.grants |= {("bob", "update", "nodes/finalizers", str(i)) for i in range(5)}
+    request, turns = Request(server.plugin(owner_references_permission_enforcement), obj=obj, user=BOB), list[int]()
 
     async def run() -> None:
         running = asyncio.ensure_future(request.chain.validate(request.attributes))

@@ -46,3 +46,17 @@ def test_priority_of_a_group_of_pods(server):
         assert group(priorityClassName="other", priority=3).run()["spec"] == {"priorityClassName": "other", "priority": 3}
         assert "no PriorityClass with name gone was found" in refused(group(priorityClassName="gone")).message
         assert "the integer value of priority (9) must not be provided" in refused(group(priorityClassName="other", priority=9)).message
+
+
+def test_the_default_that_counts_may_be_changed_beside_another(server):
+    """Racing writes can make two; the one with the lowest number counts, and it alone is held against others."""
+    plugin = server.plugin(priority)
+    low, high = ({"metadata": {"name": name}, "value": value, "globalDefault": True} for name, value in (("z-low", 1), ("a-high", 2)))
+    for one in (low, high):
+        server.add("scheduling.k8s.io", "priorityclasses", one)
+
+    def update(obj):
+        return Request(plugin, operation="UPDATE", group="scheduling.k8s.io", resource="priorityclasses", namespace="", obj=obj, old=obj)
+
+    update(low).run()
+    assert "PriorityClass z-low is already marked as default" in refused(update(high)).message

@@ -325,7 +325,7 @@ def test_parameters_of_a_namespace_lie_in_it(governed, server):
 
 
 def test_parameters_by_selector(governed, server):
-    same = {"expression": "params.data.k == object.data.k", "messageExpression": "params.data.k"}
+    same = {"expression": "params.data.k == object.data.k", "messageExpression": "string(params.data.k)"}
     governed.policy(paramKind=PARAM_KIND, validations=[same])
     governed.bind(paramRef={"selector": {"matchLabels": {"x": "y"}}, "parameterNotFoundAction": "Deny"})
     assert "no params found" in refused(governed.request()).message
@@ -368,8 +368,23 @@ def test_annotations(governed):
     request.run()
     assert request.annotations.pop("p/long") == "x" * 4000 + "y" * 6240
     assert request.annotations == {"p/k": "data: v"}
-    governed.policy(auditAnnotations=[{"key": "bad", "valueExpression": "object.nope"}])
+    governed.policy(auditAnnotations=[{"key": "bad", "valueExpression": "string(object.nope)"}])
     assert refused(governed.request()).message.endswith("resulted in error: no such key: nope")
+
+
+@pytest.mark.parametrize(("spec", "why"), [
+    ({"validations": [{"expression": "1"}]}, "must evaluate to bool but got int"),
+    ({"validations": [{"expression": "object.data.k"}]}, "must evaluate to bool but got dyn"),
+    ({"auditAnnotations": [{"key": "k", "valueExpression": "true"}]}, "must evaluate to one of [string null_type] but got bool"),
+    ({"validations": [{"expression": "true"}], "matchConditions": [{"name": "c", "expression": "'x'"}]},
+     "must evaluate to bool but got string"),
+])  # fmt: skip
+def test_what_an_older_server_let_in_fails_where_its_type_does_not_fit(governed, spec, why):
+    governed.policy(**spec)
+    governed.bind()
+    assert refused(governed.request()).message.endswith(f"compilation error: {why}")
+    governed.policy(**spec, failurePolicy="Ignore")
+    governed.request().run()
 
 
 def test_of_several_the_first_refuses(governed):
