@@ -210,6 +210,12 @@ def test_a_signer_of_too_short_lives_and_one_that_is_not_there(outside, tmp_path
         ExternalSigner(str(tmp_path / "none.sock"), [ISSUER]).begin()
 
 
+def test_slashes_more_than_one_are_one(outside):
+    signer = ExternalSigner(f"/{outside.socket}", [ISSUER])
+    signer.begin()
+    assert signer.keys
+
+
 def test_who_waits_for_a_signer_can_be_told_to_end(tmp_path):
     """Not only once a minute is over, after which workers were killed."""
     flags = ("--secure-port=auto", "--workers=1", "-v=1", f"--service-account-signing-endpoint={tmp_path / 'none.sock'}")
