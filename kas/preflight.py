@@ -176,8 +176,9 @@ def _kubelets_authority(o: Options) -> None:
         data = Path(o.kubelet_certificate_authority).read_bytes() if o.kubelet_certificate_authority else b""
     except OSError:
         return  # told by ``validation``
-    why = authorities_problem(data) if data else ""
-    if why:
+    if o.kubelet_certificate_authority and not data:  # by whom kube-apiserver believes no kubelet
+        raise ValueError(f"--kubelet-certificate-authority: {o.kubelet_certificate_authority} is empty")
+    if why := authorities_problem(data):
         raise ValueError(f"--kubelet-certificate-authority: {why}")
 
 

@@ -18,9 +18,9 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kas.admission import order
 from kas.client import outgoing
@@ -168,6 +168,8 @@ async def _serve(
     while os.read(go_fd, 1):  # start-up, nothing else runs yet
         pass
     os.close(go_fd)
+    if server.keys.external is not None and not await _unless(stop, asyncio.to_thread(server.ask_signer)):
+        return
     server.load_credentials()
     step("credentials loaded")
     own = frozenset(p for p in (options.secure_port, options.insecure_port, options.read_only_port) if p)
@@ -208,6 +210,16 @@ async def _serve(
     await stop.wait()
     warming.cancel()
     await _shut_down(server, listeners, runner, gate, bounds.leaving)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether ``work``, which may take long, was done before this worker was told to end. Raises what it raises."""
+    working, ending = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if working.done():
+        working.result()
+    return working.done()
 
 
 async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRest | None = None) -> list[Periodic]:

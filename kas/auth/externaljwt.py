@@ -159,7 +159,7 @@ class ExternalSigner:
         import grpc  # an extra, and large
 
         if self._channel is None:
-            path = self._socket
+            path = self._socket if not self._socket.startswith("//") else f"/{self._socket.lstrip('/')}"  # which gRPC takes for a host
             target = f"unix-abstract:{path[1:]}" if path.startswith("@") else f"unix:{path}"
             self._channel = grpc.insecure_channel(target, options=[
                 ("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.max_reconnect_backoff_ms", 1000),

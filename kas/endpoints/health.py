@@ -91,11 +91,14 @@ class Health:
                 lines.append(f"[-]{name} failed: reason withheld\n")
             else:
                 lines.append(f"[+]{name} ok\n")
+        unknown = ",".join(map(go_quote, sorted(excluded)))
+        if excluded:  # which most answers do not say
+            log.warning("cannot exclude some health checks, no health checks are installed matching %s", unknown)
         if failed:  # the answer does not say why: anybody may have asked
             log.info("%s check failed: %s", group, "; ".join(failed))
         elif "verbose" not in q:
             return text(200, "ok")
         body = "".join(lines)
         if excluded:
-            body += "warn: some health checks cannot be excluded: no matches for " + ",".join(map(go_quote, sorted(excluded))) + "\n"
+            body += f"warn: some health checks cannot be excluded: no matches for {unknown}\n"
         return text(500, f"{body}{group} check failed\n") if failed else text(200, f"{body}{group} check passed\n")

@@ -180,7 +180,7 @@ def setup_logging_of(o: Settings) -> None:
     if o.log_json_split_stream if json_form else o.log_text_split_stream:
         handler.split_below = logging.ERROR if json_form else logging.WARNING
         handler.room = o.log_json_info_buffer_size if json_form else o.log_text_info_buffer_size
-        handler.every_s = max(0.0, o.log_flush_frequency)
+        handler.every_s = min(max(0.0, o.log_flush_frequency), threading.TIMEOUT_MAX)  # which is 292 years, as Go's longest
 
 
 def setup_logging(verbosity: int, form: str, vmodule: str = "") -> Handler:

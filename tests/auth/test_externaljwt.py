@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +208,26 @@ def test_a_signer_of_too_short_lives_and_one_that_is_not_there(outside, tmp_path
     monkeypatch.setattr(externaljwt, "SYNC_TIMEOUT_S", 0.2)
     with pytest.raises(SignerError, match="code = DeadlineExceeded"):
         ExternalSigner(str(tmp_path / "none.sock"), [ISSUER]).begin()
+
+
+def test_slashes_more_than_one_are_one(outside):
+    signer = ExternalSigner(f"/{outside.socket}", [ISSUER])
+    signer.begin()
+    assert signer.keys
+
+
+def test_who_waits_for_a_signer_can_be_told_to_end(tmp_path):
+    """Not only once a minute is over, after which workers were killed."""
+    flags = ("--secure-port=auto", "--workers=1", "-v=1", f"--service-account-signing-endpoint={tmp_path / 'none.sock'}")
+    flags += ("--service-account-issuer=https://x", "--api-audiences=x", f"--data-dir={tmp_path / 'data'}")
+    with subprocess.Popen([sys.executable, "-m", "kas", "serve", *flags], stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert any("start: derived state loaded" in line for line in server.stderr), "it ended by itself"
+            server.terminate()
+            assert "killed" not in server.stderr.read()
+            assert server.wait() == 0
+        finally:
+            server.kill()
 
 
 def test_files_with_keys_do_not_go_with_a_signer(tmp_path):

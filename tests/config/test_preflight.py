@@ -70,6 +70,8 @@ def test_what_kubelets_are_shown(tmp_path):
     assert why == "--kubelet-client-certificate: tls: failed to find any PEM data in key input"
     (why,) = preflight(Options({"kubelet-certificate-authority": str(garbage)}))
     assert why == "--kubelet-certificate-authority: unable to load root certificates: unable to parse bytes as PEM block"
+    garbage.write_text("")
+    assert preflight(Options({"kubelet-certificate-authority": str(garbage)})) == [f"--kubelet-certificate-authority: {garbage} is empty"]
 
 
 def test_which_keys_verify_tokens(tmp_path):

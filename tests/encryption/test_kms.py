@@ -61,6 +61,13 @@ def test_many_writes_ask_once_and_another_server_can_read(plugin, made):
         other.open(values[0], PLACE + b"b")
 
 
+def test_slashes_more_than_one_are_one(plugin):
+    """As in any path: ``unix:////run/kms.sock`` is no host of gRPC's."""
+    kms = KMSv2(KMSClient(plugin.target.replace("unix:///", "unix:////"), 60.0, SERVICE))
+    assert kms.check() == ""
+    kms.close()
+
+
 def test_a_new_key_makes_what_was_written_stale(plugin, made):
     kms = made()
     kms.check()

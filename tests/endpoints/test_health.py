@@ -172,6 +172,17 @@ def test_the_log_says_why_a_check_failed(world, caplog):
     assert [r.getMessage() for r in caplog.records] == ["readyz check failed: shutdown: process is shutting down"]
 
 
+def test_the_log_warns_of_what_cannot_be_excluded(world, caplog):
+    """Whether or not the answer says so, which without ``verbose`` is only "ok"."""
+    w = world()
+    with caplog.at_level(logging.WARNING, "kas.health"):
+        assert w.ask("/readyz", "exclude=ping") == (200, "ok") and caplog.records == []
+        assert w.ask("/readyz", "exclude=nope&exclude=a%0Ab&exclude=ping") == (200, "ok")
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == r'cannot exclude some health checks, no health checks are installed matching "a\nb","nope"'
+
+
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in NAMES[group]])
 def test_what_a_check_is_bound_to_fails_it(world, group, name):
     without, breaks = BREAKS[name]

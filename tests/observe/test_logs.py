@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -169,11 +170,13 @@ def test_what_is_no_error_goes_to_standard_output_where_that_is_asked_for(
     assert {level for level in (20, 30, 40) if f"a/b.py {level}" in out} == {20, 30, 40} - levels
 
 
-def test_lines_wait_for_the_buffer_to_be_full_the_time_or_the_end(written: io.StringIO, capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_wait_for_the_buffer_to_be_full_the_time_or_the_end(
+    written: io.StringIO, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     def lines() -> int:
         return capfd.readouterr().out.count("\n")
 
-    def begin(frequency: float) -> None:
+    def begin(frequency: float | str) -> None:
         setup_logging_of(Options(v=1, log_text_split_stream=True, log_text_info_buffer_size=200, log_flush_frequency=frequency))
 
     begin(3600)
@@ -185,6 +188,14 @@ def test_lines_wait_for_the_buffer_to_be_full_the_time_or_the_end(written: io.St
     assert 0 < told < 6
     flush_logs()
     assert told + lines() == 6
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    before = set(threading.enumerate())
+    begin("9223372036854775807ns")  # the longest there is, which no thread can wait
+    say("a/b.py", 20)
+    for timer in set(threading.enumerate()) - before:
+        timer.join(0.2)
+    assert lines() == 0 and not raised
     begin(0.01)
     say("a/b.py", 20)
     end = time.monotonic() + 30

@@ -45,6 +45,7 @@ class World:
         self.store.hub.catch_up()
         if without != "derived":
             s.load_derived()
+        s.ask_signer()
         s.load_credentials()
         s.started = True
         self.runner = s.runner()

@@ -20,7 +20,7 @@ Measure = Callable[[str, str, float], None]
 def target(endpoint: str) -> str:
     """gRPC's name of an endpoint ``unix:///path``; ``unix:///@name`` is a socket without a file."""
     _, path = parse_endpoint(endpoint)
-    return f"unix-abstract:{path[2:]}" if path.startswith("/@") else f"unix:{path}"
+    return f"unix-abstract:{path[2:]}" if path.startswith("/@") else f"unix:/{path.lstrip('/')}"  # after two it would be a host
 
 
 class KMSClient:
