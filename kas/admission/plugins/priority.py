@@ -16,13 +16,18 @@ GROUP = "scheduling.k8s.io"
 LOWER = "PreemptLowerPriority"
 
 
+def _default(priority_class: dict[str, Any]) -> list[str]:
+    """The indexer of classes that are the default."""
+    return ["true"] if priority_class.get("globalDefault") else []
+
+
 class Plugin:
     """Sees pods, groups of them while the gate WorkloadAwarePreemption is open, and PriorityClasses; asks for the classes."""
 
     name = "Priority"
 
     def __init__(self, informers: Informers) -> None:
-        self._classes = informers.lister(GROUP, "priorityclasses", whole)
+        self._classes = informers.lister(GROUP, "priorityclasses", whole, {"default": _default})
 
     def handles(self, a: Attributes) -> bool:
         """Creates and updates of pods and PriorityClasses, creates of PodGroups."""
@@ -80,10 +85,8 @@ class Plugin:
 
     def _default(self) -> tuple[str, int, str]:
         """The default class with the lowest number; several can only come about by racing writes."""
-        default = None
-        for found in self._classes.all().values():
-            if found.get("globalDefault") and (default is None or (found.get("value") or 0) < (default.get("value") or 0)):
-                default = found
+        found = self._classes.by_index("default", "true").values()
+        default = min(found, key=lambda c: (c.get("value") or 0, c["metadata"]["name"]), default=None)
         if default is None:
             return "", 0, LOWER
         return default["metadata"]["name"], default.get("value") or 0, default.get("preemptionPolicy") or LOWER
@@ -94,6 +97,6 @@ class Plugin:
             return
         # A class stays the default it is; another one may not become it besides.
         own = a.obj["metadata"].get("name")
-        for name, found in self._classes.all().items():
-            if found.get("globalDefault") and (a.operation == CREATE or name != own):
+        for (_, name) in sorted(self._classes.by_index("default", "true")):
+            if a.operation == CREATE or name != own:
                 raise a.forbid(f"PriorityClass {name} is already marked as default. Only one default can exist")
