@@ -103,6 +103,7 @@ from kas.registry.bootstrap import Entry
 from kas.registry.bootstrap_trust import Texts
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
+from kas.registry.versions import Family
 from kas.request.http import Handler, Response
 from kas.request.negotiation import CUSTOM
 from kas.request.requestinfo import RequestInfo
@@ -437,11 +438,13 @@ class Server:
         found = self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
         return found if self.virtual is None else [*self.virtual.of_kind(group, version, kind), *found]
 
-    def _equivalents(self, group: str, resource: str) -> list[Any]:
+    def _equivalents(self, group: str, resource: str) -> Family:
         found = self.rest.equivalents(group, resource)
-        if "." in group:  # as every group of a definition has one
-            found = [*found, *self.custom.equivalents(group, resource)]
-        return found if self.virtual is None else [*self.virtual.equivalents(group, resource), *found]
+        if "." in group and not found:  # every group of a definition has one, and none of its resources is one of these
+            found = self.custom.equivalents(group, resource)
+        if self.virtual is not None and (more := self.virtual.equivalents(group, resource)):
+            return Family((*more, *found))
+        return found
 
     def _issuer(self) -> Issuer:
         """Of the tokens of service accounts; its key is there once the supervisor has made it."""

@@ -14,6 +14,7 @@ from kas.informers import Informers, Objects
 from kas.meta import errors
 from kas.meta.records import NamedTuple
 from kas.meta.selectors import EVERYTHING, LabelSelector, SelectorError, from_label_selector
+from kas.registry.versions import Family
 
 Obj = dict[str, Any]
 Labels = Mapping[str, str]
@@ -32,9 +33,9 @@ _REVIEWS = {
     ),
 }
 
-# (group, resource) -> the served resources (``endpoints.served.Served`` or ``rest.Virtual``) that are the same in other versions or
-# groups, itself included.
-Equivalents = Callable[[str, str], Sequence[Any]]
+# (group, resource) -> the served resources (``endpoints.served.Served``, ``rest.Virtual`` or, of a custom one, ``Offered``) that are the
+# same in other versions or groups, itself included.
+Equivalents = Callable[[str, str], Family]
 
 
 def beyond_webhooks(a: Attributes) -> bool:
@@ -171,9 +172,7 @@ class Matcher:
         """Whether requests of this operation, group, resource and subresource can match, whatever else they are."""
         if self._open:
             return True
-        groups = {a.group}
-        if self.equivalent:
-            groups.update(served.group for served in equivalents(a.group, a.resource))
+        groups = equivalents(a.group, a.resource).groups | {a.group} if self.equivalent else (a.group,)
         return any(rule.may_match(a.operation, group, a.resource, a.subresource) for rule in self._rules for group in groups)
 
     def match(
@@ -221,36 +220,21 @@ class Matcher:
                 return Invocation(a.group, a.version, a.resource, kind_of(a))
         if not self.equivalent:
             return None
-        others = None
         for rule in rules:
-            if others is None:
-                others = _by_version(a, equivalents)
-            served = _first(rule, a, others)
+            served = _first(rule, a, equivalents(a.group, a.resource))
             if served is not None:
                 return Invocation(served.group, served.version, served.resource, _kind_for(served, a.subresource))
         return None
 
 
-# (group, resource) -> version -> how many come before it, and what serves it
-_Others = dict[tuple[str, str], dict[str, tuple[int, Any]]]
-
-
-def _by_version(a: Attributes, equivalents: Equivalents) -> _Others:
-    """The other versions in which a request might be shown. There may be thousands of them, and of rules: none looks through all."""
-    found: _Others = {}
-    for place, s in enumerate(equivalents(a.group, a.resource)):
-        version = s.version
-        if (version != a.version or s.group != a.group) and (not a.subresource or a.subresource in s.record.subresources):
-            found.setdefault((s.group, s.resource), {})[version] = place, s
-    return found
-
-
-def _first(rule: Rule, a: Attributes, others: _Others) -> Any:
-    """What serves the first of them that a rule is about, None where it is about none."""
+def _first(rule: Rule, a: Attributes, family: Family) -> Any:
+    """What serves the first of the versions that a rule is about, None where it is about none. There may be thousands of them, and of
+    rules: none looks through all. That of the request is among them, which no rule is about, or it would have been found before."""
     found: list[tuple[int, Any]] = []
-    for (group, resource), versions in others.items():
+    for (group, resource), versions in family.by_version.items():
         if rule.matches_but_for_version(a, group, resource):
-            found += [next(iter(versions.values()))] if "*" in rule.versions else [versions[v] for v in rule.versions if v in versions]
+            named = versions.values() if "*" in rule.versions else (versions[v] for v in rule.versions if v in versions)
+            found += (it for it in named if not a.subresource or a.subresource in it[1].subresources)
     return min(found, key=itemgetter(0))[1] if found else None
 
 

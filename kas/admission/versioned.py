@@ -66,7 +66,7 @@ class Versioned:
         a, other = self._a, self._other
         if obj is self.obj and other is not None and (other.group, other.kind) != (kind[0], kind[2]):
             raise errors.ApiError(500, "", unknown_conversion(other.version, other.kind, kind))
-        served = next((s for s in self._equivalents(a.group, a.resource) if (s.group, s.version) == (a.group, a.version)), None)
+        served = self._equivalents(a.group, a.resource).of(a.group, a.version)
         if served is None:
             raise UnknownKindError(f"unable to convert to {shown(kind)}: unknown kind")
         if served.record.kind_record.type.schema is not None:
@@ -80,10 +80,10 @@ class Versioned:
 
     def kind_record(self) -> Kind:
         """The scheme's record of ``kind``. Raises UnknownKindError."""
-        for served in self._equivalents(self._a.group, self._a.resource):
+        served = self._equivalents(self._a.group, self._a.resource).of(*self.kind[:2])
+        if served is not None and served.kind == self.kind[2]:
             found: Kind = served.record.kind_record
-            if (found.group, found.version, found.kind) == self.kind:
-                return found
+            return found
         builtin = find_builtin_kind(*self.kind)
         if builtin is None:
             raise UnknownKindError(f"no kind is registered for {shown(self.kind)}")

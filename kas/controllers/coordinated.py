@@ -22,6 +22,7 @@ from kas.kinds.coordination.lease import OLDEST_EMULATION, Version, semantic_ver
 from kas.meta.aside import POOL
 from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
+from kas.meta.waiting import Stint
 from kas.observe.hooks import Hooks
 from kas.registry.registries import Registries
 from kas.store import Event, Record
@@ -157,10 +158,7 @@ class CoordinatedElection:
         """What is to be done now for a Lease; after how many seconds it is to be looked at again."""
         namespace, name = key
         now = self._clock()
-        # There may be thousands for other Leases.
-        found = (self.client.get(GROUP, "leasecandidates", namespace, offer) for offer in sorted(self._offers.get(key, ())))
-        listed = (Candidate.of(obj) for obj in found if obj is not None)
-        candidates = [c for c in listed if c.lease == name and not c.expired(now)]
+        candidates = await self._offering(key, now)
         if not candidates:
             return None
         try:
@@ -178,6 +176,18 @@ class CoordinatedElection:
             return AGAIN_S
         await self._elect(key, strategy, best_of(alive) if strategy == OLDEST_EMULATION else "", now)
         return AGAIN_S
+
+    async def _offering(self, key: Key, now: datetime.datetime) -> list[Candidate]:
+        """The candidates of a Lease that count, while others have their turns: anybody may have made thousands, for it or for others."""
+        namespace, name = key
+        found, stint = [], Stint()
+        for offer in sorted(self._offers.get(key, ())):
+            if stint.over:
+                await stint.pause()
+            obj = self.client.get(GROUP, "leasecandidates", namespace, offer)
+            if obj is not None and (c := Candidate.of(obj)).lease == name and not c.expired(now):
+                found.append(c)
+        return found
 
     @staticmethod
     def _needed(candidates: Sequence[Candidate], lease: dict[str, Any] | None, now: datetime.datetime) -> bool:

@@ -17,6 +17,7 @@ from kas.endpoints.watch import Watches, watch
 from kas.endpoints.write import Writer
 from kas.meta import errors
 from kas.meta.waiting import awaited
+from kas.registry.versions import Family
 from kas.request.http import Request, Response, Result, with_body
 from kas.request.negotiation import JSON, PROTOBUF, YAML
 
@@ -70,7 +71,7 @@ class Rest:
         self._named: dict[str, Handler] = {"update": writer.update, "patch": self.patcher.patch, "delete": deleter.delete}
         self.resources: dict[tuple[str, str], dict[str, Any]] = {}
         self._straight = Straight(_acceptable, len(READ_TYPES), with_body)
-        self._equivalents: dict[tuple[str, str], list[Any]] = {}  # of what is served, and so few
+        self._equivalents: dict[tuple[str, str], Family] = {}  # of what is served, and so few
         self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
         # Groups whose kinds are not loaded, and whom to tell of the first request for one (kas.warmup).
         self.cold: Set[str] = frozenset()
@@ -87,14 +88,14 @@ class Rest:
         """The records of the served resources of a kind."""
         return [r.record for r in (self.resources.get((group, version)) or {}).values() if r.kind == kind]
 
-    def equivalents(self, group: str, resource: str) -> list[Any]:
+    def equivalents(self, group: str, resource: str) -> Family:
         """What serves the same objects in other versions, or other groups, and what serves them here."""
         known = self._equivalents.get((group, resource))
         if known is not None:
             return known
         all_ = [served for found in self.resources.values() if (served := found.get(resource)) is not None]
         roots = {served.registry.root for served in all_ if served.group == group and isinstance(served, Served)}
-        out = [s for s in all_ if s.group == group or (isinstance(s, Served) and s.registry.root in roots)]
+        out = Family(s for s in all_ if s.group == group or (isinstance(s, Served) and s.registry.root in roots))
         if out:
             self._equivalents[group, resource] = out
         return out
@@ -214,7 +215,7 @@ class Virtual:
         self.record, self._verbs = record, verbs
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = record.api_version
-        self.type = record.type
+        self.type, self.subresources = record.type, record.subresources
         # As of what is stored, which an answer in another form asks for.
         self.columns = None
         self.go_type, self.go_list_type = go_types(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -67,6 +67,12 @@ class Served(Version):
         self.list_type = record.list_type
         self._list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
         self._item_prefix = len(f'{{"kind":"{record.kind}","apiVersion":"{self.api_version}",')
+
+    @property
+    def subresources(self) -> Container[str]:
+        """The names of those it has."""
+        found: Container[str] = self.record.subresources
+        return found
 
     @property
     def converts_from(self) -> int:  # type: ignore[override]

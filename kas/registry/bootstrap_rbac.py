@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import orjson
 
 from kas.auth.authz.rules import TooManyError, covers
+from kas.meta.aside import abandoned
 from kas.meta.labelselectors import converted
 from kas.meta.selectors import LabelSelector
 
@@ -70,7 +71,8 @@ def _merge_meta(wanted: Obj, old: Obj) -> Obj:
 
 
 def aggregate(cluster_roles: Sequence[Obj]) -> list[tuple[str, list[Obj]]]:
-    """(name, rules it should have) for every aggregated ClusterRole whose rules are not what its selectors gather."""
+    """(name, rules it should have) for every aggregated ClusterRole whose rules are not what its selectors gather. Beside the loop it gives
+    way: selectors and roles may be tens of thousands."""
     named = (role for role in cluster_roles if role["metadata"].get("name"))  # others are no roles: another client of etcd's
     by_name = sorted(named, key=lambda r: r["metadata"]["name"])
     labelled = _Labelled(by_name)
@@ -80,10 +82,12 @@ def aggregate(cluster_roles: Sequence[Obj]) -> list[tuple[str, list[Obj]]]:
         if not (chosen := selectors(role)):
             continue
         gathered: dict[bytes, Obj] = {}  # each once, by what it says
+        taken = {place}
         for selector in chosen:
-            for other in labelled.selected(selector):
-                if other == place:
-                    continue
+            if abandoned():
+                return []
+            for other in labelled.selected(selector, taken):
+                taken.add(other)
                 rules = by_name[other].get("rules") or ()
                 if other not in said:
                     said[other] = [orjson.dumps(rule, option=orjson.OPT_SORT_KEYS) for rule in rules]
@@ -110,12 +114,21 @@ class _Labelled:
     def __init__(self, roles: Sequence[Obj]) -> None:
         self._labels = [role["metadata"].get("labels") or {} for role in roles]
         self._places: dict[tuple[str, str], list[int]] = {}
+        self._having: dict[str, list[int]] = {}
         for place, labels in enumerate(self._labels):
-            for item in labels.items():
-                self._places.setdefault(item, []).append(place)
+            for key, value in labels.items():
+                self._places.setdefault((key, value), []).append(place)
+                self._having.setdefault(key, []).append(place)
 
-    def selected(self, selector: LabelSelector) -> list[int]:
-        """The places of those that the selector matches, in order."""
-        exact = [(r.key, value) for r in selector.requirements if (value := selector.requires_exact_match(r.key)) is not None]
-        few: Sequence[int] = min((self._places.get(item, []) for item in exact), key=len, default=range(len(self._labels)))
-        return [place for place in few if selector.matches(self._labels[place])]
+    def selected(self, selector: LabelSelector, but: Container[int]) -> list[int]:
+        """The places of those that the selector matches ``but`` for some, in order."""
+        few: Sequence[int] = range(len(self._labels))
+        for r in selector.requirements:
+            if r.op in ("=", "==", "in") and len(r.values) == 1:
+                some: Sequence[int] = self._places.get((r.key, r.values[0]), [])
+            elif r.op in ("=", "==", "in", "exists", "gt", "lt"):
+                some = self._having.get(r.key, [])
+            else:
+                continue
+            few = min(few, some, key=len)
+        return [place for place in few if place not in but and selector.matches(self._labels[place])]

@@ -8,7 +8,9 @@ versions return at once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, Protocol
 
 from kas._codecs import TypeDesc
 from kas.meta.aside import LARGE, POOL
@@ -52,6 +54,29 @@ def _gvk(obj: Obj) -> GVK:
 
 
 BUILT_IN = BuiltIn()
+
+
+class Family(tuple[Any, ...]):
+    """What serves the same objects in other versions or groups (``served.Served`` and the like), itself included. There may be thousands:
+    what is asked of all of them is found out once."""
+
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """Those of its members."""
+        return frozenset(served.group for served in self)
+
+    @cached_property
+    def by_version(self) -> dict[tuple[str, str], dict[str, tuple[int, Any]]]:
+        """(group, resource) -> version -> how many members come before it, and the member."""
+        found: dict[tuple[str, str], dict[str, tuple[int, Any]]] = {}
+        for place, served in enumerate(self):
+            found.setdefault((served.group, served.resource), {})[served.version] = place, served
+        return found
+
+    def of(self, group: str, version: str) -> Any | None:
+        """The first member of that version, None where there is none."""
+        found = [members[version] for (of, _), members in self.by_version.items() if of == group and version in members]
+        return min(found, key=itemgetter(0))[1] if found else None
 
 
 class Shown(Protocol):

@@ -23,7 +23,7 @@ from kas.config.options import Options
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
-from kas.registry.versions import BUILT_IN
+from kas.registry.versions import BUILT_IN, Family
 from kas.types.scheme import BUILTIN
 
 NOW = "2024-01-02T03:04:05Z"
@@ -100,13 +100,16 @@ class FakeServer:
         )  # fmt: skip
 
     @staticmethod
-    def _equivalents(group: str, resource: str) -> list[Any]:
+    def _equivalents(group: str, resource: str) -> Family:
         """Every built-in version of the resource."""
-        return [
-            SimpleNamespace(group=r.group, version=r.version, resource=r.resource, kind=r.kind, record=r, converter=BUILT_IN)
+        return Family(
+            SimpleNamespace(
+                group=r.group, version=r.version, resource=r.resource, kind=r.kind, record=r, converter=BUILT_IN,
+                subresources=r.subresources,
+            )
             for r in BUILTIN.resources
             if (r.group, r.resource) == (group, resource)
-        ]
+        )
 
     def _authorize(self, q: Any) -> tuple[int, str, str]:
         known = (q.user.name, q.verb, f"{q.resource}/{q.subresource}" if q.subresource else q.resource, q.name) in self.grants

@@ -16,6 +16,7 @@ import pytest
 from kas.controllers import clusterroles
 from kas.controllers.client import Client
 from kas.controllers.clusterroles import ClusterRoleAggregation
+from kas.registry import bootstrap_rbac
 from kas.registry.bootstrap_rbac import aggregate
 from tests.controllers.stored import stored
 from tests.growth.counting import CONFIRMED_S, Spent, confirmed
@@ -158,6 +159,65 @@ def test_a_pass_grows_with_the_roles(request, how):
 
     # A walk within a walk would be 2; that what is larger than the processor's caches costs more is some of the rest.
     grows = math.log(cost(8000) / cost(1000), 8)
+    assert not confirmed(request.node.nodeid, "" if grows < 1.6 else f"n^{grows:.2f}")
+
+
+def test_selectors_of_each_kind():
+    """Whatever they say, they gather what they match, once, in their own order and then in that of the names."""
+    roles = [role(f"r{i}") for i in range(6)]
+    for i, labels in enumerate(({"a": "1"}, {"a": "2"}, {"b": "x"}, {"a": "1", "b": "y"}, {"n": "7"})):
+        roles[i]["metadata"]["labels"] = labels
+    one, has, in_, not_in, absent = (
+        {"matchLabels": {"a": "1"}}, {"matchExpressions": [{"key": "b", "operator": "Exists"}]},
+        {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]},
+        {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1", "2"]}, {"key": "n", "operator": "DoesNotExist"}]},
+        {"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]},
+    )  # fmt: skip
+    for chosen, expected in (
+        ([one], "03"), ([has], "23"), ([has, one], "230"), ([in_], "013"), ([not_in], "25"), ([absent, in_], "245013"),
+    ):  # fmt: skip
+        whole = role("whole", selector={})
+        whole["metadata"]["labels"] = {"a": "1", "n": "1"}
+        whole["aggregationRule"]["clusterRoleSelectors"] = chosen
+        ((_, rules),) = aggregate([*roles, whole])
+        assert [rule["resources"][0] for rule in rules] == [f"r{i}" for i in expected], chosen
+
+
+def test_a_pass_gives_way_and_ends_when_nobody_wants_it(monkeypatch):
+    """Selectors by the ten thousand with none of which many roles have to do would keep a thread for as long as they last."""
+    whole = role("whole", selector={})
+    absent = [{"matchExpressions": [{"key": f"k{i}", "operator": "DoesNotExist"}]} for i in range(20)]
+    whole["aggregationRule"]["clusterRoleSelectors"] = absent
+    asked = []
+    monkeypatch.setattr(bootstrap_rbac, "abandoned", lambda: asked.append(1) or len(asked) == 7)
+    assert aggregate([role("a"), whole]) == [] and len(asked) == 7
+
+
+@pytest.mark.timeout(CONFIRMED_S)
+@pytest.mark.parametrize("how", ["selectors of keys that no role has", "labels of one selector"])
+def test_a_pass_grows_with_selectors(request, how):
+    def roles(n: int) -> list[dict[str, Any]]:
+        whole = role("whole", selector={})
+        if how == "labels of one selector":
+            whole["aggregationRule"]["clusterRoleSelectors"] = [{"matchLabels": {f"k{i}": "v" for i in range(n)}}]
+        else:
+            whole["aggregationRule"]["clusterRoleSelectors"] = [
+                {"matchExpressions": [{"key": f"k{i}", "operator": "Exists"}]} for i in range(n)
+            ]
+        return [whole, *(role(f"r{i}", "yes") for i in range(n))]
+
+    def cost(n: int) -> float:
+        made = roles(n)
+        best = math.inf
+        gc.disable()
+        for _ in range(3):
+            with Spent() as spent:
+                aggregate(made)
+            best = min(best, spent.seconds)
+        gc.enable()
+        return best
+
+    grows = math.log(cost(2000) / cost(250), 8)
     assert not confirmed(request.node.nodeid, "" if grows < 1.6 else f"n^{grows:.2f}")
 
 

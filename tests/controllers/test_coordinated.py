@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kas.config.features import DEFAULT
+from kas.controllers import coordinated
 from kas.controllers.coordinated import (
     AGAIN_S,
     GROUP,
@@ -23,6 +24,7 @@ from kas.controllers.coordinated import (
     strategy_of,
 )
 from kas.controllers.coordinated import Candidate as C
+from kas.meta.waiting import Stint
 from kas.registry.registries import Registries
 from tests.controllers.stored import stored
 from tests.filters.serving import until
@@ -243,5 +245,25 @@ def test_candidates_for_other_leases_are_not_looked_at(play):
         election._candidates_changed([gone])
         assert list(election.queue._order) == [("default", "other3"), ("default", "other4")]
         assert ("default", "other4") not in election._offers and len(election._known) == 5
+
+    play(story)
+
+
+def test_candidates_are_read_while_others_have_their_turns(play, monkeypatch):
+    """Anybody who may make them may make thousands for one Lease."""
+    paused = []
+
+    class Over(Stint):
+        over = True
+
+        async def pause(self) -> None:
+            paused.append(1)
+
+    monkeypatch.setattr(coordinated, "Stint", Over)
+
+    async def story(w: World) -> None:
+        for name in "abc":
+            await w.offer(name)
+        assert await w.step() == AGAIN_S and len(paused) == 3 and w.lease["holderIdentity"] == "a"
 
     play(story)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from types import SimpleNamespace
 
 import orjson
 import pytest
 
+from kas.admission.matching import Matcher
 from kas.apiextensions.nopconverter import NopConverter
 from kas.endpoints import managedfields
 from kas.endpoints.custom import table
@@ -197,7 +199,20 @@ def test_of_thousands_of_versions_only_those_that_are_asked_for_are_made(tmp_pat
         obj = {"apiVersion": "example.com/v200", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"a": "x"}}
         assert (await other.to_storage(obj))["apiVersion"] == "example.com/v1"
         assert first.resetting("status") == frozenset() and len(state.types) == 300 and "v300" in state.types
-        assert [s.version for s in t.custom.equivalents("example.com", "widgets")] == [f"v{i}" for i in range(1, 301)]
+        family = t.custom.equivalents("example.com", "widgets")
+        assert [s.version for s in family] == [f"v{i}" for i in range(1, 301)] and family is t.custom.equivalents("example.com", "widgets")
+        # A webhook's rules ask for group, version, resource and subresources: none is made for that.
+        assert family.groups == {"example.com"} and [len(found) for found in family.by_version.values()] == [300]
+        made = list(state.made)
+        a = SimpleNamespace(operation="CREATE", group="example.com", version="v1", resource="widgets", subresource="", namespace="")
+        a.name, a.obj, a.old = "a", {"apiVersion": "example.com/v1", "kind": "Widget"}, None
+        told = {"operations": ["CREATE"], "apiGroups": ["example.com"], "resources": ["widgets"]}
+        hook = Matcher({}, [{**told, "apiVersions": ["v9999"]}])
+        assert hook.may_match(a, t.custom.equivalents) and hook.match(a, None, None, None, t.custom.equivalents) is None
+        assert "status" not in family[5].subresources and list(state.made) == made
+        found = Matcher({}, [{**told, "apiVersions": ["v300", "v200"]}]).match(a, None, None, None, t.custom.equivalents)
+        assert found[1] == "v200" and found.kind == ("example.com", "v200", "Widget") and list(state.made) == made
+        assert family.of("example.com", "v300").record is state.made["v300"].record and family.of("other", "v1") is None
         await t.store.commit(Op(t.root + "widgets.example.com", None))
         t.store.catch_up()
         assert not any(t.scheme.resource("example.com", f"v{i}", "widgets") for i in range(1, 301)) and state.find("v3") is None

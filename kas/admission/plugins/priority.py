@@ -16,13 +16,18 @@ GROUP = "scheduling.k8s.io"
 LOWER = "PreemptLowerPriority"
 
 
+def _default(priority_class: dict[str, Any]) -> list[str]:
+    """The indexer of classes that are the default."""
+    return ["true"] if priority_class.get("globalDefault") else []
+
+
 class Plugin:
     """Sees pods, groups of them while the gate WorkloadAwarePreemption is open, and PriorityClasses; asks for the classes."""
 
     name = "Priority"
 
     def __init__(self, informers: Informers) -> None:
-        self._classes = informers.lister(GROUP, "priorityclasses", whole)
+        self._classes = informers.lister(GROUP, "priorityclasses", whole, {"default": _default})
 
     def handles(self, a: Attributes) -> bool:
         """Creates and updates of pods and PriorityClasses, creates of PodGroups."""
@@ -87,8 +92,8 @@ class Plugin:
 
     def _default_class(self) -> dict[str, Any] | None:
         """The default class with the lowest number; several can only come about by racing writes."""
-        defaults = [found for found in self._classes.all().values() if found.get("globalDefault")]
-        return min(defaults, key=lambda found: found.get("value") or 0) if defaults else None
+        found = self._classes.by_index("default", "true").values()
+        return min(found, key=lambda c: (c.get("value") or 0, c["metadata"]["name"]), default=None)
 
     def validate(self, a: Attributes) -> None:
         """Refuse a second default among the PriorityClasses."""

@@ -97,6 +97,7 @@ class Params:
     async def _in_version(self, obj: Obj, kind: GVK, record: Any) -> Obj:
         if obj.get("apiVersion") == record.api_version:
             return obj
-        served = next(s for s in self._equivalents(record.group, record.resource) if s.version == record.version)
+        served = self._equivalents(record.group, record.resource).of(record.group, record.version)
+        assert served is not None
         found: list[Obj] | Awaitable[list[Obj]] = served.converter.convert([obj], kind)
         return (found if isinstance(found, list) else await found)[0]

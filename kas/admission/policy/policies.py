@@ -173,6 +173,8 @@ class Policies:
                 yield ConfigurationFault(policy, None, f"failed to configure policy: {_text(e)}")
                 continue
             for binding in bindings:
+                if stint.over:  # each may have looked through many parameters
+                    await stint.pause()
                 try:
                     if binding.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents) is None:
                         continue

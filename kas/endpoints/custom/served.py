@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from kas.meta.waiting import awaited
 from kas.patch.fieldmanager.schema import Schema
 from kas.registry.generic import Registry
 from kas.registry.strategy import Obj
-from kas.registry.versions import Converter, Decoded, Shown
+from kas.registry.versions import Converter, Decoded, Family, Shown
 from kas.store import Record
 from kas.types.scheme import Resource, TypeDesc, drop_nulls, schema_type
 
@@ -68,6 +68,7 @@ class State:
         self.versions: dict[str, CustomServed] = {}  # those that are served, and were asked for
         self.made: dict[str, CustomServed] = {}  # and the others
         self._defined = {v.name: v for v in definition.versions}
+        self._family: Family | None = None
 
     def find(self, version: str) -> CustomServed | None:
         """The version, None when it is not served."""
@@ -83,6 +84,16 @@ class State:
             return self._make(self, defined)
         return found
 
+    @property
+    def family(self) -> Family:
+        """All versions, none of which is made before more is asked of it than ``Offered`` knows."""
+        if self._family is None:
+            found = Family(Offered(self, v) for v in self.definition.versions)
+            if self._make is None:  # it is served no more, and leads to nothing
+                return found
+            self._family = found
+        return self._family
+
     def became_clean(self) -> None:
         """From now on stored bytes are served."""
         self.clean = True
@@ -94,7 +105,7 @@ class State:
     def retire(self) -> None:
         """Nothing here leads back to itself any more, so that it goes with the last request that uses it: a collection of cyclic
         garbage is rare."""
-        self.versions, self.made, self._make = {}, {}, None
+        self.versions, self.made, self._make, self._family = {}, {}, None, None
         self.merging.forget()
 
     def type_of(self, api_version: str) -> TypeDesc:
@@ -108,6 +119,39 @@ class State:
             customtypes.decode(type_, obj, stored=True)
             customtypes.default(type_, obj)
         return obj
+
+
+class Offered:
+    """A version as rules ask for it: made when it is to be used."""
+
+    __slots__ = ("_defined", "_state", "group", "kind", "resource", "version")
+
+    def __init__(self, state: State, defined: DefinedVersion) -> None:
+        d = state.definition
+        self._state, self._defined = state, defined
+        self.group, self.version, self.resource, self.kind = d.group, defined.name, d.names["plural"], d.names["kind"]
+
+    @property
+    def subresources(self) -> Container[str]:
+        """The names of those it has."""
+        v = self._defined
+        return tuple(name for name, there in (("status", v.status), ("scale", v.scale is not None)) if there)
+
+    @property
+    def _made(self) -> CustomServed:
+        made = self._state.one(self.version)
+        assert made is not None  # who asks has just been given this
+        return made
+
+    @property
+    def record(self) -> Resource:
+        """That of the version."""
+        return self._made.record
+
+    @property
+    def converter(self) -> Converter:
+        """What makes objects of the version another's."""
+        return self._made.converter
 
 
 class CustomServed(Served):

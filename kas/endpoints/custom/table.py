@@ -17,7 +17,7 @@ from kas.informers.reflector import Reflector, left_out
 from kas.meta import errors
 from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
-from kas.registry.versions import Converter
+from kas.registry.versions import Converter, Family
 from kas.store import PAGE_BYTES, Event, Record
 from kas.types.scheme import Resource, Scheme, TypeDesc, lazy_schema_type, schema_type
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # most servers define nothing, and need none of this; ``_inst
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
 PAGE = 64
 MANY_VERSIONS = 32
+NOBODY = Family()
 _WRITES = ("get", "patch", "update")
 _LIST: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # Told with a definition's served versions as they are now, None for one that is not served any more.
@@ -74,12 +75,10 @@ class CustomResources:
         states = [s for s in (self.served.get(group) or {}).values() if s.definition.names["kind"] == kind]
         return [served.record for s in states if (served := s.find(version)) is not None]
 
-    def equivalents(self, group: str, resource: str) -> list[CustomServed]:
+    def equivalents(self, group: str, resource: str) -> Family:
         """The versions of a resource, those in which it is not served, too: a webhook or a policy may ask for them."""
         state = self._states.get(f"{resource}.{group}")
-        if state is None:
-            return []
-        return [served for v in state.definition.versions if (served := state.one(v.name)) is not None]
+        return state.family if state is not None else NOBODY
 
     def record(self, name: str) -> Stored:
         """A definition as it is stored now. Raises 404."""

@@ -48,6 +48,7 @@ def test_priority_of_a_group_of_pods(server):
         assert "the integer value of priority (9) must not be provided" in refused(group(priorityClassName="other", priority=9)).message
 
 
+<<<<<<< HEAD
 def test_the_default_that_counts_may_be_changed_beside_another(server):
     """Racing writes can make two; the one with the lowest number counts, and it alone is held against others."""
     plugin = server.plugin(priority)
@@ -60,3 +61,16 @@ def test_the_default_that_counts_may_be_changed_beside_another(server):
 
     update(low).run()
     assert "PriorityClass z-low is already marked as default" in refused(update(high)).message
+=======
+def test_the_default_is_looked_for_among_defaults_alone(server, monkeypatch):
+    """There may be tens of thousands of classes, and each pod without one asks."""
+    plugin = server.plugin(priority)
+    for name, value, default in (("c", 5, True), ("b", 3, True), ("a", 3, True), ("low", 1, False)):
+        server.add("scheduling.k8s.io", "priorityclasses", {"metadata": {"name": name}, "value": value, "globalDefault": default})
+    assert Request(plugin, obj=pod()).run()["spec"]["priorityClassName"] == "a"
+    monkeypatch.setattr(type(plugin._classes), "all", None)
+    assert Request(plugin, obj=pod()).run()["spec"]["priorityClassName"] == "a"
+    new = {"metadata": {"name": "d"}, "value": 1, "globalDefault": True}
+    e = refused(Request(plugin, group="scheduling.k8s.io", resource="priorityclasses", namespace="", obj=new))
+    assert "PriorityClass a is already marked as default." in e.message
+>>>>>>> 6411fbc314fd5021eee609404c09205c75f514cd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 
 import pytest
@@ -498,3 +499,22 @@ def test_a_long_selector_is_read_beside_the_loop_by_who_comes_first(governed, mo
     assert threads == [False]
     governed.drop("admissionpolicies", "p")
     governed.request().run()
+
+
+def test_others_have_their_turns_between_bindings(governed, server, monkeypatch):
+    """One policy may have thousands, each of which looks through all parameters: none for long, all of them for seconds."""
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    governed.policy(paramKind=PARAM_KIND, validations=[{"expression": "true"}])
+    for i in range(5):
+        governed.bind(f"b{i}", paramRef={"selector": {"matchLabels": {"a": "b"}}, "parameterNotFoundAction": "Allow"})
+    request, pauses = governed.request(), list[int]()
+    real = waiting.Stint.pause
+
+    async def pause(self):
+        if sys._getframe(1).f_code.co_name == "about":
+            pauses.append(1)
+        await real(self)
+
+    monkeypatch.setattr(waiting.Stint, "pause", pause)
+    request.run()
+    assert len(pauses) == 1 + 5
