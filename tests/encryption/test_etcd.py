@@ -15,7 +15,7 @@ from kas.store.etcd.client import GRANT, PUT
 from kas.store.etcd.client import Client as EtcdClient
 from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
-from tests.encryption.test_server import CORE, Client, eventually, key, write
+from tests.encryption.test_server import CORE, SOON, Client, eventually, key, write
 from tests.etcd import Etcd
 from tests.security.kms import Plugin
 
@@ -35,7 +35,7 @@ def start(etcd: Etcd, tmp_path: Path) -> Iterator[Callable[..., Client]]:
 
     def begin(*flags: str, workers: int = 1) -> Client:
         common = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--controllers=none", "--advertise-address=127.0.0.1")
-        server = KasServer(tmp_path / f"server-{len(running)}", *common, *flags, workers=workers)
+        server = KasServer(tmp_path / f"server-{len(running)}", *common, *flags, workers=workers, prefix=SOON)
         running.append(server)
         return Client(server.start())
 

@@ -19,9 +19,16 @@ import requests
 from kas.testing.server import KasServer
 from tests.security.kms import Plugin, PluginV1
 from tests.security.stored import raw
+from tests.sooner import sooner
 
 CORE = "/api/v1/namespaces/default"
 FAST = ("--unsafe-no-fsync", "--controllers=none", "--storage-backend=lmdb")  # tests/encryption/test_etcd.py has the other
+
+# A changed file counts, and a plug-in is asked, sooner than it is worth while elsewhere.
+SOON = sooner(
+    "kas.server.ENCRYPTION_EVERY_S=0.1", "kas.encryption.atrest.TAKEN_S=2.0", "kas.encryption.atrest.RETRY_S=1.0",
+    "kas.encryption.kms.plugins.LOOK_S=0.2", "kas.encryption.kms.plugins.HEALTHY_S=1.0", "kas.encryption.kms.plugins.UNHEALTHY_S=0.4",
+)  # fmt: skip
 
 
 def key(name: str, byte: bytes = b"k") -> dict[str, str]:
@@ -88,7 +95,7 @@ def start(tmp_path):
     running = []
 
     def begin(*flags: str, workers: int = 1) -> Client:
-        server = KasServer(tmp_path / f"server-{len(running)}", *FAST, *flags, workers=workers)
+        server = KasServer(tmp_path / f"server-{len(running)}", *FAST, *flags, workers=workers, prefix=SOON)
         running.append(server)
         return Client(server.start())
 

@@ -10,7 +10,9 @@ import time
 
 import pytest
 
+from kas.testing.server import KasServer
 from kas.types.scheme import BUILTIN, decode, encode_protobuf
+from tests.sooner import sooner
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 AS_PARTIAL = ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -283,11 +285,14 @@ def test_versions_that_are_not_stored(client, namespace):
         alike(client, f"{where}/h1")
 
 
-def test_expired_tokens_give_a_token_that_goes_on(kas_server, connect):
+def test_expired_tokens_give_a_token_that_goes_on(tmp_path, connect):
     """After compaction a page answers 410; its Status carries a token that goes on at the present."""
-    import time
+    flags = "--history-window=1s", "--etcd-compaction-interval=1s", "--unsafe-no-fsync"
+    with KasServer(tmp_path, *flags, prefix=sooner("kas.controllers.runner.COMPACT_EVERY_S=0.2")) as server:
+        _expired_tokens_give_a_token(connect(server))
 
-    client = connect(kas_server("--history-window", "1s", "--etcd-compaction-interval", "1s", "--unsafe-no-fsync"))
+
+def _expired_tokens_give_a_token(client):
     path = "/api/v1/namespaces/default/configmaps"
     for i in range(6):
         client("POST", path, {"metadata": {"name": f"a{i}"}})

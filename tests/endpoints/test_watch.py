@@ -22,8 +22,10 @@ from kas.endpoints.listpages import FIRST_BYTES, NotTakenError, Room
 from kas.meta.errors import ApiError
 from kas.request.http import Request, Response
 from kas.store import Op, build_record
+from kas.testing.server import KasServer
 from kas.types.scheme import decode, encode_protobuf
 from tests.server.whole import World
+from tests.sooner import sooner
 from tests.types.kinds import kind_for
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -247,8 +249,13 @@ def test_versions_share_one_history(client, namespace):
     assert [(e["type"], e["object"]["apiVersion"], e["object"].get("note")) for e in found] == [("ADDED", "events.k8s.io/v1", "m")]
 
 
-def test_an_old_revision_ends_in_the_stream(kas_server, connect):
-    client = connect(kas_server("--history-window", "1s", "--unsafe-no-fsync"))
+def test_an_old_revision_ends_in_the_stream(tmp_path, connect):
+    flags, soon = ("--history-window=1s", "--unsafe-no-fsync"), sooner("kas.controllers.runner.COMPACT_EVERY_S=0.2")
+    with KasServer(tmp_path, *flags, prefix=soon) as server:
+        _an_old_revision_ends(connect(server))
+
+
+def _an_old_revision_ends(client):
     path = "/api/v1/namespaces/default/configmaps"
     rv = client("GET", path)[1]["metadata"]["resourceVersion"]
     until = time.monotonic() + 60

@@ -70,7 +70,8 @@ class Stream(asyncio.Protocol):
         self._raw, self._line, self._head = bytearray(), b"", True
         self._transport.write(head)
         try:
-            await asyncio.wait_for(self._done, within_s)
+            async with asyncio.timeout(within_s):
+                await self._done
         except TimeoutError as e:
             raise ConnectionError("it did not end") from e
         finally:
@@ -138,7 +139,8 @@ class Watcher:
         try:
             stream = self._streams.get(url)
             if stream is None or stream.closed:
-                stream = self._streams[url] = await asyncio.wait_for(connected(url, server.ca), CONNECT_S)
+                async with asyncio.timeout(CONNECT_S):  # wait_for() of Python 3.11 may forget that it was cancelled
+                    stream = self._streams[url] = await connected(url, server.ca)
             head = (
                 f"GET {path}&watch=1&allowWatchBookmarks=1&resourceVersion={s.after}&timeoutSeconds={seconds} HTTP/1.1\r\n"
                 f"Host: {urlsplit(url).netloc}\r\nAuthorization: Bearer {server.token}\r\n\r\n"

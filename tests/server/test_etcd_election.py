@@ -12,6 +12,7 @@ from kas.testing.server import KasServer
 from tests.conftest import Client
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
+from tests.sooner import sooner
 
 COORDINATION = "/apis/coordination.k8s.io"
 ELECTOR = f"{COORDINATION}/v1/namespaces/kube-system/leases/leader-election-controller"
@@ -22,6 +23,8 @@ FLAGS = (
     "--runtime-config=coordination.k8s.io/v1beta1=true", "--coordinated-leadership-lease-duration=3s",
     "--coordinated-leadership-renew-deadline=2s", "--coordinated-leadership-retry-period=500ms",
 )  # fmt: skip
+
+SOON = sooner("kas.controllers.coordinated.AGAIN_S=0.5")
 
 
 def now() -> str:
@@ -51,7 +54,7 @@ def answered(client: Client, name: str) -> None:
 def test_one_server_elects_and_the_other_goes_on(tmp_path: Path, connect: Callable[[KasServer], Client]) -> None:
     with Etcd(tmp_path) as etcd:
         flags = (*FLAGS, f"--etcd-servers={etcd.url}")
-        with KasServer(tmp_path / "one", *flags) as first, KasServer(tmp_path / "two", *flags) as second:
+        with KasServer(tmp_path / "one", *flags, prefix=SOON) as first, KasServer(tmp_path / "two", *flags, prefix=SOON) as second:
             one, two = connect(first), connect(second)
             elector = until(lambda: spec(two, ELECTOR).get("holderIdentity"))
             assert spec(two, ELECTOR)["leaseDurationSeconds"] == 3

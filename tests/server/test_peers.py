@@ -40,7 +40,7 @@ class Setup:
             "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
             "--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-uid-headers=X-Remote-Uid",
             f"--proxy-client-cert-file={shown}", f"--proxy-client-key-file={shown_key}", f"--peer-ca-file={self.serving.file}",
-            "--peer-advertise-ip=127.0.0.1", "--shutdown-delay-duration=3s",
+            "--peer-advertise-ip=127.0.0.1",
         )  # fmt: skip
 
     def server(self, name: str, *more: str, workers: int = 1) -> KasServer:
@@ -160,7 +160,7 @@ def test_a_peer_is_asked_at_the_port_it_tells(setup: Setup) -> None:
 def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
     """Of what the first server lacks the second is asked, then the third: a client of the first does not notice."""
     alpha, ended, seen = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", threading.Event(), []
-    with setup.server("first", WITHOUT) as first, setup.server("second") as second:
+    with setup.server("first", WITHOUT) as first, setup.server("second", "--shutdown-delay-duration=3s") as second:
         mine = setup.client(first)
         until(lambda: mine("GET", JOBS)[0] == 200)
 

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,10 @@ def servers(tmp_path: Path) -> Iterator[tuple[list[KasServer], str]]:
             "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1", f"--tls-cert-file={certificate}",
             f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--shutdown-delay-duration=3s",
         )  # fmt: skip
-        yield [stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags)) for i in range(3)], str(authority.file)
+        all_ = [stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags)) for i in range(3)]
+        yield all_, str(authority.file)
+        with ThreadPoolExecutor(len(all_)) as pool:  # each takes its delay
+            assert list(pool.map(KasServer.stop, all_)) == [0] * len(all_)
 
 
 @pytest.mark.parametrize("between", [Balancer, Haproxy])

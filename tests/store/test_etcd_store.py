@@ -841,13 +841,17 @@ def _takes_the_place_of(etcd: Etcd, directory: Path) -> Etcd:
     return other.start()
 
 
-def test_nothing_is_written_to_another_cluster_behind_the_same_name(server: Server, etcd: Etcd, tmp_path: Path) -> None:
+def test_nothing_is_written_to_another_cluster_behind_the_same_name(
+    server: Server, etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.store.commit_now(Op(A, draft(), 0))
     server.pause()
     server.again()
     server.replicator.stop()  # so that it is not noticed there
     server.thread.join(60)
     other = _takes_the_place_of(etcd, tmp_path / "other")
+    monkeypatch.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 0.5)
 
     async def check() -> None:
         server.store.start(asyncio.get_running_loop())

@@ -82,7 +82,7 @@ def hidden(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("user", ["kas", "root"])
-def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: str) -> None:
+def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
     etcd.user = user
     server, other = Server(etcd, tmp_path / "replica"), Client(etcd.config)
 
@@ -101,6 +101,7 @@ def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: s
         asyncio.run(check())
         assert not server.failed
         assert other.has(other.call(RANGE, pb.RangeRequest(key=b"/registry/")).header.cluster_id)
+        monkeypatch.setattr(etcd_client, "WHICH_S", 0.1)  # which it is tried for, in vain
         assert not other.has(1)
     finally:
         other.close()
@@ -233,6 +234,24 @@ def test_who_may_not_compact_leaves_the_turns_to_others(etcd: WithUsers, caplog:
     finally:
         object.__setattr__(COMPACT, "path", path)
         root.close()
+        client.close()
+
+
+def test_a_call_logs_in_within_its_time(etcd: WithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is of another cluster is left for the next one as soon as without a name."""
+    client, tries = Client(etcd.config), []
+    fresh = Client._fresh
+
+    def counted(*args: Any) -> Any:
+        tries.append(args)
+        return fresh(*args)
+
+    monkeypatch.setattr(Client, "_fresh", counted)
+    monkeypatch.setattr(etcd_client, "WHICH_S", 0.01)
+    try:
+        assert not client.has(1)
+        assert len(tries) == 1  # there is no time for a second one
+    finally:
         client.close()
 
 

@@ -319,7 +319,7 @@ class Client:
         logged_in = call is AUTHENTICATE
         message = request.SerializeToString()
         for attempt in itertools.count(1):
-            metadata = HAS_LEADER if call is AUTHENTICATE else self._known()
+            metadata = HAS_LEADER if call is AUTHENTICATE else self._known(max(0.001, until - time.monotonic()))
             left = _share(call, until, attempt, len(self._targets))
             reach = _share(RANGE, until, attempt, len(self._targets))  # nothing has been sent yet: any call has time for others
             try:
@@ -408,12 +408,12 @@ class Client:
                 return
         connection.close()
 
-    def _known(self) -> Metadata:
+    def _known(self, within_s: float = 10.0) -> Metadata:
         """What tells etcd who asks."""
         metadata = self._metadata
         if metadata is None:
             try:
-                metadata = _with_token(self.call(AUTHENTICATE, _login(self._config)))
+                metadata = _with_token(self.call(AUTHENTICATE, _login(self._config), within_s))
             except StoreError as e:
                 metadata = _unasked(e)
             self._metadata = metadata
