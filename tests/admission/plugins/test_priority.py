@@ -48,7 +48,6 @@ def test_priority_of_a_group_of_pods(server):
         assert "the integer value of priority (9) must not be provided" in refused(group(priorityClassName="other", priority=9)).message
 
 
-<<<<<<< HEAD
 def test_the_default_that_counts_may_be_changed_beside_another(server):
     """Racing writes can make two; the one with the lowest number counts, and it alone is held against others."""
     plugin = server.plugin(priority)
@@ -61,7 +60,8 @@ def test_the_default_that_counts_may_be_changed_beside_another(server):
 
     update(low).run()
     assert "PriorityClass z-low is already marked as default" in refused(update(high)).message
-=======
+
+
 def test_the_default_is_looked_for_among_defaults_alone(server, monkeypatch):
     """There may be tens of thousands of classes, and each pod without one asks."""
     plugin = server.plugin(priority)
@@ -73,4 +73,3 @@ def test_the_default_is_looked_for_among_defaults_alone(server, monkeypatch):
     new = {"metadata": {"name": "d"}, "value": 1, "globalDefault": True}
     e = refused(Request(plugin, group="scheduling.k8s.io", resource="priorityclasses", namespace="", obj=new))
     assert "PriorityClass a is already marked as default." in e.message
->>>>>>> 6411fbc314fd5021eee609404c09205c75f514cd
