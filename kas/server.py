@@ -288,13 +288,8 @@ class Server:
             cache_counts=CacheCounts(self.metrics), lookup=raw.service_account_lookup,
         )  # fmt: skip
 
-    def ask_signer(self) -> None:
-        """For its keys, where one was named, before credentials are loaded. Blocks, for as long as ``ExternalSigner.begin``."""
-        if self.keys.external is not None:
-            self.keys.external.begin(int(self.options.raw.service_account_max_token_expiration))
-
     def load_credentials(self) -> None:
-        """Reads the token files; after the supervisor has made them. Needs a running loop."""
+        """Reads the token files; after the supervisor has made them, and an external signer was asked. Needs a running loop."""
         if external.wanted(self.options.raw):
             self.external = external.External(
                 self.options.raw, self.audiences, self.metrics, self.revocation.tell, self.counts_as, self.egress, self.name,

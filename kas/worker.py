@@ -168,8 +168,10 @@ async def _serve(
     while os.read(go_fd, 1):  # start-up, nothing else runs yet
         pass
     os.close(go_fd)
-    if server.keys.external is not None and not await _unless(stop, asyncio.to_thread(server.ask_signer)):
-        return
+    if (signer := server.keys.external) is not None:  # it may not be there yet, which is waited for
+        longest_s = int(options.raw.service_account_max_token_expiration)
+        if not await _unless(stop, asyncio.to_thread(signer.begin, longest_s)):
+            return
     server.load_credentials()
     step("credentials loaded")
     own = frozenset(p for p in (options.secure_port, options.insecure_port, options.read_only_port) if p)

@@ -45,7 +45,8 @@ class World:
         self.store.hub.catch_up()
         if without != "derived":
             s.load_derived()
-        s.ask_signer()
+        if s.keys.external is not None:
+            s.keys.external.begin(int(s.options.raw.service_account_max_token_expiration))
         s.load_credentials()
         s.started = True
         self.runner = s.runner()
