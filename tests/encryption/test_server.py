@@ -26,7 +26,7 @@ FAST = ("--unsafe-no-fsync", "--controllers=none", "--storage-backend=lmdb")  # 
 
 # A changed file counts, and a plug-in is asked, sooner than it is worth while elsewhere.
 SOON = sooner(
-    "kas.server.ENCRYPTION_EVERY_S=0.1", "kas.encryption.atrest.TAKEN_S=2.0", "kas.encryption.atrest.RETRY_S=1.0",
+    "kas.server.ENCRYPTION_EVERY_S=0.1", "kas.encryption.atrest.TAKEN_S=3.0", "kas.encryption.atrest.RETRY_S=1.0",
     "kas.encryption.kms.plugins.LOOK_S=0.2", "kas.encryption.kms.plugins.HEALTHY_S=1.0", "kas.encryption.kms.plugins.UNHEALTHY_S=0.4",
 )  # fmt: skip
 
