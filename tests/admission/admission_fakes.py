@@ -164,3 +164,19 @@ def pod(name: str = "a", **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "ns1", "uid": f"uid-{name}"},
         "spec": {"containers": [{"name": "c", "image": "i"}], **spec},
     }
+
+
+def turns_beside(request: Request) -> int:
+    """How many turns others have while the request is validated."""
+    turns = 0
+
+    async def run() -> None:
+        nonlocal turns
+        running = asyncio.ensure_future(request.chain.validate(request.attributes))
+        while not running.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await running
+
+    asyncio.run(run())
+    return turns

@@ -71,6 +71,22 @@ def play(directory: Path, story: Callable[[Client, ClusterRoleAggregation], Awai
     asyncio.run(run())
 
 
+def growth(roles: Callable[[int], list[Any]], few: int) -> float:
+    """The power by which a pass grows from ``few`` to eight times as many."""
+
+    def cost(n: int) -> float:
+        made, best = roles(n), math.inf
+        gc.disable()
+        for _ in range(3):
+            with Spent() as spent:
+                aggregate(made)
+            best = min(best, spent.seconds)
+        gc.enable()
+        return best
+
+    return math.log(cost(8 * few) / cost(few), 8)
+
+
 def test_roles_that_no_rule_is_about_bring_no_pass(tmp_path):
     async def story(client: Client, controller: ClusterRoleAggregation) -> None:
         await make(client, role("whole", selector={"matchLabels": {"collect": "yes"}}), role("part", "yes"))
@@ -146,19 +162,8 @@ def test_a_pass_grows_with_the_roles(request, how):
             *(role(f"r{i}", "yes") for i in range(n)),
         ]
 
-    def cost(n: int) -> float:
-        made = roles(n)
-        best = math.inf
-        gc.disable()
-        for _ in range(3):
-            with Spent() as spent:
-                aggregate(made)
-            best = min(best, spent.seconds)
-        gc.enable()
-        return best
-
     # A walk within a walk would be 2; that what is larger than the processor's caches costs more is some of the rest.
-    grows = math.log(cost(8000) / cost(1000), 8)
+    grows = growth(roles, 1000)
     assert not confirmed(request.node.nodeid, "" if grows < 1.6 else f"n^{grows:.2f}")
 
 
@@ -206,18 +211,7 @@ def test_a_pass_grows_with_selectors(request, how):
             ]
         return [whole, *(role(f"r{i}", "yes") for i in range(n))]
 
-    def cost(n: int) -> float:
-        made = roles(n)
-        best = math.inf
-        gc.disable()
-        for _ in range(3):
-            with Spent() as spent:
-                aggregate(made)
-            best = min(best, spent.seconds)
-        gc.enable()
-        return best
-
-    grows = math.log(cost(2000) / cost(250), 8)
+    grows = growth(roles, 250)
     assert not confirmed(request.node.nodeid, "" if grows < 1.6 else f"n^{grows:.2f}")
 
 

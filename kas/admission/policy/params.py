@@ -58,7 +58,7 @@ class Params:
         """The record of the resource of a kind. Raises UnknownParamKindError."""
         found = next((r for r in self._mapper(*kind) if r.etcd_prefix is not None), None)
         if found is None:
-            raise UnknownParamKindError(f"failed to find resource referenced by paramKind: '{shown(kind)}'")
+            raise _unknown(kind)
         return found
 
     async def of(self, kind: GVK | None, ref: ParamRef | None, namespace: str) -> list[Obj | None]:
@@ -98,6 +98,11 @@ class Params:
         if obj.get("apiVersion") == record.api_version:
             return obj
         served = self._equivalents(record.group, record.resource).of(record.group, record.version)
-        assert served is not None
+        if served is None:  # it went while others had their turns
+            raise _unknown(kind)
         found: list[Obj] | Awaitable[list[Obj]] = served.converter.convert([obj], kind)
         return (found if isinstance(found, list) else await found)[0]
+
+
+def _unknown(kind: GVK) -> UnknownParamKindError:
+    return UnknownParamKindError(f"failed to find resource referenced by paramKind: '{shown(kind)}'")

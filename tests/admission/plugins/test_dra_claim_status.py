@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from kas.auth.user import NODE_NAME, UserInfo
 from kas.config import features
 from kas.meta import waiting
 from kas.meta.aside import LARGE
-from tests.admission.admission_fakes import FakeServer, Request, refused
+from tests.admission.admission_fakes import FakeServer, Request, refused, turns_beside
 
 DRIVER = "gpu.example.com"
 NAME = "system:serviceaccount:kube-system:dra"
@@ -129,14 +128,5 @@ def test_others_have_their_turns_between_drivers(server, monkeypatch):
     monkeypatch.setattr(waiting, "STINT_S", 0.0)
     server.grants |= {(NAME, "arbitrary-node:update", "resourceclaims/driver", f"d{i}") for i in range(5)}
     request = status(server, ANYWHERE, {"devices": [device(driver=f"d{i}") for i in range(5)]}, {})
-    turns = list[int]()
-
-    async def run() -> None:
-        running = asyncio.ensure_future(request.chain.validate(request.attributes))
-        while not running.done():
-            turns.append(1)
-            await asyncio.sleep(0)
-        await running
-
-    asyncio.run(run())
-    assert len(turns) >= 5
+    turns = turns_beside(request)
+    assert turns >= 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from kas.admission.plugins import owner_references_permission_enforcement
 from kas.auth.user import UserInfo
 from kas.meta import waiting
-from tests.admission.admission_fakes import Request, refused
+from tests.admission.admission_fakes import Request, refused, turns_beside
 
 BOB = UserInfo("bob", ("system:authenticated",))
 
@@ -96,14 +95,6 @@ def test_others_have_their_turns_between_owners(server, monkeypatch):
     server.kinds["", "v1", "Node"] = [SimpleNamespace(namespaced=False, resource="nodes")]
     obj = {"metadata": {"name": "a", "ownerReferences": [ref(str(i), True, "Node") for i in range(5)]}}
     server.grants |= {("bob", "update", "nodes/finalizers", str(i)) for i in range(5)}
-    request, turns = Request(server.plugin(owner_references_permission_enforcement), obj=obj, user=BOB), list[int]()
-
-    async def run() -> None:
-        running = asyncio.ensure_future(request.chain.validate(request.attributes))
-        while not running.done():
-            turns.append(1)
-            await asyncio.sleep(0)
-        await running
-
-    asyncio.run(run())
-    assert len(turns) >= 5
+    request = Request(server.plugin(owner_references_permission_enforcement), obj=obj, user=BOB)
+    turns = turns_beside(request)
+    assert turns >= 5

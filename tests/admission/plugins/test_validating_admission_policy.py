@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,8 +18,9 @@ from kas.auth.user import UserInfo
 from kas.meta import waiting
 from kas.meta.aside import POOL
 from kas.meta.selectors import from_label_selector
+from kas.registry.versions import Family
 from kas.types.scheme import BUILTIN
-from tests.admission.admission_fakes import refused
+from tests.admission.admission_fakes import refused, turns_beside
 from tests.admission.policy_objects import Governed
 from tests.admission.webhook.hook_server import rule
 
@@ -423,18 +425,8 @@ def test_others_have_their_turns_between_policies(governed, monkeypatch):
     for i in range(5):
         governed.policy(f"p{i}", validations=[{"expression": "true"}])
         governed.bind(f"b{i}", f"p{i}")
-    turns = []
-
-    async def run():
-        request = governed.request()
-        running = asyncio.ensure_future(request.chain.validate(request.attributes))
-        while not running.done():
-            turns.append(1)
-            await asyncio.sleep(0)
-        await running
-
-    asyncio.run(run())
-    assert len(turns) >= 5
+    turns = turns_beside(governed.request())
+    assert turns >= 5
 
 
 def test_others_have_their_turns_between_parameters_and_a_selector_is_read_once(governed, server, monkeypatch):
@@ -450,19 +442,17 @@ def test_others_have_their_turns_between_parameters_and_a_selector_is_read_once(
     governed.bind(paramRef={"selector": {"matchLabels": {"x": "y"}}, "parameterNotFoundAction": "Allow"})
     for i in range(20):
         limit(server, f"other{i}", k="w")
-    turns = []
-
-    async def run():
-        request = governed.request()
-        running = asyncio.ensure_future(request.chain.validate(request.attributes))
-        while not running.done():
-            turns.append(1)
-            await asyncio.sleep(0)
-        await running
-
-    asyncio.run(run())
+    turns = turns_beside(governed.request())
     governed.request().run()
-    assert len(turns) >= 20 and len(read) == 1
+    assert turns >= 20 and len(read) == 1
+
+
+def test_a_kind_of_parameters_that_goes_meanwhile_is_nobodys(server):
+    """Its definition may be deleted while others have their turns: that was a panic."""
+    found = params.Params(server.registries, server.registries, lambda *kind: [], lambda group, resource: Family())
+    record = SimpleNamespace(api_version="x.io/v1", group="x.io", version="v1", resource="limits")
+    with pytest.raises(params.UnknownParamKindError, match="failed to find resource referenced by paramKind"):
+        asyncio.run(found._in_version({"apiVersion": "x.io/v2"}, ("x.io", "v1", "Limit"), record))
 
 
 def test_what_policies_see_is_made_once_for_all_of_them(governed, monkeypatch):
