@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from time import monotonic
 
 from kas._fastpath import go_quote
 from kas.endpoints.respond import not_found, plain, text
+from kas.observe.logs import Sparing
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
+from kas.request.masking import shortened
 from kas.request.mux import Mux
 
 log = logging.getLogger("kas.health")
@@ -34,6 +37,7 @@ class Health:
 
     def __init__(self, checks: dict[str, dict[str, Check]], slis: Registry) -> None:
         self.checks, self._been_ready = checks, False
+        self._told = Sparing(log, "%d more requests exclude health checks that are not there")
         self._now = slis.gauge(
             "kubernetes_healthcheck", "This metric records the result of a single healthcheck.", ("name", "type"), shared=False
         )
@@ -92,8 +96,8 @@ class Health:
             else:
                 lines.append(f"[+]{name} ok\n")
         unknown = ",".join(map(go_quote, sorted(excluded)))
-        if excluded:  # which most answers do not say
-            log.warning("cannot exclude some health checks, no health checks are installed matching %s", unknown)
+        if excluded and self._told.one(monotonic()):  # which most answers do not say; anybody may ask, and as much as a path has room for
+            log.warning("cannot exclude some health checks, no health checks are installed matching %s", shortened(unknown))
         if failed:  # the answer does not say why: anybody may have asked
             log.info("%s check failed: %s", group, "; ".join(failed))
         elif "verbose" not in q:

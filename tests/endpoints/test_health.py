@@ -183,6 +183,18 @@ def test_the_log_warns_of_what_cannot_be_excluded(world, caplog):
     assert record.getMessage() == r'cannot exclude some health checks, no health checks are installed matching "a\nb","nope"'
 
 
+def test_nobody_fills_the_log_with_what_cannot_be_excluded(world, caplog):
+    """Whoever may ask, which is everybody, writes no more than some lines a second, of a length."""
+    w = world()
+    with caplog.at_level(logging.WARNING, "kas.health"):
+        for _ in range(2):
+            assert w.ask("/livez", f"exclude={'n' * 5000}") == (200, "ok")
+        assert len(caplog.records) == 2 and all(record.getMessage().endswith("... (5002 characters)") for record in caplog.records)
+        w.server.health._told.one = lambda now: False
+        w.ask("/livez", "exclude=nope")
+    assert len(caplog.records) == 2
+
+
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in NAMES[group]])
 def test_what_a_check_is_bound_to_fails_it(world, group, name):
     without, breaks = BREAKS[name]
