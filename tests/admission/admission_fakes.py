@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -182,24 +180,3 @@ def turns_beside(request: Request) -> int:
 
     asyncio.run(run())
     return turns
-
-
-def lines_of(work: Callable[[], object], room: str) -> int:
-    """How many lines of the modules below ``room`` (``kas/admission``) are run for ``work``."""
-    lines = 0
-
-    def entered(frame: FrameType, what: str, arg: object) -> Any:
-        return counted if room in frame.f_code.co_filename else None
-
-    def counted(frame: FrameType, what: str, arg: object) -> Any:
-        nonlocal lines
-        lines += what == "line"
-        return counted
-
-    before = sys.gettrace()
-    sys.settrace(entered)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return lines

@@ -168,7 +168,7 @@ class CustomResources:
         store, now = self._registries.store, self._registries.now
         row = self._put_record(d, stored, types[stored.name], stored.name)
         registry = CustomRegistry(row, store, now, tuple(selectable), lambda: self._guard(state))
-        self._registries.put(registry, [v.name for v in d.versions])
+        self._registries.put(registry, types)
         state.one(stored.name)
         self.served.setdefault(group, {})[plural] = self._states[d.name] = state
         self.groups.setdefault(group, set()).add(d.name)

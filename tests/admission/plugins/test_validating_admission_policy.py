@@ -20,9 +20,10 @@ from kas.meta.aside import POOL
 from kas.meta.selectors import from_label_selector
 from kas.registry.versions import Family
 from kas.types.scheme import BUILTIN
-from tests.admission.admission_fakes import lines_of, refused, turns_beside
+from tests.admission.admission_fakes import refused, turns_beside
 from tests.admission.policy_objects import Governed
 from tests.admission.webhook.hook_server import rule
+from tests.lines import lines_of
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from kas.admission.webhook import hooks
 from kas.admission.webhook.validating import FEW
 from kas.meta.errors import ApiError
 from tests import pki
-from tests.admission.admission_fakes import lines_of, refused
+from tests.admission.admission_fakes import refused
 from tests.admission.webhook.hook_server import HookServer, reviewed, rule, webhook
 from tests.admission.webhook.running import Hooked
+from tests.lines import lines_of
 from tests.tlsstub import TLSStub
 
 RESOURCE = "validatingwebhookconfigurations"
