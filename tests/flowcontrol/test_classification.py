@@ -11,7 +11,7 @@ import pytest
 
 from kas._fastpath import parse
 from kas.auth.user import UserInfo
-from kas.flowcontrol import classification, controller, limits
+from kas.flowcontrol import classification, controller, dumps, limits
 from kas.flowcontrol.classification import FEW, Schema, Schemas, deal, flow_hash
 from kas.flowcontrol.controller import FlowControl
 from kas.flowcontrol.limits import Nominal
@@ -399,3 +399,23 @@ def test_many_levels_are_adjusted_and_told_of_while_others_have_their_turns(tmp_
     assert asyncio.run(turns_beside(registry.paced(), 2, "l199")) > len(names) // 64
     asyncio.run(registry.paced())
     assert told("nominal_limit_seats") == made.levels.keys() > told("target_seats") >= set(names) - {"l150", "l199"}
+
+
+def test_of_queues_that_are_not_used_no_more_is_told_than_a_page_holds(tmp_path, monkeypatch):
+    """A level may have ten million of them: their table took all memory. And thousands of levels are told of in turns."""
+    monkeypatch.setattr(dumps, "MOST_QUEUES", 30, raising=False)
+    made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
+    for name, queues in (("a", 20), ("b", 1000), ("c", 5)):
+        queuing = {"queues": queues, "handSize": 1, "queueLengthLimit": 1}
+        response = {"type": "Queue", "queuing": queuing}
+        spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": response}}
+        made.changed("prioritylevelconfigurations", {name: {"metadata": {"name": name}, "spec": spec}}, False)
+    shown = asyncio.run(dumps.Dumps(made).queues(None))  # type: ignore[arg-type]
+    rows = [line.split(",")[0] for line in shown.body.decode().splitlines()[1:]]
+    assert rows == ["a"] * 20 + ["b"] * 10
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    paused: list[None] = []
+    pause = waiting.Stint.pause
+    monkeypatch.setattr(waiting.Stint, "pause", lambda self: paused.append(None) or pause(self))
+    page = asyncio.run(dumps.Dumps(made).priority_levels(None))  # type: ignore[arg-type]
+    assert len(page.body.decode().splitlines()) == 1 + len(made.levels) == 1 + len(paused)
