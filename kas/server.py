@@ -638,7 +638,7 @@ class Server:
             periodic.append(self.registration.periodic(functools.partial(self.hooks.done, healthchecks.STORAGE_VERSIONS)))
         periodic += admission_order.periodic(self.admission.plugins)
         if self.flow_control is not None:
-            periodic.append(("flow control", ADJUST_EVERY_S, self.flow_control.adjust))
+            periodic.append(("flow control", ADJUST_EVERY_S, self.flow_control.adjust_in_turns))
         if self.encryption is not None:
             periodic.append(("encryption configuration", ENCRYPTION_EVERY_S, self.encryption.follow))
             periodic.append(("what cannot be decrypted", CLEAN_EVERY_S, functools.partial(self.encryption.read_again, self.store)))

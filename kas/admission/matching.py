@@ -21,6 +21,7 @@ Labels = Mapping[str, str]
 GVK = tuple[str, str, str]
 
 GROUP = "admissionregistration.k8s.io"
+ANY = "*"
 _POLICIES = frozenset((
     "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 ))  # fmt: skip
@@ -79,6 +80,7 @@ class Invocation(NamedTuple):
 
 
 _Question = tuple[str, str, str, str, str, bool, GVK]
+MOST_STEPS = 1000  # of finding out whether anybody may be about a request, milliseconds at most; where it takes more, somebody may
 MAX_DIRECT = 64  # questions whose answers a matcher remembers
 
 
@@ -149,7 +151,9 @@ class Matcher:
     """The rules and selectors of one webhook, policy or binding. ``spec`` has them as MatchResources do; a webhook's ``rules`` are its
     ``resourceRules``. Without any rule everything matches, where ``open`` says so: a binding narrows what its policy is about."""
 
-    __slots__ = ("_broken", "_by_name", "_direct", "_excluded", "_namespaces", "_objects", "_open", "_rules", "equivalent")
+    __slots__ = (
+        "_broken", "_by_name", "_direct", "_excluded", "_namespaces", "_objects", "_open", "_rules", "equivalent", "resources", "steps",
+    )  # fmt: skip
 
     def __init__(self, spec: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], open: bool = False) -> None:
         self._rules = tuple(map(Rule, rules))
@@ -165,6 +169,9 @@ class Matcher:
             self._broken = str(e)
         self.equivalent = spec.get("matchPolicy") != "Exact"
         self._open = open and not self._rules
+        # Under what it is looked for, and how many steps an answer of ``may_match`` takes.
+        self.resources = frozenset((ANY,)) if self._open else frozenset(resource for rule in self._rules for resource, _ in rule.resources)
+        self.steps = 1 + len(self._rules)
         # What the rules are about in the very version of the request, which nothing but the rules says.
         self._by_name, self._direct = any(rule.names for rule in self._rules), dict[_Question, Invocation]()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from kas.apiextensions.definition import Definition
@@ -18,7 +19,11 @@ class NopConverter:
     total = True
 
     def __init__(self, d: Definition) -> None:
-        self._known = frozenset(f"{d.group}/{v.name}" for v in d.versions)
+        self._of = d
+
+    @cached_property
+    def _known(self) -> frozenset[str]:  # of thousands, maybe, and of most definitions nothing is ever converted
+        return frozenset(f"{self._of.group}/{v.name}" for v in self._of.versions)
 
     def convert(self, objects: Sequence[Obj], target: tuple[str, str, str]) -> list[Obj]:
         """The objects under the target's name; at once. Raises ApiError (500) for those of versions the definition has not."""

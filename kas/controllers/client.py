@@ -25,6 +25,7 @@ from kas.registry.strategy import Context, Obj
 from kas.store import PAGE_BYTES, Event, RangeResult, Record
 
 NOT_FOUND, CONFLICT = 404, 409
+PAGE = 64  # records that are looked at in one turn of the loop
 
 
 class Filling:
@@ -55,7 +56,7 @@ class Filling:
         while self._missed:
             self._missed = False
             self._clear()
-            async for page in self._client.paced_pages(self._prefix, 64):
+            async for page in self._client.paced_pages(self._prefix, PAGE):
                 for record in page.records:  # in one turn: an event about one of them comes after it
                     self._take(record)
                 if stint.over:
@@ -130,19 +131,19 @@ class Client:
                 await part.fresh()
 
     def each(self, prefix: str, look: Callable[[Record], None]) -> Reflectors:
-        """A reflector that shows ``look`` every record under ``prefix`` that is there, at first and whenever it changes; deletions are
-        not told."""
-
-        def listed(_: Sequence[Record]) -> None:
-            for record in self.pages(prefix):
-                look(record)
+        """A reflector that shows ``look`` every record under ``prefix`` that is there, at first (as a ``Filling``) and whenever it changes;
+        deletions are not told."""
 
         def changed(events: Sequence[Event]) -> None:
             for e in events:
                 if e.record is not None:
                     look(e.record)
 
-        return self.reflector(prefix, changed, listed, lists=False)
+        filling = Filling(self, prefix, lambda: None, look)
+        filling.begin()
+        found = self.reflector(prefix, changed, filling.listed, lists=False)
+        found.fill = filling.fill
+        return found
 
     # --- writing
 

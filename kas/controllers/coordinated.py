@@ -12,14 +12,15 @@ import datetime
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from kas.config.options import Options
-from kas.controllers.client import Client, split_key
+from kas.controllers.client import Client, Filling, split_key
 from kas.controllers.election import LeaderElection, Times
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.coordination.lease import OLDEST_EMULATION, Version, semantic_version
-from kas.meta.aside import POOL
+from kas.meta import aside
 from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
 from kas.meta.waiting import Stint
@@ -34,6 +35,8 @@ LEASE_DURATION_S = 5
 ELECTION = datetime.timedelta(seconds=5)  # how long candidates may take to answer, and for how long an answer counts
 VALID = datetime.timedelta(minutes=30)  # a candidate that did not renew for so long is none
 COLLECT_EVERY_S = 3600.0
+MANY = 1000  # candidates, which are compared beside the loop
+REST, LONGEST_REST_S = 4, 5.0  # after a look at all candidates of a Lease, times what it took: each of thousands may bring another
 
 CLOCK = partial(datetime.datetime.now, datetime.UTC)
 
@@ -100,6 +103,15 @@ def best_of(candidates: Sequence[Candidate]) -> str:
     return min(fit, key=lambda c: c[:3])[3] if fit else ""
 
 
+def _outcome(candidates: Sequence[Candidate], now: datetime.datetime) -> tuple[str, str] | None:
+    """By which strategy who is to lead, of those that answer; None where nobody does. Raises Disagreement."""
+    alive = [c for c in candidates if c.alive(now)]
+    if not alive:
+        return None
+    strategy = strategy_of(alive)
+    return strategy, best_of(alive) if strategy == OLDEST_EMULATION else ""
+
+
 class CoordinatedElection:
     """Elects leaders for the Leases that there are candidates for."""
 
@@ -109,41 +121,49 @@ class CoordinatedElection:
         self._clock = clock
         self.client = Client(registries, "kube-apiserver", "system:apiserver")
         self.leases, self.candidates = registries.of(GROUP, "leases"), registries.of(GROUP, "leasecandidates")
-        self.queue = WorkQueue(self.step, self.name)
+        self.queue = WorkQueue(self._paced, self.name)
         self._known: dict[str, Key] = {}  # of a store key of a candidate: its Lease
         self._offers: dict[Key, set[str]] = {}  # for a Lease: the names of its candidates
+        self._rested: dict[Key, float] = {}  # when it may be looked at again
+        self._filling = Filling(self.client, self.candidates.root, self._clear, self._seen)
 
     async def run(self) -> None:
         """Follows candidates and Leases until cancelled."""
-        self._candidates_listed(())
-        candidates = self.client.reflector(self.candidates.root, self._candidates_changed, self._candidates_listed)
-        await follow(self.queue, [candidates, self.client.reflector(self.leases.root, self._leases_changed)])
+        self._filling.begin()
+        candidates = self.client.reflector(self.candidates.root, self._candidates_changed, self._filling.listed, lists=False)
+        leases = self.client.reflector(self.leases.root, self._leases_changed)
+        await follow(self.queue, [candidates, leases], fill=self._filling.fill)
 
-    def _candidates_listed(self, records: Sequence[Record]) -> None:
+    def _clear(self) -> None:
         self._known.clear()
         self._offers.clear()
-        for record in records:
-            self._seen(record)
+        self._rested.clear()
 
     def _candidates_changed(self, events: Sequence[Event]) -> None:
         for e in events:
-            lease = self._known.pop(e.key, None)
-            if lease is not None:
-                name = split_key(self.candidates, e.key)[1]
-                self._offers[lease].discard(name)
-                if not self._offers[lease]:
-                    del self._offers[lease]
             if e.record is not None:
                 self._seen(e.record)
-            elif lease is not None:
+            elif (lease := self._withdrawn(e.key)) is not None:
                 self.queue.add(lease)
+
+    def _withdrawn(self, key: str) -> Key | None:
+        """The Lease that a candidate no longer offers itself for; None when it never did."""
+        lease = self._known.pop(key, None)
+        if lease is not None:
+            self._offers[lease].discard(split_key(self.candidates, key)[1])
+            if not self._offers[lease]:
+                del self._offers[lease]
+                self._rested.pop(lease, None)
+        return lease
 
     def _seen(self, record: Record) -> None:
         obj = object_of(record)
         candidate = Candidate.of(obj)
         lease = obj["metadata"]["namespace"], candidate.lease
-        self._known[record.key] = lease
-        self._offers.setdefault(lease, set()).add(candidate.name)
+        if self._known.get(record.key) != lease:
+            self._withdrawn(record.key)
+            self._known[record.key] = lease
+            self._offers.setdefault(lease, set()).add(candidate.name)
         if not candidate.owes_an_answer:  # else an election goes on, which looks for itself
             self.queue.add(lease)
 
@@ -154,6 +174,18 @@ class CoordinatedElection:
             if lease in self._offers:
                 self.queue.add(lease)
 
+    async def _paced(self, key: Key) -> float | None:
+        """``step``, with rests."""
+        began = monotonic()
+        if (left := self._rested.get(key, 0.0) - began) > 0:
+            return left
+        try:
+            return await self.step(key)
+        finally:
+            if key in self._offers:
+                now = monotonic()
+                self._rested[key] = now + min(LONGEST_REST_S, REST * (now - began))
+
     async def step(self, key: Key) -> float | None:
         """What is to be done now for a Lease; after how many seconds it is to be looked at again."""
         namespace, name = key
@@ -162,19 +194,19 @@ class CoordinatedElection:
         if not candidates:
             return None
         try:
-            if not self._needed(candidates, self.client.get(GROUP, "leases", namespace, name), now):
+            many, lease = len(candidates) >= MANY, self.client.get(GROUP, "leases", namespace, name)
+            if not await aside.step(many, self._needed, candidates, lease, now):
                 return AGAIN_S
             if await self._asked(namespace, candidates, now):
                 return AGAIN_S
-            alive = [c for c in candidates if c.alive(now)]
-            if not alive:
-                log.info("election for %s/%s: no candidate answers", namespace, name)
-                return None  # the next sign of one begins it anew
-            strategy = strategy_of(alive)
+            found = await aside.step(many, _outcome, candidates, now)
         except Disagreement as e:
             log.warning("election for %s/%s: %s", namespace, name, e)
             return AGAIN_S
-        await self._elect(key, strategy, best_of(alive) if strategy == OLDEST_EMULATION else "", now)
+        if found is None:
+            log.info("election for %s/%s: no candidate answers", namespace, name)
+            return None  # the next sign of one begins it anew
+        await self._elect(key, *found, now)
         return AGAIN_S
 
     async def _offering(self, key: Key, now: datetime.datetime) -> list[Candidate]:
@@ -202,8 +234,10 @@ class CoordinatedElection:
 
     async def _asked(self, namespace: str, candidates: Sequence[Candidate], now: datetime.datetime) -> bool:
         """Asks those that have not been heard of lately; whether there is an answer to wait for."""
-        waiting = False
+        waiting, stint = False, Stint()
         for c in candidates:
+            if stint.over:
+                await stint.pause()
             if c.owes_an_answer:
                 # Who did not answer in time is not asked again: the election goes on without it.
                 waiting = waiting or (c.pinged is not None and c.pinged + ELECTION > now)
@@ -254,7 +288,8 @@ class CandidateCollector:
 
     async def collect(self, now: datetime.datetime) -> None:
         """Deletes the candidates that do not count any more."""
-        for obj in await POOL.run(self.client.list, GROUP, "leasecandidates"):
+        async for rec in self.client.paced(self.registry.root):
+            obj = object_of(rec)
             if Candidate.of(obj).expired(now):
                 meta = obj["metadata"]
                 await self.client.delete(self.registry, meta["namespace"], meta["name"], meta.get("uid", ""))

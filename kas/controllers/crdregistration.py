@@ -70,8 +70,8 @@ class CRDRegistration:
             self.queue.add(name)
 
     def _defined(self, events: Sequence[Event]) -> None:
-        for e in events:
-            self._serves(e.key, _served(light(e.record)) if e.record is not None else frozenset())
+        for e in events:  # each is read in a turn of its own: it may have thousands of versions, and others read it in this one
+            self.queue.add(e.key)
 
     def _listed(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -88,6 +88,10 @@ class CRDRegistration:
             self.queue.add(name)
 
     async def _sync(self, name: str) -> None:
+        if name.startswith(self._definitions):
+            record = self.client.store.get(name)
+            self._serves(name, _served(light(record)) if record is not None else frozenset())
+            return
         version, _, group = name.partition(".")
         current = self.client.get(REGISTRATION, "apiservices", "", name)
         if name not in self._wanted:

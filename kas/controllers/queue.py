@@ -74,12 +74,13 @@ async def follow(
     queue: WorkQueue, reflectors: Sequence[Reflectors], workers: int = 1, fill: Callable[[], Awaitable[None]] | None = None
 ) -> None:
     """Works, for good, on what the ``reflectors`` put into ``queue``; they run as long as this does. What has to be known before anything
-    is worked on, and takes long to read, ``fill`` reads in turns of the loop; events come meanwhile."""
+    is worked on, and takes long to read, ``fill`` and those of the reflectors read in turns of the loop; events come meanwhile."""
     try:
         for reflector in reflectors:
             reflector.start()
-        if fill is not None:
-            await fill()
+        for each in (fill, *(reflector.fill for reflector in reflectors)):
+            if each is not None:
+                await each()
         await queue.run(workers)
     finally:
         for reflector in reflectors:

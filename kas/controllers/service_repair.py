@@ -30,6 +30,7 @@ from kas.kinds.core.service.allocation import (
 from kas.kinds.core.service.allocation.families import family_of
 from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError
+from kas.meta.ip import parse_ip
 from kas.meta.records import NamedTuple
 from kas.meta.scalars import format_micro_time, parse_time
 from kas.meta.stored import object_of
@@ -96,7 +97,7 @@ class ServiceRepair:
 
     async def repair(self) -> None:
         """One pass. Differences that a concurrent write explains are seen not to be any before something is done about them."""
-        store, now = self.client.store, time.monotonic()
+        now = time.monotonic()
         self._told = {key: at for key, at in self._told.items() if now - at < TELL_AGAIN_S}
         # The records are read before the Services: one that belongs to a Service just made is not in this picture. There may be many of
         # all of them, and large Services: others have their turns.
@@ -104,7 +105,7 @@ class ServiceRepair:
         async for rec in self.client.paced(self.addresses.root):
             held[rec.key[len(self.addresses.root) :]] = await step(len(rec.json) >= LARGE, _kept, rec)
         port_records = {int(rec.key[len(ports.ROOT) :]): _Seen(rec.key, rec.revision) async for rec in self.client.paced(ports.ROOT)}
-        known = addresses.ranges([object_of(rec) for rec in store.range(self.cidrs.root).records])
+        known = addresses.given_out([r async for rec in self.client.paced(self.cidrs.root) for r in addresses.said(object_of(rec))])
         await self.client.rest_fresh(ports.ROOT, (self.services.root,))
         records, services = list[_Seen](), dict[tuple[str, str], Obj]()
         async for rec in self.client.paced(self.services.root):
@@ -157,7 +158,7 @@ class ServiceRepair:
         self._stray = stray
 
     async def _service_address(
-        self, rec: _Seen, service: Obj, ip: str, services: dict[tuple[str, str], Obj], known: list[addresses.Range]
+        self, rec: _Seen, service: Obj, ip: str, services: dict[tuple[str, str], Obj], known: addresses.Covered
     ) -> None:
         try:
             address = self.client.get("networking.k8s.io", "ipaddresses", "", ip)
@@ -243,11 +244,12 @@ class ServiceRepair:
 
 
 def service_fault(
-    service: Obj, ip: str, address: Obj | None, services: dict[tuple[str, str], Obj], known: list[addresses.Range]
+    service: Obj, ip: str, address: Obj | None, services: dict[tuple[str, str], Obj], known: addresses.Covered
 ) -> Fault | None:
     """What is wrong with a Service's hold on ``ip``: an event's reason ("" for none) and message, and what is to be done."""
     meta, family = service["metadata"], family_of(ip)
-    if not addresses.within(known, ip):
+    parsed = parse_ip(ip)
+    if parsed is None or parsed not in known:
         message = f"Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service"
         return "ClusterIPOutOfRange", message, LEAVE
     if address is None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.core.service.allocation import CONTROLLER, MANAGED_BY
-from kas.kinds.core.service.allocation.addresses import Network, networks
-from kas.meta.aside import POOL
+from kas.kinds.core.service.allocation.addresses import Covered, Network, networks, number_in
 from kas.meta.ip import IP, parse_ip
 from kas.meta.stored import object_of
 from kas.registry.registries import Registries
@@ -23,6 +22,8 @@ IN_USE = "There are still IPAddresses referencing the ServiceCIDR, please remove
 # Allocators of other workers and servers need a moment to see that the range is going away.
 DELETION_GRACE_S = 1.0
 RECHECK_S = 10.0
+REST, LONGEST_REST_S = 4, 10.0  # after a look at all addresses, times what it took
+LOOK = ""  # at all addresses, for all ranges that go
 
 
 class ServiceCIDRs:
@@ -35,7 +36,8 @@ class ServiceCIDRs:
         self.registry = registries.of(GROUP, "servicecidrs")
         self.addresses = registries.of(GROUP, "ipaddresses")
         self.queue = WorkQueue(self._sync, self.name)
-        self.going: set[str] = set()
+        self.going: dict[str, float] = {}  # since when
+        self._rested = 0.0  # when the addresses may be looked at again
 
     async def run(self) -> None:
         """Follow ranges and addresses until cancelled."""
@@ -58,33 +60,53 @@ class ServiceCIDRs:
             self._look_again()
 
     def _look_again(self) -> None:
-        """Of what goes by then: a look goes through all addresses, and a thousand of them may go one by one."""
-        for name in self.going:
-            self.queue.add_after(name, DELETION_GRACE_S)
+        """Once for all that go by then: a look goes through all addresses, and a thousand of these, or of ranges, may go one by one."""
+        if self.going:
+            self.queue.add_after(LOOK, max(DELETION_GRACE_S, self._rested - monotonic()))
 
     async def _sync(self, name: str) -> float | None:
+        if name == LOOK:
+            return await self._look()
         cidr = self.client.get(GROUP, "servicecidrs", "", name)
         if cidr is None:
-            self.going.discard(name)
+            self.going.pop(name, None)
             return None
         meta = cidr["metadata"]
         if meta.get("deletionTimestamp"):
-            if FINALIZER not in (meta.get("finalizers") or ()):
-                return None
-            if name not in self.going:
-                self.going.add(name)
-                return DELETION_GRACE_S
-            if not await self._needed(cidr):  # as far as is known here
-                await self.client.rest_fresh(self.registry.root, (self.client.registries.of(GROUP, "ipaddresses").root,))
-            if await self._needed(cidr):
-                await self._condition(cidr, "False", "Terminating", IN_USE)
-                return RECHECK_S
-            await self.client.update(self.registry, "", name, _let_go, uid=meta.get("uid", ""))
+            if FINALIZER in (meta.get("finalizers") or ()) and name not in self.going:
+                self.going[name] = monotonic()
+                self._look_again()
             return None
         if FINALIZER not in (meta.get("finalizers") or ()):
             await self.client.update(self.registry, "", name, _hold, uid=meta.get("uid", ""))
         await self._condition(cidr, "True", "", READY)
         return None
+
+    async def _look(self) -> float | None:
+        """Lets go those that nobody needs; after how many seconds there is to be another look, if any."""
+        began, going, young = monotonic(), dict[str, dict[str, Any]](), False
+        for name, since in list(self.going.items()):
+            cidr = self.client.get(GROUP, "servicecidrs", "", name)
+            meta = cidr["metadata"] if cidr is not None else {}
+            if cidr is None or not meta.get("deletionTimestamp") or FINALIZER not in (meta.get("finalizers") or ()):
+                self.going.pop(name, None)  # another may have its name now
+            elif since + DELETION_GRACE_S > began:
+                young = True
+            else:
+                going[name] = cidr
+        needed = await self._needed(going)  # as far as is known here
+        if len(needed) < len(going):
+            await self.client.rest_fresh(self.registry.root, (self.client.registries.of(GROUP, "ipaddresses").root,))
+            needed |= await self._needed({name: cidr for name, cidr in going.items() if name not in needed})
+        for name, cidr in going.items():
+            if name in needed:
+                await self._condition(cidr, "False", "Terminating", IN_USE)
+            else:
+                await self.client.update(self.registry, "", name, _let_go, uid=cidr["metadata"].get("uid", ""))
+        now = monotonic()
+        rest = min(LONGEST_REST_S, REST * (now - began))
+        self._rested = now + rest
+        return max(DELETION_GRACE_S, rest) if young else RECHECK_S if needed else None
 
     async def _condition(self, cidr: dict[str, Any], status: str, reason: str, message: str) -> None:
         had = next((c for c in (cidr.get("status") or {}).get("conditions") or () if c.get("type") == "Ready"), None)
@@ -94,44 +116,54 @@ class ServiceCIDRs:
         condition = {"type": "Ready", "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
         await self.client.apply(self.registry, "", cidr["metadata"]["name"], {"status": {"conditions": [condition]}}, "status")
 
-    async def _needed(self, cidr: dict[str, Any]) -> bool:
-        """Is there a service address in it that no other range, which stays, covers?"""
-        own, others = _Ranges(networks(cidr)), None
+    async def _needed(self, going: Mapping[str, dict[str, Any]]) -> set[str]:
+        """In which of them there is a service address that no range, which stays, covers."""
+        own, others, needed = _Nets(going), None, set[_Net]()
+        if not going:
+            return set()
         async for rec in self.client.paced(self.addresses.root):
             ip = parse_ip(split_key(self.addresses, rec.key)[1])
-            if ip is None or ip not in own or (object_of(rec)["metadata"].get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
+            of = own.of(ip) - needed if ip is not None else set()
+            if ip is None or not of or (object_of(rec)["metadata"].get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
                 continue
             if others is None:  # hundreds of ranges may go of which none holds an address
-                others = await POOL.run(lambda: _Ranges(self._staying(cidr["metadata"]["name"])))
+                others = Covered([_bounds(net) async for net in self._staying()])
             if ip not in others:
-                return True
-        return False
+                needed |= of
+        return {name for net in needed for name in own.names[net]}
 
-    def _staying(self, but: str) -> Iterator[Network]:
-        """What ranges that stay cover, but for one."""
-        for o in self.client.list(GROUP, "servicecidrs"):
-            if o["metadata"]["name"] != but and not o["metadata"].get("deletionTimestamp"):
-                yield from networks(o)
+    async def _staying(self) -> AsyncIterator[Network]:
+        """What ranges that stay cover."""
+        async for rec in self.client.paced(self.registry.root):
+            cidr = object_of(rec)
+            if not cidr["metadata"].get("deletionTimestamp"):
+                for net in networks(cidr):
+                    yield net
 
 
-class _Ranges:
-    """Of addresses: whether one is in any of them is looked up, however many there are."""
+_Net = tuple[int, int, int]  # version, how many bits tell addresses in it apart, and what the others are
 
-    def __init__(self, covered: Iterable[Network]) -> None:
-        found = sorted((n.version, int(n.network_address), int(n.broadcast_address)) for n in covered)
-        self._first: list[tuple[int, int]] = []
-        self._last: list[int] = []
-        for version, first, last in found:
-            if self._first and self._first[-1][0] == version and first <= self._last[-1] + 1:
-                self._last[-1] = max(self._last[-1], last)
-            else:
-                self._first.append((version, first))
-                self._last.append(last)
 
-    def __contains__(self, ip: IP) -> bool:
-        number = ip.number & 0xFFFFFFFF if ip.family == 4 else ip.number
-        at = bisect_right(self._first, (ip.family, number)) - 1
-        return at >= 0 and self._first[at][0] == ip.family and number <= self._last[at]
+class _Nets:
+    """What ranges cover, and their ``names``: those that an address is in are found, however many there are."""
+
+    def __init__(self, cidrs: Mapping[str, dict[str, Any]]) -> None:
+        self.names: dict[_Net, list[str]] = {}
+        for name, cidr in cidrs.items():
+            for net in networks(cidr):
+                bits = net.max_prefixlen - net.prefixlen
+                self.names.setdefault((net.version, bits, int(net.network_address) >> bits), []).append(name)
+        self._sizes = {net[:2] for net in self.names}
+
+    def of(self, ip: IP) -> set[_Net]:
+        """Those that ``ip`` is in, of which there are as many as lengths of prefixes at most."""
+        number = number_in(ip)
+        found = {(version, bits, number >> bits) for version, bits in self._sizes if version == ip.family}
+        return found & self.names.keys()
+
+
+def _bounds(net: Network) -> tuple[int, int, int]:
+    return net.version, int(net.network_address), int(net.broadcast_address)
 
 
 def _hold(obj: dict[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.informers.reflector import Reflectors
 from kas.meta.stored import object_of
+from kas.meta.waiting import Stint
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Event, Record
@@ -111,20 +112,25 @@ class _Together(_Protection):
     async def _look_for_users(self, namespace: str) -> None:
         began, keys = time.monotonic(), self._deleted.pop(namespace, set())
         going: dict[str, dict[str, Any]] = {}
-        for key in keys:
-            name = split_key(self.registry, key)[1]
-            obj = self.client.get(self.group, self.resource, namespace, name)
-            meta = obj["metadata"] if obj is not None else {}
-            if obj is not None and meta.get("deletionTimestamp") and self.finalizer in (meta.get("finalizers") or ()):
-                going[name] = obj
-        if not going:
-            return
+        stint = Stint()
         try:
+            for key in keys:
+                if stint.over:
+                    await stint.pause()
+                name = split_key(self.registry, key)[1]
+                obj = self.client.get(self.group, self.resource, namespace, name)
+                meta = obj["metadata"] if obj is not None else {}
+                if obj is not None and meta.get("deletionTimestamp") and self.finalizer in (meta.get("finalizers") or ()):
+                    going[name] = obj
+            if not going:
+                return
             used = await self._in_use(namespace, going)  # as far as is known here
             if len(used) < len(going):
                 await self.client.rest_fresh(next(iter(keys)), (reg.root for reg in self.users))
                 used = await self._in_use(namespace, going)
             for name in used:
+                if stint.over:
+                    await stint.pause()
                 self.queue.add_after(f"{self.registry.prefix(namespace)}{name}", RECHECK_S)
             for name in going.keys() - used:
                 await self.client.update(self.registry, namespace, name, self._let_go, uid=going[name]["metadata"].get("uid", ""))

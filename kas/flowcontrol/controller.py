@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from kas.flowcontrol.work import Work
 from kas.informers import Source
 from kas.informers.reflector import Reflector, sound, split_key
 from kas.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
+from kas.meta.waiting import Stint
 from kas.observe.caches import Budget
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
@@ -183,6 +184,8 @@ class FlowControl:
             self._configure_level(name)
         if self.first:
             self._borrow()
+            for level in self.levels.values():
+                level.dispatch()
 
     def _configure_schemas(self) -> None:
         self._read = self._mandatory | self._stored
@@ -233,18 +236,42 @@ class FlowControl:
 
     def adjust(self) -> None:
         """Every ``ADJUST_EVERY_S`` seconds: tells what was wanted here, and in worker 0 gives each level its seats for the next period."""
+        for _ in self._adjusting():
+            pass
+
+    async def adjust_in_turns(self) -> None:
+        """The same, while others have their turns: there may be thousands of levels."""
+        stint = Stint()
+        for _ in self._adjusting():
+            if stint.over:
+                await stint.pause()
+
+    def _adjusting(self) -> Iterator[None]:
+        """Its steps, between which levels may come and go."""
         self.configure()
         if self._unequal:
-            self._share_out()
+            self._unequal = 0
+            for name, _ in self._there():
+                self._configure_level(name)
+                yield
         self._close_idle()
-        for level in self.levels.values():
+        for name, level in self._there():
             level.publish_demand()
-        if self.first:
-            for name, level in self.levels.items():
+            if self.first:
                 self.demands[name] = self.demands.get(name, Demand()).next(*level.total_demand())
+            yield
+        if self.first:
             self._borrow()
+            for _, level in self._there():
+                level.dispatch()
+                yield
+
+    def _there(self) -> Iterator[tuple[str, Level]]:
+        """The levels of now, as long as they are there."""
+        return ((name, level) for name, level in list(self.levels.items()) if self.levels.get(name) is level)
 
     def _borrow(self) -> None:
+        """Gives each level its seats, with which it may begin what waits."""
         if not self.demands:
             return
         demands = {name: self.demands.get(name) or Demand() for name in self.levels}
@@ -252,7 +279,6 @@ class FlowControl:
         seats, self.targets, self.fair_fraction = limits.borrowed(self.nominal, exempt, demands)
         for name, level in self.levels.items():
             level.limit = max(1, seats[name])
-            level.dispatch()
 
     # --- requests
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from kas.endpoints.respond import plain
 from kas.flowcontrol._engine import Level, Stats, Ticket
+from kas.meta.aside import POOL
+from kas.meta.waiting import Stint
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
 
@@ -34,6 +36,7 @@ REQUEST_COLUMNS = (
 DETAIL_COLUMNS = ("UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
 # The narrowest column, and what is between two of them, as upstream's tabwriter is set.
 WIDTH, PADDING = 8, 1
+MOST_QUEUES = 10_000  # rows, beyond which only what is in use is told
 
 
 class Dumps:
@@ -52,12 +55,14 @@ class Dumps:
         self._control.configure()
         return sorted((*self._control.levels.values(), *self._control.leaving), key=lambda level: level.name)
 
-    def priority_levels(self, req: Request) -> Response:
+    async def priority_levels(self, req: Request) -> Response:
         """A row for each level. Requests that were dispatched or refused are counted by the worker that answers."""
-        rows, by_level = [], dict[str, list[Stats]]()
+        rows, by_level, stint = [], dict[str, list[Stats]](), Stint()
         for one in self._control.stats.values():
             by_level.setdefault(one.level, []).append(one)
         for level in self._levels():
+            if stint.over:
+                await stint.pause()
             seats, executing, waiting, _, queues = level.totals()
             stats = by_level.get(level.name, [])
             late, left = (sum(s.rejected.get(reason, 0) for s in stats) for reason in ("time-out", "cancelled"))
@@ -66,30 +71,38 @@ class Dumps:
                 level.name, queues, _bool(seats == waiting == executing == 0), _bool(level.quiescing), waiting, executing,
                 sum(s.dispatched for s in stats), refused, late, left,
             ))  # fmt: skip
-        return _page(LEVEL_COLUMNS, rows)
+        return await POOL.run(_page, LEVEL_COLUMNS, rows)
 
-    def queues(self, req: Request) -> Response:
-        """A row for each queue, also for those that nothing waits in or runs from, which are not made yet."""
+    async def queues(self, req: Request) -> Response:
+        """A row for each queue, also for those that nothing waits in or runs from, which are not made yet; of these no more once there are
+        ``MOST_QUEUES`` rows: a level may have ten million."""
         rows: list[Sequence[object]] = []
+        stint = Stint()
         for level in self._levels():
+            if stint.over:
+                await stint.pause()
             made = {queue[0]: queue for queue in level.dump()}
-            for index in sorted({*made, *range(level.queues if level.queued else 0)}):
+            room = max(0, MOST_QUEUES - len(rows))
+            for index in sorted({*made, *range(min(level.queues, room) if level.queued else 0)}):
                 _, next_r, seats, initial, most, work, running, waiting = made.get(index) or (index, 0.0, 0, 0, 0, 0.0, (), ())
                 rows.append((
                     level.name, index, len(waiting), len(running), seats, _seat_seconds(next_r), initial, most, _seat_seconds(work),
                 ))  # fmt: skip
-        return _page(QUEUE_COLUMNS, rows)
+        return await POOL.run(_page, QUEUE_COLUMNS, rows)
 
-    def requests(self, req: Request) -> Response:
+    async def requests(self, req: Request) -> Response:
         """A row for each request that runs (index -1) or waits in a level with queues."""
         details = bool(req.params.get("includeRequestDetails"))
         rows: list[Sequence[object]] = []
+        stint = Stint()
         for level in self._levels():
+            if stint.over:
+                await stint.pause()
             for index, *_, running, waiting in level.dump():
                 for position, ticket in (*((-1, t) for t in running), *enumerate(waiting)):
                     row = (level.name, ticket.flow.schema, index, position, ticket.flow.distinguisher, *_times(ticket))
                     rows.append(row + _details(ticket) if details else row)
-        return _page(REQUEST_COLUMNS + DETAIL_COLUMNS if details else REQUEST_COLUMNS, rows)
+        return await POOL.run(_page, REQUEST_COLUMNS + DETAIL_COLUMNS if details else REQUEST_COLUMNS, rows)
 
 
 def _times(t: Ticket) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ quantiles mean the same, their counts do not.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ LEVEL = ("priority_level",)
 DEMANDS = (0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.7, 2, 2.8, 4, 6)
 REQUESTS = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1)
 KINDS = (0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
+LEVELS = 64  # that are told of in one step
 PARTS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
 
 LEVEL_GAUGES = {
@@ -98,14 +100,15 @@ class FlowMetrics:
         self._kinds = histogram(PREFIX + "read_vs_write_current_requests", "Observations, about once a second, of the number of requests "
                                 "(as a fraction of the relevant limit) waiting or in regular stage of execution", ("phase", "request_kind"),
                                 KINDS)  # fmt: skip
+        self._levels: list[str] = []  # that were told of last
         registry.collectors.append(self.collect)
 
     def refused(self, mutating: bool) -> None:
         """A request was sent away."""
         self._dropped.inc(("mutating" if mutating else "readOnly",))
 
-    def collect(self) -> None:
-        """Brings the registry up to date with what the engine counted."""
+    def collect(self) -> Iterator[None]:
+        """Brings the registry up to date with what the engine counted, in steps: there may be thousands of levels."""
         control, gate = self._control, self._control.gate
         for gauge, reads, writes in (
             (self._in_flight, gate.reading, gate.writing), (self._in_queue, gate.queued_reads, gate.queued_writes),
@@ -118,8 +121,9 @@ class FlowMetrics:
             for kind, n in (("readOnly", reads), ("mutating", writes)):
                 self._kinds.observe((phase, kind), n / control.server_limit)
         self._collect_flows()
+        yield
         if control.first:
-            self._collect_levels()
+            yield from self._collect_levels()
 
     def _collect_flows(self) -> None:
         """Of schemas that requests belonged to, those that counted something since. There may be thousands of others."""
@@ -165,12 +169,19 @@ class FlowMetrics:
         for reason in rejected:
             self._rejected.values.pop((*labels, reason), None)
 
-    def _collect_levels(self) -> None:
+    def _collect_levels(self) -> Iterator[None]:
         control, gauges = self._control, self._registry.gauge_value
-        for name in LEVEL_GAUGES:
-            self._registry.metrics[PREFIX + name].values.clear()
+        for gone in [name for name in self._levels if name not in control.levels]:
+            for gauge in LEVEL_GAUGES:
+                self._registry.metrics[PREFIX + gauge].values.pop((gone,), None)
+        self._levels = list(control.levels)
         gauges(PREFIX + "seat_fair_frac", (), control.fair_fraction)
-        for name, level in control.levels.items():
+        for i, name in enumerate(self._levels):
+            if i % LEVELS == LEVELS - 1:
+                yield
+            level = control.levels.get(name)
+            if level is None:  # it went since
+                continue
             nominal, demand = control.nominal[name], control.demands.get(name)
             told: dict[str, float] = {
                 "nominal_limit_seats": nominal.nominal, "lower_limit_seats": nominal.lower, "upper_limit_seats": nominal.upper,
@@ -181,6 +192,8 @@ class FlowMetrics:
                          "demand_seats_stdev": demand.deviation, "demand_seats_smoothed": demand.smoothed}  # fmt: skip
             if name in control.targets:
                 told["target_seats"] = control.targets[name]
+            else:
+                self._registry.metrics[PREFIX + "target_seats"].values.pop((name,), None)
             for what, value in told.items():
                 gauges(PREFIX + what, (name,), value)
             seats, executing, waiting, wanted, _ = level.totals()

@@ -8,7 +8,7 @@ revision is seen whole or not at all: the list holds all of its writes or none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kas.informers import Source, Target
@@ -82,7 +82,9 @@ class Reflector:
 
 class Reflectors:
     """Several as one: of what is kept in several places, whose revisions say nothing of one another. ``target`` is told of each place where
-    it may have missed something."""
+    it may have missed something. Where it is not shown at once what there is at the start ``fill`` shows that, in turns of the loop."""
+
+    fill: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, sources: Sequence[Source], prefix: str, target: Target, lists: bool) -> None:
         if lists and len(sources) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kas.informers import Clock, Obj
@@ -30,6 +30,8 @@ class Registries:
         self.by_prefix: dict[tuple[str, str], Registry] = {}
         self._by_resource: dict[tuple[str, str], Registry] = {}
         self._by_kind: dict[tuple[str, str], tuple[str, str]] = {}  # (apiVersion, kind) in any version to what by_prefix has it under
+        # (group, kind) of one that was put, to what by_prefix has it under, and its versions: there may be thousands of either.
+        self._put: dict[tuple[str, str], tuple[tuple[str, str], Container[str]]] = {}
         factory = InformerFactory(store, lambda group, resource: self.of(group, resource).root)
         self.lister, self.follow, self.fill = factory.lister, factory.follow, factory.fill
 
@@ -59,15 +61,14 @@ class Registries:
         for registry in self.by_prefix.values():
             registry.parse = object_of
 
-    def put(self, registry: Registry, versions: Iterable[str]) -> None:
+    def put(self, registry: Registry, versions: Container[str]) -> None:
         """A registry that was made while the server runs, in the place of the one there is; ``versions`` are all it is known in."""
         r = registry.resource
         assert r.etcd_prefix is not None
         self.drop(r.group, r.resource)
         self._measured(registry)
         self.by_prefix[r.group, r.etcd_prefix] = self._by_resource[r.group, r.resource] = registry
-        for version in versions:
-            self._by_kind[f"{r.group}/{version}", r.kind] = (r.group, r.etcd_prefix)
+        self._put[r.group, r.kind] = (r.group, r.etcd_prefix), versions
 
     def _measured(self, registry: Registry) -> Registry:
         if self._requests is not None:
@@ -80,10 +81,9 @@ class Registries:
         if registry is not None:
             prefix = (group, registry.resource.etcd_prefix or "")
             self.by_prefix.pop(prefix, None)
-            kind = registry.resource.kind
-            # All versions of a group, by their names: nobody else's kind is kept at this place.
-            for key in [key for key, at in self._by_kind.items() if key[1] == kind and at == prefix]:
-                del self._by_kind[key]
+            known = self._put.get((group, registry.resource.kind))
+            if known is not None and known[0] == prefix:  # else another has the kind now
+                del self._put[group, registry.resource.kind]
 
     # --- finding
 
@@ -106,7 +106,12 @@ class Registries:
     def of_kind(self, api_version: str, kind: str) -> Registry | None:
         """Where objects of an owner reference's kind are kept; None for a kind nobody serves."""
         found = self._by_kind.get((api_version, kind))
-        return self.by_prefix[found] if found is not None else None
+        if found is None:
+            group, _, version = api_version.rpartition("/")
+            found, versions = self._put.get((group, kind), (None, ()))
+            if found is None or version not in versions:
+                return None
+        return self.by_prefix[found]
 
     # --- reading
 

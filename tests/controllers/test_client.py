@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from kas.controllers.client import Client, Filling
+from kas.controllers.queue import WorkQueue, follow
 from kas.meta import waiting
 from kas.meta.errors import ApiError
 from kas.store import Event, Record
@@ -120,5 +121,39 @@ def test_what_is_remembered_of_all_is_read_in_pages_before_anything_is_worked_on
             await filling.fill()  # and events were lost in the middle of it: anew
             assert known == there() and cleared == [True] * 4
             reflector.stop()
+
+    asyncio.run(run())
+
+
+def test_what_each_record_is_looked_at_for_begins_in_turns(tmp_path, monkeypatch):
+    """30,000 policies were looked at in one turn of the loop, 80 ms, when the controller of their status began."""
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            client, maps = Client(registries, "test"), registries.of("", "configmaps")
+            for i in range(150):
+                await make(client, "ConfigMap", f"c{i:03}")
+            monkeypatch.setattr(waiting, "STINT_S", 0.0)
+            seen, worked = list[str](), list[int]()
+
+            async def work(key: str) -> None:
+                worked.append(len(seen))
+
+            queue = WorkQueue(work, "test")
+
+            def look(record: Record) -> None:
+                seen.append(record.key)
+                queue.add(record.key)
+
+            turns = set[int]()
+            running = asyncio.ensure_future(follow(queue, [client.each(maps.root, look)]))
+            while len(worked) < 151:
+                turns.add(len(seen))
+                if len(seen) == 64:
+                    await make(client, "ConfigMap", "c999")
+                await asyncio.sleep(0)
+            assert {0, 64} <= turns and set(seen) == {record.key for record in client.pages(maps.root)}
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(run())

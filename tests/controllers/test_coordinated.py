@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kas.config.features import DEFAULT
-from kas.controllers import coordinated
+from kas.controllers import client, coordinated
 from kas.controllers.coordinated import (
     AGAIN_S,
     GROUP,
@@ -24,6 +24,8 @@ from kas.controllers.coordinated import (
     strategy_of,
 )
 from kas.controllers.coordinated import Candidate as C
+from kas.meta import waiting
+from kas.meta.aside import POOL
 from kas.meta.waiting import Stint
 from kas.registry.registries import Registries
 from tests.controllers.stored import stored
@@ -78,7 +80,7 @@ class World:
         return found["spec"] if found is not None else {}
 
     async def step(self) -> float | None:
-        self.election._candidates_listed(list(self.client.pages(self.election.candidates.root)))
+        self.election._filling.listed(())
         return await self.election.step(KEY)
 
 
@@ -226,7 +228,7 @@ def test_candidates_for_other_leases_are_not_looked_at(play):
         for i in range(6):
             await world.offer(f"c{i}", lease="app" if i < 2 else f"other{i}")
         election = world.election
-        election._candidates_listed(list(world.client.pages(election.candidates.root)))
+        election._filling.listed(())
         read, real = list[str](), world.client.get
 
         def get(group: str, resource: str, namespace: str, name: str) -> Any:
@@ -264,6 +266,68 @@ def test_candidates_are_read_while_others_have_their_turns(play, monkeypatch):
     async def story(w: World) -> None:
         for name in "abc":
             await w.offer(name)
-        assert await w.step() == AGAIN_S and len(paused) == 3 and w.lease["holderIdentity"] == "a"
+        assert await w.step() == AGAIN_S and len(paused) == 2 * 3 and w.lease["holderIdentity"] == "a"
+
+    play(story)
+
+
+def test_a_lease_with_many_candidates_rests_after_each_look_at_them(play, monkeypatch):
+    """Each that is made or renewed brought a look at all: with 10,000 of them, one after the other without end."""
+    now, looks = [0.0], []
+    monkeypatch.setattr(coordinated, "monotonic", lambda: now[0])
+
+    async def story(w: World) -> None:
+        await w.offer("a")
+        w.election._filling.listed(())
+
+        async def step(key: Any) -> float:
+            looks.append(now[0])
+            now[0] += 0.5
+            return AGAIN_S
+
+        w.election.step = step  # type: ignore[method-assign]
+        assert await w.election._paced(KEY) == AGAIN_S
+        now[0] += 0.5
+        assert await w.election._paced(KEY) == 1.5  # of four times what it took
+        now[0] += 1.5
+        assert await w.election._paced(KEY) == AGAIN_S and looks == [0.0, 2.5]
+        gone: Any = SimpleNamespace(key=f"{w.election.candidates.root}default/a", record=None)
+        w.election._candidates_changed([gone])
+        assert not w.election._rested
+
+    play(story)
+
+
+def test_many_candidates_are_compared_and_read_at_first_while_others_have_their_turns(play, monkeypatch):
+    monkeypatch.setattr(coordinated, "MANY", 3)
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(client, "PAGE", 1)
+    aside, run, turns = [], POOL.run, 0
+
+    def noted(work: Any, *args: Any) -> Any:
+        aside.append(work.__name__)
+        return run(work, *args)
+
+    monkeypatch.setattr(POOL, "run", noted)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def story(w: World) -> None:
+        for i in range(5):
+            await w.offer(f"c{i}")
+        beside = asyncio.create_task(others())
+        w.election._filling.begin()
+        w.election._filling.listed(())
+        await w.election._filling.fill()
+        assert turns >= 5 and len(w.election._known) == 5
+        assert await w.election.step(KEY) == AGAIN_S and aside == ["_needed", "_outcome"]
+        before = turns
+        await CandidateCollector(w.client.registries).collect(w.now)
+        beside.cancel()
+        assert turns >= before + 5
 
     play(story)

@@ -14,8 +14,9 @@ from kas.controllers.service_repair import CREATE, LEAVE, RECREATE, ServiceRepai
 from kas.kinds.core.service.allocation import ServiceAllocator, addresses, portmap, ports
 from kas.store import Op, TransformError
 from tests.controllers.stored import stored
+from tests.lines import lines_of
 
-KNOWN = addresses.ranges([{"metadata": {}, "spec": {"cidrs": ["10.0.0.0/16", "2001:db8::/64"]}}])
+KNOWN = addresses.given_out(addresses.ranges([{"metadata": {}, "spec": {"cidrs": ["10.0.0.0/16", "2001:db8::/64"]}}]))
 BEGAN = 1704067200
 
 
@@ -62,6 +63,19 @@ def test_what_a_service_holds(ip, held, others, expected):
     mine = service("s", ip)
     services = {(s["metadata"]["namespace"], s["metadata"]["name"]): s for s in (mine, *others)}
     assert service_fault(mine, ip, held, services, KNOWN) == expected
+
+
+def test_an_address_is_held_against_any_number_of_ranges_at_once():
+    """It was held against one after the other, for each of all Services."""
+
+    def cost(ranges: int) -> int:
+        cidrs = [{"metadata": {}, "spec": {"cidrs": [f"10.{i}.0.0/16"]}} for i in range(ranges)]
+        known, mine = addresses.given_out(addresses.ranges(cidrs)), service("s", "10.0.1.1")
+        held = address("10.0.1.1", "s")
+        return lines_of(lambda: service_fault(mine, "10.0.1.1", held, {("bar", "s"): mine}, known), "/kas/")
+
+    cost(1)
+    assert cost(1) == cost(200)
 
 
 LEAKED = ("IPAddressNotAllocated", "IPAddress: 10.0.1.1 for Service bar/s appears to have leaked: cleaning up")

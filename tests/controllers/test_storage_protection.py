@@ -8,11 +8,19 @@ from typing import Any
 
 from kas.controllers import storage_protection
 from kas.controllers.storage_protection import PVC, VAC, ClaimProtection, ClassProtection
+from kas.meta.waiting import Stint
 from tests.controllers.stored import stored
 
 
 def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(storage_protection, "LONGEST_REST_S", 0.0)
+    paused = []
+
+    class Over(Stint):
+        over = True
+
+        async def pause(self) -> None:
+            paused.append(1)
 
     async def run() -> None:
         async with stored(tmp_path) as registries:
@@ -37,12 +45,14 @@ def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypa
                 return real(prefix)
 
             client.paced = paced  # type: ignore[method-assign]
+            monkeypatch.setattr(storage_protection, "Stint", Over)
             for name in names:
                 assert await control._sync(f"{control.registry.prefix('n')}{name}") is None
             assert list(control.queue._order) == ["n"]
             await control._sync("n")
             left = [name for name in names if client.get("", "persistentvolumeclaims", "n", name) is not None]
             assert left == ["c1"] and looks == [2]  # once more when everything is known
+            assert len(paused) == len(names) + 1  # 20,000 held the loop for 58 ms
             assert list(control.queue._timers) == [f"{control.registry.prefix('n')}c1"] and not control._deleted
             control.queue.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 from typing import Any
@@ -10,11 +11,12 @@ import pytest
 
 from kas._fastpath import parse
 from kas.auth.user import UserInfo
-from kas.flowcontrol import classification, controller, limits
+from kas.flowcontrol import classification, controller, dumps, limits
 from kas.flowcontrol.classification import FEW, Schema, Schemas, deal, flow_hash
 from kas.flowcontrol.controller import FlowControl
 from kas.flowcontrol.limits import Nominal
 from kas.flowcontrol.work import Work
+from kas.meta import waiting
 from kas.observe.metrics import Registry
 from kas.request.http import Request
 from kas.request.requestinfo import Query
@@ -363,3 +365,57 @@ def test_a_level_of_many_that_changes_costs_what_it_is(tmp_path, monkeypatch):
     assert "l110" not in made.levels and "l110" not in made.demands and not made.leaving
     made.adjust()
     assert right()
+
+
+def test_many_levels_are_adjusted_and_told_of_while_others_have_their_turns(tmp_path, monkeypatch):
+    """10,000 held the loop for 200 ms every ten seconds, and for 160 each second. Some may go meanwhile."""
+    registry = Registry()
+    made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), registry)
+    names = [f"l{i}" for i in range(200)]
+
+    def change(names: list[str], there: bool) -> None:
+        spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": 1}}
+        made.changed("prioritylevelconfigurations", {n: {"metadata": {"name": n}, "spec": spec} if there else None for n in names}, False)
+        made.configure()
+
+    change(names, True)
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+
+    async def turns_beside(work: Any, after: int = 0, gone: str = "") -> int:
+        turns, running = 0, asyncio.ensure_future(work)
+        while not running.done():
+            turns += 1
+            if turns == after:
+                change([gone], False)
+            await asyncio.sleep(0)
+        await running
+        return turns
+
+    def told(gauge: str) -> set[str]:
+        return {name for (name,) in registry.metrics[f"apiserver_flowcontrol_{gauge}"].values}
+
+    assert asyncio.run(turns_beside(made.adjust_in_turns(), 20, "l150")) > 300
+    assert "l150" not in made.levels and "l150" not in made.demands and made.demands.keys() == made.levels.keys()
+    assert asyncio.run(turns_beside(registry.paced(), 2, "l199")) > len(names) // 64
+    asyncio.run(registry.paced())
+    assert told("nominal_limit_seats") == made.levels.keys() > told("target_seats") >= set(names) - {"l150", "l199"}
+
+
+def test_of_queues_that_are_not_used_no_more_is_told_than_a_page_holds(tmp_path, monkeypatch):
+    """A level may have ten million of them: their table took all memory. And thousands of levels are told of in turns."""
+    monkeypatch.setattr(dumps, "MOST_QUEUES", 30, raising=False)
+    made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
+    for name, queues in (("a", 20), ("b", 1000), ("c", 5)):
+        queuing = {"queues": queues, "handSize": 1, "queueLengthLimit": 1}
+        response = {"type": "Queue", "queuing": queuing}
+        spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": response}}
+        made.changed("prioritylevelconfigurations", {name: {"metadata": {"name": name}, "spec": spec}}, False)
+    shown = asyncio.run(dumps.Dumps(made).queues(None))  # type: ignore[arg-type]
+    rows = [line.split(",")[0] for line in shown.body.decode().splitlines()[1:]]
+    assert rows == ["a"] * 20 + ["b"] * 10
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    paused: list[None] = []
+    pause = waiting.Stint.pause
+    monkeypatch.setattr(waiting.Stint, "pause", lambda self: paused.append(None) or pause(self))
+    page = asyncio.run(dumps.Dumps(made).priority_levels(None))  # type: ignore[arg-type]
+    assert len(page.body.decode().splitlines()) == 1 + len(made.levels) == 1 + len(paused)

@@ -34,10 +34,11 @@ from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import builtin, update
 from kas.registry.registries import Registries
-from kas.store import Conflict, Op, StoreError
+from kas.store import Conflict, Op, RangeResult, Store, StoreError
 
 Obj = dict[str, Any]
 MAX_ATTEMPTS = 64
+PAGE = 256  # quotas that are read at once
 MOST_KEPT = 100  # names of a quota's amounts
 ZERO = Quantity(0)
 # Events come and go by themselves; the others are answered, not stored.
@@ -124,7 +125,7 @@ class Plugin:
         before = await step(large, evaluator.usage, a.old) if a.operation == UPDATE else {}
         async with self._lock(a.namespace):
             for _ in range(MAX_ATTEMPTS):
-                records = self._records(a.namespace)
+                records = await self._records(a.namespace)
                 # Thousands of them, or of amounts in them, are looked through beside the loop.
                 changes, ops = await step(large or _large(records), self._charged, a, evaluator, usage, before, records)
                 if not changes or a.dry_run:
@@ -160,10 +161,12 @@ class Plugin:
                     await self._return(charge._replace(taken={name: charge.taken[name] for name in map(_quota, ops[:at])}))
                 raise
 
-    def _records(self, namespace: str) -> list[Any]:
+    async def _records(self, namespace: str) -> list[Any]:
+        """Of all quotas of a namespace; many, for whom somebody else waits, are read beside the loop and in pages."""
         registry = self._registries.of("", "resourcequotas")
-        found: list[Any] = registry.store.range(registry.prefix(namespace)).records
-        return found
+        store, prefix = registry.store, registry.prefix(namespace)
+        page = store.range(prefix, limit=PAGE)
+        return page.records + await POOL.run(_rest, store, prefix, page) if page.more else page.records
 
     def _charged(
         self, a: Attributes, evaluator: Evaluator, usage: Amounts, before: Amounts, records: list[Any]
@@ -295,7 +298,7 @@ class Plugin:
         store, namespace = self._registries.store, charge.attributes.namespace
         charge = charge._replace(taken=dict(charge.taken))  # what is still to be given back
         for _ in range(MAX_ATTEMPTS):
-            records = self._records(namespace)
+            records = await self._records(namespace)
             ops = await step(_large(records), self._returned, charge, records)
             try:
                 for at in range(0, len(ops), store.most_ops):
@@ -316,6 +319,15 @@ class Plugin:
             if taken is not None:
                 ops.append(self._op(obj, {name: -need for name, need in taken.items()}, rec.revision, charge.attributes.now))
         return ops
+
+
+def _rest(store: Store, prefix: str, page: RangeResult) -> list[Any]:
+    """The records behind a page of them."""
+    found = []
+    while page.more:
+        page = store.range(prefix, page.next_key, PAGE)
+        found += page.records
+    return found
 
 
 def _quota(op: Op) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kas.admission import Attributes
 from kas.admission.configuration import DIRECTORY, Section, versioned
 from kas.admission.initializer import RESTMapper
-from kas.admission.matching import GROUP, Equivalents, Invocation, Namespaces, beyond_policies, is_policy, namespace_of
+from kas.admission.matching import ANY, GROUP, MOST_STEPS, Equivalents, Invocation, Namespaces, beyond_policies, is_policy, namespace_of
+from kas.admission.named import Named
 from kas.admission.policy.params import ParamError, Params
 from kas.admission.unread import Unread
 from kas.admission.versioned import Versioned
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 T = TypeVar("T")
-_Bound = tuple[tuple["Policy", tuple["Binding", ...]], ...]
+_Bound = Iterable[tuple["Policy", Iterable["Binding"]]]
 
 
 def _policy(obj: Obj) -> Policy:
@@ -45,16 +46,18 @@ def _binding(obj: Obj) -> Binding:
 
 
 class _Compiled(Generic[T]):
-    """One of the two resources, each object compiled once. A reflector's target."""
+    """One of the two resources, each object compiled once, and ``named`` by what ``names`` says of it. A reflector's target."""
 
-    def __init__(self, make: Callable[[Obj], T], changed: Callable[[], None]) -> None:
-        self._make, self._changed = make, changed
+    def __init__(self, make: Callable[[Obj], T], names: Callable[[T], Iterable[str]], changed: Callable[[], None]) -> None:
+        self._make, self._names, self._changed = make, names, changed
         self.by_name: dict[str, T] = {}
-        self.unread = Unread(self._compiled, self.by_name.__setitem__, changed)
+        self.named = Named()
+        self.unread = Unread(self._compiled, self._put, changed)
 
     def replace(self, records: Sequence[Record]) -> None:
         """Starts over with these objects, which are all there are."""
         self.by_name.clear()
+        self.named = Named()
         self.unread.clear()
         for record in records:
             self._take(record.key, record)
@@ -69,9 +72,18 @@ class _Compiled(Generic[T]):
     def _take(self, key: str, record: Record | None) -> None:
         name = self.unread.take(key, record)
         if name and record is not None:
-            self.by_name[name] = self._compiled(record)
+            self._put(name, self._compiled(record))
         else:
-            self.by_name.pop(split_key("", key)[1], None)
+            self._drop(split_key("", key)[1])
+
+    def _put(self, name: str, made: T) -> None:
+        self._drop(name)
+        self.by_name[name] = made
+        self.named.put(name, self._names(made))
+
+    def _drop(self, name: str) -> None:
+        if (before := self.by_name.pop(name, None)) is not None:
+            self.named.drop(name, self._names(before))
 
     def _compiled(self, record: Record) -> T:
         return self._make(object_of(record))
@@ -112,11 +124,10 @@ class Policies:
         self.equivalents = equivalents
         self.spaces = Namespaces(informers, objects)
         self._params = Params(objects, informers, mapper, equivalents)
-        self._policies = _Compiled(_policy, self._arrange)
-        self._bindings = _Compiled(_binding, self._arrange)
-        self._static: _Bound = ()
-        self._all: _Bound = ()
         self.changed: Callable[[], None] = lambda: None
+        self._policies = _Compiled(_policy, lambda policy: policy.matcher.resources, self._arranged)
+        self._bindings = _Compiled(_binding, lambda binding: (binding.policy,), self._arranged)
+        self._static: _Bound = ()
         policies, bindings = self.resources
         self._follow = informers.follow(GROUP, policies, self._policies), informers.follow(GROUP, bindings, self._bindings)
 
@@ -126,16 +137,31 @@ class Policies:
             follow()
         if (self._policies.unread or self._bindings.unread) and not beyond_policies(a):
             return True
-        return any(
-            policy.matcher.may_match(a, self.equivalents) and any(b.matcher.may_match(a, self.equivalents) for b in bindings)
-            for policy, bindings in self._of(a)
-        )
+        left = MOST_STEPS
+        for policy, bindings in self._of(a):
+            left -= policy.matcher.steps
+            if policy.matcher.may_match(a, self.equivalents):
+                for binding in bindings:
+                    if left < 0 or binding.matcher.may_match(a, self.equivalents):
+                        return True
+                    left -= binding.matcher.steps
+            if left < 0:  # ``about`` gives way on its way through so many
+                return True
+        return False
 
-    def _of(self, a: Attributes) -> _Bound:
-        """Those that may see the request: about policies themselves those from files alone, about reviews none."""
-        if not beyond_policies(a):
-            return self._all
-        return self._static if is_policy(a) else ()
+    def _of(self, a: Attributes) -> Iterator[tuple[Policy, Iterable[Binding]]]:
+        """Those that may see the request, which their rules name: about policies themselves those from files alone, about reviews none."""
+        beyond = beyond_policies(a)
+        if not beyond or is_policy(a):
+            yield from self._static
+        for name in () if beyond else self._policies.named.of(a.resource, ANY):
+            policy = self._policies.by_name.get(name)  # others may have had their turn since
+            if policy is not None and name in self._bindings.named:
+                yield policy, self._bindings_of(name)
+
+    def _bindings_of(self, policy: str) -> Iterator[Binding]:
+        found = self._bindings.by_name
+        return (found[name] for name in self._bindings.named.of(policy) if name in found)
 
     def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
         """Reads the policies and bindings from files, by kind, in any thread; what it returns puts them in force."""
@@ -144,13 +170,11 @@ class Policies:
 
         def put() -> None:
             self._static = static
-            self._arrange()
+            self.changed()
 
         return put
 
-    def _arrange(self) -> None:
-        bindings = (binding for _, binding in sorted(self._bindings.by_name.items()))
-        self._all = self._static + _bound(self._policies.by_name, bindings)
+    def _arranged(self) -> None:
         self.changed()
 
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
@@ -191,7 +215,7 @@ class Policies:
 
 
 def _bound(policies: Mapping[str, Policy], bindings: Iterable[Binding]) -> _Bound:
-    """The policies that are bound, by name, each with its bindings."""
+    """Those of files that are bound, by name, each with its bindings."""
     by_policy: dict[str, list[Binding]] = {}
     for binding in bindings:
         by_policy.setdefault(binding.policy, []).append(binding)

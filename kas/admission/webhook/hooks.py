@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from kas.admission import Attributes
-from kas.admission.matching import GROUP, Equivalents, Matcher, beyond_webhooks
+from kas.admission.matching import ANY, GROUP, MOST_STEPS, Equivalents, Matcher, beyond_webhooks
+from kas.admission.named import Named
 from kas.admission.unread import Unread
 from kas.informers import Informers
 from kas.informers.reflector import split_key
@@ -22,14 +24,15 @@ Obj = dict[str, Any]
 REVIEW_VERSIONS = ("v1", "v1beta1")
 NO_SIDE_EFFECTS = frozenset(("None", "NoneOnDryRun"))
 DEFAULT_TIMEOUT_S = 10
+ALL = ""  # no resource
 
 
 class Hook:
-    """One webhook of a configuration. ``uid`` tells it from all others; ``version`` is that of the review it is sent, "" when it speaks
-    none that is known; ``dry_run`` whether it may be asked in a dry run, None when it does not say."""
+    """One webhook of a configuration, where ``place`` others stand before it. ``uid`` tells it from all others; ``version`` is that of the
+    review it is sent, "" when it speaks none that is known; ``dry_run`` whether it may be asked in a dry run, None when it does not say."""
 
-    def __init__(self, configuration: str, uid: str, spec: Mapping[str, Any]) -> None:
-        self.configuration, self.uid, self.name = configuration, uid, spec.get("name") or ""
+    def __init__(self, configuration: str, uid: str, spec: Mapping[str, Any], place: int) -> None:
+        self.configuration, self.uid, self.name, self.place = configuration, uid, spec.get("name") or "", place
         self.matcher = Matcher(spec, spec.get("rules") or ())
         self.ignore = spec.get("failurePolicy") == "Ignore"
         self.timeout_s = float(spec.get("timeoutSeconds") or DEFAULT_TIMEOUT_S)
@@ -67,20 +70,41 @@ class Hooks:
         self.equivalents = equivalents
         self._by_name: dict[str, tuple[Hook, ...]] = {}
         self._static: tuple[Hook, ...] = ()
-        self._all: tuple[Hook, ...] = ()
+        self._named = Named()  # configurations under the resources that their rules name, and all under ALL
+        self._before: dict[str, int] = {}  # by configuration: how many hooks stand before those of it; empty while nobody knows
         self.changed: Callable[[], None] = lambda: None
-        self.unread = Unread(_compiled, self._by_name.__setitem__, self._arrange)
+        self.unread = Unread(_compiled, self._put, self._arranged)
         self._follow = informers.follow(GROUP, resource, self)
 
     def handle(self, a: Attributes) -> bool:
         """Whether any webhook may be about requests of this operation, group, resource and subresource. Raises what the store raises that
         cannot be read."""
         self._follow()
-        return (bool(self.unread) and not beyond_webhooks(a)) or any(hook.matcher.may_match(a, self.equivalents) for hook in self.of(a))
+        if self.unread and not beyond_webhooks(a):
+            return True
+        left = MOST_STEPS
+        for hook in self.of(a):
+            if left < 0 or hook.matcher.may_match(a, self.equivalents):  # who asks so many gives way
+                return True
+            left -= hook.matcher.steps
+        return False
 
-    def of(self, a: Attributes) -> tuple[Hook, ...]:
-        """Those that may see the request, in their order: about configurations of admission those from files alone. Once all are read."""
-        return self._static if beyond_webhooks(a) else self._all
+    def of(self, a: Attributes) -> Iterator[Hook]:
+        """Those that may see the request, in their order, of configurations that name its resource: about configurations of admission those
+        from files alone. Once all are read."""
+        yield from self._static
+        for name in () if beyond_webhooks(a) else self._named.of(a.resource, ANY):
+            yield from self._by_name.get(name, ())  # others may have had their turn since
+
+    def index(self, hook: Hook) -> int:
+        """How many others come before it, whatever they are about."""
+        if hook in self._static:
+            return self._static.index(hook)
+        if not self._before:
+            names = self._named.of(ALL)
+            ends = accumulate((len(self._by_name[name]) for name in names), initial=len(self._static))
+            self._before = dict(zip(names, ends, strict=False))  # the last end is of all
+        return self._before.get(hook.configuration, 0) + hook.place
 
     def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
         """Reads the configurations from files, by kind, in any thread; what it returns puts them in force."""
@@ -88,7 +112,7 @@ class Hooks:
 
         def put() -> None:
             self._static = static
-            self._arrange()
+            self._arranged()
 
         return put
 
@@ -97,29 +121,44 @@ class Hooks:
     def replace(self, records: Sequence[Record]) -> None:
         """Starts over with these configurations, which are all there are."""
         self._by_name.clear()
+        self._named = Named()
         self.unread.clear()
         for record in records:
             self._take(record.key, record)
-        self._arrange()
-        if (conditional := next((hook for hook in self._all if hook.conditional), None)) is not None:
+        self._arranged()
+        hooks = chain(self._static, *self._by_name.values())
+        if (conditional := next((hook for hook in hooks if hook.conditional), None)) is not None:
             assert conditional.conditions  # what reads them is loaded before requests come
 
     def apply(self, events: Sequence[Event]) -> None:
         """Takes in what was written and deleted, in order."""
         for e in events:
             self._take(e.key, e.record)
-        self._arrange()
+        self._arranged()
 
     def _take(self, key: str, record: Record | None) -> None:
         name = self.unread.take(key, record)
         if name and record is not None:
-            self._by_name[name] = _compiled(record)
+            self._put(name, _compiled(record))
         else:
-            self._by_name.pop(split_key("", key)[1], None)
+            self._drop(split_key("", key)[1])
 
-    def _arrange(self) -> None:
-        self._all = self._static + tuple(hook for _, hooks in sorted(self._by_name.items()) for hook in hooks)
+    def _put(self, name: str, hooks: tuple[Hook, ...]) -> None:
+        self._drop(name)
+        self._by_name[name] = hooks
+        self._named.put(name, _names(hooks))
+
+    def _drop(self, name: str) -> None:
+        if (before := self._by_name.pop(name, None)) is not None:
+            self._named.drop(name, _names(before))
+
+    def _arranged(self) -> None:
+        self._before = {}
         self.changed()
+
+
+def _names(hooks: Sequence[Hook]) -> frozenset[str]:
+    return frozenset((ALL,)).union(*(hook.matcher.resources for hook in hooks))
 
 
 def _compiled(record: Record) -> tuple[Hook, ...]:
@@ -130,9 +169,9 @@ def _hooks(obj: Obj, source: str = "") -> tuple[Hook, ...]:
     configuration = obj["metadata"]["name"]
     seen: Counter[str] = Counter()
     hooks = []
-    for spec in obj.get("webhooks") or ():
+    for place, spec in enumerate(obj.get("webhooks") or ()):
         name = spec.get("name") or ""
         # Names may be there twice, in what was stored long ago.
-        hooks.append(Hook(configuration, f"{source}{configuration}/{name}/{seen[name]}", spec))
+        hooks.append(Hook(configuration, f"{source}{configuration}/{name}/{seen[name]}", spec, place))
         seen[name] += 1
     return tuple(hooks)

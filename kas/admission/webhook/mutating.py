@@ -32,7 +32,7 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     rounds.begin(reinvocation, objects)
 
     stint = Stint()
-    for i, hook in enumerate(webhooks.hooks.of(a)):
+    for hook in webhooks.hooks.of(a):
         if stint.over:
             await stint.pause()
         told = webhooks.matched(hook, a, objects)
@@ -46,7 +46,7 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
             continue
         if told.kind != objects.kind:
             await objects.show(told)
-        if await _ask(webhooks, hook, a, told, objects, int(reinvocation.again), i):
+        if await _ask(webhooks, hook, a, told, objects, int(reinvocation.again)):
             rounds.changed()
             reinvocation.required = True
         if hook.if_needed:
@@ -55,9 +55,9 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     rounds.end(reinvocation, objects)
 
 
-async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, round_: int, index: int) -> bool:
+async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, round_: int) -> bool:
     """Whether the webhook changed the object. Raises ApiError."""
-    began, changed = monotonic(), False
+    began, changed, index = monotonic(), False, webhooks.hooks.index(hook)
     about, place = {"configuration": hook.configuration, "webhook": hook.name}, f"round_{round_}_index_{index}"
     error: Exception | None = None
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from functools import partial
+from itertools import islice
 from time import monotonic
 
 from kas.admission import Attributes
@@ -23,7 +24,7 @@ FEW = 8  # that are looked at without a pause
 def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
     """Ask the webhooks that the request is for; None when it is for none. Raises, as what is to be awaited does, what the first of them, in
     their order, refuses with."""
-    hooks, asked = webhooks.hooks.of(a), None
+    hooks, asked = tuple(islice(webhooks.hooks.of(a), FEW + 1)), None
     if len(hooks) > FEW or webhooks.hooks.unread:
         return _several(webhooks, a)
     own = Versioned(a, webhooks.equivalents)

@@ -398,14 +398,15 @@ class RbacIndex(Decisions):
         left = MOST_RULES
         for ns in dict.fromkeys(("", namespace)):
             for binding, _, role in self._bound(keys, ns):
+                count = 0
                 if role is None:
                     errs.append(self._missing(*binding.role))
-                    continue
-                count = len(role.rules)
-                of_resources, of_paths = role.listed() if count <= left else listed(role.rules[:left])
-                resource += of_resources
-                other += of_paths
-                left -= count
+                else:
+                    count = len(role.rules)
+                    of_resources, of_paths = role.listed() if count <= left else listed(role.rules[:left])
+                    resource += of_resources
+                    other += of_paths
+                left -= max(1, count)  # of those without any, and of roles that are not there, there may be as many
                 if left < 0:
                     return resource, other, True, aggregate([*errs, f"there are more than {MOST_RULES} rules"])
         return resource, other, False, aggregate(errs)

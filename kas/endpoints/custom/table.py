@@ -55,6 +55,7 @@ class CustomResources:
         self._states: dict[str, State] = {}  # by the name of the definition
         self.served: dict[str, dict[str, State]] = {}  # group -> plural
         self._shown: dict[str, tuple[Definition, list[tuple[str, list[dict[str, Any]]]]]] = {}  # by discovery
+        self._versions: list[Version] | None = None  # of all, until one of them changes
         self._opened: tuple[str, int, Any, dict[str, Any]] | None = None
         self.groups: dict[str, set[str]] = {}  # group -> names of the definitions that are served
 
@@ -101,6 +102,7 @@ class CustomResources:
             start = page.next_key
         for name in self.definitions.keys() - names:
             self._delete(name)
+        self._versions = None
         self._refresh()
 
     def apply(self, events: Sequence[Event]) -> None:
@@ -114,6 +116,7 @@ class CustomResources:
                 self._put(e.record)
             else:
                 self._delete(name)
+        self._versions = None
         self._refresh()
 
     def _put(self, record: Record) -> str:
@@ -168,7 +171,7 @@ class CustomResources:
         store, now = self._registries.store, self._registries.now
         row = self._put_record(d, stored, types[stored.name], stored.name)
         registry = CustomRegistry(row, store, now, tuple(selectable), lambda: self._guard(state))
-        self._registries.put(registry, [v.name for v in d.versions])
+        self._registries.put(registry, types)
         state.one(stored.name)
         self.served.setdefault(group, {})[plural] = self._states[d.name] = state
         self.groups.setdefault(group, set()).add(d.name)
@@ -282,9 +285,13 @@ class CustomResources:
         return (d for d in self.definitions.values() if d.group in self._scheme.groups)
 
     def versions(self) -> list[Version]:
-        """What discovery shows of all."""
-        builtin = self.all_in_builtin_groups()
-        return [*custom_versions(self.all_served(), told=self._told), *custom_versions(builtin, answered=False, told=self._told)]
+        """What discovery shows of all, which is asked for whenever an APIService changes, too: thousands of versions have one each."""
+        found = self._versions
+        if found is None:
+            builtin = self.all_in_builtin_groups()
+            found = [*custom_versions(self.all_served(), told=self._told), *custom_versions(builtin, answered=False, told=self._told)]
+            self._versions = found
+        return found
 
     def _told(self, d: Definition) -> list[tuple[str, list[dict[str, Any]]]]:
         """``custom_resources``, kept as long as the definition is what it is: where one of 10,000 changes the others are not told anew."""

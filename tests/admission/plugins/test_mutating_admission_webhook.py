@@ -218,3 +218,17 @@ def test_a_long_selector_is_read_by_who_comes_first(hooked, hook):
     assert hooked.request().run()["data"] == {"k": "v", "d": "1"} and not hooked.plugin._hooks.unread
     hooked.add(webhook(hook.client("/e"), objectSelector={"matchExpressions": [*long, {"key": "k", "operator": "Exists"}]}))
     assert hooked.request().run()["data"] == {"k": "v", "d": "1"} and len(hook.seen) == 2
+
+
+def test_the_place_of_a_webhook_counts_those_that_are_about_something_else(hooked, hook):
+    hook.answers = adds
+    others = [webhook(hook.client(), f"o{i}.example.com", rules=[rule("secrets")]) for i in range(3)]
+    hooked.add(*others, name="a")
+    hooked.add(others[0], webhook(hook.client("/y")), name="b")
+    request = hooked.request()
+    assert request.run()["data"]["y"]
+    assert [key.rpartition("/")[2] for key in request.annotations] == ["round_0_index_4"]
+    hooked.remove("a")
+    request = hooked.request()
+    assert request.run()
+    assert [key.rpartition("/")[2] for key in request.annotations] == ["round_0_index_1"]

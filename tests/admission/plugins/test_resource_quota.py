@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -273,3 +274,21 @@ def test_a_limited_resource_needs_a_quota_where_more_of_it_is_used(server):
     quota(server, "q", {}, scopeSelector={"matchExpressions": [EXISTS]})
     needy = pod(containers=[{"name": "c", "image": "i", "resources": {"requests": CPU}}], priorityClassName="fake")
     assert refused(Request(both, obj=needy)).message == 'pods "a" is forbidden: insufficient quota to consume: requests.cpu'
+
+
+def test_many_quotas_are_read_beside_the_loop(server, monkeypatch):
+    """10,000 in a namespace held it for 33 ms at each write there."""
+    monkeypatch.setattr(resource_quota, "PAGE", 4)
+    for i in range(11):
+        quota(server, f"q{i:02}", {"pods": "0" if i == 10 else "9"})
+    read, real = [], server.store.range
+
+    def read_page(prefix: str, *args: Any, **more: Any) -> Any:
+        page = real(prefix, *args, **more)
+        if prefix.endswith("/ns1/"):
+            read.append((threading.current_thread() is threading.main_thread(), len(page.records)))
+        return page
+
+    monkeypatch.setattr(server.store, "range", read_page)
+    assert "exceeded quota: q10" in refused(Request(server.plugin(resource_quota), obj=pod())).message
+    assert read == [(True, 4), (False, 4), (False, 3)]

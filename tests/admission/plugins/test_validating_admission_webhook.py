@@ -16,6 +16,7 @@ from tests import pki
 from tests.admission.admission_fakes import refused
 from tests.admission.webhook.hook_server import HookServer, reviewed, rule, webhook
 from tests.admission.webhook.running import Hooked
+from tests.lines import lines_of
 from tests.tlsstub import TLSStub
 
 RESOURCE = "validatingwebhookconfigurations"
@@ -259,3 +260,19 @@ def test_conditions_of_many_webhooks_see_one_copy(hooked, hook, monkeypatch):
         hooked.add(webhook(hook.client(), f"h{i}.example.com", matchConditions=never), name=f"c{i}")
     hooked.request().run()
     assert hook.seen == [] and len(made) == 1
+
+
+def test_webhooks_about_other_resources_cost_a_request_and_a_change_nothing(hooked, hook):
+    def costs():
+        change = lines_of(lambda: hooked.add(webhook(hook.client(), rules=[rule("secrets")]), name="c3"), "/kas/admission/")
+        return change, lines_of(hooked.request().run, "/kas/admission/")
+
+    def many(count):
+        for i in range(count):
+            hooked.add(webhook(hook.client(), rules=[rule("secrets")]), name=f"c{i}")
+
+    assert hooked.request().run()
+    many(10)
+    few = costs()
+    many(100)
+    assert costs() == few and not hook.seen

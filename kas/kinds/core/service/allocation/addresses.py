@@ -9,10 +9,11 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kas.meta.ip import parse_cidr, parse_ip
+from kas.meta.ip import IP, parse_cidr, parse_ip
 from kas.meta.records import NamedTuple
 
 FULL = "range is full"
@@ -106,9 +107,33 @@ def together(all_said: Iterable[list[Range]]) -> list[Range]:
     return list(found.values())
 
 
-def within(known: list[Range], ip: str) -> bool:
-    """Whether a range, ready or not, has ``ip`` among what it gives out."""
-    return range_of(known, ip) is not None
+class Covered:
+    """Addresses, told as (version, first, last): whether one is among them is looked up, however many ranges there are."""
+
+    def __init__(self, told: Iterable[tuple[int, int, int]]) -> None:
+        self._first: list[tuple[int, int]] = []
+        self._last: list[int] = []
+        for version, first, last in sorted(told):
+            if self._first and self._first[-1][0] == version and first <= self._last[-1] + 1:
+                self._last[-1] = max(self._last[-1], last)
+            else:
+                self._first.append((version, first))
+                self._last.append(last)
+
+    def __contains__(self, ip: IP) -> bool:
+        number = number_in(ip)
+        at = bisect_right(self._first, (ip.family, number)) - 1
+        return at >= 0 and self._first[at][0] == ip.family and number <= self._last[at]
+
+
+def number_in(ip: IP) -> int:
+    """The number of an address in its family."""
+    return ip.number & 0xFFFFFFFF if ip.family == 4 else ip.number
+
+
+def given_out(known: Iterable[Range]) -> Covered:
+    """What ranges, ready or not, give out."""
+    return Covered((r.network.version, r.first, r.last) for r in known)
 
 
 def range_of(known: list[Range], ip: str) -> Range | None:
@@ -116,7 +141,7 @@ def range_of(known: list[Range], ip: str) -> Range | None:
     parsed = parse_ip(ip)
     if parsed is None:
         return None
-    family, number = f"IPv{parsed.family}", parsed.number & 0xFFFFFFFF if parsed.family == 4 else parsed.number
+    family, number = f"IPv{parsed.family}", number_in(parsed)
     return next((r for r in known if r.family == family and r.first <= number <= r.last), None)
 
 
@@ -125,7 +150,7 @@ def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bo
     parsed = parse_ip(ip)
     if parsed is None:
         raise AllocationError(NO_NETWORK)
-    family, number = f"IPv{parsed.family}", parsed.number & 0xFFFFFFFF if parsed.family == 4 else parsed.number
+    family, number = f"IPv{parsed.family}", number_in(parsed)
     mine = [r for r in known if r.family == family]
     if dry_run:
         fitting = mine[0] if mine else None

@@ -1,0 +1,45 @@
+"""Registries that come and go while a server runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kas.registry.registries import Registries
+from tests.lines import lines_of
+
+
+def registry(group: str, kind: str = "W") -> Any:
+    plural = f"{kind.lower()}s"
+    return SimpleNamespace(resource=SimpleNamespace(group=group, etcd_prefix=f"{group}/{plural}", resource=plural, kind=kind))
+
+
+def test_kinds_are_found_in_all_versions_as_long_as_they_are_there():
+    registries = Registries(None, lambda: "")  # type: ignore[arg-type]
+    first, second = registry("a.io"), registry("b.io")
+    registries.put(first, ["v1", "v2"])
+    registries.put(second, ["v1"])
+    assert registries.of_kind("a.io/v2", "W") is first and registries.of_kind("b.io/v1", "W") is second
+    assert registries.of_kind("b.io/v2", "W") is None and registries.of_kind("a.io/v1", "Other") is None
+    registries.put(first, ["v2"])
+    assert registries.of_kind("a.io/v1", "W") is None and registries.of_kind("a.io/v2", "W") is first
+    other = registry("a.io")
+    other.resource.resource = other.resource.etcd_prefix = "others"  # another has the kind before the first is gone
+    registries.put(other, ["v2"])
+    registries.drop("a.io", "ws")
+    assert registries.of_kind("a.io/v2", "W") is other
+    registries.drop("a.io", "others")
+    assert registries.of_kind("a.io/v2", "W") is None and registries.of_kind("b.io/v1", "W") is second
+
+
+def test_one_goes_beside_any_number_of_others_and_has_any_number_of_versions():
+    """Each looked through all versions of all others: the deletion of 10,000 definitions took their square."""
+
+    def cost(others: int, versions: int) -> int:
+        registries = Registries(None, lambda: "")  # type: ignore[arg-type]
+        for i in range(others):
+            registries.put(registry(f"g{i}.io"), ["v1"])
+        names = [f"v{i}" for i in range(versions)]
+        return lines_of(lambda: (registries.put(registry("a.io"), names), registries.drop("a.io", "ws")), "registry/registries.py")
+
+    assert cost(1, 1) == cost(100, 1) == cost(1, 100)
