@@ -14,6 +14,14 @@ cdef extern from "<sys/socket.h>" nogil:
     int AF_UNSPEC
     int c_connect "connect"(int fd, const sockaddr *address, socklen_t size)
 
+cdef extern from *:
+    """
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    """
+    long c_syscall "syscall"(long number, ...) nogil
+    long SYS_sched_getattr, SYS_sched_setattr
+
 c_mallopt = <int (*)(int, int) noexcept nogil>dlsym(RTLD_DEFAULT, "mallopt")
 c_malloc_trim = <int (*)(size_t) noexcept nogil>dlsym(RTLD_DEFAULT, "malloc_trim")
 c_mallinfo2 = <Info (*)() noexcept nogil>dlsym(RTLD_DEFAULT, "mallinfo2")  # since glibc 2.33
@@ -22,6 +30,16 @@ c_mallinfo2 = <Info (*)() noexcept nogil>dlsym(RTLD_DEFAULT, "mallinfo2")  # sin
 def prctl(int option, unsigned long value) -> bool:
     """Whether the system took it."""
     return c_prctl(option, value, 0, 0, 0) == 0
+
+
+def shorten_slice(uint64_t ns) -> bool:
+    """Asks the scheduler for slices of ``ns`` for this thread; whether it took it. A thread of another policy than the usual one is left
+    as it is."""
+    cdef Scheduling now
+    if c_syscall(SYS_sched_getattr, 0, &now, sizeof(now), 0) or now.policy:
+        return False
+    now.size, now.runtime = sizeof(now), ns
+    return c_syscall(SYS_sched_setattr, 0, &now, 0) == 0
 
 
 def disconnect(int fd) -> bool:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from kas.observe._libc import shorten_slice
+from kas.observe.process import SLICE_NS
 from kas.store import Full, Op, build_record, open_store
-from kas.store.lmdb import LMDBStore, ahead
+from kas.store.lmdb import LMDBStore, ahead, committer
+from kas.store.lmdb.committer import Unit
 
 
 def put(key: str) -> Op:
@@ -109,3 +114,64 @@ def test_what_is_refused_is_left_to_the_commits(
     store.close()
     if before:
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_where_another_commit_is_about_to_come_it_syncs_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool) -> None:
+    synced: list[int] = []
+    store = open_store(str(tmp_path))
+    try:
+        grow(store)
+        kept = store._ahead
+        assert kept is not None
+        monkeypatch.setattr(ahead.os, "fdatasync", synced.append)
+        store._committer.close()  # it is for one thread
+        end = store._env.end()
+        os.truncate(tmp_path / "data.mdb", end)
+        kept._size = 0
+        kept.keep(more)
+        assert (size(tmp_path), len(synced)) == (2 * end, 0 if more else 1)
+    finally:
+        store.close()
+
+
+def test_who_puts_it_ahead_knows_whether_another_commit_is_about_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(committer, "BATCH_OPS", 1)
+    store = open_store(str(tmp_path))
+    assert store._ahead is not None
+    monkeypatch.setattr(store._ahead, "keep", told.append)
+    write(store, 0, 1)  # the thread runs
+    with store._committer._lock:  # all are there before the first is done
+        for i in range(3):
+            store._committer.submit(Unit([put(f"/registry/b/{i}")], lambda error: None, direct=True))
+    store.close()
+    assert told[:3] == [False, True, True]
+
+
+def slice_of(thread: int) -> int:
+    """What the kernel shows of a thread's slices; 0 where it shows none."""
+    shown = Path(f"/proc/self/task/{thread}/sched")
+    lines = shown.read_text().splitlines() if shown.exists() else []
+    return next((int(line.split(":")[1]) for line in lines if line.startswith("se.slice")), 0)
+
+
+def slice_that_was_asked_for() -> int:
+    """0 where the kernel takes no notice, as before Linux 6.12."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(shorten_slice, 3 * SLICE_NS).result()
+        return slice_of(pool.submit(threading.get_native_id).result())
+
+
+def test_who_commits_is_woken_soon(tmp_path: Path) -> None:
+    if slice_that_was_asked_for() != 3 * SLICE_NS:
+        pytest.skip("this kernel does not shorten slices, or does not show them")
+    usual = slice_of(threading.get_native_id())
+    store = open_store(str(tmp_path))
+    try:
+        write(store, 0, 1)
+        thread = store._committer._thread.native_id
+        assert thread is not None
+        assert slice_of(thread) == SLICE_NS < usual == slice_of(threading.get_native_id())
+    finally:
+        store.close()

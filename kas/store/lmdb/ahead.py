@@ -29,8 +29,9 @@ class Ahead:
         self._lock = threading.Lock()  # the file is not closed while it is written
         self._size = 0  # of the file, as far as is known: other processes make it longer, too
 
-    def keep(self) -> None:
-        """Puts room ahead where little is left; after a commit."""
+    def keep(self, more: bool = False) -> None:
+        """Puts room ahead where little is left; after a commit. Where the next one is about to come (``more``), whose sync is for all of
+        the file, it is left to that."""
         end = self._env.end()
         step = min(end, MOST)
         least = min(step // 4, self._env.limit - end)
@@ -45,7 +46,8 @@ class Ahead:
                 return
             try:
                 self._size = self._env.put_ahead(self._fd, step)
-                os.fdatasync(self._fd)
+                if not more:
+                    os.fdatasync(self._fd)
             except (OSError, StoreError) as e:
                 log.warning("no room is put ahead in the data file any more: %s", e)
                 self._close()

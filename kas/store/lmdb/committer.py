@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
+from kas.observe.process import be_woken_soon
 from kas.store._engine import Env, Event, Op, apply_batch
 from kas.store.errors import Busy, Closed, Conflict, Failed, Full, StoreError, Unknown
 from kas.store.lmdb import ballast
@@ -133,6 +134,7 @@ class Committer:
         return units, True
 
     def _run(self) -> None:
+        be_woken_soon()  # the disk wakes it several times a commit, beside a loop that is busy then
         last = False
         while not last:
             units, last = self._take()
@@ -140,7 +142,7 @@ class Committer:
                 with self._lock:
                     self._commit(units)
                 if self._ahead is not None:
-                    self._ahead.keep()
+                    self._ahead.keep(self._queue.qsize() > 0)
         # A unit that slipped in between the flag and the mark.
         while True:
             try:
